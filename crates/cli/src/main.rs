@@ -1,0 +1,2 @@
+//! `hearth`: arguments, configuration and start-up; no logic of its own.
+fn main() {}

@@ -1,0 +1,151 @@
+/// The CRC that stands over each chunk. Numbers as in block meta files and `ChecksumProto`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum ChecksumKind {
+    /// No checksum bytes at all.
+    Null = 0,
+    /// The polynomial of zip, 0x04C11DB7.
+    Crc32 = 1,
+    /// Castagnoli's, 0x1EDC6F41: HDFS's default.
+    Crc32c = 2,
+}
+
+impl ChecksumKind {
+    /// `None` for kinds that never stand over block data (`DEFAULT`, `MIXED`) and for unknown numbers.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Null,
+            1 => Self::Crc32,
+            2 => Self::Crc32c,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of one checksum value.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::Crc32 | Self::Crc32c => 4,
+        }
+    }
+
+    /// The checksum of `data`; 0 for `Null`.
+    pub fn of(self, data: &[u8]) -> u32 {
+        match self {
+            Self::Null => 0,
+            Self::Crc32 => crc32fast::hash(data),
+            Self::Crc32c => crc32c(data),
+        }
+    }
+}
+
+/// CRC32C (Castagnoli) of `data`, as RFC 3720 defines it.
+pub fn crc32c(data: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(data)
+}
+
+/// Which CRC stands over how many bytes: travels with every replica.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ChecksumSpec {
+    pub kind: ChecksumKind,
+    /// Bytes under one CRC, 512 by default. Not 0.
+    pub bytes_per_chunk: u32,
+}
+
+/// The first chunk whose CRC does not fit its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ChecksumError {
+    #[error(
+        "checksum mismatch in chunk {chunk} (bytes from {offset}): stored {expected:#010x}, computed {actual:#010x}"
+    )]
+    Mismatch {
+        /// Counted from the start of the data given.
+        chunk: usize,
+        /// Bytes from the start of the data given.
+        offset: usize,
+        expected: u32,
+        actual: u32,
+    },
+    #[error("{data_bytes} bytes of data want {expected_bytes} bytes of checksums, not {actual_bytes}")]
+    WrongLength { data_bytes: usize, expected_bytes: usize, actual_bytes: usize },
+}
+
+impl ChecksumSpec {
+    /// HDFS's default: CRC32C over 512 bytes.
+    pub const DEFAULT: Self = Self { kind: ChecksumKind::Crc32c, bytes_per_chunk: 512 };
+
+    /// Number of chunks in `length` bytes, the last one perhaps short.
+    pub fn chunks(self, length: u64) -> u64 {
+        length.div_ceil(u64::from(self.bytes_per_chunk))
+    }
+
+    /// Bytes of checksums over `length` bytes of data.
+    pub fn checksum_bytes(self, length: u64) -> u64 {
+        self.chunks(length) * self.kind.size() as u64
+    }
+
+    /// Appends the big-endian CRC of each chunk of `data` to `into`. `data` starts on a chunk boundary.
+    pub fn compute(self, data: &[u8], into: &mut Vec<u8>) {
+        if self.kind == ChecksumKind::Null {
+            return;
+        }
+        into.reserve(self.checksum_bytes(data.len() as u64) as usize);
+        for chunk in data.chunks(self.bytes_per_chunk as usize) {
+            into.extend_from_slice(&self.kind.of(chunk).to_be_bytes());
+        }
+    }
+
+    /// Checks each chunk of `data` against the big-endian CRCs in `checksums`. `data` starts on a chunk boundary.
+    ///
+    /// Errors: `Mismatch` names the first bad chunk; `WrongLength` when the two do not belong together.
+    pub fn verify(self, data: &[u8], checksums: &[u8]) -> Result<(), ChecksumError> {
+        let expected_bytes = self.checksum_bytes(data.len() as u64) as usize;
+        if checksums.len() != expected_bytes {
+            return Err(ChecksumError::WrongLength {
+                data_bytes: data.len(),
+                expected_bytes,
+                actual_bytes: checksums.len(),
+            });
+        }
+        if self.kind == ChecksumKind::Null {
+            return Ok(());
+        }
+        let chunk_bytes = self.bytes_per_chunk as usize;
+        for (chunk, (bytes, stored)) in data.chunks(chunk_bytes).zip(checksums.chunks_exact(4)).enumerate() {
+            let expected = u32::from_be_bytes([stored[0], stored[1], stored[2], stored[3]]);
+            let actual = self.kind.of(bytes);
+            if expected != actual {
+                return Err(ChecksumError::Mismatch { chunk, offset: chunk * chunk_bytes, expected, actual });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_values() {
+        // The check values of the CRC catalogue for "123456789".
+        assert_eq!(ChecksumKind::Crc32c.of(b"123456789"), 0xE306_9283);
+        assert_eq!(ChecksumKind::Crc32.of(b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found_in_its_chunk() {
+        let mut data: Vec<u8> = (0..1300u32).map(|i| i as u8).collect();
+        let mut checksums = Vec::new();
+        ChecksumSpec::DEFAULT.compute(&data, &mut checksums);
+        assert_eq!(checksums.len(), 12);
+        ChecksumSpec::DEFAULT.verify(&data, &checksums).unwrap();
+        data[1299] ^= 1;
+        let error = ChecksumSpec::DEFAULT.verify(&data, &checksums).unwrap_err();
+        assert!(matches!(error, ChecksumError::Mismatch { chunk: 2, offset: 1024, .. }));
+        assert!(matches!(
+            ChecksumSpec::DEFAULT.verify(&data, &checksums[..8]),
+            Err(ChecksumError::WrongLength { expected_bytes: 12, .. })
+        ));
+    }
+}

@@ -1,0 +1,161 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::BlockPoolId;
+
+/// The stable UUID text of one datanode process's storage; never empty.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DatanodeUuid(pub Arc<str>);
+
+impl fmt::Display for DatanodeUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The id of one storage (volume) of a datanode, `DS-<uuid>`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StorageId(pub Arc<str>);
+
+impl fmt::Display for StorageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Numbers as in `StorageTypeProto`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum StorageType {
+    #[default]
+    Disk = 1,
+    Ssd = 2,
+    Archive = 3,
+    RamDisk = 4,
+    Provided = 5,
+    Nvdimm = 6,
+}
+
+impl StorageType {
+    /// `None` for a number that no Hadoop version uses.
+    pub fn from_number(number: i32) -> Option<Self> {
+        Some(match number {
+            1 => Self::Disk,
+            2 => Self::Ssd,
+            3 => Self::Archive,
+            4 => Self::RamDisk,
+            5 => Self::Provided,
+            6 => Self::Nvdimm,
+            _ => return None,
+        })
+    }
+
+    /// As in configuration (`[SSD]/data`) and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "DISK",
+            Self::Ssd => "SSD",
+            Self::Archive => "ARCHIVE",
+            Self::RamDisk => "RAM_DISK",
+            Self::Provided => "PROVIDED",
+            Self::Nvdimm => "NVDIMM",
+        }
+    }
+}
+
+/// Who a datanode is and where its ports are. Source: hdfs.proto, `DatanodeIDProto`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct DatanodeId {
+    /// Text of the address that the namenode saw.
+    pub ip: String,
+    pub host_name: String,
+    pub uuid: DatanodeUuid,
+    /// DataTransferProtocol.
+    pub transfer_port: u16,
+    /// HTTP.
+    pub info_port: u16,
+    /// Hadoop RPC.
+    pub ipc_port: u16,
+    /// HTTPS; 0 when there is none.
+    pub info_secure_port: u16,
+}
+
+impl DatanodeId {
+    /// `ip:port` of DataTransferProtocol: how Hadoop's logs name a datanode.
+    pub fn transfer_address(&self) -> String {
+        format!("{}:{}", self.ip, self.transfer_port)
+    }
+}
+
+impl fmt::Display for DatanodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.ip, self.transfer_port)
+    }
+}
+
+/// Numbers as in `DatanodeInfoProto.AdminState`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum DatanodeAdminState {
+    #[default]
+    Normal = 0,
+    DecommissionInProgress = 1,
+    Decommissioned = 2,
+    EnteringMaintenance = 3,
+    InMaintenance = 4,
+}
+
+/// A datanode with what the namenode knows of its load. Source: hdfs.proto, `DatanodeInfoProto`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DatanodeInfo {
+    pub id: DatanodeId,
+    /// Bytes.
+    pub capacity: u64,
+    /// Bytes.
+    pub dfs_used: u64,
+    /// Bytes.
+    pub remaining: u64,
+    /// Bytes.
+    pub block_pool_used: u64,
+    /// Bytes.
+    pub non_dfs_used: u64,
+    /// Milliseconds since the epoch.
+    pub last_update_ms: u64,
+    /// Milliseconds of the namenode's monotonic clock.
+    pub last_update_monotonic_ms: u64,
+    /// Connections being served.
+    pub xceiver_count: u32,
+    /// Rack, `/default-rack` when nothing says otherwise.
+    pub location: String,
+    pub admin_state: DatanodeAdminState,
+    /// Bytes.
+    pub cache_capacity: u64,
+    /// Bytes.
+    pub cache_used: u64,
+    pub block_count: u32,
+    /// Milliseconds since the epoch of the last full block report; 0 before the first.
+    pub last_block_report_ms: u64,
+}
+
+/// The use of one storage, as heartbeats carry it. All sizes in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StorageReport {
+    pub storage: StorageId,
+    pub storage_type: StorageType,
+    pub failed: bool,
+    pub capacity: u64,
+    pub dfs_used: u64,
+    pub remaining: u64,
+    pub block_pool_used: u64,
+    pub non_dfs_used: u64,
+}
+
+/// What makes a namespace the same namespace; stands in `VERSION` files and is compared at every start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolIdentity {
+    pub pool: BlockPoolId,
+    pub namespace_id: u32,
+    pub cluster_id: String,
+    /// Format time, milliseconds since the epoch.
+    pub created_ms: u64,
+}

@@ -1,0 +1,21 @@
+//! The nouns of HDFS and pure arithmetic on them. No I/O, no async, no protobuf: every other room speaks in these.
+
+mod block;
+mod checksum;
+mod clock;
+mod datanode;
+mod file;
+mod located;
+mod range;
+mod token;
+
+pub use block::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState};
+pub use checksum::{ChecksumError, ChecksumKind, ChecksumSpec, crc32c};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use datanode::{
+    DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, PoolIdentity, StorageId, StorageReport, StorageType,
+};
+pub use file::{FileKind, FileStatus, FsPermission};
+pub use located::{LocatedBlock, LocatedBlocks};
+pub use range::ByteRange;
+pub use token::Token;

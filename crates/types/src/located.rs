@@ -1,0 +1,28 @@
+use crate::{DatanodeInfo, ExtendedBlock, StorageId, StorageType, Token};
+
+/// One block of a file with the datanodes that hold it, nearest first. Source: hdfs.proto, `LocatedBlockProto`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocatedBlock {
+    pub block: ExtendedBlock,
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// As long as `storage_ids` and `storage_types`, or those are empty.
+    pub locations: Vec<DatanodeInfo>,
+    pub storage_ids: Vec<StorageId>,
+    pub storage_types: Vec<StorageType>,
+    /// True when every replica is known to be corrupt; the locations are then the corrupt ones.
+    pub corrupt: bool,
+    pub token: Token,
+}
+
+/// The blocks of a file, or a part of them. Source: hdfs.proto, `LocatedBlocksProto`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocatedBlocks {
+    /// Bytes, without the last block when that is still being written.
+    pub file_length: u64,
+    pub under_construction: bool,
+    pub blocks: Vec<LocatedBlock>,
+    /// The file's last block, whether or not the range asked for reaches it.
+    pub last_block: Option<LocatedBlock>,
+    pub last_block_complete: bool,
+}

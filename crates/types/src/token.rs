@@ -1,0 +1,8 @@
+/// An opaque Hadoop security token; all fields empty when tokens are off. Source: Security.proto, `TokenProto`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Token {
+    pub identifier: Vec<u8>,
+    pub password: Vec<u8>,
+    pub kind: String,
+    pub service: String,
+}
