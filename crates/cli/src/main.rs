@@ -1,2 +1,14 @@
-//! `hearth`: arguments, configuration and start-up; no logic of its own.
-fn main() {}
+//! `hearth`: arguments, configuration and start-up; no logic of its own. One file per subcommand under `commands/`.
+
+use std::process::ExitCode;
+
+mod commands;
+mod logging;
+
+// Many small allocations on every connection: mimalloc keeps idle memory and CPU below the system allocator's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    commands::run()
+}

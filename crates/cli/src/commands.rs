@@ -1,0 +1,38 @@
+//! Which subcommand there is, and nothing else.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "hearth", version, about = "An in-memory, RDMA-enabled HDFS that every HDFS client can use unchanged")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Print the version and what this build contains.
+    Version,
+}
+
+/// Runs the subcommand named on the command line; its exit code is the process's.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        Command::Version => version(),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("hearth: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn version() -> anyhow::Result<ExitCode> {
+    println!("hearth {} (Hadoop wire version 9, data transfer version 28)", env!("CARGO_PKG_VERSION"));
+    Ok(ExitCode::SUCCESS)
+}
