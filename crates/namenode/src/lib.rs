@@ -1,1 +1,12 @@
-//! (room being built)
+//! The embedded NameNode: namespace, leases, block map, and the store that makes every change durable before it is
+//! acknowledged.
+//!
+//! `service` decodes a call and hands it to one file of `ops`; that takes the one lock (`state`), checks, changes
+//! `namespace`, `leases` and `blocks` in memory, and leaves the list of what changed with `store`, whose single thread
+//! commits many operations at a time. The answer goes out when the commit is on disk.
+
+pub mod blocks;
+pub mod changes;
+pub mod state;
+
+pub use state::{Namenode, State};

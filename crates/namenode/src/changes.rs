@@ -1,0 +1,50 @@
+//! What one operation changed, in the form in which it is stored.
+
+/// Bytes of the retry cache's key: 16 of client id, 4 of call id.
+pub type RetryKey = [u8; 20];
+
+/// The stored effect of one operation. All of it becomes durable in one transaction, in the order of `submit`.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// Encoded records of inodes that are new or changed, by inode id.
+    pub inodes_put: Vec<(u64, Vec<u8>)>,
+    pub inodes_removed: Vec<u64>,
+    /// Newly interned user and group names: number, name.
+    pub names_put: Vec<(u32, String)>,
+    /// The counters after the operation, when it moved any of them.
+    pub counters: Option<Counters>,
+    /// The answer to repeat when the client repeats this call.
+    pub retry: Option<(RetryKey, RetryEntry)>,
+}
+
+/// Numbers that are never given out twice, restarts included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// The id of the newest inode.
+    pub last_inode: u64,
+    /// The id of the newest block.
+    pub last_block: i64,
+    /// The newest generation stamp.
+    pub last_stamp: u64,
+}
+
+impl Counters {
+    /// As a freshly formatted Apache NameNode starts: the first inode is 16386, the first block 1073741825, the first
+    /// stamp 1001. The root is inode 16385.
+    pub const FRESH: Self = Self { last_inode: 16385, last_block: 1 << 30, last_stamp: 1000 };
+}
+
+/// A finished at-most-once call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryEntry {
+    /// Milliseconds since the epoch after which a repetition is a new call.
+    pub expires_ms: u64,
+    /// The encoded answer message.
+    pub answer: Vec<u8>,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
