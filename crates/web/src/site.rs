@@ -1,0 +1,322 @@
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::Error;
+use crate::bounded::BoundedListener;
+use crate::jmx::{Bean, select_beans};
+
+/// A request's parameters, decoded. The first value of a name counts.
+pub type Query = BTreeMap<String, String>;
+
+type TextAnswer = Pin<Box<dyn Future<Output = String> + Send>>;
+type TextPage = Arc<dyn Fn(Query) -> TextAnswer + Send + Sync>;
+
+/// Longer query strings are refused with 414.
+const QUERY_BYTES_MAX: usize = 8 * 1024;
+/// Requests served at a time; the next ones wait.
+const REQUESTS_MAX: usize = 64;
+/// Connections open at a time; the next ones wait in the kernel's backlog.
+const CONNECTIONS_MAX: usize = 256;
+/// A page that is not ready by then is answered with 503.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One entry of `/conf`.
+#[derive(Clone, Debug)]
+pub struct ConfEntry {
+    pub key: String,
+    pub value: String,
+    pub is_final: bool,
+    /// The file or `code` it came from.
+    pub source: String,
+}
+
+/// What a server shows over HTTP.
+pub struct Site {
+    beans: Arc<dyn Fn() -> Vec<Bean> + Send + Sync>,
+    conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
+    front: Arc<dyn Fn() -> String + Send + Sync>,
+    metrics: Arc<Registry>,
+    pages: Vec<(&'static str, TextPage)>,
+}
+
+impl Site {
+    /// `front` gives the HTML of `/`; `beans` the content of `/jmx`; `metrics` that of `/metrics`.
+    pub fn new(
+        front: impl Fn() -> String + Send + Sync + 'static,
+        beans: impl Fn() -> Vec<Bean> + Send + Sync + 'static,
+        conf: impl Fn() -> Vec<ConfEntry> + Send + Sync + 'static,
+        metrics: Registry,
+    ) -> Self {
+        Self {
+            beans: Arc::new(beans),
+            conf: Arc::new(conf),
+            front: Arc::new(front),
+            metrics: Arc::new(metrics),
+            pages: Vec::new(),
+        }
+    }
+
+    /// Adds a plain-text page, such as `/fsck`.
+    #[must_use]
+    pub fn page<F, A>(mut self, path: &'static str, page: F) -> Self
+    where
+        F: Fn(Query) -> A + Send + Sync + 'static,
+        A: Future<Output = String> + Send + 'static,
+    {
+        self.pages.push((path, Arc::new(move |query| Box::pin(page(query)))));
+        self
+    }
+
+    /// Serves on `address` (port 0: any free one) until the returned server is dropped.
+    ///
+    /// Errors: `Listen` when the address cannot be bound.
+    pub async fn serve(self, address: &str) -> Result<WebServer, Error> {
+        let failed = |source| Error::Listen { address: address.to_string(), source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let router = self.router();
+        let listener = BoundedListener { listener, permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)) };
+        let task = tokio::spawn(async move {
+            let until = async {
+                let _ = stopped.await;
+            };
+            if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(until).await {
+                tracing::warn!("HTTP server on {local} ended: {error}");
+            }
+        });
+        Ok(WebServer { address: local, _stop: stop, task })
+    }
+
+    fn router(self) -> Router {
+        let state = Shared {
+            beans: self.beans,
+            conf: self.conf,
+            front: self.front,
+            metrics: self.metrics,
+            permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        };
+        let mut router = Router::new()
+            .route("/", get(front))
+            .route("/jmx", get(jmx))
+            .route("/metrics", get(metrics))
+            .route("/prom", get(metrics))
+            .route("/conf", get(conf));
+        for (path, page) in self.pages {
+            let permits = state.permits.clone();
+            router =
+                router.route(path, get(move |RawQuery(raw): RawQuery| text_page(page.clone(), permits.clone(), raw)));
+        }
+        router.with_state(state)
+    }
+}
+
+/// A running web port; it closes when this is dropped.
+pub struct WebServer {
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl WebServer {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    beans: Arc<dyn Fn() -> Vec<Bean> + Send + Sync>,
+    conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
+    front: Arc<dyn Fn() -> String + Send + Sync>,
+    metrics: Arc<Registry>,
+    permits: Arc<Semaphore>,
+}
+
+async fn front(State(shared): State<Shared>) -> Html<String> {
+    Html((shared.front)())
+}
+
+async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response {
+    let query = match parse_query(raw.as_deref().unwrap_or("")) {
+        Ok(query) => query,
+        Err(status) => return status.into_response(),
+    };
+    let answer = select_beans(&(shared.beans)(), query.get("qry").map(String::as_str));
+    let text = serde_json::to_string_pretty(&answer).unwrap_or_else(|_| "{}".to_string());
+    ([(header::CONTENT_TYPE, "application/json; charset=utf8")], text).into_response()
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &shared.metrics) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn conf(State(shared): State<Shared>, headers: HeaderMap, RawQuery(raw): RawQuery) -> Response {
+    let query = match parse_query(raw.as_deref().unwrap_or("")) {
+        Ok(query) => query,
+        Err(status) => return status.into_response(),
+    };
+    let accepts_json = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.contains("application/json"));
+    let as_json = query.get("format").map_or(accepts_json, |format| format == "json");
+    let wanted = query.get("name");
+    let entries: Vec<ConfEntry> =
+        (shared.conf)().into_iter().filter(|entry| wanted.is_none_or(|name| *name == entry.key)).collect();
+    if let (Some(name), true) = (wanted, entries.is_empty()) {
+        return (StatusCode::NOT_FOUND, format!("Property {name} not found")).into_response();
+    }
+    if as_json {
+        let list: Vec<serde_json::Value> = entries
+            .iter()
+            .map(|entry| {
+                serde_json::json!({
+                    "key": entry.key, "value": entry.value, "isFinal": entry.is_final, "resource": entry.source,
+                })
+            })
+            .collect();
+        let text = serde_json::json!({ "properties": list }).to_string();
+        return ([(header::CONTENT_TYPE, "application/json; charset=utf-8")], text).into_response();
+    }
+    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?><configuration>\n");
+    for entry in &entries {
+        text.push_str(&format!(
+            "<property><name>{}</name><value>{}</value><final>{}</final><source>{}</source></property>\n",
+            escape(&entry.key),
+            escape(&entry.value),
+            entry.is_final,
+            escape(&entry.source)
+        ));
+    }
+    text.push_str("</configuration>\n");
+    ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], text).into_response()
+}
+
+async fn text_page(page: TextPage, permits: Arc<Semaphore>, raw: Option<String>) -> Response {
+    let query = match parse_query(raw.as_deref().unwrap_or("")) {
+        Ok(query) => query,
+        Err(status) => return status.into_response(),
+    };
+    let answer = async {
+        let _permit = permits.acquire().await.ok()?;
+        Some(page(query).await)
+    };
+    match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
+        Ok(Some(text)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "busy: try again\n").into_response(),
+    }
+}
+
+/// Decodes `a=b&c=d` with `%XX` and `+`. Errors: 414 when too long, 400 when an escape or the text is not valid.
+fn parse_query(raw: &str) -> Result<Query, StatusCode> {
+    if raw.len() > QUERY_BYTES_MAX {
+        return Err(StatusCode::URI_TOO_LONG);
+    }
+    let mut query = Query::new();
+    for part in raw.split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        query.entry(decode(name)?).or_insert(decode(value)?);
+    }
+    Ok(query)
+}
+
+fn decode(text: &str) -> Result<String, StatusCode> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'%' => {
+                let digits = text.get(at + 1..at + 3).ok_or(StatusCode::BAD_REQUEST)?;
+                out.push(u8::from_str_radix(digits, 16).map_err(|_| StatusCode::BAD_REQUEST)?);
+                at += 3;
+            }
+            b'+' => {
+                out.push(b' ');
+                at += 1;
+            }
+            byte => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).map_err(|_| StatusCode::BAD_REQUEST)
+}
+
+/// Text made safe inside XML and HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn fetch(address: SocketAddr, path: &str) -> String {
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_site_answers_its_pages() {
+        let entry = ConfEntry {
+            key: "fs.defaultFS".into(),
+            value: "hdfs://a&b".into(),
+            is_final: false,
+            source: "core-site.xml".into(),
+        };
+        let site = Site::new(
+            || "<h1>front</h1>".to_string(),
+            || vec![Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("FSState", "Operational")],
+            move || vec![entry.clone()],
+            Registry::default(),
+        )
+        .page("/fsck", |query: Query| async move { format!("path {}", query["path"]) });
+        let server = site.serve("127.0.0.1:0").await.unwrap();
+        assert!(fetch(server.address(), "/").await.contains("<h1>front</h1>"));
+        assert!(fetch(server.address(), "/jmx?qry=*:*").await.contains("Operational"));
+        assert!(!fetch(server.address(), "/jmx?qry=none").await.contains("Operational"));
+        assert!(fetch(server.address(), "/conf").await.contains("hdfs://a&amp;b"));
+        assert!(fetch(server.address(), "/conf?name=none").await.starts_with("HTTP/1.1 404"));
+        assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b"));
+        assert!(fetch(server.address(), "/fsck?path=%zz").await.starts_with("HTTP/1.1 400"));
+        assert!(fetch(server.address(), &format!("/jmx?qry={}", "a".repeat(9000))).await.starts_with("HTTP/1.1 414"));
+        assert!(fetch(server.address(), "/metrics").await.contains("# EOF"));
+        assert!(fetch(server.address(), "/none").await.starts_with("HTTP/1.1 404"));
+    }
+}
