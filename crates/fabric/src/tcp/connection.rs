@@ -1,0 +1,294 @@
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use tokio::io::Interest;
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::Error;
+
+/// How sockets are set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SocketOptions {
+    /// `TCP_NODELAY`: small messages leave at once.
+    pub nodelay: bool,
+    /// Bytes of `SO_SNDBUF`; `None` leaves it to the system, which adapts it.
+    pub send_buffer_bytes: Option<u32>,
+    /// Bytes of `SO_RCVBUF`; `None` leaves it to the system, which adapts it.
+    pub receive_buffer_bytes: Option<u32>,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self { nodelay: true, send_buffer_bytes: None, receive_buffer_bytes: None }
+    }
+}
+
+impl SocketOptions {
+    /// Buffer sizes must be set before connecting or listening: the window scale is fixed by the handshake.
+    pub(super) fn apply(&self, socket: &TcpSocket) -> io::Result<()> {
+        if let Some(bytes) = self.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// One TCP connection. All calls take `&self`; at most one task reads and at most one writes at a time.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    local: SocketAddr,
+}
+
+/// Opens a connection to `peer`, from address `from` when given, within `timeout`.
+///
+/// Errors: `ConnectTimedOut`, `Connect`.
+pub async fn connect(
+    peer: SocketAddr,
+    from: Option<IpAddr>,
+    options: SocketOptions,
+    timeout: Duration,
+) -> Result<Connection, Error> {
+    let failed = |source| Error::Connect { peer, source };
+    let socket = if peer.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
+    options.apply(&socket).map_err(failed)?;
+    if let Some(ip) = from {
+        socket.bind(SocketAddr::new(ip, 0)).map_err(failed)?;
+    }
+    match tokio::time::timeout(timeout, socket.connect(peer)).await {
+        Err(_) => Err(Error::ConnectTimedOut { peer, after: timeout }),
+        Ok(Err(source)) => Err(failed(source)),
+        Ok(Ok(stream)) => Connection::new(stream, options).map_err(failed),
+    }
+}
+
+impl Connection {
+    /// Takes over a connected stream.
+    pub fn new(stream: TcpStream, options: SocketOptions) -> io::Result<Self> {
+        stream.set_nodelay(options.nodelay)?;
+        let peer = stream.peer_addr()?;
+        let local = stream.local_addr()?;
+        Ok(Self { stream, peer, local })
+    }
+
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Whether both ends are on this machine's loopback or share an address.
+    pub fn is_local(&self) -> bool {
+        self.peer.ip().is_loopback() || self.peer.ip() == self.local.ip()
+    }
+
+    /// Reads what is there, waiting at most `timeout` for the first byte. 0 means that the peer closed.
+    pub async fn read(&self, into: &mut [u8], timeout: Duration) -> Result<usize, Error> {
+        loop {
+            match self.stream.try_read(into) {
+                Ok(bytes) => {
+                    // A peer that always has more ready must not keep this thread from other connections.
+                    tokio::task::consume_budget().await;
+                    return Ok(bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_readable(timeout).await?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Socket { peer: self.peer, source }),
+            }
+        }
+    }
+
+    /// Fills `into`, waiting at most `timeout` for each piece of it.
+    pub async fn read_exact(&self, into: &mut [u8], timeout: Duration) -> Result<(), Error> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.read(&mut into[filled..], timeout).await? {
+                0 => return Err(Error::Closed { peer: self.peer }),
+                bytes => filled += bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes`, waiting at most `timeout` whenever the peer takes none.
+    pub async fn write_all(&self, bytes: &[u8], timeout: Duration) -> Result<(), Error> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.stream.try_write(rest) {
+                Ok(0) => return Err(Error::Closed { peer: self.peer }),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_writable(timeout).await?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Socket { peer: self.peer, source }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all parts with as few calls as the socket allows.
+    ///
+    /// `more`: further bytes follow at once (`MSG_MORE`), so that a short head leaves in one segment with what
+    /// follows it, though the socket has no delay.
+    pub async fn write_vectored(&self, parts: &[&[u8]], more: bool, timeout: Duration) -> Result<(), Error> {
+        const PARTS_MAX: usize = 16;
+        let flags = SendFlags::NOSIGNAL | if more { SendFlags::MORE } else { SendFlags::empty() };
+        let mut index = 0;
+        let mut within = 0;
+        loop {
+            while index < parts.len() && within == parts[index].len() {
+                index += 1;
+                within = 0;
+            }
+            if index == parts.len() {
+                return Ok(());
+            }
+            let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+            let count = (parts.len() - index).min(PARTS_MAX);
+            for (slot, part) in slices.iter_mut().zip(&parts[index..]) {
+                *slot = IoSlice::new(part);
+            }
+            slices[0] = IoSlice::new(&parts[index][within..]);
+            let sent = self.stream.try_io(Interest::WRITABLE, || {
+                rustix::net::sendmsg(&self.stream, &slices[..count], &mut SendAncillaryBuffer::default(), flags)
+                    .map_err(io::Error::from)
+            });
+            match sent {
+                Ok(mut bytes) => {
+                    while bytes > 0 {
+                        let left = parts[index].len() - within;
+                        if bytes < left {
+                            within += bytes;
+                            bytes = 0;
+                        } else {
+                            bytes -= left;
+                            index += 1;
+                            within = 0;
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_writable(timeout).await?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Socket { peer: self.peer, source }),
+            }
+        }
+    }
+
+    /// Waits until the peer has closed or sent something, at most `timeout`. True when it closed (or the connection
+    /// broke); bytes that came stay unread.
+    pub async fn wait_closed(&self, timeout: Duration) -> bool {
+        let mut byte = [0u8; 1];
+        if self.wait_readable(timeout).await.is_err() {
+            return false;
+        }
+        !matches!(self.try_peek(&mut byte), Ok(1..) | Err(io::ErrorKind::WouldBlock))
+    }
+
+    fn try_peek(&self, into: &mut [u8]) -> Result<usize, io::ErrorKind> {
+        self.stream
+            .try_io(Interest::READABLE, || {
+                rustix::net::recv(&self.stream, into, rustix::net::RecvFlags::PEEK)
+                    .map(|(bytes, _)| bytes)
+                    .map_err(io::Error::from)
+            })
+            .map_err(|error| error.kind())
+    }
+
+    /// Ends both directions; a task of this process that waits on the connection wakes with the end of the stream.
+    pub fn shutdown(&self) {
+        // An error says that the connection is gone already.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+    }
+
+    /// Says that no more bytes will be sent; reading goes on.
+    pub fn shutdown_write(&self) {
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
+    }
+
+    pub(super) async fn wait_readable(&self, timeout: Duration) -> Result<(), Error> {
+        match tokio::time::timeout(timeout, self.stream.readable()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(Error::Socket { peer: self.peer, source }),
+            Err(_) => Err(Error::ReadTimedOut { peer: self.peer, after: timeout }),
+        }
+    }
+
+    pub(super) async fn wait_writable(&self, timeout: Duration) -> Result<(), Error> {
+        match tokio::time::timeout(timeout, self.stream.writable()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(Error::Socket { peer: self.peer, source }),
+            Err(_) => Err(Error::WriteTimedOut { peer: self.peer, after: timeout }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Listener;
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    pub(crate) async fn pair() -> (Connection, Connection) {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
+        let address = listener.address();
+        let (client, server) = tokio::join!(connect(address, None, SocketOptions::default(), WAIT), listener.accept());
+        (client.unwrap(), server.unwrap())
+    }
+
+    #[tokio::test]
+    async fn vectored_writes_arrive_whole_and_in_order() {
+        let (client, server) = pair().await;
+        let head: Vec<u8> = (0..33).collect();
+        let body: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7) as u8).collect();
+        let parts: Vec<&[u8]> =
+            std::iter::once(head.as_slice()).chain(std::iter::once(&[][..])).chain(body.chunks(100_000)).collect();
+        let send = async {
+            client.write_vectored(&parts, true, WAIT).await.unwrap();
+            client.write_vectored(&[b"end"], false, WAIT).await.unwrap();
+        };
+        let mut received = vec![0; head.len() + body.len() + 3];
+        let receive = async { server.read_exact(&mut received, WAIT).await.unwrap() };
+        tokio::join!(send, receive);
+        assert_eq!(&received[..33], &head[..]);
+        assert!(received[33..received.len() - 3] == body[..]);
+        assert_eq!(&received[received.len() - 3..], b"end");
+    }
+
+    #[tokio::test]
+    async fn waits_end_by_the_clock_and_by_the_peer() {
+        let (client, server) = pair().await;
+        let mut byte = [0; 1];
+        let error = server.read_exact(&mut byte, Duration::from_millis(20)).await.unwrap_err();
+        assert!(matches!(error, Error::ReadTimedOut { .. }), "{error}");
+
+        // A peer that never reads: the buffers fill and the writer's time-out ends the wait.
+        let block = vec![0u8; 1 << 20];
+        let error = loop {
+            if let Err(error) = client.write_all(&block, Duration::from_millis(50)).await {
+                break error;
+            }
+        };
+        assert!(matches!(error, Error::WriteTimedOut { .. }), "{error}");
+
+        drop(client);
+        let mut sink = vec![0; 1 << 20];
+        let error = loop {
+            if let Err(error) = server.read_exact(&mut sink, WAIT).await {
+                break error;
+            }
+        };
+        assert!(error.is_disconnect(), "{error}");
+    }
+}

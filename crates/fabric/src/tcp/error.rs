@@ -1,0 +1,56 @@
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What went wrong on a connection. Each names the peer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{peer} took no connection within {after:?}")]
+    ConnectTimedOut { peer: SocketAddr, after: Duration },
+    #[error("no connection to {peer}")]
+    Connect { peer: SocketAddr, source: io::Error },
+    /// Not one byte arrived for `after`.
+    #[error("nothing from {peer} for {after:?}")]
+    ReadTimedOut { peer: SocketAddr, after: Duration },
+    /// The peer took not one byte for `after`.
+    #[error("{peer} took no byte for {after:?}")]
+    WriteTimedOut { peer: SocketAddr, after: Duration },
+    /// The peer closed where more bytes were due.
+    #[error("{peer} closed the connection")]
+    Closed { peer: SocketAddr },
+    #[error("connection to {peer}")]
+    Socket { peer: SocketAddr, source: io::Error },
+    /// The file that is being sent could not be read, or is shorter than the range asked for. The peer is not at fault.
+    #[error("reading the file that goes to {peer}")]
+    File { peer: SocketAddr, source: io::Error },
+    /// More bytes were asked for at once than the receive buffer may ever hold.
+    #[error("{peer} announced {wanted} bytes where {limit} are the limit")]
+    TooLong { peer: SocketAddr, wanted: usize, limit: usize },
+}
+
+impl Error {
+    /// The peer went away or stopped answering: ordinary at the end of many reads, not worth a warning.
+    pub fn is_disconnect(&self) -> bool {
+        match self {
+            Self::Closed { .. } | Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. } => true,
+            Self::Socket { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted
+            ),
+            _ => false,
+        }
+    }
+
+    /// For callers whose interface is `std::io`.
+    pub fn into_io(self) -> io::Error {
+        let kind = match &self {
+            Self::ConnectTimedOut { .. } | Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. } => {
+                io::ErrorKind::TimedOut
+            }
+            Self::Closed { .. } => io::ErrorKind::UnexpectedEof,
+            Self::Connect { source, .. } | Self::Socket { source, .. } | Self::File { source, .. } => source.kind(),
+            Self::TooLong { .. } => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, self)
+    }
+}

@@ -1,0 +1,116 @@
+//! A reused buffer between a socket and a parser: one recv brings many small messages, or much of a large one.
+
+use std::time::Duration;
+
+use super::{Connection, Error};
+
+/// Bytes received and not yet consumed, in one piece of memory.
+///
+/// Grows to the largest message that was asked for and never beyond `limit`.
+#[derive(Debug)]
+pub struct ReceiveBuffer {
+    memory: Vec<u8>,
+    start: usize,
+    end: usize,
+    limit: usize,
+}
+
+impl ReceiveBuffer {
+    /// `bytes`: size at first, and so what one system call fetches at most. `limit`: bytes that a single message may
+    /// make it grow to.
+    pub fn new(bytes: usize, limit: usize) -> Self {
+        assert!(bytes > 0 && bytes <= limit, "a receive buffer of {bytes} bytes with limit {limit}");
+        Self { memory: vec![0; bytes], start: 0, end: 0, limit }
+    }
+
+    /// What has been received and not consumed.
+    pub fn available(&self) -> &[u8] {
+        &self.memory[self.start..self.end]
+    }
+
+    /// The same, for a caller that corrects bytes in place.
+    pub fn available_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.end]
+    }
+
+    /// Forgets the first `bytes`.
+    pub fn consume(&mut self, bytes: usize) {
+        assert!(bytes <= self.end - self.start, "consuming more than was received");
+        self.start += bytes;
+        if self.start == self.end {
+            // Start over at the front: the memory that is warm in the cache.
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Receives until at least `bytes` are available. Each wait is bounded by `timeout`.
+    ///
+    /// Errors: `Closed` when the peer ends before that, `TooLong` when `bytes` is beyond the limit.
+    pub async fn fill_to(&mut self, connection: &Connection, bytes: usize, timeout: Duration) -> Result<(), Error> {
+        self.make_room(connection, bytes)?;
+        while self.end - self.start < bytes {
+            match connection.read(&mut self.memory[self.end..], timeout).await? {
+                0 => return Err(Error::Closed { peer: connection.peer() }),
+                received => self.end += received,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives once: true when bytes came, false when the peer closed.
+    pub async fn fill_some(&mut self, connection: &Connection, timeout: Duration) -> Result<bool, Error> {
+        let wanted = self.end - self.start + 1;
+        self.make_room(connection, wanted)?;
+        let received = connection.read(&mut self.memory[self.end..], timeout).await?;
+        self.end += received;
+        Ok(received > 0)
+    }
+
+    fn make_room(&mut self, connection: &Connection, bytes: usize) -> Result<(), Error> {
+        if bytes > self.limit {
+            return Err(Error::TooLong { peer: connection.peer(), wanted: bytes, limit: self.limit });
+        }
+        if self.start + bytes > self.memory.len() {
+            self.memory.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            if bytes > self.memory.len() {
+                self.memory.resize(bytes, 0);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Listener, SocketOptions, connect};
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn messages_cross_the_buffers_end_and_too_long_ones_are_refused() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
+        let (client, server) =
+            tokio::join!(connect(listener.address(), None, SocketOptions::default(), WAIT), listener.accept());
+        let (client, server) = (client.unwrap(), server.unwrap());
+        let data: Vec<u8> = (0..100_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+        let send = async { client.write_all(&data, WAIT).await.unwrap() };
+        let receive = async {
+            let mut buffer = ReceiveBuffer::new(1000, 5000);
+            let mut at = 0;
+            for length in [1usize, 999, 1000, 1001, 37, 4999, 5000].iter().cycle().take(40) {
+                let length = (*length).min(data.len() - at);
+                buffer.fill_to(&server, length, WAIT).await.unwrap();
+                assert!(buffer.available()[..length] == data[at..at + length]);
+                buffer.consume(length);
+                at += length;
+            }
+            let error = buffer.fill_to(&server, 5001, WAIT).await.unwrap_err();
+            assert!(matches!(error, Error::TooLong { wanted: 5001, limit: 5000, .. }), "{error}");
+        };
+        tokio::join!(send, receive);
+    }
+}
