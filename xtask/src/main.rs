@@ -1,1 +1,83 @@
-fn main() {}
+//! Chores: `cargo xtask test` is what CI runs and what a developer runs before pushing.
+
+mod apache;
+mod python;
+mod run;
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Hearth's chores")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Formatting, lints, all tests, then the suites against real Apache Hadoop and hdfs-native
+    Test(TestArguments),
+    /// Fetches Apache Hadoop's jars from Maven Central into .cache/
+    Apache,
+    /// Makes the Python environment with hdfs-native in .cache/
+    Python,
+    /// Builds the release binary and runs one benchmark, e.g. `cargo xtask bench put-get`
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Handed to the benchmark program; `--help` lists the workloads
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(Args)]
+pub struct TestArguments {
+    /// Only formatting, lints and the tests that need nothing but Rust
+    #[arg(long, conflicts_with = "interop")]
+    unit: bool,
+    /// Only the suites against real Apache Hadoop and hdfs-native
+    #[arg(long)]
+    interop: bool,
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().chore {
+        Chore::Test(arguments) => test::run(&arguments),
+        Chore::Apache => apache::fetch().map(|lib| {
+            println!("Apache Hadoop {} is in {}", apache::VERSION, lib.display());
+            ExitCode::SUCCESS
+        }),
+        Chore::Python => python::environment().map(|python| {
+            println!("hdfs-native is importable by {}", python.display());
+            ExitCode::SUCCESS
+        }),
+        Chore::Bench { arguments } => bench(&arguments),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The workspace's root, wherever `cargo xtask` was called from.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    apache::fetch()?;
+    if let Err(error) = python::environment() {
+        eprintln!("hdfs-native is left out: {error:#}");
+    }
+    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
+    run::loud(
+        std::process::Command::new(root().join("target/release/hearth-bench")).args(arguments).current_dir(root()),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,43 @@
+//! Apache Hadoop from Maven Central: the peer, the oracle and the real client of the interop tests.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::run;
+
+/// As pinned in `xtask/apache/pom.xml`.
+pub const VERSION: &str = "3.4.2";
+
+/// The directory of jars, fetched when it is not there. `testkit` looks for it at the same place.
+pub fn fetch() -> Result<PathBuf> {
+    let home = crate::root().join(format!(".cache/apache-{VERSION}"));
+    let lib = home.join("lib");
+    run::require(&[("java", "-version"), ("javac", "-version")], &["openjdk-17-jdk-headless"])?;
+    // The jars' name for it, so that a changed pom is followed by a new fetch.
+    let pom = crate::root().join("xtask/apache/pom.xml");
+    let wanted = fs::read_to_string(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
+    let fetched = home.join("fetched-by.xml");
+    if fs::read_to_string(&fetched).is_ok_and(|text| text == wanted) {
+        return Ok(lib);
+    }
+    run::require(&[("mvn", "--version")], &["maven"])?;
+    println!("fetching Apache Hadoop {VERSION} from Maven Central into {}", lib.display());
+    let part = home.join("lib.part");
+    for stale in [&part, &lib] {
+        if stale.exists() {
+            fs::remove_dir_all(stale).with_context(|| format!("cannot remove {}", stale.display()))?;
+        }
+    }
+    run::loud(
+        std::process::Command::new("mvn")
+            .args(["--batch-mode", "--quiet", "--file"])
+            .arg(&pom)
+            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+            .arg(format!("-DoutputDirectory={}", part.display())),
+    )?;
+    fs::rename(&part, &lib).with_context(|| format!("cannot rename {}", part.display()))?;
+    fs::write(&fetched, wanted).with_context(|| format!("cannot write {}", fetched.display()))?;
+    Ok(lib)
+}

@@ -1,0 +1,76 @@
+//! Starting other programs and saying clearly what went wrong with them.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The cargo that runs us, in the workspace's root.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(crate::root());
+    command
+}
+
+/// Runs to the end with our own output; an error names the command.
+pub fn loud(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", spelled(command)))?;
+    if !status.success() {
+        bail!("{} ended with {status}", spelled(command));
+    }
+    Ok(())
+}
+
+/// Whether the program exists and can be started with `argument` (a version flag).
+pub fn exists(program: impl AsRef<OsStr>, argument: &str) -> bool {
+    Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Makes sure that `programs` (name and version flag) exist. As root on Debian it installs `packages`; otherwise the
+/// error says what to install.
+pub fn require(programs: &[(&str, &str)], packages: &[&str]) -> Result<()> {
+    if programs.iter().all(|(name, flag)| exists(name, flag)) {
+        return Ok(());
+    }
+    install(packages)?;
+    match programs.iter().find(|(name, flag)| !exists(name, flag)) {
+        Some((name, _)) => bail!("{name} is still missing after installing {}", packages.join(" ")),
+        None => Ok(()),
+    }
+}
+
+/// Installs Debian packages when we may, else says how.
+pub fn install(packages: &[&str]) -> Result<()> {
+    let line = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
+    if !is_root() || !exists("apt-get", "--version") {
+        bail!("{} missing; on Debian or Ubuntu: sudo {line}", packages.join(", "));
+    }
+    println!("{line}");
+    let attempt = || loud(Command::new("sh").arg("-c").arg(&line).env("DEBIAN_FRONTEND", "noninteractive"));
+    if attempt().is_err() {
+        // A stale package list is the usual reason for a failed first try.
+        loud(Command::new("apt-get").args(["update", "-q"]))?;
+        attempt()?;
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
+        status
+            .lines()
+            .any(|line| line.strip_prefix("Uid:").is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0")))
+    })
+}
+
+/// The command as one would type it.
+pub fn spelled(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
