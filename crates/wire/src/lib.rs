@@ -1,1 +1,8 @@
-//! (room being built)
+//! Bytes ⇄ types, both ways, for every protocol of Hadoop that Hearth speaks. No sockets, no async.
+//!
+//! - [`proto`]: the protobuf messages;
+//! - `convert`: protobuf messages ⇄ `hearth_types`;
+//! - `rpc`: frames of Hadoop RPC;
+//! - `data_transfer`: operations, packets and acknowledgements of DataTransferProtocol.
+
+pub mod proto;

@@ -1,0 +1,14 @@
+//! Compiles `proto/hadoop/*.proto` without needing protoc on the machine.
+
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir("proto/hadoop")?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    files.sort();
+    let descriptors = protox::compile(&files, ["proto"])?;
+    // `bytes` fields become slices of the received frame instead of copies.
+    prost_build::Config::new().bytes(["."]).compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! The protobuf messages of Hadoop's protocols, generated from `proto/hadoop/*.proto` at build time.
+//!
+//! Two modules, as Hadoop has two packages:
+//! - [`common`]: RPC frames, tokens, high availability;
+//! - [`hdfs`]: everything else. Message names are those of Hadoop's own schema (`CreateRequestProto`); field names are
+//!   plain snake case (`storageIDs` → `storage_ids`).
+//!
+//! Things to know:
+//! - Enum fields are `i32`; the accessor (`message.state()`) maps unknown numbers to the default. Assign with
+//!   `Enum::Variant as i32`.
+//! - `required` is not enforced on decoding: a missing one reads as its default, as far as prost is concerned. Where
+//!   it matters the conversion to `hearth_types` (module `convert`) refuses an empty value.
+//! - Block ids and other signed longs travel as `uint64`: cast with `as i64` / `as u64`.
+//! - `bytes` fields are [`bytes::Bytes`] that share the memory of the frame they were decoded from. Copy what is kept
+//!   for long, or the whole frame stays in memory.
+
+// Generated code: names and shapes are the schema's.
+#![allow(missing_docs, clippy::all, rustdoc::all)]
+
+/// Package `hadoop.common`.
+pub mod common {
+    include!(concat!(env!("OUT_DIR"), "/hadoop.common.rs"));
+}
+
+/// Package `hadoop.hdfs`.
+pub mod hdfs {
+    include!(concat!(env!("OUT_DIR"), "/hadoop.hdfs.rs"));
+}
