@@ -1,6 +1,7 @@
 //! The nouns of HDFS and pure arithmetic on them. No I/O, no async, no protobuf: every other room speaks in these.
 
 mod block;
+pub mod block_file;
 mod checksum;
 mod clock;
 mod datanode;
