@@ -1,0 +1,312 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::deprecated::current_name;
+use crate::expand::expand;
+use crate::xml::{read_file, to_xml};
+use crate::{ConfigError, ConfigKey, Environment, KeyInfo, keys};
+
+/// Where a value comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Built in; the name is that of Hadoop's file of defaults (`core-default.xml`, `hdfs-default.xml`).
+    Default(&'static str),
+    File(PathBuf),
+    /// By the program or with `-D` on the command line.
+    Set,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default(name) => f.write_str(name),
+            Self::File(path) => path.display().fmt(f),
+            Self::Set => f.write_str("programmatically"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    value: String,
+    source: Source,
+    is_final: bool,
+}
+
+/// One row of `/conf`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    pub name: &'a str,
+    /// Not expanded.
+    pub value: &'a str,
+    pub source: Source,
+    pub is_final: bool,
+}
+
+/// The values of all keys that were set, and the defaults of those that were not. Cloning copies it.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
+    set: BTreeMap<String, Stored>,
+    environment: Environment,
+}
+
+impl Configuration {
+    /// Defaults only. For tests and programs: `Configuration::empty().with("dfs.replication", "1")`.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Reads `core-site.xml`, then `hdfs-site.xml` from `dir` (HADOOP_CONF_DIR). Either may be missing; the directory
+    /// may not. A later file wins, unless the earlier value is final.
+    pub fn load_dir(dir: &Path, environment: Environment) -> Result<Self, ConfigError> {
+        std::fs::read_dir(dir).map_err(|source| ConfigError::Read { path: dir.to_owned(), source })?;
+        let mut configuration = Self { set: BTreeMap::new(), environment };
+        for name in ["core-site.xml", "hdfs-site.xml"] {
+            let path = dir.join(name);
+            if path.exists() {
+                configuration.add_file(&path)?;
+            }
+        }
+        Ok(configuration)
+    }
+
+    /// Replaces what `${env.NAME}` and `${user.name}` refer to.
+    pub fn with_environment(mut self, environment: Environment) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// Reads one more file on top of what is there (`-conf FILE`).
+    pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        for property in read_file(path)? {
+            let name = current_name(&property.name);
+            if self.set.get(name).is_some_and(|stored| stored.is_final) {
+                continue;
+            }
+            let stored =
+                Stored { value: property.value, source: Source::File(property.file), is_final: property.is_final };
+            self.set.insert(name.to_owned(), stored);
+        }
+        Ok(())
+    }
+
+    /// Sets a value, whatever files said and made final (Hadoop's rule for programs and `-D`).
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        let stored = Stored { value: value.into(), source: Source::Set, is_final: false };
+        self.set.insert(current_name(name).to_owned(), stored);
+    }
+
+    /// As `set`, for building one in an expression.
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Takes a value back to its default.
+    pub fn unset(&mut self, name: &str) {
+        self.set.remove(current_name(name));
+    }
+
+    /// The value of a typed key, its default when unset.
+    ///
+    /// Errors: `Value` names key, text and file when the text is not what the key wants.
+    pub fn get<K: ConfigKey>(&self, key: K) -> Result<K::Value, ConfigError> {
+        key.read(self)
+    }
+
+    /// The expanded, trimmed text of any key, or of its built-in default. `None` when neither is there or it is empty.
+    pub fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
+        let name = current_name(name);
+        let raw = match self.set.get(name) {
+            Some(stored) => stored.value.as_str(),
+            None => match default_of(name) {
+                Some(default) => default,
+                None => return Ok(None),
+            },
+        };
+        let expanded = self.expanded(name, raw)?;
+        let trimmed = expanded.trim();
+        Ok((!trimmed.is_empty()).then(|| trimmed.to_owned()))
+    }
+
+    /// The value of a key whose name is known only at run time (`dfs.namenode.rpc-address.NS.NN`), read by a parser of
+    /// [`crate::parse`]. `None` when unset or empty; built-in defaults do not count.
+    pub fn get_as<T>(&self, name: &str, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, ConfigError> {
+        let name = current_name(name);
+        let Some(stored) = self.set.get(name) else { return Ok(None) };
+        let expanded = self.expanded(name, &stored.value)?;
+        let value = expanded.trim();
+        if value.is_empty() {
+            return Ok(None);
+        }
+        parse(value).map(Some).map_err(|wanted| self.value_error(name, value, wanted))
+    }
+
+    pub(crate) fn parse_default<T>(
+        &self,
+        name: &str,
+        default: &str,
+        parse: fn(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        let expanded = self.expanded(name, default)?;
+        parse(expanded.trim()).map_err(|wanted| self.value_error(name, &expanded, wanted))
+    }
+
+    /// True when a file or program set the key, whatever to.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.set.contains_key(current_name(name))
+    }
+
+    /// A complaint about the value of `name`, for checks that need more than one key.
+    pub fn value_error(&self, name: &str, value: &str, wanted: impl Into<String>) -> ConfigError {
+        let source = match self.set.get(current_name(name)) {
+            Some(stored) => stored.source.clone(),
+            None => default_source(name),
+        };
+        ConfigError::Value {
+            key: name.to_owned(),
+            value: value.to_owned(),
+            source_name: source.to_string(),
+            wanted: wanted.into(),
+        }
+    }
+
+    /// Everything, defaults included, in the order of names.
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        let defaults = keys::ALL.iter().filter_map(|key| {
+            let value = key.default?;
+            (!self.set.contains_key(key.name)).then(|| Entry {
+                name: key.name,
+                value,
+                source: default_source(key.name),
+                is_final: false,
+            })
+        });
+        let set = self.set.iter().map(|(name, stored)| Entry {
+            name,
+            value: &stored.value,
+            source: stored.source.clone(),
+            is_final: stored.is_final,
+        });
+        let mut entries: Vec<_> = defaults.chain(set).collect();
+        entries.sort_by_key(|entry| entry.name);
+        entries
+    }
+
+    /// True for keys whose value is not to be shown (`/conf`). Source: `hadoop.security.sensitive-config-keys`.
+    pub fn is_sensitive(name: &str) -> bool {
+        let lower = name.to_ascii_lowercase();
+        ["secret", "password", "keystore.pass", "secret.key", "credential"].iter().any(|end| lower.ends_with(end))
+            || lower.contains("oauth2.token")
+    }
+
+    /// Writes everything that was set, values not expanded, as `core-site.xml` and `hdfs-site.xml` into `dir` (made when
+    /// missing), so that any Hadoop client can use it as HADOOP_CONF_DIR.
+    pub fn write_dir(&self, dir: &Path) -> Result<(), ConfigError> {
+        let wrong = |path: &Path, source| ConfigError::Write { path: path.to_owned(), source };
+        std::fs::create_dir_all(dir).map_err(|source| wrong(dir, source))?;
+        for (file, core) in [("core-site.xml", true), ("hdfs-site.xml", false)] {
+            let path = dir.join(file);
+            let rows = self.set.iter().filter(|(name, _)| KeyInfo::is_core(name) == core);
+            let text = to_xml(rows.map(|(name, stored)| (name.as_str(), stored.value.as_str())));
+            std::fs::write(&path, text).map_err(|source| wrong(&path, source))?;
+        }
+        Ok(())
+    }
+
+    fn expanded(&self, name: &str, raw: &str) -> Result<String, ConfigError> {
+        if !raw.contains("${") {
+            return Ok(raw.to_owned());
+        }
+        let lookup = |variable: &str| {
+            let variable = current_name(variable);
+            self.set
+                .get(variable)
+                .map(|stored| stored.value.clone())
+                .or_else(|| default_of(variable).map(str::to_owned))
+        };
+        expand(raw, &self.environment, lookup)
+            .map_err(|()| ConfigError::ExpansionDepth { key: name.to_owned(), value: raw.to_owned() })
+    }
+}
+
+fn default_of(name: &str) -> Option<&'static str> {
+    keys::ALL.iter().find(|key| key.name == name).and_then(|key| key.default)
+}
+
+fn default_source(name: &str) -> Source {
+    Source::Default(if name.starts_with("hearth.") {
+        "hearth-default"
+    } else if KeyInfo::is_core(name) {
+        "core-default.xml"
+    } else {
+        "hdfs-default.xml"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn later_files_win_unless_final_and_programs_always_win() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = "<configuration><property><name>fs.default.name</name><value>hdfs://nn:1</value><final>true</final>
+            </property><property><name>dfs.replication</name><value>2</value></property></configuration>";
+        let hdfs = "<configuration><property><name>fs.defaultFS</name><value>hdfs://other:1</value></property>
+            <property><name>dfs.replication</name><value>five</value></property></configuration>";
+        std::fs::write(dir.path().join("core-site.xml"), core).unwrap();
+        std::fs::write(dir.path().join("hdfs-site.xml"), hdfs).unwrap();
+        let mut conf = Configuration::load_dir(dir.path(), Environment::empty()).unwrap();
+        assert_eq!(conf.get(keys::FS_DEFAULT_FS).unwrap(), "hdfs://nn:1");
+        let error = conf.get(keys::DFS_REPLICATION).unwrap_err().to_string();
+        assert!(error.contains("dfs.replication") && error.contains("five"), "{error}");
+        assert!(error.contains("hdfs-site.xml"), "{error}");
+        conf.set("fs.default.name", "hdfs://set");
+        assert_eq!(conf.get(keys::FS_DEFAULT_FS).unwrap(), "hdfs://set");
+    }
+
+    #[test]
+    fn a_missing_directory_is_an_error_and_missing_files_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Configuration::load_dir(&dir.path().join("no"), Environment::empty()).is_err());
+        let conf = Configuration::load_dir(dir.path(), Environment::empty()).unwrap();
+        assert_eq!(conf.get(keys::DFS_REPLICATION).unwrap(), 3);
+    }
+
+    #[test]
+    fn every_default_parses() {
+        let conf = Configuration::empty().with_environment(Environment::empty().with_property("user.name", "ada"));
+        keys::check_all(&conf).unwrap();
+        assert_eq!(conf.get(keys::DFS_HEARTBEAT_INTERVAL).unwrap(), Duration::from_secs(3));
+        let dirs = conf.get(keys::DFS_DATANODE_DATA_DIR).unwrap();
+        assert_eq!(dirs[0].path, Path::new("/tmp/hadoop-ada/dfs/data"));
+    }
+
+    #[test]
+    fn empty_values_mean_the_default_and_entries_show_sources() {
+        let conf = Configuration::empty().with("dfs.replication", "  ").with("my.own", "x");
+        assert_eq!(conf.get(keys::DFS_REPLICATION).unwrap(), 3);
+        let entries = conf.entries();
+        assert!(entries.is_sorted_by_key(|entry| entry.name));
+        let own = entries.iter().find(|entry| entry.name == "my.own").unwrap();
+        assert_eq!(own.source, Source::Set);
+        let block = entries.iter().find(|entry| entry.name == "dfs.blocksize").unwrap();
+        assert_eq!((block.value, block.source.to_string().as_str()), ("134217728", "hdfs-default.xml"));
+        assert_eq!(entries.iter().filter(|entry| entry.name == "dfs.replication").count(), 1);
+    }
+
+    #[test]
+    fn a_written_directory_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let conf = Configuration::empty().with("fs.defaultFS", "hdfs://h:1").with("dfs.replication", "1");
+        conf.write_dir(&dir.path().join("conf")).unwrap();
+        let back = Configuration::load_dir(&dir.path().join("conf"), Environment::empty()).unwrap();
+        assert_eq!(back.get(keys::FS_DEFAULT_FS).unwrap(), "hdfs://h:1");
+        assert_eq!(back.get(keys::DFS_REPLICATION).unwrap(), 1);
+        let core = std::fs::read_to_string(dir.path().join("conf/core-site.xml")).unwrap();
+        assert!(!core.contains("dfs.replication"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Old names of the keys that we use. A value set under an old name counts for the new one.
+//! Source: Hadoop's DeprecatedProperties page.
+
+const RENAMED: &[(&str, &str)] = &[
+    ("dfs.access.time.precision", "dfs.namenode.accesstime.precision"),
+    ("dfs.balance.bandwidthPerSec", "dfs.datanode.balance.bandwidthPerSec"),
+    ("dfs.block.size", "dfs.blocksize"),
+    ("dfs.data.dir", "dfs.datanode.data.dir"),
+    ("dfs.datanode.max.xcievers", "dfs.datanode.max.transfer.threads"),
+    ("dfs.federation.nameservice.id", "dfs.nameservice.id"),
+    ("dfs.federation.nameservices", "dfs.nameservices"),
+    ("dfs.http.address", "dfs.namenode.http-address"),
+    ("dfs.https.address", "dfs.namenode.https-address"),
+    ("dfs.name.dir", "dfs.namenode.name.dir"),
+    ("dfs.namenode.replication.considerLoad", "dfs.namenode.redundancy.considerLoad"),
+    ("dfs.namenode.replication.interval", "dfs.namenode.redundancy.interval.seconds"),
+    ("dfs.namenode.replication.pending.timeout-sec", "dfs.namenode.reconstruction.pending.timeout-sec"),
+    ("dfs.permissions", "dfs.permissions.enabled"),
+    ("dfs.permissions.supergroup", "dfs.permissions.superusergroup"),
+    ("dfs.read.prefetch.size", "dfs.client.read.prefetch.size"),
+    ("dfs.replication.considerLoad", "dfs.namenode.redundancy.considerLoad"),
+    ("dfs.replication.interval", "dfs.namenode.redundancy.interval.seconds"),
+    ("dfs.replication.min", "dfs.namenode.replication.min"),
+    ("dfs.replication.pending.timeout.sec", "dfs.namenode.reconstruction.pending.timeout-sec"),
+    ("dfs.safemode.extension", "dfs.namenode.safemode.extension"),
+    ("dfs.safemode.threshold.pct", "dfs.namenode.safemode.threshold-pct"),
+    ("dfs.socket.timeout", "dfs.client.socket-timeout"),
+    ("dfs.umaskmode", "fs.permissions.umask-mode"),
+    ("dfs.write.packet.size", "dfs.client-write-packet-size"),
+    ("fs.default.name", "fs.defaultFS"),
+    ("heartbeat.recheck.interval", "dfs.namenode.heartbeat.recheck-interval"),
+    ("io.bytes.per.checksum", "dfs.bytes-per-checksum"),
+    ("slave.host.name", "dfs.datanode.hostname"),
+    ("topology.script.file.name", "net.topology.script.file.name"),
+    ("topology.script.number.args", "net.topology.script.number.args"),
+];
+
+/// The name under which `name` is kept: its successor when it is an old one.
+pub(crate) fn current_name(name: &str) -> &str {
+    match RENAMED.binary_search_by_key(&name, |(old, _)| old) {
+        Ok(index) => RENAMED[index].1,
+        Err(_) => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_leads_to_current_names() {
+        assert!(RENAMED.is_sorted_by(|a, b| a.0 < b.0));
+        for (_, new) in RENAMED {
+            assert_eq!(current_name(new), *new);
+        }
+        assert_eq!(current_name("fs.default.name"), "fs.defaultFS");
+        assert_eq!(current_name("dfs.replication"), "dfs.replication");
+    }
+}

@@ -1,0 +1,442 @@
+//! The keys that Hearth uses, with types and defaults. Source of Hadoop's: `core-default.xml` and `hdfs-default.xml` of
+//! Hadoop 3.4. The documentation of each constant is what the key is for; durations whose text is a bare number count
+//! the unit that Hadoop gives the key.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::parse::{Engine, HostPort, StorageDirectory};
+use crate::{ConfigError, Configuration, Key, KeyInfo, OptionalKey, parse};
+
+/// Declares the constants, [`ALL`] and [`check_all`] from one table, so that none can be missing from another.
+macro_rules! keys {
+    ($(
+        $(#[doc = $about:literal])+
+        $constant:ident: $kind:ident<$type:ty> = $name:literal, $parser:ident $(, $default:literal)?;
+    )*) => {
+        $(
+            #[doc = concat!("`", $name, "`" $(, ", default `", $default, "`")?, ".")]
+            #[doc = ""]
+            $(#[doc = $about])+
+            pub const $constant: $kind<$type> = $kind { name: $name, $(default: $default,)? parse: parse::$parser };
+        )*
+
+        /// Every key of this file.
+        pub const ALL: &[KeyInfo] = &[
+            $(KeyInfo { name: $name, default: default!($($default)?), about: concat!($($about),+) },)*
+        ];
+
+        /// Reads every key: the first wrong value is the error. For start-up, so that a bad value is found before it is
+        /// needed.
+        pub fn check_all(configuration: &Configuration) -> Result<(), ConfigError> {
+            $(configuration.get($constant)?;)*
+            Ok(())
+        }
+    };
+}
+
+macro_rules! default {
+    () => {
+        None
+    };
+    ($default:literal) => {
+        Some($default)
+    };
+}
+
+keys! {
+
+    // File system, users, network (core-site.xml).
+
+    /// The file system that paths without a scheme are in.
+    FS_DEFAULT_FS: Key<String> = "fs.defaultFS", text, "file:///";
+    /// Base of other default directories.
+    HADOOP_TMP_DIR: Key<String> = "hadoop.tmp.dir", text, "/tmp/hadoop-${user.name}";
+    /// Permission bits taken away from new files and directories.
+    FS_PERMISSIONS_UMASK_MODE: Key<u16> = "fs.permissions.umask-mode", umask, "022";
+    /// Age at which trash is removed; 0 switches trash off. Bare numbers are minutes.
+    FS_TRASH_INTERVAL: Key<Duration> = "fs.trash.interval", duration_minutes, "0";
+    /// Time between trash checkpoints; 0 = fs.trash.interval. Bare numbers are minutes.
+    FS_TRASH_CHECKPOINT_INTERVAL: Key<Duration> = "fs.trash.checkpoint.interval", duration_minutes, "0";
+    /// Follow symbolic links.
+    FS_CLIENT_RESOLVE_REMOTE_SYMLINKS: Key<bool> = "fs.client.resolve.remote.symlinks", boolean, "true";
+    /// Directories that are not deleted while they are not empty.
+    FS_PROTECTED_DIRECTORIES: OptionalKey<Vec<String>> = "fs.protected.directories", list;
+    /// Buffer of streams, bytes.
+    IO_FILE_BUFFER_SIZE: Key<u64> = "io.file.buffer.size", bytes, "4096";
+    /// simple or kerberos.
+    HADOOP_SECURITY_AUTHENTICATION: Key<String> = "hadoop.security.authentication", text, "simple";
+    /// Service-level authorization.
+    HADOOP_SECURITY_AUTHORIZATION: Key<bool> = "hadoop.security.authorization", boolean, "false";
+    /// authentication, integrity or privacy.
+    HADOOP_RPC_PROTECTION: Key<String> = "hadoop.rpc.protection", text, "authentication";
+    /// How long a user's groups are remembered.
+    HADOOP_SECURITY_GROUPS_CACHE_SECS: Key<Duration> = "hadoop.security.groups.cache.secs", duration_s, "300";
+    /// user=group1,group2;user2=... : groups said here instead of asked of the system.
+    HADOOP_USER_GROUP_STATIC_MAPPING_OVERRIDES: OptionalKey<String> = "hadoop.user.group.static.mapping.overrides", text;
+    /// Program that prints the rack of each address it is given.
+    NET_TOPOLOGY_SCRIPT_FILE_NAME: OptionalKey<String> = "net.topology.script.file.name", text;
+    /// Addresses per run of the topology script.
+    NET_TOPOLOGY_SCRIPT_NUMBER_ARGS: Key<u32> = "net.topology.script.number.args", int_u32, "100";
+    /// File of address and rack, two columns.
+    NET_TOPOLOGY_TABLE_FILE_NAME: OptionalKey<String> = "net.topology.table.file.name", text;
+    /// Longest RPC request taken, bytes.
+    IPC_MAXIMUM_DATA_LENGTH: Key<u64> = "ipc.maximum.data.length", bytes, "134217728";
+    /// Longest RPC response taken, bytes.
+    IPC_MAXIMUM_RESPONSE_LENGTH: Key<u64> = "ipc.maximum.response.length", bytes, "134217728";
+    /// RPC connection set-up.
+    IPC_CLIENT_CONNECT_TIMEOUT: Key<Duration> = "ipc.client.connect.timeout", duration_ms, "20000";
+    /// RPC connection attempts after a refusal.
+    IPC_CLIENT_CONNECT_MAX_RETRIES: Key<u32> = "ipc.client.connect.max.retries", int_u32, "10";
+    /// RPC connection attempts after a time-out.
+    IPC_CLIENT_CONNECT_MAX_RETRIES_ON_TIMEOUTS: Key<u32> = "ipc.client.connect.max.retries.on.timeouts", int_u32, "45";
+    /// Pause between RPC connection attempts.
+    IPC_CLIENT_CONNECT_RETRY_INTERVAL: Key<Duration> = "ipc.client.connect.retry.interval", duration_ms, "1000";
+    /// Longest wait for an RPC answer; 0 = for ever, pinging.
+    IPC_CLIENT_RPC_TIMEOUT: Key<Duration> = "ipc.client.rpc-timeout.ms", duration_ms, "120000";
+    /// Idle RPC connections are closed by the client after this.
+    IPC_CLIENT_CONNECTION_MAXIDLETIME: Key<Duration> = "ipc.client.connection.maxidletime", duration_ms, "10000";
+    /// Pings on a waiting RPC connection.
+    IPC_PING_INTERVAL: Key<Duration> = "ipc.ping.interval", duration_ms, "60000";
+
+    // Which namenodes there are.
+
+    /// Names of the nameservices.
+    DFS_NAMESERVICES: OptionalKey<Vec<String>> = "dfs.nameservices", list;
+    /// Those of dfs.nameservices that this cluster's datanodes serve.
+    DFS_INTERNAL_NAMESERVICES: OptionalKey<Vec<String>> = "dfs.internal.nameservices", list;
+    /// The nameservice of this namenode.
+    DFS_NAMESERVICE_ID: OptionalKey<String> = "dfs.nameservice.id", text;
+    /// Which of its nameservice's namenodes this one is.
+    DFS_HA_NAMENODE_ID: OptionalKey<String> = "dfs.ha.namenode.id", text;
+    /// Namenode RPC; may have suffix .NS or .NS.NN.
+    DFS_NAMENODE_RPC_ADDRESS: OptionalKey<HostPort> = "dfs.namenode.rpc-address", rpc_address;
+    /// Address to listen on instead of that of rpc-address.
+    DFS_NAMENODE_RPC_BIND_HOST: OptionalKey<String> = "dfs.namenode.rpc-bind-host", text;
+    /// Namenode RPC for datanodes.
+    DFS_NAMENODE_SERVICERPC_ADDRESS: OptionalKey<HostPort> = "dfs.namenode.servicerpc-address", rpc_address;
+    /// Namenode RPC for lifelines.
+    DFS_NAMENODE_LIFELINE_RPC_ADDRESS: OptionalKey<HostPort> = "dfs.namenode.lifeline.rpc-address", rpc_address;
+
+    // Namenode.
+
+    /// Where the namenode keeps its store.
+    DFS_NAMENODE_NAME_DIR: Key<Vec<PathBuf>> = "dfs.namenode.name.dir", directories, "file://${hadoop.tmp.dir}/dfs/name";
+    /// Namenode web.
+    DFS_NAMENODE_HTTP_ADDRESS: Key<HostPort> = "dfs.namenode.http-address", address, "0.0.0.0:9870";
+    /// Namenode web over TLS.
+    DFS_NAMENODE_HTTPS_ADDRESS: Key<HostPort> = "dfs.namenode.https-address", address, "0.0.0.0:9871";
+    /// HTTP_ONLY, HTTPS_ONLY or HTTP_AND_HTTPS.
+    DFS_HTTP_POLICY: Key<String> = "dfs.http.policy", text, "HTTP_ONLY";
+    /// RPC calls worked on at once.
+    DFS_NAMENODE_HANDLER_COUNT: Key<u32> = "dfs.namenode.handler.count", int_u32, "10";
+    /// Highest replication a file may have.
+    DFS_REPLICATION_MAX: Key<u32> = "dfs.replication.max", int_u32, "512";
+    /// Replicas that make a block complete.
+    DFS_NAMENODE_REPLICATION_MIN: Key<u32> = "dfs.namenode.replication.min", int_u32, "1";
+    /// Smallest block size a file may have, bytes.
+    DFS_NAMENODE_FS_LIMITS_MIN_BLOCK_SIZE: Key<u64> = "dfs.namenode.fs-limits.min-block-size", bytes, "1048576";
+    /// Most blocks a file may have.
+    DFS_NAMENODE_FS_LIMITS_MAX_BLOCKS_PER_FILE: Key<u64> = "dfs.namenode.fs-limits.max-blocks-per-file", int_u64, "10000";
+    /// Longest name, bytes; 0 = no limit.
+    DFS_NAMENODE_FS_LIMITS_MAX_COMPONENT_LENGTH: Key<u32> = "dfs.namenode.fs-limits.max-component-length", int_u32, "255";
+    /// Most entries in a directory.
+    DFS_NAMENODE_FS_LIMITS_MAX_DIRECTORY_ITEMS: Key<u32> = "dfs.namenode.fs-limits.max-directory-items", int_u32, "1048576";
+    /// Most extended attributes.
+    DFS_NAMENODE_FS_LIMITS_MAX_XATTRS_PER_INODE: Key<u32> = "dfs.namenode.fs-limits.max-xattrs-per-inode", int_u32, "32";
+    /// Longest name and value of an extended attribute, bytes.
+    DFS_NAMENODE_FS_LIMITS_MAX_XATTR_SIZE: Key<u32> = "dfs.namenode.fs-limits.max-xattr-size", int_u32, "16384";
+    /// Check permissions.
+    DFS_PERMISSIONS_ENABLED: Key<bool> = "dfs.permissions.enabled", boolean, "true";
+    /// Members may do anything.
+    DFS_PERMISSIONS_SUPERUSERGROUP: Key<String> = "dfs.permissions.superusergroup", text, "supergroup";
+    /// ACLs.
+    DFS_NAMENODE_ACLS_ENABLED: Key<bool> = "dfs.namenode.acls.enabled", boolean, "true";
+    /// Extended attributes.
+    DFS_NAMENODE_XATTRS_ENABLED: Key<bool> = "dfs.namenode.xattrs.enabled", boolean, "true";
+    /// A datanode is dead after twice this and ten heartbeats.
+    DFS_NAMENODE_HEARTBEAT_RECHECK_INTERVAL: Key<Duration> = "dfs.namenode.heartbeat.recheck-interval", duration_ms, "300000";
+    /// A datanode not heard of for this long is stale.
+    DFS_NAMENODE_STALE_DATANODE_INTERVAL: Key<Duration> = "dfs.namenode.stale.datanode.interval", duration_ms, "30000";
+    /// List stale datanodes last for reads.
+    DFS_NAMENODE_AVOID_READ_STALE_DATANODE: Key<bool> = "dfs.namenode.avoid.read.stale.datanode", boolean, "false";
+    /// Do not write to stale datanodes.
+    DFS_NAMENODE_AVOID_WRITE_STALE_DATANODE: Key<bool> = "dfs.namenode.avoid.write.stale.datanode", boolean, "false";
+    /// Full block reports at once.
+    DFS_NAMENODE_MAX_FULL_BLOCK_REPORT_LEASES: Key<u32> = "dfs.namenode.max.full.block.report.leases", int_u32, "6";
+    /// How long a datanode may take for one.
+    DFS_NAMENODE_FULL_BLOCK_REPORT_LEASE_LENGTH: Key<Duration> = "dfs.namenode.full.block.report.lease.length.ms", duration_ms, "300000";
+    /// Part of the blocks that must be reported to leave safe mode.
+    DFS_NAMENODE_SAFEMODE_THRESHOLD_PCT: Key<f64> = "dfs.namenode.safemode.threshold-pct", float, "0.999f";
+    /// Live datanodes needed to leave safe mode.
+    DFS_NAMENODE_SAFEMODE_MIN_DATANODES: Key<u32> = "dfs.namenode.safemode.min.datanodes", int_u32, "0";
+    /// Wait after the threshold was reached.
+    DFS_NAMENODE_SAFEMODE_EXTENSION: Key<Duration> = "dfs.namenode.safemode.extension", duration_ms, "30000";
+    /// How often safe mode looks.
+    DFS_NAMENODE_SAFEMODE_RECHECK_INTERVAL: Key<Duration> = "dfs.namenode.safemode.recheck.interval", duration_ms, "1000";
+    /// Free bytes the store's disk must have, else safe mode.
+    DFS_NAMENODE_RESOURCE_DU_RESERVED: Key<u64> = "dfs.namenode.resource.du.reserved", bytes, "104857600";
+    /// No block is deleted this long after start.
+    DFS_NAMENODE_STARTUP_DELAY_BLOCK_DELETION: Key<Duration> = "dfs.namenode.startup.delay.block.deletion.sec", duration_s, "0";
+    /// How often replication work is handed out.
+    DFS_NAMENODE_REDUNDANCY_INTERVAL: Key<Duration> = "dfs.namenode.redundancy.interval.seconds", duration_s, "3";
+    /// A copy not reported after this is asked for again.
+    DFS_NAMENODE_RECONSTRUCTION_PENDING_TIMEOUT: Key<Duration> = "dfs.namenode.reconstruction.pending.timeout-sec", duration_s, "300";
+    /// Copies from one datanode at once.
+    DFS_NAMENODE_REPLICATION_MAX_STREAMS: Key<u32> = "dfs.namenode.replication.max-streams", int_u32, "2";
+    /// The same for the most urgent blocks.
+    DFS_NAMENODE_REPLICATION_MAX_STREAMS_HARD_LIMIT: Key<u32> = "dfs.namenode.replication.max-streams-hard-limit", int_u32, "4";
+    /// Blocks per live datanode and round.
+    DFS_NAMENODE_REPLICATION_WORK_MULTIPLIER_PER_ITERATION: Key<u32> = "dfs.namenode.replication.work.multiplier.per.iteration", int_u32, "2";
+    /// Part of the datanodes told to delete per round.
+    DFS_NAMENODE_INVALIDATE_WORK_PCT_PER_ITERATION: Key<f64> = "dfs.namenode.invalidate.work.pct.per.iteration", float, "0.32f";
+    /// Blocks to delete per datanode and heartbeat.
+    DFS_BLOCK_INVALIDATE_LIMIT: Key<u32> = "dfs.block.invalidate.limit", int_u32, "1000";
+    /// Placement avoids busy datanodes.
+    DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD: Key<bool> = "dfs.namenode.redundancy.considerLoad", boolean, "true";
+    /// Busy = this many times the average load.
+    DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD_FACTOR: Key<f64> = "dfs.namenode.redundancy.considerLoad.factor", float, "2.0";
+    /// An excess replica not gone after this is counted again.
+    DFS_NAMENODE_EXCESS_REDUNDANCY_TIMEOUT: Key<Duration> = "dfs.namenode.excess.redundancy.timeout-sec", duration_s, "3600";
+    /// How often decommissioning datanodes are looked at.
+    DFS_NAMENODE_DECOMMISSION_INTERVAL: Key<Duration> = "dfs.namenode.decommission.interval", duration_s, "30";
+    /// Live replicas while others are in maintenance.
+    DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN: Key<u32> = "dfs.namenode.maintenance.replication.min", int_u32, "1";
+    /// File of the datanodes that may register.
+    DFS_HOSTS: OptionalKey<String> = "dfs.hosts", text;
+    /// File of the datanodes to decommission or refuse.
+    DFS_HOSTS_EXCLUDE: OptionalKey<String> = "dfs.hosts.exclude", text;
+    /// Refuse datanodes whose address has no name.
+    DFS_NAMENODE_DATANODE_REGISTRATION_IP_HOSTNAME_CHECK: Key<bool> = "dfs.namenode.datanode.registration.ip-hostname-check", boolean, "true";
+    /// Refuse datanodes whose rack is not known.
+    DFS_NAMENODE_REJECT_UNRESOLVED_DN_TOPOLOGY_MAPPING: Key<bool> = "dfs.namenode.reject-unresolved-dn-topology-mapping", boolean, "false";
+    /// A lease not renewed for this long is recovered.
+    DFS_NAMENODE_LEASE_HARD_LIMIT: Key<Duration> = "dfs.namenode.lease-hard-limit-sec", duration_s, "1200";
+    /// How often leases are looked at.
+    DFS_NAMENODE_LEASE_RECHECK_INTERVAL: Key<Duration> = "dfs.namenode.lease-recheck-interval-ms", duration_ms, "2000";
+    /// Access times are kept this exact; 0 = not at all.
+    DFS_NAMENODE_ACCESSTIME_PRECISION: Key<Duration> = "dfs.namenode.accesstime.precision", duration_ms, "3600000";
+    /// Last blocks that may be committed but not complete at close.
+    DFS_NAMENODE_FILE_CLOSE_NUM_COMMITTED_ALLOWED: Key<u32> = "dfs.namenode.file.close.num-committed-allowed", int_u32, "0";
+    /// Entries of a listing per call.
+    DFS_LS_LIMIT: Key<u32> = "dfs.ls.limit", int_u32, "1000";
+    /// Directories of a batched listing.
+    DFS_BATCHED_LS_LIMIT: Key<u32> = "dfs.batched.ls.limit", int_u32, "100";
+    /// Entries counted before the lock is given up.
+    DFS_CONTENT_SUMMARY_LIMIT: Key<u32> = "dfs.content-summary.limit", int_u32, "5000";
+    /// Open files listed per call.
+    DFS_NAMENODE_LIST_OPENFILES_NUM_RESPONSES: Key<u32> = "dfs.namenode.list.openfiles.num.responses", int_u32, "1000";
+    /// Corrupt files listed per call.
+    DFS_NAMENODE_MAX_CORRUPT_FILE_BLOCKS_RETURNED: Key<u32> = "dfs.namenode.max-corrupt-file-blocks-returned", int_u32, "100";
+    /// Answers of calls that change something are remembered for retries.
+    DFS_NAMENODE_ENABLE_RETRYCACHE: Key<bool> = "dfs.namenode.enable.retrycache", boolean, "true";
+    /// How long.
+    DFS_NAMENODE_RETRYCACHE_EXPIRYTIME: Key<Duration> = "dfs.namenode.retrycache.expirytime.millis", duration_ms, "600000";
+    /// Send state ids.
+    DFS_NAMENODE_STATE_CONTEXT_ENABLED: Key<bool> = "dfs.namenode.state.context.enabled", boolean, "false";
+    /// Storage policies.
+    DFS_STORAGE_POLICY_ENABLED: Key<bool> = "dfs.storage.policy.enabled", boolean, "true";
+    /// Storage policy of files that have none.
+    DFS_STORAGE_DEFAULT_POLICY: Key<String> = "dfs.storage.default.policy", text, "HOT";
+    /// Quotas by storage type.
+    DFS_QUOTA_BY_STORAGE_TYPE_ENABLED: Key<bool> = "dfs.quota.by.storage.type.enabled", boolean, "true";
+
+    // Block tokens and encryption, namenode and datanode alike.
+
+    /// Datanodes ask for tokens.
+    DFS_BLOCK_ACCESS_TOKEN_ENABLE: Key<bool> = "dfs.block.access.token.enable", boolean, "false";
+    /// Life of a token; bare numbers are minutes.
+    DFS_BLOCK_ACCESS_TOKEN_LIFETIME: Key<Duration> = "dfs.block.access.token.lifetime", duration_minutes, "600";
+    /// New keys; bare numbers are minutes.
+    DFS_BLOCK_ACCESS_KEY_UPDATE_INTERVAL: Key<Duration> = "dfs.block.access.key.update.interval", duration_minutes, "600";
+    /// Tokens as protobuf.
+    DFS_BLOCK_ACCESS_TOKEN_PROTOBUF_ENABLE: Key<bool> = "dfs.block.access.token.protobuf.enable", boolean, "false";
+    /// Encrypt block data on the wire.
+    DFS_ENCRYPT_DATA_TRANSFER: Key<bool> = "dfs.encrypt.data.transfer", boolean, "false";
+    /// authentication, integrity or privacy.
+    DFS_DATA_TRANSFER_PROTECTION: OptionalKey<String> = "dfs.data.transfer.protection", text;
+
+    // Datanode: identity and addresses.
+
+    /// Data transfer.
+    DFS_DATANODE_ADDRESS: Key<HostPort> = "dfs.datanode.address", address, "0.0.0.0:9866";
+    /// Datanode RPC.
+    DFS_DATANODE_IPC_ADDRESS: Key<HostPort> = "dfs.datanode.ipc.address", address, "0.0.0.0:9867";
+    /// Datanode web.
+    DFS_DATANODE_HTTP_ADDRESS: Key<HostPort> = "dfs.datanode.http.address", address, "0.0.0.0:9864";
+    /// Datanode web over TLS.
+    DFS_DATANODE_HTTPS_ADDRESS: Key<HostPort> = "dfs.datanode.https.address", address, "0.0.0.0:9865";
+    /// Host name to register with.
+    DFS_DATANODE_HOSTNAME: OptionalKey<String> = "dfs.datanode.hostname", text;
+    /// Connect to other datanodes by name.
+    DFS_DATANODE_USE_DATANODE_HOSTNAME: Key<bool> = "dfs.datanode.use.datanode.hostname", boolean, "false";
+    /// Unix domain socket for local clients; _PORT is replaced.
+    DFS_DOMAIN_SOCKET_PATH: OptionalKey<String> = "dfs.domain.socket.path", text;
+    /// Datanode RPC calls worked on at once.
+    DFS_DATANODE_HANDLER_COUNT: Key<u32> = "dfs.datanode.handler.count", int_u32, "10";
+    /// Older namenodes are refused.
+    DFS_DATANODE_MIN_SUPPORTED_NAMENODE_VERSION: Key<String> = "dfs.datanode.min.supported.namenode.version", text, "2.1.0-beta";
+    /// Older datanodes are refused.
+    DFS_NAMENODE_MIN_SUPPORTED_DATANODE_VERSION: Key<String> = "dfs.namenode.min.supported.datanode.version", text, "2.1.0-beta";
+
+    // Datanode: storage.
+
+    /// Storage directories, with types: [SSD]file:///data.
+    DFS_DATANODE_DATA_DIR: Key<Vec<StorageDirectory>> = "dfs.datanode.data.dir", storage_directories, "file://${hadoop.tmp.dir}/dfs/data";
+    /// Mode of storage directories, octal.
+    DFS_DATANODE_DATA_DIR_PERM: Key<String> = "dfs.datanode.data.dir.perm", text, "700";
+    /// Bytes of each disk left to others.
+    DFS_DATANODE_DU_RESERVED: Key<u64> = "dfs.datanode.du.reserved", bytes, "0";
+    /// Storage directories that may fail; -1 = all but one.
+    DFS_DATANODE_FAILED_VOLUMES_TOLERATED: Key<i32> = "dfs.datanode.failed.volumes.tolerated", int_i32, "0";
+    /// Bytes for cached and lazily persisted blocks.
+    DFS_DATANODE_MAX_LOCKED_MEMORY: Key<u64> = "dfs.datanode.max.locked.memory", bytes, "0";
+    /// Sync every finalized block.
+    DFS_DATANODE_SYNCONCLOSE: Key<bool> = "dfs.datanode.synconclose", boolean, "false";
+    /// Every replica is verified once in this many hours; 0 = 504, negative = never.
+    DFS_DATANODE_SCAN_PERIOD_HOURS: Key<i64> = "dfs.datanode.scan.period.hours", signed_hours, "504";
+    /// Bytes verified per second and storage; 0 = off.
+    DFS_BLOCK_SCANNER_VOLUME_BYTES_PER_SECOND: Key<u64> = "dfs.block.scanner.volume.bytes.per.second", bytes, "1048576";
+    /// Directories are compared with memory this often.
+    DFS_DATANODE_DIRECTORYSCAN_INTERVAL: Key<Duration> = "dfs.datanode.directoryscan.interval", duration_s, "21600";
+    /// Where shared memory for local clients may be.
+    DFS_DATANODE_SHARED_FILE_DESCRIPTOR_PATHS: Key<Vec<String>> = "dfs.datanode.shared.file.descriptor.paths", list, "/dev/shm,/tmp";
+    /// Being-written replicas wait this long for their writer after a restart.
+    DFS_DATANODE_RESTART_REPLICA_EXPIRATION: Key<Duration> = "dfs.datanode.restart.replica.expiration", duration_s, "50";
+
+    // Datanode: timing and reports.
+
+    /// Heartbeats.
+    DFS_HEARTBEAT_INTERVAL: Key<Duration> = "dfs.heartbeat.interval", duration_s, "3";
+    /// Full block reports.
+    DFS_BLOCKREPORT_INTERVAL: Key<Duration> = "dfs.blockreport.intervalMsec", duration_ms, "21600000";
+    /// The first one comes within this.
+    DFS_BLOCKREPORT_INITIAL_DELAY: Key<Duration> = "dfs.blockreport.initialDelay", duration_s, "0";
+    /// More blocks than this are reported storage by storage.
+    DFS_BLOCKREPORT_SPLIT_THRESHOLD: Key<u64> = "dfs.blockreport.split.threshold", int_u64, "1000000";
+    /// Incremental reports are held back this long.
+    DFS_BLOCKREPORT_INCREMENTAL_INTERVAL: Key<Duration> = "dfs.blockreport.incremental.intervalMsec", duration_ms, "0";
+    /// Cache reports.
+    DFS_CACHEREPORT_INTERVAL: Key<Duration> = "dfs.cachereport.intervalMsec", duration_ms, "10000";
+    /// Requests wait this long for a pool that is starting.
+    DFS_DATANODE_BP_READY_TIMEOUT: Key<Duration> = "dfs.datanode.bp-ready.timeout", duration_s, "20";
+
+    // Datanode: data transfer.
+
+    /// Longest packet taken, bytes.
+    DFS_DATA_TRANSFER_MAX_PACKET_SIZE: Key<u64> = "dfs.data.transfer.max.packet.size", bytes, "16777216";
+    /// Transfers at once.
+    DFS_DATANODE_MAX_TRANSFER_THREADS: Key<u32> = "dfs.datanode.max.transfer.threads", int_u32, "4096";
+    /// A full socket is waited for this long.
+    DFS_DATANODE_SOCKET_WRITE_TIMEOUT: Key<Duration> = "dfs.datanode.socket.write.timeout", duration_ms, "480000";
+    /// An idle client connection is kept this long; 0 = closed at once.
+    DFS_DATANODE_SOCKET_REUSE_KEEPALIVE: Key<Duration> = "dfs.datanode.socket.reuse.keepalive", duration_ms, "4000";
+    /// Use sendfile.
+    DFS_DATANODE_TRANSFER_TO_ALLOWED: Key<bool> = "dfs.datanode.transferTo.allowed", boolean, "true";
+    /// Bytes; 0 = the system's.
+    DFS_DATANODE_TRANSFER_SOCKET_SEND_BUFFER_SIZE: Key<u64> = "dfs.datanode.transfer.socket.send.buffer.size", bytes, "0";
+    /// Bytes; 0 = the system's.
+    DFS_DATANODE_TRANSFER_SOCKET_RECV_BUFFER_SIZE: Key<u64> = "dfs.datanode.transfer.socket.recv.buffer.size", bytes, "0";
+    /// TCP_NODELAY at the datanode.
+    DFS_DATA_TRANSFER_SERVER_TCPNODELAY: Key<bool> = "dfs.data.transfer.server.tcpnodelay", boolean, "true";
+    /// Read ahead on disk, bytes.
+    DFS_DATANODE_READAHEAD_BYTES: Key<u64> = "dfs.datanode.readahead.bytes", bytes, "4194304";
+    /// Balancer traffic, bytes per second.
+    DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC: Key<u64> = "dfs.datanode.balance.bandwidthPerSec", bytes, "100m";
+    /// Balancer moves at once.
+    DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES: Key<u32> = "dfs.datanode.balance.max.concurrent.moves", int_u32, "100";
+    /// Replication traffic, bytes per second; 0 = not limited.
+    DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC: Key<u64> = "dfs.datanode.data.transfer.bandwidthPerSec", bytes, "0";
+    /// How long a writer that is pushed out may take to end.
+    DFS_DATANODE_XCEIVER_STOP_TIMEOUT: Key<Duration> = "dfs.datanode.xceiver.stop.timeout.millis", duration_ms, "60000";
+    /// Tell writers of congestion.
+    DFS_PIPELINE_ECN: Key<bool> = "dfs.pipeline.ecn", boolean, "false";
+
+    // Client.
+
+    /// Replication of new files.
+    DFS_REPLICATION: Key<u16> = "dfs.replication", int_u16, "3";
+    /// Block size of new files, bytes.
+    DFS_BLOCKSIZE: Key<u64> = "dfs.blocksize", bytes, "134217728";
+    /// Bytes under one CRC.
+    DFS_BYTES_PER_CHECKSUM: Key<u32> = "dfs.bytes-per-checksum", int_u32, "512";
+    /// CRC32C, CRC32 or NULL.
+    DFS_CHECKSUM_TYPE: Key<String> = "dfs.checksum.type", text, "CRC32C";
+    /// MD5MD5CRC or COMPOSITE_CRC.
+    DFS_CHECKSUM_COMBINE_MODE: Key<String> = "dfs.checksum.combine.mode", text, "MD5MD5CRC";
+    /// Packet of a writer, header included, bytes.
+    DFS_CLIENT_WRITE_PACKET_SIZE: Key<u64> = "dfs.client-write-packet-size", bytes, "65536";
+    /// Buffer of streams, bytes.
+    DFS_STREAM_BUFFER_SIZE: Key<u64> = "dfs.stream-buffer-size", bytes, "4096";
+    /// Packets of one writer not yet acknowledged.
+    DFS_CLIENT_WRITE_MAX_PACKETS_IN_FLIGHT: Key<u32> = "dfs.client.write.max-packets-in-flight", int_u32, "80";
+    /// Silence of a datanode, writer, or other datanode.
+    DFS_CLIENT_SOCKET_TIMEOUT: Key<Duration> = "dfs.client.socket-timeout", duration_ms, "60000";
+    /// Bytes whose locations are asked for at once; 0 = ten blocks.
+    DFS_CLIENT_READ_PREFETCH_SIZE: Key<u64> = "dfs.client.read.prefetch.size", int_u64, "0";
+    /// Connect to datanodes by name.
+    DFS_CLIENT_USE_DATANODE_HOSTNAME: Key<bool> = "dfs.client.use.datanode.hostname", boolean, "false";
+    /// Local replicas by descriptor.
+    DFS_CLIENT_READ_SHORTCIRCUIT: Key<bool> = "dfs.client.read.shortcircuit", boolean, "false";
+    /// Grace for a datanode that said it restarts.
+    DFS_CLIENT_DATANODE_RESTART_TIMEOUT: Key<Duration> = "dfs.client.datanode-restart.timeout", duration_s, "30";
+    /// How long server defaults are believed.
+    DFS_CLIENT_SERVER_DEFAULTS_VALIDITY_PERIOD: Key<Duration> = "dfs.client.server-defaults.validity.period.ms", duration_ms, "3600000";
+    /// Attempts to set up a pipeline.
+    DFS_CLIENT_BLOCK_WRITE_RETRIES: Key<u32> = "dfs.client.block.write.retries", int_u32, "3";
+    /// DEFAULT, NEVER or ALWAYS: replace a datanode that fails in a pipeline.
+    DFS_CLIENT_REPLACE_DATANODE_POLICY: Key<String> = "dfs.client.block.write.replace-datanode-on-failure.policy", text, "DEFAULT";
+    /// false = NEVER.
+    DFS_CLIENT_REPLACE_DATANODE_ENABLE: Key<bool> = "dfs.client.block.write.replace-datanode-on-failure.enable", boolean, "true";
+    /// Go on with fewer when no replacement works.
+    DFS_CLIENT_REPLACE_DATANODE_BEST_EFFORT: Key<bool> = "dfs.client.block.write.replace-datanode-on-failure.best-effort", boolean, "false";
+    /// Go on without replacement while at least this many are left; 0 = off.
+    DFS_CLIENT_REPLACE_DATANODE_MIN_REPLICATION: Key<u16> = "dfs.client.block.write.replace-datanode-on-failure.min-replication", int_u16, "0";
+    /// Attempts of addBlock and complete while earlier blocks are not reported.
+    DFS_CLIENT_LOCATE_FOLLOWING_BLOCK_RETRIES: Key<u32> = "dfs.client.block.write.locateFollowingBlock.retries", int_u32, "5";
+    /// First pause between them; doubles.
+    DFS_CLIENT_LOCATE_FOLLOWING_BLOCK_INITIAL_DELAY: Key<Duration> = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms", duration_ms, "400";
+    /// Longest pause between them.
+    DFS_CLIENT_LOCATE_FOLLOWING_BLOCK_MAX_DELAY: Key<Duration> = "dfs.client.block.write.locateFollowingBlock.max.delay.ms", duration_ms, "60000";
+    /// A datanode that failed a writer is avoided this long.
+    DFS_CLIENT_EXCLUDE_NODES_CACHE_EXPIRY: Key<Duration> = "dfs.client.write.exclude.nodes.cache.expiry.interval.millis", duration_ms, "600000";
+    /// Rounds over all replicas before a read fails.
+    DFS_CLIENT_MAX_BLOCK_ACQUIRE_FAILURES: Key<u32> = "dfs.client.max.block.acquire.failures", int_u32, "3";
+    /// Pause between these rounds, base.
+    DFS_CLIENT_RETRY_WINDOW_BASE: Key<Duration> = "dfs.client.retry.window.base", duration_ms, "3000";
+    /// Attempts to learn an open file's length.
+    DFS_CLIENT_RETRY_TIMES_GET_LAST_BLOCK_LENGTH: Key<u32> = "dfs.client.retry.times.get-last-block-length", int_u32, "3";
+    /// Pause between them.
+    DFS_CLIENT_RETRY_INTERVAL_GET_LAST_BLOCK_LENGTH: Key<Duration> = "dfs.client.retry.interval-ms.get-last-block-length", duration_ms, "4000";
+    /// Idle datanode connections kept.
+    DFS_CLIENT_SOCKETCACHE_CAPACITY: Key<u32> = "dfs.client.socketcache.capacity", int_u32, "16";
+    /// How long.
+    DFS_CLIENT_SOCKETCACHE_EXPIRY: Key<Duration> = "dfs.client.socketcache.expiryMsec", duration_ms, "3000";
+    /// Kept connections tried before a new one.
+    DFS_CLIENT_CACHED_CONN_RETRY: Key<u32> = "dfs.client.cached.conn.retry", int_u32, "3";
+    /// Failovers per call.
+    DFS_CLIENT_FAILOVER_MAX_ATTEMPTS: Key<u32> = "dfs.client.failover.max.attempts", int_u32, "15";
+    /// Pause before a failover, base.
+    DFS_CLIENT_FAILOVER_SLEEP_BASE: Key<Duration> = "dfs.client.failover.sleep.base.millis", duration_ms, "500";
+    /// Pause before a failover, longest.
+    DFS_CLIENT_FAILOVER_SLEEP_MAX: Key<Duration> = "dfs.client.failover.sleep.max.millis", duration_ms, "15000";
+    /// Home directories are below this.
+    DFS_USER_HOME_DIR_PREFIX: Key<String> = "dfs.user.home.dir.prefix", text, "/user";
+
+    // Hearth's own.
+
+    /// Engine of storage directories that do not say: memory, mmap or file.
+    HEARTH_STORAGE_ENGINE: Key<Engine> = "hearth.storage.engine", engine, "memory";
+    /// Directory on a tmpfs for the memory engine; unset: one of the datanode's own under /dev/shm.
+    HEARTH_MEMORY_DIR: OptionalKey<String> = "hearth.memory.dir", text;
+    /// Bytes of replicas in memory; 0 = from the size of the tmpfs and the memory that is free.
+    HEARTH_MEMORY_LIMIT: Key<u64> = "hearth.memory.limit", bytes, "0";
+    /// A finalized replica is on disk within this.
+    HEARTH_MEMORY_FLUSH_DELAY: Key<Duration> = "hearth.memory.flush.delay", duration_s, "10";
+    /// A local writer of the same user keeps the memory it filled.
+    HEARTH_LOCAL_WRITE_TRUSTED: Key<bool> = "hearth.local.write.trusted", boolean, "false";
+    /// Packet of Hearth's own writer; 0 = chosen by what the pipeline takes.
+    HEARTH_CLIENT_PACKET_BYTES: Key<u64> = "hearth.client.packet.bytes", bytes, "0";
+    /// What a streaming read holds ahead of its reader, at most.
+    HEARTH_CLIENT_READ_AHEAD_BYTES: Key<u64> = "hearth.client.read.ahead.bytes", bytes, "4194304";
+}
