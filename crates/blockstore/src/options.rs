@@ -1,0 +1,155 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_types::{ChecksumSpec, Clock, DatanodeUuid, GenerationStamp, StorageId, StorageType, SystemClock};
+
+/// Where and how a datanode keeps its replicas. Everything the store knows of its surroundings comes from here.
+#[derive(Clone)]
+pub struct StoreOptions {
+    /// At least one. The order is that of the configuration and of the reports.
+    pub volumes: Vec<VolumeOptions>,
+    pub memory: MemoryOptions,
+    /// Oldest age of a finalized replica that is not yet on disk. 10 s by default.
+    pub flush_delay: Duration,
+    /// Every finalize is on disk before it is answered (`dfs.datanode.synconclose`).
+    pub sync_on_finalize: bool,
+    /// Bytes per second that the background check of CRCs reads; 0 switches it off.
+    pub scrub_bytes_per_second: u64,
+    /// Bytes counted for a replica being written whose writer says no length (`dfs.blocksize`).
+    pub default_block_bytes: u64,
+    /// Longest wait for a former writer to stop (`dfs.datanode.xceiver.stop.timeout.millis`, 60 s).
+    pub writer_stop_timeout: Duration,
+    /// Used when no volume carries a UUID yet; `None` makes a new one.
+    pub datanode_uuid: Option<DatanodeUuid>,
+    /// Flusher, read-back and scrubber run in threads of the store. Off only in tests, which then call `flush_due`.
+    pub background: bool,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl StoreOptions {
+    /// The defaults over `volumes` with the memory tier in `memory`.
+    pub fn new(volumes: Vec<VolumeOptions>, memory: MemoryOptions) -> Self {
+        Self {
+            volumes,
+            memory,
+            flush_delay: Duration::from_secs(10),
+            sync_on_finalize: false,
+            scrub_bytes_per_second: 1 << 20,
+            default_block_bytes: 128 << 20,
+            writer_stop_timeout: Duration::from_secs(60),
+            datanode_uuid: None,
+            background: true,
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+/// One storage directory: `dfs.datanode.data.dir` names them, with the type in brackets.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    pub dir: PathBuf,
+    pub storage_type: StorageType,
+    pub engine: Engine,
+    /// Bytes of the file system that are not for HDFS (`dfs.datanode.du.reserved`).
+    pub reserved_bytes: u64,
+}
+
+impl VolumeOptions {
+    /// A `DISK` with the memory tier before it.
+    pub fn memory(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), storage_type: StorageType::Disk, engine: Engine::Memory, reserved_bytes: 0 }
+    }
+}
+
+/// Where new replicas of a volume are written first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// On the tmpfs, and behind the write on disk.
+    #[default]
+    Memory,
+    /// In files of the storage directory.
+    File,
+}
+
+/// The memory tier, shared by all volumes whose engine is `Memory`.
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    /// A directory on a tmpfs, best a mount of its own. Made (mode 0700) when it is missing.
+    pub dir: PathBuf,
+    /// Bytes of tmpfs that replicas may take. Lowered, with a warning, to what the tmpfs and the cgroup can hold.
+    pub limit: u64,
+    /// Replicas up to this many bytes share slabs; 64 KiB by default, at most that, 0 gives each its own file.
+    pub slab_replica_bytes_max: u32,
+    /// Memory of a replica with a file of its own is taken in slices of this many bytes, 4 MiB by default.
+    pub slice_bytes: u32,
+}
+
+impl MemoryOptions {
+    pub const SLAB_REPLICA_BYTES_MAX: u32 = 64 << 10;
+
+    pub fn new(dir: impl Into<PathBuf>, limit: u64) -> Self {
+        Self { dir: dir.into(), limit, slab_replica_bytes_max: Self::SLAB_REPLICA_BYTES_MAX, slice_bytes: 4 << 20 }
+    }
+}
+
+/// What a new replica is for; says what may stand in its way. Source: `BlockConstructionStage` of datatransfer.proto.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CreateKind {
+    /// PIPELINE_SETUP_CREATE by a client: an RBW replica.
+    ///
+    /// With `replace`, any replica of that id is stopped and removed first (the client gave a latestGenerationStamp);
+    /// else there must be none.
+    BeingWritten { replace: bool },
+    /// PIPELINE_SETUP_CREATE by a datanode: a TEMPORARY replica. Takes the place of an older TEMPORARY or RBW one only.
+    Temporary,
+    /// TRANSFER_RBW and TRANSFER_FINALIZED: a TEMPORARY replica, in place of any with a lower stamp.
+    Transfer,
+}
+
+/// How a new replica is to be kept.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    pub checksum: ChecksumSpec,
+    /// Bytes that it will have at most: the file's block size in most requests. Reserved on disk; 0 takes the default.
+    pub expected_bytes: u64,
+    /// Only a volume of this type will do.
+    pub storage_type: StorageType,
+    /// A hint.
+    pub storage: Option<StorageId>,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self { checksum: ChecksumSpec::DEFAULT, expected_bytes: 0, storage_type: StorageType::Disk, storage: None }
+    }
+}
+
+/// What is true when a finalize returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// In memory; on disk within `StoreOptions::flush_delay`.
+    #[default]
+    Memory,
+    /// On disk: data, CRCs, and the directory entries.
+    Disk,
+}
+
+/// The CRCs handed in with data.
+#[derive(Clone, Copy, Debug)]
+pub enum Checksums<'a> {
+    /// One big-endian CRC per chunk, chunks counted from the first byte of the data, checked already by the caller.
+    Given(&'a [u8]),
+    /// The writer sent none, or of another kind than the replica keeps: computed here.
+    Compute,
+}
+
+/// Pipeline recovery of a replica being written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PipelineRecovery {
+    pub new_stamp: GenerationStamp,
+    /// The writer knows that these were acknowledged (minBytesRcvd).
+    pub min_acked: u64,
+    /// The writer has not sent more (maxBytesRcvd).
+    pub max_received: u64,
+}

@@ -1,0 +1,125 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hearth_types::{Block, ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
+
+/// One storage of this datanode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StorageSummary {
+    pub id: StorageId,
+    pub storage_type: StorageType,
+    pub dir: PathBuf,
+    pub failed: bool,
+}
+
+/// A replica after an operation, and where it is: what a RECEIVING or RECEIVED event carries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaSummary {
+    pub block: ExtendedBlock,
+    pub storage: StorageId,
+    pub storage_type: StorageType,
+}
+
+/// What is known of one replica at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaInfo {
+    /// Length: bytes received (the length that reports carry).
+    pub block: Block,
+    /// UNDER_RECOVERY replicas say so; reports list `reported_state`.
+    pub state: ReplicaState,
+    /// The state before recovery began; else `state`.
+    pub reported_state: ReplicaState,
+    /// Bytes that readers may rely on: acknowledged ones of a replica being written. `None`: not readable.
+    pub visible_length: Option<u64>,
+    pub checksum: ChecksumSpec,
+    pub storage: StorageId,
+    pub storage_type: StorageType,
+    pub in_memory: bool,
+    /// Whole and current on disk.
+    pub on_disk: bool,
+}
+
+/// The replicas of one storage, as a full block report lists them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StorageReplicas {
+    pub storage: StorageId,
+    pub storage_type: StorageType,
+    /// Not the TEMPORARY ones.
+    pub replicas: Vec<(Block, ReplicaState)>,
+}
+
+/// Answer to the first step of block recovery. Source: InterDatanodeProtocol.proto, `InitReplicaRecoveryResponseProto`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecoveryInfo {
+    /// Id, stamp, bytes received.
+    pub block: Block,
+    /// State before the recovery.
+    pub original_state: ReplicaState,
+}
+
+/// What `attach_pool` found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolSummary {
+    pub replicas: u64,
+    pub bytes: u64,
+    /// Replicas found in memory.
+    pub in_memory: u64,
+    /// Replicas whose newest bytes were in memory only.
+    pub dirty: u64,
+    /// Set when a memory tier did not belong to its disk and was put aside.
+    pub quarantined: bool,
+}
+
+/// Things that happen behind the caller's back; fetched by `Blockstore::take_events`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreEvent {
+    /// No good copy is left here; it is not served any more. To be reported to the namenode.
+    Corrupt { block: ExtendedBlock, storage: StorageId, storage_type: StorageType },
+    /// A storage is out of use; its replicas are no longer listed.
+    VolumeFailed { storage: StorageId, dir: PathBuf, reason: String, capacity_lost: u64 },
+}
+
+/// How far `flush_all` is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushProgress {
+    pub replicas_done: u64,
+    pub replicas_left: u64,
+    pub bytes_done: u64,
+    pub bytes_left: u64,
+    /// Could not be written; they stay in memory.
+    pub failures: u64,
+}
+
+/// Figures of the store at one moment; sizes in bytes, the rest counts since `open` unless it says otherwise.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StoreMetrics {
+    pub memory_limit: u64,
+    /// Taken from the tmpfs, with memory that was unlinked and is still held by readers.
+    pub memory_used: u64,
+    /// The part of `memory_used` that slabs hold.
+    pub slab_bytes: u64,
+    /// Bytes of slab slots in use.
+    pub slab_bytes_used: u64,
+    pub slabs: u64,
+    /// Replicas, now.
+    pub replicas: u64,
+    /// Replicas in memory, now.
+    pub replicas_in_memory: u64,
+    /// Finalized replicas not yet on disk, now.
+    pub dirty_replicas: u64,
+    pub dirty_bytes: u64,
+    /// Time since the oldest dirty replica was finalized.
+    pub oldest_dirty_age: Duration,
+    /// Replicas in memory that a reader holds, now.
+    pub pinned: u64,
+    pub evictions: u64,
+    pub read_backs: u64,
+    /// Replicas that were written to disk at once because memory was full.
+    pub memory_full: u64,
+    pub flushed_replicas: u64,
+    pub flushed_bytes: u64,
+    pub flush_failures: u64,
+    pub scrubbed_bytes: u64,
+    pub corruptions: u64,
+    pub failed_volumes: u64,
+}
