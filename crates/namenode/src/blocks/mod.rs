@@ -1,5 +1,130 @@
-//! Where the replicas are: datanodes, storages, block locations, placement, replication, recovery.
+//! Which datanode holds which block, and what is to be done about it.
+//!
+//! [`BlockMap`] is a state machine without I/O, without async and without a clock: the time comes in as [`Now`], randomness
+//! as a seed, and every method returns at once. It lives inside the namenode's one lock. Nothing in it is durable: the
+//! namespace keeps the identity of blocks (id, stamp, length), and where they are is learnt again from the datanodes'
+//! reports after every start (see `safe_mode.rs`).
+//!
+//! ```text
+//!             begin                    commit                 first reports
+//! (placement) ────> UNDER_CONSTRUCTION ────────> COMMITTED ──────────────────> COMPLETE
+//!                     ^      │ start_recovery        ^                            │
+//!                     │      v                       │ commit_synchronization     │
+//!                     │   UNDER_RECOVERY ────────────┘                            │
+//!                     └───────────────────── reopen (append, truncate) ───────────┘
+//! ```
+//!
+//! `life.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
+//! `redundancy.rs` the repair of what is lost, `datanodes.rs` the table of nodes.
 
-/// The block map; being built.
+// Grows with reports and monitors, which land next.
+#![allow(dead_code)]
+
+mod datanodes;
+mod entry;
+mod error;
+mod life;
+mod locate;
+mod placement;
+mod policy;
+mod random;
+mod redundancy;
+mod settings;
+mod topology;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+
+use hearth_types::{BlockId, BlockPoolId, Clock};
+
+pub use datanodes::{DatanodeIndex, StorageIndex};
+pub use entry::BlockState;
+pub use error::BlockError;
+pub use life::ReplicaWait;
+pub use locate::{Reader, Target};
+pub use placement::PlacementRequest;
+pub use policy::StoragePolicy;
+pub use settings::BlockSettings;
+pub use topology::DEFAULT_RACK;
+
+use datanodes::Datanodes;
+use entry::Entry;
+use random::Random;
+use redundancy::Redundancy;
+
+/// One moment, by both clocks: `wall_ms` is what files, tokens and reports carry, `monotonic` is for intervals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    pub wall_ms: u64,
+    /// Since an arbitrary start; never goes back.
+    pub monotonic: Duration,
+}
+
+impl Now {
+    pub fn of(clock: &dyn Clock) -> Self {
+        Self { wall_ms: clock.wall_ms(), monotonic: clock.monotonic() }
+    }
+}
+
+/// Every block of the namespace, every datanode, and the work that follows from both. See the module's documentation.
+pub struct BlockMap {
+    pool: BlockPoolId,
+    settings: BlockSettings,
+    random: Random,
+    blocks: HashMap<BlockId, Entry, BuildHasherDefault<IdHasher>>,
+    /// Blocks that are under construction, under recovery or committed: few, and looked through when a datanode goes.
+    open: HashSet<BlockId>,
+    nodes: Datanodes,
+    /// Racks of machines that are no datanodes, as far as they were looked up.
+    client_racks: HashMap<String, String>,
+    redundancy: Redundancy,
+    waits: life::Waits,
+}
+
+impl BlockMap {
+    /// An empty map. `seed`: the source of every random choice; equal seeds make equal choices.
+    pub fn new(pool: BlockPoolId, settings: BlockSettings, seed: u64) -> Self {
+        Self {
+            pool,
+            settings,
+            random: Random::new(seed),
+            blocks: HashMap::default(),
+            open: HashSet::new(),
+            nodes: Datanodes::default(),
+            client_racks: HashMap::new(),
+            redundancy: Redundancy::default(),
+            waits: life::Waits::default(),
+        }
+    }
+
+    pub fn pool(&self) -> &BlockPoolId {
+        &self.pool
+    }
+
+    pub fn settings(&self) -> &BlockSettings {
+        &self.settings
+    }
+}
+
+/// Block ids are handed out by the namenode in sequence and no peer can insert one: a multiplication spreads them enough.
 #[derive(Default)]
-pub struct BlockMap {}
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0.rotate_left(8) ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+    }
+
+    fn write_i64(&mut self, value: i64) {
+        let spread = (value as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = spread ^ (spread >> 32);
+    }
+}

@@ -1,0 +1,342 @@
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::time::Duration;
+
+use hearth_types::{
+    BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, GenerationStamp, StorageId, StorageReport,
+    StorageType,
+};
+
+use super::{BlockMap, BlockSettings, IdHasher, Now};
+
+/// A datanode in this process's table. Valid until the node is replaced; never kept over a restart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DatanodeIndex(pub(super) u32);
+
+/// A storage of a datanode in this process's table. Valid until the node is replaced; never kept over a restart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StorageIndex(pub(super) u32);
+
+/// Datanodes in the table, dead ones included; a peer can register no more.
+pub(super) const DATANODES_MAX: usize = 20_000;
+/// Storages of one datanode; reports of more are cut.
+pub(super) const STORAGES_PER_NODE_MAX: usize = 1024;
+
+pub(super) type BlockSet = HashSet<BlockId, BuildHasherDefault<IdHasher>>;
+
+pub(super) struct Storage {
+    pub id: StorageId,
+    pub node: DatanodeIndex,
+    pub storage_type: StorageType,
+    pub failed: bool,
+    /// Bytes, as the last heartbeat said.
+    pub capacity: u64,
+    pub dfs_used: u64,
+    pub remaining: u64,
+    pub block_pool_used: u64,
+    pub non_dfs_used: u64,
+    /// The blocks of which this storage holds a finalized replica.
+    pub blocks: BlockSet,
+    /// Not yet sure what it holds: no full report since a heartbeat. Nothing is deleted as excess on its word.
+    pub stale: bool,
+    pub heartbeated: bool,
+    /// Full reports since the node registered.
+    pub reports: u32,
+    /// Blocks reported as received since a full report lease was granted: a report drawn up before does not know them.
+    pub received_under_lease: BlockSet,
+}
+
+/// A replica that a datanode is to delete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Invalidation {
+    pub stamp: GenerationStamp,
+    /// Bytes; `None`: the block is gone from the namespace and the deletion need not be reported.
+    pub length: Option<u64>,
+}
+
+/// A copy that a datanode is to send.
+#[derive(Clone, Debug)]
+pub(super) struct Transfer {
+    pub block: BlockId,
+    pub targets: Vec<StorageIndex>,
+    pub bytes: u64,
+}
+
+pub(super) struct Datanode {
+    pub id: DatanodeId,
+    pub rack: String,
+    pub software_version: String,
+    pub storages: Vec<StorageIndex>,
+    pub alive: bool,
+    pub admin: DatanodeAdminState,
+    pub last_heartbeat: Duration,
+    pub last_heartbeat_wall_ms: u64,
+    pub last_report_wall_ms: u64,
+    pub xceivers: u32,
+    /// Transfers that the node says it runs.
+    pub transmits: u32,
+    pub failed_volumes: u32,
+    pub cache_capacity: u64,
+    pub cache_used: u64,
+    /// Answer the next heartbeat with a register command.
+    pub must_register: bool,
+    pub needs_keys: bool,
+    /// Bytes per second to announce once.
+    pub balancer_bandwidth: Option<u64>,
+    pub transfers: VecDeque<Transfer>,
+    pub invalidations: BTreeMap<BlockId, Invalidation>,
+    pub recoveries: VecDeque<BlockId>,
+    /// Blocks that were promised to the node and have not been reported: this and the last period's (see `roll_scheduled`).
+    pub scheduled: [u32; 2],
+    pub scheduled_rolled: Duration,
+}
+
+impl Datanode {
+    pub fn in_service(&self) -> bool {
+        self.alive && self.admin == DatanodeAdminState::Normal
+    }
+
+    pub fn is_stale(&self, settings: &BlockSettings, now: Now) -> bool {
+        now.monotonic.saturating_sub(self.last_heartbeat) >= settings.stale_after()
+    }
+
+    pub fn scheduled_blocks(&self) -> u32 {
+        self.scheduled[0] + self.scheduled[1]
+    }
+
+    pub fn note_received(&mut self) {
+        if self.scheduled[1] > 0 {
+            self.scheduled[1] -= 1;
+        } else {
+            self.scheduled[0] = self.scheduled[0].saturating_sub(1);
+        }
+    }
+}
+
+/// Every datanode that registered since the start, with its storages.
+#[derive(Default)]
+pub(super) struct Datanodes {
+    nodes: Vec<Option<Datanode>>,
+    storages: Vec<Option<Storage>>,
+    free_nodes: Vec<DatanodeIndex>,
+    free_storages: Vec<StorageIndex>,
+    by_uuid: HashMap<DatanodeUuid, DatanodeIndex>,
+    by_address: HashMap<(String, u16), DatanodeIndex>,
+}
+
+impl Datanodes {
+    pub fn node(&self, index: DatanodeIndex) -> &Datanode {
+        self.nodes[index.0 as usize].as_ref().expect("an index is dropped with its node")
+    }
+
+    pub fn node_mut(&mut self, index: DatanodeIndex) -> &mut Datanode {
+        self.nodes[index.0 as usize].as_mut().expect("an index is dropped with its node")
+    }
+
+    pub fn storage(&self, index: StorageIndex) -> &Storage {
+        self.storages[index.0 as usize].as_ref().expect("an index is dropped with its storage")
+    }
+
+    pub fn storage_mut(&mut self, index: StorageIndex) -> &mut Storage {
+        self.storages[index.0 as usize].as_mut().expect("an index is dropped with its storage")
+    }
+
+    pub fn node_of(&self, storage: StorageIndex) -> &Datanode {
+        self.node(self.storage(storage).node)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (DatanodeIndex, &Datanode)> {
+        self.nodes.iter().enumerate().filter_map(|(index, node)| Some((DatanodeIndex(index as u32), node.as_ref()?)))
+    }
+
+    pub fn indices(&self) -> Vec<DatanodeIndex> {
+        self.iter().map(|(index, _)| index).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_uuid.len()
+    }
+
+    pub fn by_uuid(&self, uuid: &DatanodeUuid) -> Option<DatanodeIndex> {
+        self.by_uuid.get(uuid).copied()
+    }
+
+    pub fn by_address(&self, ip: &str, transfer_port: u16) -> Option<DatanodeIndex> {
+        self.by_address.get(&(ip.to_owned(), transfer_port)).copied()
+    }
+
+    pub fn storage_of(&self, node: DatanodeIndex, id: &StorageId) -> Option<StorageIndex> {
+        self.node(node).storages.iter().copied().find(|storage| &self.storage(*storage).id == id)
+    }
+
+    /// Datanodes on the machine with this address or name, the living first.
+    pub fn on_machine(&self, host: &str) -> Vec<DatanodeIndex> {
+        let mut found: Vec<_> =
+            self.iter().filter(|(_, node)| node.id.ip == host || node.id.host_name == host).collect();
+        found.sort_by_key(|(_, node)| !node.alive);
+        found.into_iter().map(|(index, _)| index).collect()
+    }
+
+    pub fn live_racks(&self) -> usize {
+        self.iter().filter(|(_, node)| node.alive).map(|(_, node)| node.rack.as_str()).collect::<HashSet<_>>().len()
+    }
+
+    /// `None` when the table is full.
+    pub fn insert(&mut self, node: Datanode) -> Option<DatanodeIndex> {
+        if self.len() >= DATANODES_MAX {
+            return None;
+        }
+        let uuid = node.id.uuid.clone();
+        let address = (node.id.ip.clone(), node.id.transfer_port);
+        let index = self.free_nodes.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            DatanodeIndex(self.nodes.len() as u32 - 1)
+        });
+        self.nodes[index.0 as usize] = Some(node);
+        self.by_uuid.insert(uuid, index);
+        self.by_address.insert(address, index);
+        Some(index)
+    }
+
+    /// Gives a known node a new identity (address, ports, name); the uuid stays.
+    pub fn rename(&mut self, index: DatanodeIndex, id: DatanodeId) {
+        let old = self.node(index).id.clone();
+        assert_eq!(old.uuid, id.uuid, "a node keeps its uuid");
+        if self.by_address(&old.ip, old.transfer_port) == Some(index) {
+            self.by_address.remove(&(old.ip, old.transfer_port));
+        }
+        self.by_address.insert((id.ip.clone(), id.transfer_port), index);
+        self.node_mut(index).id = id;
+    }
+
+    /// Forgets a node and its storages. The caller has already taken every reference to them out of the map.
+    pub fn remove(&mut self, index: DatanodeIndex) {
+        let node = self.nodes[index.0 as usize].take().expect("an index is dropped with its node");
+        for storage in node.storages {
+            self.storages[storage.0 as usize] = None;
+            self.free_storages.push(storage);
+        }
+        self.by_uuid.remove(&node.id.uuid);
+        if self.by_address(&node.id.ip, node.id.transfer_port) == Some(index) {
+            self.by_address.remove(&(node.id.ip, node.id.transfer_port));
+        }
+        self.free_nodes.push(index);
+    }
+
+    /// The storage of that name, made when it is new; `None` when the node has too many.
+    pub fn storage_or_insert(
+        &mut self,
+        node: DatanodeIndex,
+        id: &StorageId,
+        storage_type: StorageType,
+    ) -> Option<StorageIndex> {
+        if let Some(known) = self.storage_of(node, id) {
+            self.storage_mut(known).storage_type = storage_type;
+            return Some(known);
+        }
+        if self.node(node).storages.len() >= STORAGES_PER_NODE_MAX {
+            return None;
+        }
+        let storage = Storage {
+            id: id.clone(),
+            node,
+            storage_type,
+            failed: false,
+            capacity: 0,
+            dfs_used: 0,
+            remaining: 0,
+            block_pool_used: 0,
+            non_dfs_used: 0,
+            blocks: BlockSet::default(),
+            stale: true,
+            heartbeated: false,
+            reports: 0,
+            received_under_lease: BlockSet::default(),
+        };
+        let index = self.free_storages.pop().unwrap_or_else(|| {
+            self.storages.push(None);
+            StorageIndex(self.storages.len() as u32 - 1)
+        });
+        self.storages[index.0 as usize] = Some(storage);
+        self.node_mut(node).storages.push(index);
+        Some(index)
+    }
+
+    /// Forgets one storage. The caller has already taken every reference to it out of the map.
+    pub fn remove_storage(&mut self, index: StorageIndex) {
+        let storage = self.storages[index.0 as usize].take().expect("an index is dropped with its storage");
+        self.node_mut(storage.node).storages.retain(|known| *known != index);
+        self.free_storages.push(index);
+    }
+
+    pub fn info(&self, index: DatanodeIndex) -> DatanodeInfo {
+        let node = self.node(index);
+        let mut info = DatanodeInfo {
+            id: node.id.clone(),
+            capacity: 0,
+            dfs_used: 0,
+            remaining: 0,
+            block_pool_used: 0,
+            non_dfs_used: 0,
+            last_update_ms: node.last_heartbeat_wall_ms,
+            last_update_monotonic_ms: node.last_heartbeat.as_millis() as u64,
+            xceiver_count: node.xceivers,
+            location: node.rack.clone(),
+            admin_state: node.admin,
+            cache_capacity: node.cache_capacity,
+            cache_used: node.cache_used,
+            block_count: 0,
+            last_block_report_ms: node.last_report_wall_ms,
+        };
+        for storage in &node.storages {
+            let storage = self.storage(*storage);
+            info.capacity += storage.capacity;
+            info.dfs_used += storage.dfs_used;
+            info.remaining += storage.remaining;
+            info.block_pool_used += storage.block_pool_used;
+            info.non_dfs_used += storage.non_dfs_used;
+            info.block_count = info.block_count.saturating_add(storage.blocks.len() as u32);
+        }
+        info
+    }
+
+    pub fn reports(&self, index: DatanodeIndex) -> Vec<StorageReport> {
+        let node = self.node(index);
+        node.storages
+            .iter()
+            .map(|storage| {
+                let storage = self.storage(*storage);
+                StorageReport {
+                    storage: storage.id.clone(),
+                    storage_type: storage.storage_type,
+                    failed: storage.failed,
+                    capacity: storage.capacity,
+                    dfs_used: storage.dfs_used,
+                    remaining: storage.remaining,
+                    block_pool_used: storage.block_pool_used,
+                    non_dfs_used: storage.non_dfs_used,
+                }
+            })
+            .collect()
+    }
+}
+
+impl BlockMap {
+    /// The storage that a client names by its datanode and storage id, as in updatePipeline; `None` when either is unknown.
+    pub fn find_storage(&self, datanode: &DatanodeId, storage: &StorageId) -> Option<StorageIndex> {
+        let node = self.find_datanode(datanode)?;
+        self.nodes.storage_of(node, storage)
+    }
+
+    /// The registered datanode with this uuid at this address.
+    pub fn find_datanode(&self, id: &DatanodeId) -> Option<DatanodeIndex> {
+        let node = self.nodes.by_uuid(&id.uuid)?;
+        let known = &self.nodes.node(node).id;
+        (known.ip == id.ip && known.transfer_port == id.transfer_port).then_some(node)
+    }
+
+    /// What a located block says of this datanode.
+    pub fn datanode_info(&self, node: DatanodeIndex) -> DatanodeInfo {
+        self.nodes.info(node)
+    }
+}

@@ -1,0 +1,307 @@
+use std::collections::HashMap;
+
+use hearth_types::{Block, BlockId, GenerationStamp};
+use tokio::sync::oneshot;
+
+use super::datanodes::StorageIndex;
+use super::entry::{Construction, Entry, Expected, Health, Phase};
+use super::{BlockError, BlockMap, BlockState, Now};
+
+/// Resolves when the block has its first minimum of finalized replicas, or is gone: then ask again.
+pub type ReplicaWait = oneshot::Receiver<()>;
+
+/// Calls that wait for one block; more are told to ask again at once.
+const WAITS_PER_BLOCK_MAX: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Waits(HashMap<BlockId, Vec<oneshot::Sender<()>>>);
+
+impl Waits {
+    pub fn wake(&mut self, block: BlockId) {
+        for waiting in self.0.remove(&block).into_iter().flatten() {
+            // A caller that gave up is no loss.
+            let _ = waiting.send(());
+        }
+    }
+}
+
+impl BlockMap {
+    /// Takes up a new block that `targets` are about to receive. Its id has never been used before.
+    ///
+    /// `policy`: id of the file's storage policy, 0 for none. `targets`: from [`BlockMap::allocate_targets`].
+    pub fn begin(&mut self, block: Block, inode: u64, replication: u16, policy: u8, targets: &[StorageIndex]) {
+        let expected = targets.iter().map(|storage| Expected::new(*storage, block.stamp)).collect();
+        let previous = self.blocks.insert(
+            block.id,
+            Entry {
+                block,
+                inode,
+                replication,
+                policy,
+                phase: Phase::Open(Box::new(Construction { expected, recovery: None })),
+                replicas: Vec::new(),
+                queued: None,
+                safe: false,
+            },
+        );
+        assert!(previous.is_none(), "{} was given out twice", block.id);
+        self.open.insert(block.id);
+    }
+
+    /// Takes up a block known from the store, at start. No replica is known yet.
+    ///
+    /// `complete`: false for the last block of an open file.
+    pub fn restore(&mut self, block: Block, inode: u64, replication: u16, policy: u8, complete: bool) {
+        self.begin(block, inode, replication, policy, &[]);
+        if complete {
+            self.open.remove(&block.id);
+            self.entry_mut(block.id).phase = Phase::Complete;
+        }
+    }
+
+    pub fn state(&self, block: BlockId) -> Option<BlockState> {
+        self.blocks.get(&block).map(Entry::state)
+    }
+
+    /// The block as it stands now: its stamp, and its length as far as it is known.
+    pub fn block(&self, block: BlockId) -> Option<Block> {
+        self.blocks.get(&block).map(|entry| entry.block)
+    }
+
+    /// The inode that the block belongs to.
+    pub fn inode_of(&self, block: BlockId) -> Option<u64> {
+        self.blocks.get(&block).map(|entry| entry.inode)
+    }
+
+    /// What the writer says the open block's length is (fsync). Never shrinks it.
+    pub fn set_length(&mut self, block: BlockId, length: u64) -> Result<(), BlockError> {
+        let entry = self.blocks.get_mut(&block).ok_or(BlockError::UnknownBlock { block })?;
+        if !matches!(entry.phase, Phase::Open(_)) {
+            return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
+        }
+        entry.block.length = entry.block.length.max(length);
+        Ok(())
+    }
+
+    /// Makes `block`'s length and stamp final. It is COMPLETE at once if enough finalized replicas have been reported, else
+    /// COMMITTED until they are. Repeating it with the same length and stamp changes nothing.
+    ///
+    /// Errors: `UnknownBlock`; `StampMismatch`; `LengthShrank` when the offered length is less than what is known.
+    pub fn commit(&mut self, block: Block, now: Now) -> Result<BlockState, BlockError> {
+        let entry = self.blocks.get(&block.id).ok_or(BlockError::UnknownBlock { block: block.id })?;
+        let stored = entry.block;
+        if stored.stamp != block.stamp {
+            return Err(BlockError::StampMismatch { stored, offered: block });
+        }
+        if !matches!(entry.phase, Phase::Open(_)) {
+            if stored.length != block.length {
+                return Err(BlockError::LengthShrank { stored, offered: block, offered_length: block.length });
+            }
+            return Ok(entry.state());
+        }
+        if block.length < stored.length {
+            return Err(BlockError::LengthShrank { stored, offered: block, offered_length: block.length });
+        }
+        self.commit_as(block, now);
+        Ok(self.entry(block.id).state())
+    }
+
+    /// The last step of a commit: the block is open, `block` is its final identity and length.
+    pub(super) fn commit_as(&mut self, block: Block, now: Now) {
+        let entry = self.entry_mut(block.id);
+        entry.block = block;
+        let Phase::Open(mut construction) = std::mem::replace(&mut entry.phase, Phase::Complete) else {
+            unreachable!("only an open block is committed")
+        };
+        construction.recovery = None;
+        // Replicas that were reported before the length was final: those that do not fit are not copies of this block.
+        let unfit: Vec<StorageIndex> = entry
+            .replicas
+            .iter()
+            .filter(|replica| {
+                let said = construction.expected.iter().find(|expected| expected.storage == replica.storage);
+                replica.stamp != block.stamp || said.is_some_and(|said| said.length != block.length)
+            })
+            .map(|replica| replica.storage)
+            .collect();
+        construction.expected.retain(|expected| expected.stamp == block.stamp || !unfit.contains(&expected.storage));
+        entry.phase = Phase::Committed(construction);
+        for storage in unfit {
+            self.set_health(block.id, storage, Health::Corrupt);
+        }
+        self.complete_if_replicated(block.id, now);
+    }
+
+    /// COMMITTED becomes COMPLETE once `min_replication` finalized replicas are known; then those who wait are woken.
+    pub(super) fn complete_if_replicated(&mut self, block: BlockId, now: Now) {
+        if !self.is_minimally_replicated(block) {
+            return;
+        }
+        let entry = self.entry_mut(block);
+        if !matches!(entry.phase, Phase::Committed(_)) {
+            return;
+        }
+        let Phase::Committed(construction) = std::mem::replace(&mut entry.phase, Phase::Complete) else {
+            unreachable!("just looked")
+        };
+        let late: Vec<StorageIndex> = construction
+            .expected
+            .iter()
+            .map(|expected| expected.storage)
+            .filter(|storage| entry.replica(*storage).is_none())
+            .collect();
+        self.open.remove(&block);
+        self.expect_replicas(block, late, now);
+        self.refresh(block, now);
+        self.waits.wake(block);
+    }
+
+    /// Whether at least `dfs.namenode.replication.min` good finalized replicas have been reported.
+    pub fn is_minimally_replicated(&self, block: BlockId) -> bool {
+        self.blocks.get(&block).is_some_and(|entry| {
+            let minimum = self.settings.min_replication.min(entry.replication.max(1));
+            entry.counts(&self.nodes).readable() >= minimum
+        })
+    }
+
+    /// `None` when the block is COMPLETE or unknown already; else something to await without the lock.
+    pub fn wait_for_replicas(&mut self, block: BlockId) -> Option<ReplicaWait> {
+        let entry = self.blocks.get(&block)?;
+        if entry.is_complete() {
+            return None;
+        }
+        let waiting = self.waits.0.entry(block).or_default();
+        waiting.retain(|sender| !sender.is_closed());
+        let (sender, receiver) = oneshot::channel();
+        if waiting.len() < WAITS_PER_BLOCK_MAX {
+            waiting.push(sender);
+        }
+        Some(receiver)
+    }
+
+    /// Opens a COMPLETE block again, for append: its replicas become the pipeline. The stamp stays until
+    /// [`BlockMap::update_pipeline`].
+    pub fn reopen(&mut self, block: BlockId) -> Result<Vec<StorageIndex>, BlockError> {
+        let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
+        if !entry.is_complete() {
+            return Err(BlockError::NotComplete { block: entry.block, state: entry.state() });
+        }
+        let expected: Vec<Expected> = entry
+            .replicas
+            .iter()
+            .filter(|replica| replica.health == Health::Live && self.nodes.node_of(replica.storage).alive)
+            .map(|replica| Expected {
+                length: entry.block.length,
+                state: hearth_types::ReplicaState::Finalized,
+                ..Expected::new(replica.storage, entry.block.stamp)
+            })
+            .collect();
+        let storages = expected.iter().map(|expected| expected.storage).collect();
+        self.leave_queues(block);
+        let entry = self.entry_mut(block);
+        entry.phase = Phase::Open(Box::new(Construction { expected, recovery: None }));
+        self.open.insert(block);
+        Ok(storages)
+    }
+
+    /// The writer has rebuilt its pipeline: stores the new stamp, length and members. Replicas of the old stamp are forgotten
+    /// (the ones that went on report again).
+    ///
+    /// Errors: `NotUnderConstruction`; `OlderState` when the stamp does not rise or the length falls.
+    pub fn update_pipeline(
+        &mut self,
+        old: Block,
+        new_stamp: GenerationStamp,
+        new_length: u64,
+        targets: &[StorageIndex],
+    ) -> Result<(), BlockError> {
+        let entry = self.blocks.get(&old.id).ok_or(BlockError::UnknownBlock { block: old.id })?;
+        if !matches!(entry.phase, Phase::Open(_)) {
+            return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
+        }
+        let stored = entry.block;
+        if new_stamp <= stored.stamp || new_length < stored.length {
+            return Err(BlockError::OlderState {
+                old: stored,
+                old_length: stored.length,
+                new: Block { id: old.id, stamp: new_stamp, length: new_length },
+                new_length,
+            });
+        }
+        let outdated: Vec<StorageIndex> =
+            entry.replicas.iter().filter(|replica| replica.stamp < new_stamp).map(|replica| replica.storage).collect();
+        for storage in outdated {
+            self.forget_replica(old.id, storage);
+        }
+        let entry = self.entry_mut(old.id);
+        entry.block = Block { id: old.id, stamp: new_stamp, length: new_length };
+        let expected = targets.iter().map(|storage| Expected::new(*storage, new_stamp)).collect();
+        entry.phase = Phase::Open(Box::new(Construction { expected, recovery: None }));
+        Ok(())
+    }
+
+    /// The pipeline's members in order: for LocatedBlocks of the writer, and for getAdditionalDatanode's retries.
+    pub fn expected_storages(&self, block: BlockId) -> Vec<StorageIndex> {
+        self.blocks
+            .get(&block)
+            .and_then(Entry::construction)
+            .map(|construction| construction.expected.iter().map(|expected| expected.storage).collect())
+            .unwrap_or_default()
+    }
+
+    /// The file's replication changed: copies are made or deleted accordingly.
+    pub fn set_replication(&mut self, block: BlockId, replication: u16, now: Now) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.replication = replication;
+            self.refresh(block, now);
+        }
+    }
+
+    /// The file's storage policy changed: it holds for copies made from now on.
+    pub fn set_policy(&mut self, block: BlockId, policy: u8) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.policy = policy;
+        }
+    }
+
+    /// The block now belongs to another inode (concat).
+    pub fn set_inode(&mut self, block: BlockId, inode: u64) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.inode = inode;
+        }
+    }
+
+    /// The block is no longer part of any file (delete, overwrite, abandon): every datanode that has it or was to receive it is
+    /// told to delete it. An unknown block is no error.
+    pub fn remove(&mut self, block: BlockId) {
+        self.leave_queues(block);
+        let Some(entry) = self.blocks.remove(&block) else { return };
+        self.open.remove(&block);
+        self.forget_safe(&entry);
+        let mut holders: Vec<(StorageIndex, GenerationStamp)> =
+            entry.replicas.iter().map(|replica| (replica.storage, replica.stamp)).collect();
+        for expected in entry.construction().map(|construction| construction.expected.as_slice()).unwrap_or_default() {
+            if !holders.iter().any(|(storage, _)| *storage == expected.storage) {
+                holders.push((expected.storage, entry.block.stamp));
+            }
+        }
+        for (storage, stamp) in holders {
+            self.nodes.storage_mut(storage).blocks.remove(&block);
+            self.invalidate(storage, Block { stamp, ..entry.block }, None);
+        }
+        self.waits.wake(block);
+    }
+
+    /// The writer gives up its last block, or a target of it failed: as [`BlockMap::remove`].
+    pub fn abandon(&mut self, block: BlockId) {
+        self.remove(block);
+    }
+
+    pub(super) fn entry(&self, block: BlockId) -> &Entry {
+        self.blocks.get(&block).expect("the caller has just seen the block")
+    }
+
+    pub(super) fn entry_mut(&mut self, block: BlockId) -> &mut Entry {
+        self.blocks.get_mut(&block).expect("the caller has just seen the block")
+    }
+}

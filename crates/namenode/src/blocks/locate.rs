@@ -1,0 +1,98 @@
+use hearth_types::{
+    BlockId, DatanodeAdminState, DatanodeInfo, ExtendedBlock, LocatedBlock, StorageId, StorageType, Token,
+};
+
+use super::datanodes::StorageIndex;
+use super::entry::Health;
+use super::topology::distance;
+use super::{BlockMap, DEFAULT_RACK, Now};
+
+/// Who reads: locations are sorted by their distance to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reader<'a> {
+    /// Text of the address that the call came from, without a port.
+    pub ip: Option<&'a str>,
+}
+
+/// One chosen storage with what a client must know of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    pub storage: StorageIndex,
+    pub datanode: DatanodeInfo,
+    pub storage_id: StorageId,
+    pub storage_type: StorageType,
+}
+
+impl BlockMap {
+    pub fn target(&self, storage: StorageIndex) -> Target {
+        let known = self.nodes.storage(storage);
+        Target {
+            storage,
+            datanode: self.nodes.info(known.node),
+            storage_id: known.id.clone(),
+            storage_type: known.storage_type,
+        }
+    }
+
+    /// The block as a reader gets it: good replicas on living nodes, nearest first, stale and leaving ones last; the pipeline
+    /// while it is being written; the corrupt ones, marked so, when there are no others.
+    ///
+    /// `offset`: bytes from the start of the file. The token is empty: the operation signs it. `None`: unknown block.
+    pub fn locate(&self, block: BlockId, offset: u64, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
+        let entry = self.blocks.get(&block)?;
+        let extended = ExtendedBlock { pool: self.pool.clone(), block: entry.block };
+        let alive = |storage: &StorageIndex| self.nodes.node_of(*storage).alive;
+        let mut corrupt = false;
+        let mut storages: Vec<StorageIndex> = match entry.construction() {
+            Some(construction) => construction.expected.iter().map(|expected| expected.storage).filter(alive).collect(),
+            None => {
+                let good = entry.replicas.iter().filter(|replica| replica.health != Health::Corrupt);
+                good.map(|replica| replica.storage).filter(alive).collect()
+            }
+        };
+        if storages.is_empty() && entry.is_complete() {
+            storages = entry.replicas.iter().map(|replica| replica.storage).filter(alive).collect();
+            corrupt = !storages.is_empty();
+        }
+        self.random.shuffle(&mut storages);
+        let (machine, rack) = self.place_of(reader.ip);
+        storages.sort_by_cached_key(|storage| {
+            let node = self.nodes.node_of(*storage);
+            let last = node.admin != DatanodeAdminState::Normal
+                || (self.settings.avoid_stale_reads && node.is_stale(&self.settings, now));
+            (last, distance(&machine, &rack, &node.id.ip, &node.rack))
+        });
+        Some(self.located(extended, offset, &storages, corrupt))
+    }
+
+    /// The block as its writer gets it (addBlock, append, getAdditionalDatanode): these storages in this order.
+    /// `offset`: bytes from the start of the file; `u64::MAX` where Apache says -1.
+    pub fn located_for_writer(&self, block: ExtendedBlock, offset: u64, storages: &[StorageIndex]) -> LocatedBlock {
+        self.located(block, offset, storages, false)
+    }
+
+    fn located(&self, block: ExtendedBlock, offset: u64, storages: &[StorageIndex], corrupt: bool) -> LocatedBlock {
+        let targets: Vec<Target> = storages.iter().map(|storage| self.target(*storage)).collect();
+        LocatedBlock {
+            block,
+            offset,
+            storage_ids: targets.iter().map(|target| target.storage_id.clone()).collect(),
+            storage_types: targets.iter().map(|target| target.storage_type).collect(),
+            locations: targets.into_iter().map(|target| target.datanode).collect(),
+            corrupt,
+            token: Token::default(),
+        }
+    }
+
+    /// The machine and rack of a client. One that is no datanode stands alone in the rack that is known for it.
+    pub(super) fn place_of(&self, ip: Option<&str>) -> (String, String) {
+        let Some(ip) = ip else { return (String::new(), String::new()) };
+        match self.nodes.on_machine(ip).first() {
+            Some(node) => {
+                let node = self.nodes.node(*node);
+                (node.id.ip.clone(), node.rack.clone())
+            }
+            None => (ip.to_owned(), self.client_racks.get(ip).cloned().unwrap_or_else(|| DEFAULT_RACK.to_owned())),
+        }
+    }
+}

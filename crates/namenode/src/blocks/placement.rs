@@ -1,0 +1,369 @@
+//! The choice of targets, as Apache's default policy makes it: the first replica on the writer's machine, the second in
+//! another rack, the third beside the second, further ones anywhere, no rack too full.
+
+use std::collections::{HashMap, HashSet};
+
+use hearth_types::{DatanodeId, StorageType};
+
+use super::datanodes::{DatanodeIndex, StorageIndex};
+use super::topology::distance;
+use super::{BlockError, BlockMap, Now, StoragePolicy};
+
+/// What a new block, or a copy of one, needs.
+#[derive(Clone, Debug, Default)]
+pub struct PlacementRequest<'a> {
+    /// Targets wanted beside those in `chosen`.
+    pub additional: usize,
+    /// Bytes that a target must have room for: the file's block size.
+    pub block_size: u64,
+    /// Text of the writer's address; `None`: nobody in particular.
+    pub writer: Option<&'a str>,
+    /// Datanodes that must not be chosen.
+    pub excluded: &'a [DatanodeId],
+    /// `host:port` of datanodes to try first.
+    pub favored: &'a [String],
+    /// Storages that hold the block or are already to receive it; their nodes are not chosen again.
+    pub chosen: &'a [StorageIndex],
+    /// Id of the file's storage policy, 0 for none.
+    pub policy: u8,
+    /// AddBlockFlag NO_LOCAL_WRITE: not on the writer's own machine, if there is any other.
+    pub avoid_local_node: bool,
+    /// AddBlockFlag NO_LOCAL_RACK.
+    pub avoid_local_rack: bool,
+    /// AddBlockFlag IGNORE_CLIENT_LOCALITY (and create's): the writer's place does not matter.
+    pub ignore_locality: bool,
+    /// For re-replication: fall back to other media as `replication_fallbacks` says, not as for a new block.
+    pub for_replication: bool,
+}
+
+impl BlockMap {
+    /// Chooses targets for a new block, in pipeline order. Fewer than wanted is no error as long as there are
+    /// `dfs.namenode.replication.min`.
+    pub fn allocate_targets(
+        &mut self,
+        request: &PlacementRequest<'_>,
+        now: Now,
+    ) -> Result<Vec<StorageIndex>, BlockError> {
+        let found = self.choose_targets(request, now);
+        let minimum = self.settings.min_replication;
+        if found.len() < usize::from(minimum).min(request.additional) {
+            return Err(BlockError::NotEnoughTargets {
+                found: found.len(),
+                minimum,
+                running: self.nodes.iter().filter(|(_, node)| node.alive).count(),
+                excluded: request.excluded.len(),
+            });
+        }
+        for storage in &found {
+            self.schedule_one(*storage);
+        }
+        Ok(found)
+    }
+
+    /// More targets for a running pipeline (getAdditionalDatanode), without those in `request.chosen`; perhaps none.
+    pub fn additional_targets(&mut self, request: &PlacementRequest<'_>, now: Now) -> Vec<StorageIndex> {
+        let found = self.choose_targets(request, now);
+        for storage in &found {
+            self.schedule_one(*storage);
+        }
+        found
+    }
+
+    /// Counts a block as promised to a node, so that its room is not given away twice.
+    pub(super) fn schedule_one(&mut self, storage: StorageIndex) {
+        let node = self.nodes.storage(storage).node;
+        let node = self.nodes.node_mut(node);
+        node.scheduled[0] = node.scheduled[0].saturating_add(1);
+    }
+
+    pub(super) fn choose_targets(&self, request: &PlacementRequest<'_>, now: Now) -> Vec<StorageIndex> {
+        let policy = StoragePolicy::by_id(request.policy)
+            .or_else(|| StoragePolicy::by_id(self.settings.default_policy))
+            .unwrap_or_else(|| StoragePolicy::by_id(7).expect("HOT is built in"));
+        let mut choice = Choice::new(self, request, policy, now);
+        // Stale nodes are a second resort, as are other media.
+        if self.settings.avoid_stale_writes {
+            choice.avoid_stale = true;
+            choice.run();
+            choice.avoid_stale = false;
+        }
+        choice.run();
+        if choice.missing() > 0 {
+            choice.use_fallbacks();
+            choice.run();
+        }
+        choice.pipeline()
+    }
+}
+
+/// One run of the policy.
+struct Choice<'a> {
+    map: &'a BlockMap,
+    request: &'a PlacementRequest<'a>,
+    now: Now,
+    policy: &'static StoragePolicy,
+    /// Media still wanted, in order.
+    wanted: Vec<StorageType>,
+    found: Vec<StorageIndex>,
+    taken: HashSet<DatanodeIndex>,
+    per_rack: HashMap<&'a str, usize>,
+    per_rack_max: usize,
+    load_max: f64,
+    avoid_stale: bool,
+    writer_nodes: Vec<DatanodeIndex>,
+    writer_machine: String,
+    writer_rack: String,
+}
+
+/// Where to look for the next target.
+enum Scope<'a> {
+    Anywhere,
+    In(&'a str),
+    NotIn(&'a str),
+}
+
+impl<'a> Choice<'a> {
+    fn new(map: &'a BlockMap, request: &'a PlacementRequest<'a>, policy: &'static StoragePolicy, now: Now) -> Self {
+        let mut taken = HashSet::new();
+        let mut per_rack: HashMap<&str, usize> = HashMap::new();
+        let mut wanted = policy.wanted(request.chosen.len() + request.additional);
+        for storage in request.chosen {
+            let known = map.nodes.storage(*storage);
+            taken.insert(known.node);
+            *per_rack.entry(map.nodes.node(known.node).rack.as_str()).or_default() += 1;
+            if let Some(met) = wanted.iter().position(|medium| *medium == known.storage_type) {
+                wanted.remove(met);
+            }
+        }
+        wanted.truncate(request.additional);
+        taken.extend(
+            request.excluded.iter().filter_map(|id| {
+                map.nodes.by_uuid(&id.uuid).or_else(|| map.nodes.by_address(&id.ip, id.transfer_port))
+            }),
+        );
+        let serving: Vec<_> = map.nodes.iter().filter(|(_, node)| node.in_service()).collect();
+        let load: f64 = serving.iter().map(|(_, node)| f64::from(node.xceivers)).sum();
+        let ip = if request.ignore_locality { None } else { request.writer };
+        let (writer_machine, writer_rack) = map.place_of(ip);
+        Self {
+            map,
+            request,
+            now,
+            policy,
+            wanted,
+            found: Vec::new(),
+            taken,
+            per_rack,
+            per_rack_max: per_rack_max(
+                request.chosen.len() + request.additional,
+                serving.len(),
+                map.nodes.live_racks(),
+            ),
+            load_max: map.settings.load_factor * load / serving.len().max(1) as f64,
+            avoid_stale: false,
+            writer_nodes: ip.map(|ip| map.nodes.on_machine(ip)).unwrap_or_default(),
+            writer_machine,
+            writer_rack,
+        }
+    }
+
+    fn missing(&self) -> usize {
+        self.request.additional - self.found.len()
+    }
+
+    /// Takes what it can get; what is still wanted stays in `wanted`.
+    fn run(&mut self) {
+        self.take_favored();
+        while self.missing() > 0 {
+            let place = self.request.chosen.len() + self.found.len();
+            let taken = match place {
+                0 => self.take_first(),
+                1 => self.take_second(),
+                2 => self.take_third(),
+                _ => self.take(Scope::Anywhere),
+            };
+            if !taken && !self.take(Scope::Anywhere) {
+                return;
+            }
+        }
+    }
+
+    fn take_favored(&mut self) {
+        for favored in self.request.favored {
+            if self.missing() == 0 {
+                return;
+            }
+            let Some((host, port)) = favored.rsplit_once(':') else { continue };
+            let node = self.map.nodes.iter().find(|(_, node)| {
+                (node.id.ip == host || node.id.host_name == host) && node.id.transfer_port.to_string() == port
+            });
+            if let Some((node, _)) = node {
+                self.take_node(node);
+            }
+        }
+    }
+
+    fn take_first(&mut self) -> bool {
+        if !self.request.avoid_local_node {
+            let mut local = self.writer_nodes.clone();
+            self.map.random.shuffle(&mut local);
+            if local.into_iter().any(|node| self.take_node(node)) {
+                return true;
+            }
+        }
+        if self.writer_nodes.is_empty() && !self.map.client_racks.contains_key(&self.writer_machine) {
+            return false;
+        }
+        if self.request.avoid_local_rack {
+            let rack = self.writer_rack.clone();
+            return self.take(Scope::NotIn(&rack));
+        }
+        let rack = self.writer_rack.clone();
+        self.take(Scope::In(&rack))
+    }
+
+    fn take_second(&mut self) -> bool {
+        let first = self.rack_of(0);
+        self.take(Scope::NotIn(first))
+    }
+
+    fn take_third(&mut self) -> bool {
+        let (first, second) = (self.rack_of(0), self.rack_of(1));
+        if first == second { self.take(Scope::NotIn(first)) } else { self.take(Scope::In(second)) }
+    }
+
+    /// Rack of the n-th replica, those already there first.
+    fn rack_of(&self, nth: usize) -> &'a str {
+        let all = self.request.chosen.iter().chain(&self.found);
+        let storage = all.copied().nth(nth).expect("asked only for replicas that are there");
+        let map: &'a BlockMap = self.map;
+        &map.nodes.node_of(storage).rack
+    }
+
+    /// A random acceptable node of the scope.
+    fn take(&mut self, scope: Scope<'_>) -> bool {
+        let mut candidates: Vec<DatanodeIndex> = self
+            .map
+            .nodes
+            .iter()
+            .filter(|(index, node)| {
+                let inside = match scope {
+                    Scope::Anywhere => true,
+                    Scope::In(rack) => node.rack == rack,
+                    Scope::NotIn(rack) => node.rack != rack,
+                };
+                let avoided = self.request.avoid_local_node && self.writer_nodes.contains(index);
+                inside && !avoided && !self.taken.contains(index)
+            })
+            .map(|(index, _)| index)
+            .collect();
+        self.map.random.shuffle(&mut candidates);
+        if candidates.into_iter().any(|node| self.take_node(node)) {
+            return true;
+        }
+        // NO_LOCAL_WRITE is a wish: rather there than nowhere.
+        let local = self.writer_nodes.clone();
+        matches!(scope, Scope::Anywhere)
+            && self.request.avoid_local_node
+            && local.into_iter().any(|node| self.take_node(node))
+    }
+
+    /// Takes the node if it is fit and has room on one of the media still wanted.
+    fn take_node(&mut self, index: DatanodeIndex) -> bool {
+        let map: &'a BlockMap = self.map;
+        let node = map.nodes.node(index);
+        if self.taken.contains(&index) || !node.in_service() {
+            return false;
+        }
+        if self.avoid_stale && node.is_stale(&map.settings, self.now) {
+            return false;
+        }
+        if map.settings.consider_load && f64::from(node.xceivers) > self.load_max {
+            return false;
+        }
+        if self.per_rack.get(node.rack.as_str()).copied().unwrap_or(0) >= self.per_rack_max {
+            return false;
+        }
+        let Some((nth, storage)) = self
+            .wanted
+            .iter()
+            .enumerate()
+            .find_map(|(nth, medium)| Some((nth, self.storage_with_room(index, *medium)?)))
+        else {
+            return false;
+        };
+        self.wanted.remove(nth);
+        self.found.push(storage);
+        self.taken.insert(index);
+        *self.per_rack.entry(node.rack.as_str()).or_default() += 1;
+        true
+    }
+
+    /// A storage of this medium with room for one block, when the node has room for all blocks promised to it and one more.
+    fn storage_with_room(&self, index: DatanodeIndex, medium: StorageType) -> Option<StorageIndex> {
+        let node = self.map.nodes.node(index);
+        let mut fit: Vec<StorageIndex> = Vec::new();
+        let mut remaining: u64 = 0;
+        for storage in &node.storages {
+            let known = self.map.nodes.storage(*storage);
+            if known.storage_type == medium && !known.failed && known.remaining >= self.request.block_size {
+                fit.push(*storage);
+                remaining = remaining.saturating_add(known.remaining);
+            }
+        }
+        let promised = self.request.block_size.saturating_mul(u64::from(node.scheduled_blocks()));
+        if fit.is_empty() || remaining.saturating_sub(promised) < self.request.block_size {
+            return None;
+        }
+        Some(fit[self.map.random.below(fit.len())])
+    }
+
+    fn use_fallbacks(&mut self) {
+        let fallbacks = if self.request.for_replication {
+            self.policy.replication_fallbacks
+        } else {
+            self.policy.creation_fallbacks
+        };
+        for fallback in fallbacks {
+            for _ in 0..self.missing() {
+                self.wanted.push(*fallback);
+            }
+        }
+    }
+
+    /// Orders what was found as a pipeline: from the writer to the nearest, from there to the nearest that is left.
+    fn pipeline(self) -> Vec<StorageIndex> {
+        let mut left = self.found;
+        let mut ordered = Vec::with_capacity(left.len());
+        let (mut machine, mut rack) = (self.writer_machine, self.writer_rack);
+        if self.writer_nodes.is_empty() && !left.is_empty() {
+            let first = left.remove(0);
+            let node = self.map.nodes.node_of(first);
+            (machine, rack) = (node.id.ip.clone(), node.rack.clone());
+            ordered.push(first);
+        }
+        while !left.is_empty() {
+            let nearest = (0..left.len())
+                .min_by_key(|nth| {
+                    let node = self.map.nodes.node_of(left[*nth]);
+                    distance(&machine, &rack, &node.id.ip, &node.rack)
+                })
+                .expect("something is left");
+            let next = left.remove(nearest);
+            let node = self.map.nodes.node_of(next);
+            (machine, rack) = (node.id.ip.clone(), node.rack.clone());
+            ordered.push(next);
+        }
+        ordered
+    }
+}
+
+/// How many replicas one rack may hold. Source: `getMaxNodesPerRack` of the default placement policy.
+fn per_rack_max(replicas: usize, nodes: usize, racks: usize) -> usize {
+    let replicas = replicas.min(nodes).max(1);
+    if racks <= 1 || replicas <= 1 {
+        return replicas;
+    }
+    let most = (replicas - 1) / racks + 2;
+    if most == replicas { most - 1 } else { most }
+}

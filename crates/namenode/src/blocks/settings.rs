@@ -1,0 +1,105 @@
+use std::time::Duration;
+
+/// What governs blocks and datanodes. The defaults are Apache Hadoop 3.4's; the configuration key stands at each field.
+#[derive(Clone, Debug)]
+pub struct BlockSettings {
+    /// `dfs.replication`: what fsck calls the default, and what an open file's decommissioning is judged by.
+    pub default_replication: u16,
+    /// `dfs.namenode.replication.min`: finalized replicas that make a committed block complete.
+    pub min_replication: u16,
+    /// `dfs.replication.max`.
+    pub max_replication: u16,
+    /// `dfs.namenode.maintenance.replication.min`.
+    pub maintenance_min_replication: u16,
+    /// `dfs.heartbeat.interval`.
+    pub heartbeat_interval: Duration,
+    /// `dfs.namenode.heartbeat.recheck-interval`: a node is dead after twice this and ten heartbeats.
+    pub heartbeat_recheck: Duration,
+    /// `dfs.namenode.stale.datanode.interval`.
+    pub stale_after: Duration,
+    /// `dfs.namenode.avoid.read.stale.datanode`.
+    pub avoid_stale_reads: bool,
+    /// `dfs.namenode.avoid.write.stale.datanode`.
+    pub avoid_stale_writes: bool,
+    /// `dfs.namenode.redundancy.considerLoad`.
+    pub consider_load: bool,
+    /// `dfs.namenode.redundancy.considerLoad.factor`.
+    pub load_factor: f64,
+    /// `dfs.namenode.replication.max-streams`: transfers that one node runs at a time as source.
+    pub max_streams: u32,
+    /// `dfs.namenode.replication.max-streams-hard-limit`: the same for blocks with a single replica left.
+    pub max_streams_hard: u32,
+    /// `dfs.namenode.reconstruction.pending.timeout-sec`.
+    pub pending_timeout: Duration,
+    /// `dfs.block.invalidate.limit`: replicas that one heartbeat's answer tells a node to delete.
+    pub invalidate_limit: usize,
+    /// `dfs.namenode.startup.delay.block.deletion.sec`.
+    pub deletion_delay: Duration,
+    /// `dfs.namenode.max.full.block.report.leases`.
+    pub report_leases: usize,
+    /// `dfs.namenode.full.block.report.lease.length.ms`.
+    pub report_lease_length: Duration,
+    /// `dfs.namenode.safemode.threshold-pct`: the part of the complete blocks, 0 to 1; above 1 safe mode never ends by itself.
+    pub safe_threshold: f64,
+    /// `dfs.namenode.safemode.min.datanodes`.
+    pub safe_min_datanodes: usize,
+    /// `dfs.namenode.safemode.replication.min`; as `min_replication` unless set.
+    pub safe_replication: u16,
+    /// `dfs.namenode.safemode.extension`.
+    pub safe_extension: Duration,
+    /// `dfs.namenode.decommission.interval`.
+    pub decommission_interval: Duration,
+    /// `dfs.storage.policy.enabled` and `dfs.storage.default.policy`: id of the policy of files that name none.
+    pub default_policy: u8,
+    /// `net.topology.script.file.name` or `net.topology.table.file.name` is set: racks mean something.
+    pub racks_known: bool,
+}
+
+impl Default for BlockSettings {
+    fn default() -> Self {
+        Self {
+            default_replication: 3,
+            min_replication: 1,
+            max_replication: 512,
+            maintenance_min_replication: 1,
+            heartbeat_interval: Duration::from_secs(3),
+            heartbeat_recheck: Duration::from_secs(300),
+            stale_after: Duration::from_secs(30),
+            avoid_stale_reads: false,
+            avoid_stale_writes: false,
+            consider_load: true,
+            load_factor: 2.0,
+            max_streams: 2,
+            max_streams_hard: 4,
+            pending_timeout: Duration::from_secs(300),
+            invalidate_limit: 1000,
+            deletion_delay: Duration::ZERO,
+            report_leases: 6,
+            report_lease_length: Duration::from_secs(300),
+            safe_threshold: 0.999,
+            safe_min_datanodes: 0,
+            safe_replication: 1,
+            safe_extension: Duration::from_secs(30),
+            decommission_interval: Duration::from_secs(30),
+            default_policy: 7,
+            racks_known: false,
+        }
+    }
+}
+
+impl BlockSettings {
+    /// Silence after which a datanode counts as dead: 630 s by default.
+    pub fn dead_after(&self) -> Duration {
+        self.heartbeat_recheck * 2 + self.heartbeat_interval * 10
+    }
+
+    /// Silence after which a datanode counts as stale; never less than three heartbeats.
+    pub fn stale_after(&self) -> Duration {
+        self.stale_after.max(self.heartbeat_interval * 3)
+    }
+
+    /// The shortest time between two attempts to recover one block.
+    pub fn recovery_retry(&self) -> Duration {
+        self.heartbeat_interval * 30
+    }
+}
