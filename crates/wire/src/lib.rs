@@ -5,4 +5,6 @@
 //! - `rpc`: frames of Hadoop RPC;
 //! - `data_transfer`: operations, packets and acknowledgements of DataTransferProtocol.
 
+pub mod delimited;
 pub mod proto;
+pub mod rpc;
