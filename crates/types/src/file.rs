@@ -1,3 +1,5 @@
+use crate::ChecksumSpec;
+
 /// Permission bits of a file or directory: the low 10 bits, `0o1777`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FsPermission(pub u16);
@@ -62,6 +64,72 @@ pub struct FileStatus {
     pub inode: u64,
     /// Entries of a directory; -1 when not counted.
     pub children: i32,
+    /// Id of the effective storage policy; 0 when none is set.
+    pub storage_policy: u8,
+    pub flags: FileFlags,
+    /// Where a symlink points.
+    pub symlink: Option<Vec<u8>>,
+    /// Id of the erasure-coding policy; `None` for replicated files.
+    pub erasure_coding_policy: Option<u8>,
+}
+
+/// What else stands on a file or directory. Bits as in `HdfsFileStatusProto.flags`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FileFlags(pub u32);
+
+impl FileFlags {
+    pub const HAS_ACL: Self = Self(1);
+    pub const ENCRYPTED: Self = Self(2);
+    pub const ERASURE_CODED: Self = Self(4);
+    pub const SNAPSHOTTABLE: Self = Self(8);
+
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What a namenode suggests to clients that are not configured otherwise. Source: hdfs.proto, `FsServerDefaultsProto`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerDefaults {
+    /// Bytes.
+    pub block_size: u64,
+    pub checksum: ChecksumSpec,
+    /// Bytes of a data packet with its checksums.
+    pub write_packet_bytes: u32,
+    pub replication: u16,
+    /// Bytes.
+    pub file_buffer_bytes: u32,
+    pub encrypt_data_transfer: bool,
+    /// Minutes; 0 when the namenode keeps no trash.
+    pub trash_interval_minutes: u64,
+    /// `Some("")` when there is no key provider; `None` from servers that do not say.
+    pub key_provider_uri: Option<String>,
+    /// Id of the storage policy of files without one.
+    pub storage_policy: u8,
+    pub snapshot_trash_root: bool,
+}
+
+/// What lies below a path. Source: hdfs.proto, `ContentSummaryProto`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ContentSummary {
+    /// Bytes of all files, each counted once.
+    pub length: u64,
+    /// Files and symlinks.
+    pub files: u64,
+    /// Directories, the path itself included.
+    pub directories: u64,
+    /// Names allowed; `None` without a quota.
+    pub name_quota: Option<u64>,
+    /// Bytes of all replicas.
+    pub space_consumed: u64,
+    /// Bytes of all replicas allowed; `None` without a quota.
+    pub space_quota: Option<u64>,
+    /// Name of the erasure-coding policy, `Replicated` for a replicated file, empty for a directory without one.
+    pub erasure_coding_policy: String,
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use datanode::{
     DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, PoolIdentity, StorageId, StorageReport, StorageType,
 };
-pub use file::{FileKind, FileStatus, FsPermission};
+pub use file::{ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, ServerDefaults};
 pub use located::{LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
 pub use token::Token;
