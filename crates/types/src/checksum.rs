@@ -74,6 +74,23 @@ impl ChecksumSpec {
     /// HDFS's default: CRC32C over 512 bytes.
     pub const DEFAULT: Self = Self { kind: ChecksumKind::Crc32c, bytes_per_chunk: 512 };
 
+    /// Bytes of the header of a block's meta file: version 1 (u16), kind (u8), bytes per chunk (u32), big-endian. CRCs follow.
+    pub const META_HEADER_BYTES: usize = 7;
+
+    pub fn to_meta_header(self) -> [u8; Self::META_HEADER_BYTES] {
+        let [a, b, c, d] = self.bytes_per_chunk.to_be_bytes();
+        [0, 1, self.kind as u8, a, b, c, d]
+    }
+
+    /// `None` for another version, an unknown kind, or 0 bytes per chunk.
+    pub fn from_meta_header(header: [u8; Self::META_HEADER_BYTES]) -> Option<Self> {
+        let [0, 1, kind, a, b, c, d] = header else { return None };
+        let bytes_per_chunk = u32::from_be_bytes([a, b, c, d]);
+        // Java reads the size as a signed number.
+        let usable = bytes_per_chunk > 0 && bytes_per_chunk <= i32::MAX as u32;
+        usable.then_some(Self { kind: ChecksumKind::from_number(kind)?, bytes_per_chunk })
+    }
+
     /// Number of chunks in `length` bytes, the last one perhaps short.
     pub fn chunks(self, length: u64) -> u64 {
         length.div_ceil(u64::from(self.bytes_per_chunk))
@@ -131,6 +148,15 @@ mod tests {
         // The check values of the CRC catalogue for "123456789".
         assert_eq!(ChecksumKind::Crc32c.of(b"123456789"), 0xE306_9283);
         assert_eq!(ChecksumKind::Crc32.of(b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn meta_headers_are_those_of_hadoop() {
+        assert_eq!(ChecksumSpec::DEFAULT.to_meta_header(), [0, 1, 2, 0, 0, 2, 0]);
+        assert_eq!(ChecksumSpec::from_meta_header([0, 1, 2, 0, 0, 2, 0]), Some(ChecksumSpec::DEFAULT));
+        for bad in [[0, 2, 2, 0, 0, 2, 0], [0, 1, 9, 0, 0, 2, 0], [0, 1, 2, 0, 0, 0, 0], [0, 1, 2, 0x80, 0, 0, 0]] {
+            assert_eq!(ChecksumSpec::from_meta_header(bad), None);
+        }
     }
 
     #[test]
