@@ -1,0 +1,18 @@
+//! Hadoop RPC over TCP: [`RpcServer`] answers for a [`Service`], [`RpcClient`] calls, and [`RetryCache`] keeps a repeated call from
+//! being carried out twice. Frames and headers are `hearth_wire::rpc`'s; here are sockets, time-outs and bounds.
+
+mod client;
+mod connection;
+mod frames;
+mod retry_cache;
+mod server;
+mod service;
+#[cfg(test)]
+mod tests;
+
+pub use client::{CallId, RpcClient, RpcClientOptions, RpcError, Target};
+pub use retry_cache::{Attempt, InProgress, RetryCache, RetryCacheOptions};
+pub use server::{RpcServer, RpcServerOptions, ServeError};
+pub use service::{Call, Caller, Service, application_error, no_such_method, server_error, undecodable};
+
+pub use hearth_wire::rpc::{ClientId, RemoteError};

@@ -1,0 +1,395 @@
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_wire::rpc::{
+    AuthProtocol, ClientId, ConnectionContext, ConnectionHeader, FRAME_BYTES_MAX_DEFAULT, FrameTooLong, Outcome,
+    RemoteError, Response, ResponseError, decode_response, encode_call, encode_context, encode_ping,
+};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::frames::{FrameReader, FrameWriter};
+
+/// Calls that may wait for one connection's task to take them.
+const CALLS_QUEUED_MAX: usize = 64;
+
+/// Waits of a client. The defaults are Hadoop's.
+#[derive(Clone, Debug)]
+pub struct RpcClientOptions {
+    /// `ipc.client.connect.timeout`.
+    pub connect_timeout: Duration,
+    /// From a call to its answer: `ipc.client.rpc-timeout.ms`.
+    pub rpc_timeout: Duration,
+    /// A ping is sent when nothing has come for so long while a call is outstanding: `ipc.ping.interval`.
+    pub ping_interval: Duration,
+    /// A connection without calls for so long is closed: `ipc.client.connection.maxidletime`.
+    pub idle_timeout: Duration,
+    /// Bytes of the longest answer accepted: `ipc.maximum.response.length`.
+    pub response_bytes_max: usize,
+    /// Source address of outgoing connections; a namenode takes it for the address of a datanode.
+    pub bind: Option<IpAddr>,
+}
+
+impl Default for RpcClientOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(20),
+            rpc_timeout: Duration::from_secs(120),
+            ping_interval: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(10),
+            response_bytes_max: FRAME_BYTES_MAX_DEFAULT,
+            bind: None,
+        }
+    }
+}
+
+/// Whom to call, for what, and as whom. Calls with equal targets share a connection.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    pub address: SocketAddr,
+    pub protocol: &'static str,
+    pub user: Arc<str>,
+}
+
+/// Why a call brought no response.
+#[derive(Debug, thiserror::Error)]
+pub enum RpcError {
+    #[error("cannot connect to {address}: {source}")]
+    Connect { address: SocketAddr, source: std::io::Error },
+    /// The call may have been carried out, unless `sent` is false.
+    #[error("connection to {address} lost during {method}: {reason}")]
+    Disconnected { address: SocketAddr, method: String, sent: bool, reason: String },
+    /// The call may be carried out yet.
+    #[error("no answer from {address} to {method} within {waited:?}")]
+    TimedOut { address: SocketAddr, method: String, waited: Duration },
+    #[error("{}: {}", .0.class, first_line(&.0.message))]
+    Remote(RemoteError),
+    #[error("{address} answered {method} with bytes that are no {method} response: {source}")]
+    Undecodable { address: SocketAddr, method: String, source: prost::DecodeError },
+}
+
+impl RpcError {
+    /// The Java class name, when the other side answered with an exception.
+    pub fn remote_class(&self) -> Option<&str> {
+        match self {
+            Self::Remote(error) => Some(&error.class),
+            _ => None,
+        }
+    }
+
+    /// Whether another server, or the same one later, may answer: nothing was said by the service itself.
+    pub fn is_transport(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Disconnected { .. } | Self::TimedOut { .. })
+    }
+}
+
+/// Java servers put a stack trace behind the message.
+fn first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or("")
+}
+
+/// Identifies one call over all its repetitions, for the server's retry cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallId(i32);
+
+/// A caller of Hadoop RPC servers. Cheap to clone; clones share connections and client id.
+#[derive(Clone)]
+pub struct RpcClient {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: ClientId,
+    next_call: AtomicI32,
+    options: RpcClientOptions,
+    connections: Mutex<HashMap<Target, mpsc::Sender<Outgoing>>>,
+}
+
+struct Outgoing {
+    call_id: i32,
+    frame: Bytes,
+    answer: oneshot::Sender<Result<Bytes, Lost>>,
+}
+
+/// Why the answer to a call will not come.
+#[derive(Debug)]
+enum Lost {
+    Remote(RemoteError),
+    Connection { sent: bool, reason: String },
+}
+
+impl RpcClient {
+    pub fn new(options: RpcClientOptions) -> Self {
+        let mut id = [0; 16];
+        // Without randomness two clients could take each other's answers from a retry cache.
+        getrandom::fill(&mut id).expect("the system gives random bytes");
+        Self {
+            inner: Arc::new(Inner {
+                id: ClientId(id),
+                next_call: AtomicI32::new(0),
+                options,
+                connections: Mutex::new(HashMap::new()),
+            }),
+        }
+    }
+
+    pub fn id(&self) -> ClientId {
+        self.inner.id
+    }
+
+    /// An id for a call that may be repeated.
+    pub fn new_call(&self) -> CallId {
+        CallId(self.inner.next_call.fetch_add(1, Ordering::Relaxed) & i32::MAX)
+    }
+
+    /// Calls once.
+    pub async fn call<A: Message + Default>(
+        &self,
+        target: &Target,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<A, RpcError> {
+        self.call_as(self.new_call(), 0, target, method, request).await
+    }
+
+    /// Calls under `id`; `retry`: how often it was tried before. A call that surely was not sent (a connection that the other side had
+    /// closed while idle) is sent again over a new connection.
+    pub async fn call_as<A: Message + Default>(
+        &self,
+        id: CallId,
+        retry: i32,
+        target: &Target,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<A, RpcError> {
+        let frame = encode_call(id.0, self.inner.id, retry, target.protocol, method, request);
+        let answer = match self.send(id, target, method, frame.clone()).await {
+            Err(RpcError::Disconnected { sent: false, .. }) => self.send(id, target, method, frame).await?,
+            other => other?,
+        };
+        A::decode(answer).map_err(|source| RpcError::Undecodable {
+            address: target.address,
+            method: method.to_string(),
+            source,
+        })
+    }
+
+    async fn send(&self, id: CallId, target: &Target, method: &str, frame: Bytes) -> Result<Bytes, RpcError> {
+        let disconnected =
+            |sent, reason| RpcError::Disconnected { address: target.address, method: method.to_string(), sent, reason };
+        let waited = self.inner.options.rpc_timeout;
+        let deadline = Instant::now() + waited;
+        let timed_out = |_| RpcError::TimedOut { address: target.address, method: method.to_string(), waited };
+        let connection = self.connection(target).await?;
+        let (answer, answered) = oneshot::channel();
+        let outgoing = Outgoing { call_id: id.0, frame, answer };
+        tokio::time::timeout_at(deadline, connection.send(outgoing))
+            .await
+            .map_err(timed_out)?
+            .map_err(|_| disconnected(false, "closed while idle".to_string()))?;
+        match tokio::time::timeout_at(deadline, answered).await.map_err(timed_out)? {
+            Ok(Ok(message)) => Ok(message),
+            Ok(Err(Lost::Remote(error))) => Err(RpcError::Remote(error)),
+            Ok(Err(Lost::Connection { sent, reason })) => Err(disconnected(sent, reason)),
+            // The task ended with the call still in its queue.
+            Err(_) => Err(disconnected(false, "closed while idle".to_string())),
+        }
+    }
+
+    async fn connection(&self, target: &Target) -> Result<mpsc::Sender<Outgoing>, RpcError> {
+        if let Some(sender) = self.inner.connections.lock().get(target).filter(|sender| !sender.is_closed()) {
+            return Ok(sender.clone());
+        }
+        let stream = self.connect(target.address).await?;
+        let (sender, receiver) = mpsc::channel(CALLS_QUEUED_MAX);
+        {
+            let mut connections = self.inner.connections.lock();
+            connections.retain(|_, sender| !sender.is_closed());
+            if let Some(other) = connections.get(target) {
+                // Another call was faster; ours is closed again by dropping it.
+                return Ok(other.clone());
+            }
+            connections.insert(target.clone(), sender.clone());
+        }
+        let mut connection = Connection {
+            stream,
+            client: self.inner.id,
+            options: self.inner.options.clone(),
+            input: FrameReader::default(),
+            output: FrameWriter::default(),
+            waiting: HashMap::new(),
+        };
+        connection.greet(target);
+        tokio::spawn(connection.run(receiver));
+        Ok(sender)
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<TcpStream, RpcError> {
+        let failed = |source| RpcError::Connect { address, source };
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }
+        .map_err(failed)?;
+        if let Some(bind) = self.inner.options.bind.filter(|bind| bind.is_ipv4() == address.is_ipv4()) {
+            socket.bind(SocketAddr::new(bind, 0)).map_err(failed)?;
+        }
+        let limit = self.inner.options.connect_timeout;
+        let stream = match tokio::time::timeout(limit, socket.connect(address)).await {
+            Ok(connected) => connected.map_err(failed)?,
+            Err(_) => return Err(failed(std::io::ErrorKind::TimedOut.into())),
+        };
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(stream)
+    }
+}
+
+/// One connection: a single task sends calls, reads answers in whatever order they come, and pings.
+struct Connection {
+    stream: TcpStream,
+    client: ClientId,
+    options: RpcClientOptions,
+    input: FrameReader,
+    output: FrameWriter,
+    /// Bounded by what callers wait for: each entry has a caller with a time-out.
+    waiting: HashMap<i32, oneshot::Sender<Result<Bytes, Lost>>>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("closed by the other side")]
+    Closed,
+    #[error("{0}")]
+    TooLong(#[from] FrameTooLong),
+    #[error("{0}")]
+    Response(#[from] ResponseError),
+    #[error("refused: {}: {}", .0.class, first_line(&.0.message))]
+    Refused(RemoteError),
+    #[error("the other side does not take or send anything")]
+    Stalled,
+}
+
+impl Connection {
+    fn greet(&mut self, target: &Target) {
+        let header = ConnectionHeader { service_class: 0, auth: AuthProtocol::Simple };
+        self.output.push(Bytes::copy_from_slice(&header.encode()));
+        let context = ConnectionContext {
+            effective_user: target.user.to_string(),
+            real_user: None,
+            protocol: target.protocol.to_string(),
+        };
+        self.output.push(encode_context(self.client, &context));
+    }
+
+    async fn run(mut self, mut calls: mpsc::Receiver<Outgoing>) {
+        let broken = self.converse(&mut calls).await.err();
+        // From here on callers open a new connection; what is still queued was never sent.
+        calls.close();
+        while let Ok(unsent) = calls.try_recv() {
+            let reason = "connection ended".to_string();
+            let _ = unsent.answer.send(Err(Lost::Connection { sent: false, reason }));
+        }
+        let Some(broken) = broken else { return };
+        for (_, answer) in self.waiting.drain() {
+            let lost = match &broken {
+                Broken::Refused(error) => Lost::Remote(error.clone()),
+                other => Lost::Connection { sent: true, reason: other.to_string() },
+            };
+            let _ = answer.send(Err(lost));
+        }
+    }
+
+    /// Ends with `Ok` after having been idle.
+    async fn converse(&mut self, calls: &mut mpsc::Receiver<Outgoing>) -> Result<(), Broken> {
+        let mut heard = Instant::now();
+        let mut pinged = heard;
+        let mut used = heard;
+        loop {
+            if !self.output.is_empty() && self.output.write_to(&self.stream)? > 0 {
+                used = Instant::now();
+            }
+            self.waiting.retain(|_, answer| !answer.is_closed());
+            let wake_up = if self.waiting.is_empty() {
+                used + self.options.idle_timeout
+            } else {
+                heard.max(pinged) + self.options.ping_interval
+            };
+            tokio::select! {
+                call = calls.recv() => match call {
+                    Some(call) => {
+                        used = Instant::now();
+                        if self.waiting.is_empty() {
+                            heard = used;
+                        }
+                        self.waiting.insert(call.call_id, call.answer);
+                        self.output.push(call.frame);
+                    }
+                    // Every client is gone, and with them every caller.
+                    None => return Ok(()),
+                },
+                ready = self.stream.readable() => {
+                    ready?;
+                    match self.input.read_from(&self.stream) {
+                        Ok(0) => return Err(Broken::Closed),
+                        Ok(_) => {
+                            heard = Instant::now();
+                            used = heard;
+                            self.take_answers()?;
+                        }
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                ready = self.stream.writable(), if !self.output.is_empty() => ready?,
+                () = tokio::time::sleep_until(wake_up) => {
+                    if self.waiting.is_empty() {
+                        return if self.output.is_empty() { Ok(()) } else { Err(Broken::Stalled) };
+                    }
+                    if !self.output.is_empty() {
+                        // Not even the last ping has left.
+                        return Err(Broken::Stalled);
+                    }
+                    pinged = Instant::now();
+                    self.output.push(encode_ping(self.client));
+                }
+            }
+        }
+    }
+
+    fn take_answers(&mut self) -> Result<(), Broken> {
+        while let Some(frame) = self.input.next_frame(self.options.response_bytes_max)? {
+            let Response { call_id, client_id, outcome, .. } = decode_response(frame)?;
+            if call_id < 0 {
+                if let Outcome::Error(error) = outcome {
+                    return Err(Broken::Refused(error));
+                }
+                continue;
+            }
+            if !client_id.is_empty() && client_id[..] != self.client.0 {
+                return Err(Broken::Io(std::io::Error::other("answer to another client")));
+            }
+            let fatal = matches!(&outcome, Outcome::Error(error) if error.fatal);
+            // An answer whose caller has given up is dropped.
+            if let Some(answer) = self.waiting.remove(&call_id) {
+                let _ = answer.send(match outcome {
+                    Outcome::Success(message) => Ok(message),
+                    Outcome::Error(error) => Err(Lost::Remote(error)),
+                });
+            }
+            if fatal {
+                return Err(Broken::Closed);
+            }
+        }
+        Ok(())
+    }
+}

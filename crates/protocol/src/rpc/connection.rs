@@ -1,0 +1,337 @@
+//! One connection of a server: a single task reads frames, lets the calls run interleaved, and writes answers in the order in which they
+//! become ready. A call that is ready at once is answered without ever being queued.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hearth_wire::proto::common::RpcSaslProto;
+use hearth_wire::proto::common::rpc_sasl_proto::SaslState;
+use hearth_wire::rpc::{
+    AuthProtocol, CONNECTION_HEADER_BYTES, CallFrame, ClientId, ConnectionHeader, ConnectionHeaderError, ErrorCode,
+    FrameTooLong, IPC_VERSION, RemoteError, Request, call_id, decode_request, encode_error, encode_sasl_response,
+    encode_success, exceptions, protocols,
+};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::frames::{FrameReader, FrameWriter};
+use super::server::RpcServerOptions;
+use super::service::{Call, Caller, Service, application_error};
+
+/// Frames before the context are small: a peer that has not said who it is gets no large buffer.
+const FRAME_BYTES_MAX_BEFORE_CONTEXT: usize = 64 * 1024;
+
+/// What Hadoop's server answers to a browser.
+const HTTP_ANSWER: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-type: text/plain\r\n\r\n\
+    It looks like you are making an HTTP request to a Hadoop IPC port. \
+    This is not the correct port for the web interface on this daemon.\r\n";
+
+/// Why a connection was closed by this side.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Header(#[from] ConnectionHeaderError),
+    #[error("{0}")]
+    TooLong(#[from] FrameTooLong),
+    #[error("{0}")]
+    Refused(String),
+    #[error("no progress for too long")]
+    Stalled,
+    #[error("idle for too long")]
+    Idle,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Bytes> + Send>>;
+
+/// How far the peer has come.
+enum Stage {
+    Header,
+    /// Says who it is; over SASL first when it asked for that.
+    Context {
+        sasl: bool,
+    },
+    Calls(Arc<Caller>),
+}
+
+pub(super) struct Connection<S> {
+    stream: TcpStream,
+    remote: SocketAddr,
+    service: Arc<S>,
+    options: Arc<RpcServerOptions>,
+    stage: Stage,
+    input: FrameReader,
+    output: FrameWriter,
+    in_flight: FuturesUnordered<Answer>,
+}
+
+impl<S: Service> Connection<S> {
+    pub fn new(stream: TcpStream, remote: SocketAddr, service: Arc<S>, options: Arc<RpcServerOptions>) -> Self {
+        Self {
+            stream,
+            remote,
+            service,
+            options,
+            stage: Stage::Header,
+            input: FrameReader::default(),
+            output: FrameWriter::default(),
+            in_flight: FuturesUnordered::new(),
+        }
+    }
+
+    /// Serves until the peer leaves (`Ok`) or has to be left.
+    pub async fn run(mut self) -> Result<(), Ended> {
+        self.stream.set_nodelay(true)?;
+        let outcome = self.serve().await;
+        if outcome.is_err() {
+            // The peer is owed the reason; it has a moment to take it.
+            let _ = tokio::time::timeout(self.options.stall_timeout, self.drain()).await;
+        }
+        // The peer may have gone in order to ask again over a new connection: what it asked first is carried to its end, so that the
+        // repetition finds the answer in the retry cache.
+        let unfinished = std::mem::take(&mut self.in_flight);
+        if !unfinished.is_empty() {
+            let patience = self.options.idle_timeout;
+            tokio::spawn(async move { tokio::time::timeout(patience, unfinished.for_each(|_| async {})).await });
+        }
+        outcome
+    }
+
+    async fn serve(&mut self) -> Result<(), Ended> {
+        // Moved on by every byte in either direction and by every answer.
+        let mut progress = Instant::now();
+        loop {
+            self.read_frames()?;
+            if !self.output.is_empty() && self.output.write_to(&self.stream)? > 0 {
+                progress = Instant::now();
+            }
+            let may_read = self.in_flight.len() < self.options.calls_in_flight_max
+                && self.output.len() < self.options.answer_bytes_max;
+            let deadline = self.deadline(progress);
+            tokio::select! {
+                ready = self.stream.readable(), if may_read => {
+                    ready?;
+                    match self.input.read_from(&self.stream) {
+                        Ok(0) => return Ok(()),
+                        Ok(_) => progress = Instant::now(),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Some(answer) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                    self.output.push(answer);
+                    progress = Instant::now();
+                }
+                ready = self.stream.writable(), if !self.output.is_empty() => ready?,
+                () = tokio::time::sleep_until(deadline.0) => return Err(deadline.1),
+            }
+        }
+    }
+
+    /// When this side loses patience, and what it then says. Calls in flight have bounds of their own.
+    fn deadline(&self, progress: Instant) -> (Instant, Ended) {
+        let waits_for_peer =
+            !self.output.is_empty() || self.input.is_mid_frame() || !matches!(self.stage, Stage::Calls(_));
+        if waits_for_peer && self.in_flight.is_empty() {
+            (progress + self.options.stall_timeout, Ended::Stalled)
+        } else if self.in_flight.is_empty() {
+            (progress + self.options.idle_timeout, Ended::Idle)
+        } else {
+            // A long call: look again later.
+            (Instant::now() + self.options.idle_timeout.max(self.options.stall_timeout), Ended::Idle)
+        }
+    }
+
+    async fn drain(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            self.stream.writable().await?;
+            self.output.write_to(&self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Acts on everything whole that has been read, as far as the bounds allow.
+    fn read_frames(&mut self) -> Result<(), Ended> {
+        if matches!(self.stage, Stage::Header) && !self.read_header()? {
+            return Ok(());
+        }
+        while self.in_flight.len() < self.options.calls_in_flight_max
+            && self.output.len() < self.options.answer_bytes_max
+        {
+            let limit = match self.stage {
+                Stage::Calls(_) => self.options.frame_bytes_max,
+                _ => FRAME_BYTES_MAX_BEFORE_CONTEXT.min(self.options.frame_bytes_max),
+            };
+            let Some(frame) = self.input.next_frame(limit)? else { break };
+            let request = decode_request(frame).map_err(|error| {
+                let remote_error = RemoteError {
+                    code: Some(error.kind.code()),
+                    fatal: true,
+                    ..application_error(exceptions::RPC_SERVER, error.kind.to_string())
+                };
+                self.output.push(encode_error(error.call_id, &error.client_id, error.retry_count, &remote_error));
+                Ended::Refused(error.kind.to_string())
+            })?;
+            self.act(request)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the seven bytes; `false` while they are not there.
+    fn read_header(&mut self) -> Result<bool, Ended> {
+        let Some(bytes) = self.input.take::<CONNECTION_HEADER_BYTES>() else { return Ok(false) };
+        match ConnectionHeader::decode(bytes) {
+            Ok(header) => {
+                self.stage = Stage::Context { sasl: header.auth == AuthProtocol::Sasl };
+                Ok(true)
+            }
+            Err(error) => {
+                match error {
+                    ConnectionHeaderError::Http => self.output.push(Bytes::from_static(HTTP_ANSWER)),
+                    ConnectionHeaderError::Magic { version, .. } | ConnectionHeaderError::Version { version } => {
+                        // Older versions have other forms of answers; they see the end of the connection.
+                        if version >= IPC_VERSION {
+                            let text = format!(
+                                "Server IPC version {IPC_VERSION} cannot communicate with client version {version}"
+                            );
+                            self.refuse_connection(
+                                ErrorCode::FatalVersionMismatch,
+                                exceptions::RPC_VERSION_MISMATCH,
+                                text,
+                            );
+                        }
+                    }
+                    ConnectionHeaderError::Auth { auth } => {
+                        let text = format!("Unknown auth protocol:{auth}");
+                        self.refuse_connection(ErrorCode::FatalUnauthorized, exceptions::IPC, text);
+                    }
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn act(&mut self, request: Request) -> Result<(), Ended> {
+        match request {
+            Request::Ping => Ok(()),
+            Request::Sasl(message) => self.negotiate(&message),
+            Request::Context(context) => {
+                if matches!(self.stage, Stage::Calls(_)) {
+                    return Err(self.fatal(ErrorCode::FatalInvalidRpcHeader, "Connection context already processed"));
+                }
+                self.stage = Stage::Calls(Arc::new(Caller {
+                    user: context.effective_user,
+                    real_user: context.real_user,
+                    address: self.remote,
+                }));
+                Ok(())
+            }
+            Request::Call(call) => match &self.stage {
+                Stage::Calls(caller) => {
+                    let caller = caller.clone();
+                    self.start(caller, call);
+                    Ok(())
+                }
+                _ => Err(self.fatal(ErrorCode::FatalInvalidRpcHeader, "Connection context not established")),
+            },
+        }
+    }
+
+    /// Without Kerberos there is nothing to negotiate: the client is told to go on as SIMPLE.
+    fn negotiate(&mut self, message: &RpcSaslProto) -> Result<(), Ended> {
+        let Stage::Context { sasl: true } = self.stage else {
+            return Err(self.fatal(ErrorCode::FatalInvalidRpcHeader, "SASL protocol not requested by client"));
+        };
+        match SaslState::try_from(message.state) {
+            Ok(SaslState::Negotiate) => {
+                let switch = RpcSaslProto { state: SaslState::Success as i32, ..Default::default() };
+                self.output.push(encode_sasl_response(&switch));
+                Ok(())
+            }
+            // A client that goes straight to SIMPLE gets no reply.
+            Ok(SaslState::Initiate) if message.auths.first().is_some_and(|auth| auth.method == "SIMPLE") => Ok(()),
+            _ => {
+                let text = "only SIMPLE authentication is enabled on this server";
+                self.refuse_connection(ErrorCode::FatalUnauthorized, exceptions::ACCESS_CONTROL, text.to_string());
+                Err(Ended::Refused(text.to_string()))
+            }
+        }
+    }
+
+    fn start(&mut self, caller: Arc<Caller>, frame: CallFrame) {
+        let client_id = frame.client_id.clone();
+        let (call_id, retry_count) = (frame.call_id, frame.retry_count);
+        if let Err(error) = self.check_protocol(&frame) {
+            self.output.push(encode_error(call_id, &client_id, retry_count, &error));
+            return;
+        }
+        let call = Call {
+            caller,
+            protocol: frame.protocol,
+            method: frame.method,
+            request: frame.request,
+            client_id: ClientId::try_from(&frame.client_id[..]).ok(),
+            call_id,
+            retry_count,
+            state_id: frame.state_id,
+            caller_context: frame.caller_context,
+        };
+        let service = self.service.clone();
+        let answer = async move {
+            match service.call(call).await {
+                Ok(message) => encode_success(call_id, &client_id, retry_count, &message),
+                Err(error) => encode_error(call_id, &client_id, retry_count, &error),
+            }
+        };
+        let mut answer: Answer = Box::pin(answer);
+        // Most calls touch memory only and are ready here: no queue, no other task.
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match pin!(&mut answer).poll(&mut context) {
+            Poll::Ready(frame) => self.output.push(frame),
+            // Polled again with a real waker as soon as it stands in the set.
+            Poll::Pending => self.in_flight.push(answer),
+        }
+    }
+
+    fn check_protocol(&self, frame: &CallFrame) -> Result<(), RemoteError> {
+        if !self.service.protocols().contains(&frame.protocol.as_str()) {
+            return Err(RemoteError {
+                code: Some(ErrorCode::ErrorNoSuchProtocol),
+                ..application_error(exceptions::RPC_NO_SUCH_PROTOCOL, format!("Unknown protocol: {}", frame.protocol))
+            });
+        }
+        if frame.protocol_version != protocols::VERSION {
+            return Err(RemoteError {
+                code: Some(ErrorCode::ErrorRpcVersionMismatch),
+                ..application_error(
+                    exceptions::RPC_VERSION_MISMATCH,
+                    format!(
+                        "Protocol {} version mismatch. (client = {}, server = {})",
+                        frame.protocol,
+                        frame.protocol_version,
+                        protocols::VERSION
+                    ),
+                )
+            });
+        }
+        Ok(())
+    }
+
+    fn fatal(&mut self, code: ErrorCode, text: &str) -> Ended {
+        self.refuse_connection(code, exceptions::RPC_SERVER, text.to_string());
+        Ended::Refused(text.to_string())
+    }
+
+    fn refuse_connection(&mut self, code: ErrorCode, class: &str, text: String) {
+        let error = RemoteError { code: Some(code), fatal: true, ..application_error(class, text) };
+        self.output.push(encode_error(call_id::INVALID, &Bytes::new(), -1, &error));
+    }
+}

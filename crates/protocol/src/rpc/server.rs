@@ -1,0 +1,120 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use super::connection::Connection;
+use super::service::Service;
+
+/// Bounds of a server. The defaults are Hadoop's where it has the same bound.
+#[derive(Clone, Debug)]
+pub struct RpcServerOptions {
+    /// Bytes of the longest frame accepted: `ipc.maximum.data.length`.
+    pub frame_bytes_max: usize,
+    /// Connections at a time; the next one is closed at once.
+    pub connections_max: usize,
+    /// Calls of one connection that are being answered at a time; more stay in the socket.
+    pub calls_in_flight_max: usize,
+    /// Bytes of answers that a connection may owe before its calls stay in the socket.
+    pub answer_bytes_max: usize,
+    /// From the connection to its context, and from the first byte of a frame to its last without progress.
+    pub stall_timeout: Duration,
+    /// A connection without calls for so long is closed.
+    pub idle_timeout: Duration,
+}
+
+impl Default for RpcServerOptions {
+    fn default() -> Self {
+        Self {
+            frame_bytes_max: hearth_wire::rpc::FRAME_BYTES_MAX_DEFAULT,
+            connections_max: 4096,
+            calls_in_flight_max: 512,
+            answer_bytes_max: 16 << 20,
+            stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(600),
+        }
+    }
+}
+
+/// The port of a server cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for RPC: {source}")]
+pub struct ServeError {
+    pub address: String,
+    pub source: std::io::Error,
+}
+
+/// A listening RPC port. It and its connections end when this is dropped.
+pub struct RpcServer {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+impl RpcServer {
+    /// Listens on `address` (`host:port`; port 0 takes any free one) and answers for `service`.
+    pub async fn start<S: Service>(
+        address: &str,
+        service: Arc<S>,
+        options: RpcServerOptions,
+    ) -> Result<Self, ServeError> {
+        let failed = |source| ServeError { address: address.to_string(), source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        let (stop, stopped) = watch::channel(false);
+        let accepting = tokio::spawn(accept(listener, service, Arc::new(options), stopped));
+        Ok(Self { address: local, stop, accepting })
+    }
+
+    /// The address that it listens on, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for RpcServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.accepting.abort();
+    }
+}
+
+async fn accept<S: Service>(
+    listener: TcpListener,
+    service: Arc<S>,
+    options: Arc<RpcServerOptions>,
+    stopped: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(options.connections_max));
+    loop {
+        let (stream, remote) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, most likely: the ones in use will be given back.
+                tracing::warn!("cannot accept an RPC connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            tracing::warn!("refusing RPC connection from {remote}: {} are open", options.connections_max);
+            continue;
+        };
+        let connection = Connection::new(stream, remote, service.clone(), options.clone());
+        let mut stopped = stopped.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                ended = connection.run() => {
+                    if let Err(reason) = ended {
+                        tracing::debug!("RPC connection from {remote} closed: {reason}");
+                    }
+                }
+                _ = stopped.wait_for(|stop| *stop) => {}
+            }
+            drop(place);
+        });
+    }
+}

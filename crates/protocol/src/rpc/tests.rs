@@ -1,0 +1,208 @@
+//! Client and server against each other over real sockets, and the server against bad peers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{BlockProto, ExtendedBlockProto};
+use hearth_wire::rpc::{RemoteError, exceptions, protocols};
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+
+/// Answers `echo` at once, `slow` after as many milliseconds as the block id says, `fail` with an exception.
+#[derive(Default)]
+struct Echo {
+    calls: AtomicUsize,
+    finished: AtomicUsize,
+}
+
+impl Service for Echo {
+    fn protocols(&self) -> &[&'static str] {
+        &[protocols::CLIENT]
+    }
+
+    async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let request = BlockProto::decode(call.request).map_err(|error| undecodable(&call.method, &error))?;
+        let answer = match call.method.as_str() {
+            "echo" => Ok(request.encode_to_vec().into()),
+            "slow" => {
+                tokio::time::sleep(Duration::from_millis(request.block_id)).await;
+                Ok(request.encode_to_vec().into())
+            }
+            "fail" => Err(application_error(exceptions::FILE_NOT_FOUND, format!("for {}", call.caller.user))),
+            other => Err(no_such_method(&call.protocol, other)),
+        };
+        self.finished.fetch_add(1, Ordering::SeqCst);
+        answer
+    }
+}
+
+async fn start(options: RpcServerOptions) -> (RpcServer, Arc<Echo>, Target) {
+    let service = Arc::new(Echo::default());
+    let server = RpcServer::start("127.0.0.1:0", service.clone(), options).await.unwrap();
+    let target = Target { address: server.address(), protocol: protocols::CLIENT, user: "alice".into() };
+    (server, service, target)
+}
+
+fn block(id: u64) -> BlockProto {
+    BlockProto { block_id: id, gen_stamp: 1, num_bytes: Some(2) }
+}
+
+#[tokio::test]
+async fn calls_are_answered_out_of_order_on_one_connection() {
+    let (_server, _, target) = start(RpcServerOptions::default()).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    let slow = tokio::spawn({
+        let (client, target) = (client.clone(), target.clone());
+        async move { client.call::<BlockProto>(&target, "slow", &block(200)).await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    for id in 0..100 {
+        assert_eq!(client.call::<BlockProto>(&target, "echo", &block(id)).await.unwrap(), block(id));
+    }
+    assert!(!slow.is_finished());
+    assert_eq!(slow.await.unwrap(), block(200));
+}
+
+#[tokio::test]
+async fn exceptions_arrive_with_class_and_text() {
+    let (_server, _, target) = start(RpcServerOptions::default()).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    let error = client.call::<BlockProto>(&target, "fail", &block(1)).await.unwrap_err();
+    assert_eq!(error.remote_class(), Some(exceptions::FILE_NOT_FOUND));
+    assert_eq!(error.to_string(), "java.io.FileNotFoundException: for alice");
+    let error = client.call::<BlockProto>(&target, "none", &block(1)).await.unwrap_err();
+    assert_eq!(error.remote_class(), Some(exceptions::RPC_NO_SUCH_METHOD));
+    let stranger = Target { protocol: protocols::HA_SERVICE, ..target.clone() };
+    let error = client.call::<BlockProto>(&stranger, "echo", &block(1)).await.unwrap_err();
+    assert_eq!(error.remote_class(), Some(exceptions::RPC_NO_SUCH_PROTOCOL));
+    // A request that lacks required fields is an error of that call only.
+    let error = client.call::<BlockProto>(&target, "echo", &ExtendedBlockProto::default()).await.unwrap_err();
+    assert_eq!(error.remote_class(), Some(exceptions::RPC_SERVER));
+    client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_is_found_again() {
+    let (server, _, target) = start(RpcServerOptions::default()).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+    drop(server);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let error = client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap_err();
+    assert!(error.is_transport(), "{error}");
+    let service = Arc::new(Echo::default());
+    let address = target.address.to_string();
+    let _server = RpcServer::start(&address, service, RpcServerOptions::default()).await.unwrap();
+    client.call::<BlockProto>(&target, "echo", &block(2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_time_out_and_idle_connections_close() {
+    let (_server, _, target) = start(RpcServerOptions::default()).await;
+    let client = RpcClient::new(RpcClientOptions {
+        rpc_timeout: Duration::from_millis(50),
+        ping_interval: Duration::from_millis(10),
+        idle_timeout: Duration::from_millis(20),
+        ..RpcClientOptions::default()
+    });
+    let error = client.call::<BlockProto>(&target, "slow", &block(500)).await.unwrap_err();
+    assert!(matches!(error, RpcError::TimedOut { .. }), "{error}");
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        client.call::<BlockProto>(&target, "echo", &block(2)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_breaks_is_carried_to_its_end() {
+    let (_server, service, target) = start(RpcServerOptions::default()).await;
+    let client = RpcClient::new(RpcClientOptions {
+        rpc_timeout: Duration::from_millis(20),
+        idle_timeout: Duration::from_millis(1),
+        ..RpcClientOptions::default()
+    });
+    client.call::<BlockProto>(&target, "slow", &block(100)).await.unwrap_err();
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(service.finished.load(Ordering::SeqCst), 1);
+}
+
+/// Sends `bytes`, shuts the sending side, and returns what the server says until it closes; `None` when it does not close.
+async fn say(target: &Target, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(target.address).await.unwrap();
+    // The server may have closed already: what it said is still read.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    match tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answer)).await {
+        Ok(_) => Some(answer),
+        Err(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn bad_peers_are_answered_and_left() {
+    let options = RpcServerOptions { stall_timeout: Duration::from_millis(200), ..RpcServerOptions::default() };
+    let (_server, service, target) = start(options).await;
+    let answer = say(&target, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 404 Not Found"));
+    let answer = say(&target, b"hrpc\x0a\x00\x00").await.unwrap();
+    assert!(
+        String::from_utf8_lossy(&answer).contains("Server IPC version 9 cannot communicate with client version 10")
+    );
+    let answer = say(&target, b"hrpc\x09\x00\x22").await.unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains("Unknown auth protocol:34"));
+    assert_eq!(say(&target, b"hrpc\x08\x00\x00").await.unwrap(), b"");
+    // Frames that announce more than may be: before and after the context.
+    assert_eq!(say(&target, b"hrpc\x09\x00\x00\x7f\xff\xff\xff").await.unwrap(), b"");
+    // A header, then silence.
+    assert_eq!(say(&target, b"hrpc\x09\x00\x00").await.unwrap(), b"");
+    assert_eq!(say(&target, b"hr").await.unwrap(), b"");
+    // A frame of rubbish: a fatal answer.
+    let answer = say(&target, b"hrpc\x09\x00\x00\x00\x00\x00\x04\xff\xff\xff\xff").await.unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains(exceptions::RPC_SERVER));
+    // A call before the context.
+    let call = hearth_wire::rpc::encode_call(0, ClientId([1; 16]), 0, protocols::CLIENT, "echo", &block(1));
+    let answer = say(&target, &[b"hrpc\x09\x00\x00", &call[..]].concat()).await.unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains("Connection context not established"));
+    assert_eq!(service.calls.load(Ordering::SeqCst), 0);
+    // After all that it still serves.
+    let client = RpcClient::new(RpcClientOptions::default());
+    client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn sasl_negotiation_ends_in_simple() {
+    let (_server, _, target) = start(RpcServerOptions::default()).await;
+    let mut stream = TcpStream::connect(target.address).await.unwrap();
+    // The NEGOTIATE request and the answer as exchanged with a Java client.
+    let negotiate = [0, 0, 0, 0x0e, 0x0a, 8, 2, 0x10, 0, 0x18, 0x41, 0x22, 0, 0x28, 1, 2, 0x10, 1];
+    stream.write_all(b"hrpc\x09\x00\xdf").await.unwrap();
+    stream.write_all(&negotiate).await.unwrap();
+    let mut answer = [0; 22];
+    stream.read_exact(&mut answer).await.unwrap();
+    let expected =
+        [0, 0, 0, 0x12, 0x0e, 8, 0xdf, 0xff, 0xff, 0xff, 0x0f, 0x10, 0, 0x18, 9, 0x3a, 0, 0x40, 1, 2, 0x10, 0];
+    assert_eq!(answer, expected);
+    let id = ClientId([3; 16]);
+    let context = hearth_wire::rpc::ConnectionContext::default();
+    stream.write_all(&hearth_wire::rpc::encode_context(id, &context)).await.unwrap();
+    stream.write_all(&hearth_wire::rpc::encode_call(5, id, 0, protocols::CLIENT, "echo", &block(1))).await.unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await.unwrap();
+    assert!(u32::from_be_bytes(length) > 10);
+}
+
+#[tokio::test]
+async fn a_refused_connection_tells_the_caller_why() {
+    let options = RpcServerOptions { frame_bytes_max: 64, ..RpcServerOptions::default() };
+    let (_server, _, target) = start(options).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    let error = client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap_err();
+    assert!(matches!(error, RpcError::Disconnected { sent: true, .. }), "{error}");
+}
