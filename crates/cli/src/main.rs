@@ -2,13 +2,19 @@
 
 use std::process::ExitCode;
 
+#[allow(dead_code, reason = "the servers print it as soon as they stand")]
+mod announce;
 mod commands;
+#[allow(dead_code, unused_imports, reason = "`up` and `demo` use it as soon as the servers stand")]
+mod local_cluster;
 mod logging;
+mod parent;
 
 // Many small allocations on every connection: mimalloc keeps idle memory and CPU below the system allocator's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    parent::follow();
     commands::run()
 }

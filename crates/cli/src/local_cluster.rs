@@ -1,0 +1,143 @@
+//! A NameNode and some DataNodes on this machine: where their directories lie and how each is configured. `hearth up` and `hearth demo` are
+//! made of it.
+//!
+//! ```text
+//! DIR/name                 namespace          MEMORY/hearth-UID-HASH/dataN   replicas in memory
+//! DIR/dataN                replicas on disk   DIR/processes/ROLE/*.xml        configuration of each process
+//! DIR/logs/ROLE.log
+//! ```
+
+mod processes;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hearth_config::{Configuration, Environment};
+
+pub use processes::{Process, ProcessCluster};
+
+/// What the user chose.
+#[derive(Clone, Debug)]
+pub struct LocalClusterOptions {
+    pub dir: PathBuf,
+    /// A tmpfs.
+    pub memory_root: PathBuf,
+    pub datanodes: usize,
+    /// Of the NameNode's RPC; 0 takes any free one.
+    pub port: u16,
+    /// Of the NameNode's web pages; 0 takes any free one.
+    pub http_port: u16,
+    /// Keys that go into every configuration, such as `dfs.blocksize`.
+    pub settings: Vec<(String, String)>,
+}
+
+/// The paths and configurations of one local cluster.
+#[derive(Clone, Debug)]
+pub struct LocalCluster {
+    options: LocalClusterOptions,
+    memory_dir: PathBuf,
+}
+
+impl LocalCluster {
+    /// Makes the directories.
+    ///
+    /// Errors: a directory that cannot be made, by its name.
+    pub fn prepare(mut options: LocalClusterOptions) -> anyhow::Result<Self> {
+        if options.datanodes == 0 {
+            bail!("a file system needs at least one DataNode");
+        }
+        let make = |path: &Path| {
+            std::fs::create_dir_all(path).with_context(|| format!("cannot make the directory {}", path.display()))
+        };
+        make(&options.dir)?;
+        options.dir = options
+            .dir
+            .canonicalize()
+            .with_context(|| format!("cannot find the directory {}", options.dir.display()))?;
+        // The same directory finds the same memory again after a restart.
+        let mut hasher = DefaultHasher::new();
+        options.dir.hash(&mut hasher);
+        let name = format!("hearth-{}-{:016x}", rustix::process::getuid().as_raw(), hasher.finish());
+        let memory_dir = options.memory_root.join(name);
+        for path in [options.dir.join("logs"), options.dir.join("name"), memory_dir.clone()] {
+            make(&path)?;
+        }
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&memory_dir, std::fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot restrict {}", memory_dir.display()))?;
+        Ok(Self { options, memory_dir })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.options.dir
+    }
+
+    pub fn datanodes(&self) -> usize {
+        self.options.datanodes
+    }
+
+    /// Where the replicas in memory lie.
+    pub fn memory_dir(&self) -> &Path {
+        &self.memory_dir
+    }
+
+    fn log_file(&self, role: &str) -> PathBuf {
+        self.options.dir.join("logs").join(format!("{role}.log"))
+    }
+
+    fn common(&self) -> Configuration {
+        let replication = self.options.datanodes.min(3).to_string();
+        let mut configuration = Configuration::empty()
+            .with_environment(Environment::new(std::env::vars()))
+            .with("dfs.replication", replication)
+            // One machine: every DataNode has the same address, and nobody's name has to resolve.
+            .with("dfs.namenode.datanode.registration.ip-hostname-check", "false")
+            .with("dfs.namenode.safemode.extension", "0");
+        for (key, value) in &self.options.settings {
+            configuration.set(key, value.clone());
+        }
+        configuration
+    }
+
+    /// The NameNode's configuration.
+    pub fn namenode(&self) -> Configuration {
+        let Self { options, .. } = self;
+        let address = format!("127.0.0.1:{}", options.port);
+        self.common()
+            .with("fs.defaultFS", format!("hdfs://{address}"))
+            .with("dfs.namenode.rpc-address", address)
+            .with("dfs.namenode.http-address", format!("127.0.0.1:{}", options.http_port))
+            .with("dfs.namenode.name.dir", options.dir.join("name").display().to_string())
+    }
+
+    /// The configuration of DataNode `number` (from 1), which joins the NameNode at `namenode`. Its ports are free ones.
+    pub fn datanode(&self, number: usize, namenode: SocketAddr) -> Configuration {
+        let name = format!("data{number}");
+        self.common()
+            .with("fs.defaultFS", format!("hdfs://{namenode}"))
+            .with("dfs.namenode.rpc-address", namenode.to_string())
+            .with("dfs.datanode.data.dir", self.options.dir.join(&name).display().to_string())
+            .with("dfs.datanode.address", "127.0.0.1:0")
+            .with("dfs.datanode.ipc.address", "127.0.0.1:0")
+            .with("dfs.datanode.http.address", "127.0.0.1:0")
+            .with("dfs.datanode.du.reserved", "0")
+            .with("hearth.memory.dir", self.memory_dir.join(&name).display().to_string())
+    }
+
+    /// What any Hadoop client needs to use the file system at `namenode`.
+    pub fn client(&self, namenode: SocketAddr) -> Configuration {
+        let mut configuration = Configuration::empty()
+            .with("fs.defaultFS", format!("hdfs://{namenode}"))
+            .with("dfs.replication", self.options.datanodes.min(3).to_string());
+        if self.options.datanodes < 3 {
+            // With fewer than three DataNodes there is none to replace a lost one with.
+            configuration.set("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER");
+        }
+        for (key, value) in &self.options.settings {
+            configuration.set(key, value.clone());
+        }
+        configuration
+    }
+}
