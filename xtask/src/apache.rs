@@ -15,7 +15,12 @@ pub fn fetch() -> Result<PathBuf> {
     let home = crate::root().join(format!(".cache/apache-{VERSION}"));
     let lib = home.join("lib");
     run::require(&[("java", "-version"), ("javac", "-version")], &["openjdk-17-jdk-headless"])?;
-    // The jars' name for it, so that a changed pom is followed by a new fetch.
+    // The daemons' web servers insist on their pages' directories, which the jars do not carry.
+    for pages in ["hdfs", "datanode"] {
+        let pages = home.join("web/webapps").join(pages);
+        fs::create_dir_all(&pages).with_context(|| format!("cannot make {}", pages.display()))?;
+    }
+    // What the jars were fetched by, so that a changed pom is followed by a new fetch.
     let pom = crate::root().join("xtask/apache/pom.xml");
     let wanted = fs::read_to_string(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
     let fetched = home.join("fetched-by.xml");

@@ -1,1 +1,32 @@
-//! (room being built)
+//! Clusters of real processes, Apache's and ours, and real clients for them.
+//!
+//! [`ClusterSpec`] starts a NameNode and DataNodes of either make on free ports in a directory of their own; dropping
+//! the [`Cluster`] kills them. [`Driver`] is one client process (a JVM with Apache's FileSystem, or Python with
+//! hdfs-native) that carries out many operations; [`Apache`] runs Apache's command-line tools. File content comes from
+//! [`Content`], which Rust and Java compute alike, so that nothing large travels between test and client.
+//!
+//! Everything here blocks; an async test calls it from `spawn_blocking` or before its runtime starts.
+
+mod apache;
+mod cluster;
+mod content;
+mod driver;
+mod http;
+mod places;
+mod ports;
+mod process;
+mod proxy;
+mod settings;
+mod usage;
+
+pub use apache::{Apache, ToolOutput};
+pub use cluster::{Cluster, ClusterSpec, Make, NodeProcess};
+pub use content::{Content, sha256_hex};
+pub use driver::{Driver, DriverError};
+pub use http::{get_text, jmx_bean};
+pub use places::{Missing, hearth_program, python_with_hdfs_native, skip_or_fail, workspace_root};
+pub use ports::free_port;
+pub use process::{Process, wait_until};
+pub use proxy::{Direction, Recorded, RecordingProxy};
+pub use settings::Settings;
+pub use usage::{Usage, threads_cpu, usage};

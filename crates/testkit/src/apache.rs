@@ -1,0 +1,153 @@
+//! Apache Hadoop's programs: its daemons, its command-line tools and the Java client driver.
+
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::places::{apache_lib, workspace_root};
+
+/// Where the jars are and how a JVM is started with them.
+#[derive(Clone)]
+pub struct Apache {
+    lib: PathBuf,
+    options: Vec<String>,
+}
+
+/// What a command-line tool said and how it ended.
+pub struct ToolOutput {
+    /// The exit code; -1 when a signal ended it.
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl ToolOutput {
+    /// The standard output of a tool that must succeed.
+    pub fn success(self) -> Result<String> {
+        if self.code != 0 {
+            bail!("ended with {}\n{}\n{}", self.code, self.stdout, self.stderr);
+        }
+        Ok(self.stdout)
+    }
+}
+
+impl Apache {
+    /// An error of kind [`crate::Missing`] when the jars were not fetched. JVMs start as fast as they can, which is
+    /// what tests want; measurements use [`Apache::for_measuring`].
+    pub fn find() -> Result<Self> {
+        let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
+        Ok(Self { lib: apache_lib()?, options: options.map(str::to_owned).to_vec() })
+    }
+
+    /// As Hadoop's own scripts start it: the JVM's defaults.
+    pub fn for_measuring() -> Result<Self> {
+        Ok(Self { lib: apache_lib()?, options: Vec::new() })
+    }
+
+    /// `java MAIN` with the configuration in `conf`.
+    pub fn java(&self, conf: &Path, main: &str) -> Command {
+        self.java_with(&[conf], main)
+    }
+
+    /// A Java program of `tests/interop/java`, compiled when it has changed.
+    pub fn our_java(&self, conf: &Path, main: &str) -> Result<Command> {
+        Ok(self.java_with(&[conf, &self.compiled()?], main))
+    }
+
+    fn java_with(&self, class_path: &[&Path], main: &str) -> Command {
+        let class_path: Vec<String> = class_path.iter().map(|path| path.display().to_string()).collect();
+        let web = self.lib.with_file_name("web");
+        let class_path = format!("{}:{}:{}/*", class_path.join(":"), web.display(), self.lib.display());
+        let mut command = Command::new("java");
+        command.args(&self.options).arg("-cp").arg(class_path);
+        command.arg(main).stdin(Stdio::null());
+        // The environment of whoever runs the tests must not reach them.
+        for name in ["HADOOP_CONF_DIR", "HADOOP_USER_NAME", "HADOOP_HOME", "JAVA_TOOL_OPTIONS", "CLASSPATH"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// `hdfs dfs ARGUMENTS`.
+    pub fn fs<A: AsRef<OsStr>>(&self, conf: &Path, arguments: impl IntoIterator<Item = A>) -> Result<ToolOutput> {
+        self.run(conf, "org.apache.hadoop.fs.FsShell", arguments)
+    }
+
+    /// `hdfs dfsadmin ARGUMENTS`.
+    pub fn dfsadmin<A: AsRef<OsStr>>(&self, conf: &Path, arguments: impl IntoIterator<Item = A>) -> Result<ToolOutput> {
+        self.run(conf, "org.apache.hadoop.hdfs.tools.DFSAdmin", arguments)
+    }
+
+    /// `hdfs fsck ARGUMENTS`.
+    pub fn fsck<A: AsRef<OsStr>>(&self, conf: &Path, arguments: impl IntoIterator<Item = A>) -> Result<ToolOutput> {
+        self.run(conf, "org.apache.hadoop.hdfs.tools.DFSck", arguments)
+    }
+
+    /// Any main class to its end.
+    pub fn run<A: AsRef<OsStr>>(
+        &self,
+        conf: &Path,
+        main: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<ToolOutput> {
+        let mut command = self.java(conf, main);
+        let output = command.args(arguments).output().context("cannot start java")?;
+        Ok(ToolOutput {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// The directory of our compiled Java classes, named after their sources' content.
+    fn compiled(&self) -> Result<PathBuf> {
+        let sources = workspace_root().join("tests/interop/java");
+        let mut files: Vec<PathBuf> = fs::read_dir(&sources)
+            .with_context(|| format!("cannot read {}", sources.display()))?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "java"))
+            .collect();
+        files.sort();
+        let mut hasher = DefaultHasher::new();
+        for file in &files {
+            fs::read(file).with_context(|| format!("cannot read {}", file.display()))?.hash(&mut hasher);
+        }
+        let classes = workspace_root().join(format!(".cache/java/{:016x}", hasher.finish()));
+        if classes.is_dir() {
+            return Ok(classes);
+        }
+        // Compiled aside and renamed, because test programs run side by side.
+        let aside = tempfile::Builder::new()
+            .prefix("compiling-")
+            .tempdir_in(parent_made(&classes)?)
+            .context("cannot make a directory for Java classes")?;
+        let output = Command::new("javac")
+            .args(["-nowarn", "-proc:none", "-cp"])
+            .arg(format!("{}/*", self.lib.display()))
+            .arg("-d")
+            .arg(aside.path())
+            .args(&files)
+            .output()
+            .context("cannot start javac")?;
+        if !output.status.success() {
+            bail!("javac ended with {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        match fs::rename(aside.path(), &classes) {
+            Ok(()) => drop(aside.keep()),
+            Err(_) if classes.is_dir() => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot make {}", classes.display())),
+        }
+        Ok(classes)
+    }
+}
+
+fn parent_made(path: &Path) -> Result<&Path> {
+    let parent = path.parent().context("a path below the workspace")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    Ok(parent)
+}

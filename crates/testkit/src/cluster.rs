@@ -1,0 +1,365 @@
+//! A NameNode and DataNodes of either make, as processes on free ports in a directory of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Apache, Process, Settings, free_port, hearth_program, jmx_bean, wait_until};
+
+/// Longest start of a JVM on a machine with everything else running.
+const READY_WITHIN: Duration = Duration::from_secs(90);
+
+/// Whose program it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Make {
+    Apache,
+    Hearth,
+}
+
+/// What to start. `ClusterSpec::new(..).datanodes(3).start()`.
+#[derive(Clone)]
+pub struct ClusterSpec {
+    namenode: Make,
+    datanodes: Make,
+    datanode_count: usize,
+    settings: Settings,
+    directory: Option<PathBuf>,
+    for_measuring: bool,
+    namenode_seen_at: Option<u16>,
+}
+
+impl ClusterSpec {
+    /// One DataNode, replication 1, blocks of 1 MiB, allowed to be as small as one chunk.
+    pub fn new(namenode: Make, datanodes: Make) -> Self {
+        let mut settings = Settings::default();
+        settings
+            .set("dfs.replication", 1)
+            .set("dfs.blocksize", 1 << 20)
+            .set("dfs.namenode.fs-limits.min-block-size", 1)
+            .set("dfs.namenode.safemode.extension", 0)
+            .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
+            .set("dfs.datanode.du.reserved", 0)
+            .set("dfs.heartbeat.interval", 1)
+            // Dead after 2 * recheck + 10 * heartbeat: 14 s.
+            .set("dfs.namenode.heartbeat.recheck-interval", 2000);
+        Self {
+            namenode,
+            datanodes,
+            datanode_count: 1,
+            settings,
+            directory: None,
+            for_measuring: false,
+            namenode_seen_at: None,
+        }
+    }
+
+    /// Every combination of makes, for suites that run over all of them; the first is the oracle.
+    pub fn every_combination() -> [Self; 4] {
+        [
+            Self::new(Make::Apache, Make::Apache),
+            Self::new(Make::Apache, Make::Hearth),
+            Self::new(Make::Hearth, Make::Apache),
+            Self::new(Make::Hearth, Make::Hearth),
+        ]
+    }
+
+    /// "ApacheNN+HearthDN"
+    pub fn name(&self) -> String {
+        format!("{:?}NN+{:?}DN", self.namenode, self.datanodes)
+    }
+
+    pub fn datanodes(mut self, count: usize) -> Self {
+        self.datanode_count = count;
+        self
+    }
+
+    /// A setting for the daemons and the clients alike.
+    pub fn set(mut self, key: &str, value: impl ToString) -> Self {
+        self.settings.set(key, value);
+        self
+    }
+
+    /// Where the cluster's own directory is made, e.g. on a tmpfs; the system's temporary directory otherwise.
+    pub fn within(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
+    /// JVMs with their default options instead of those that start fast.
+    pub fn for_measuring(mut self) -> Self {
+        self.for_measuring = true;
+        self
+    }
+
+    /// DataNodes and clients find the NameNode at this port, where a proxy of the caller's stands.
+    pub fn namenode_seen_at(mut self, port: u16) -> Self {
+        self.namenode_seen_at = Some(port);
+        self
+    }
+
+    /// Starts everything and waits until all DataNodes are live and safe mode is left.
+    pub fn start(self) -> Result<Cluster> {
+        let name = self.name();
+        let mut cluster = self.prepare()?;
+        cluster.start_namenode().with_context(|| format!("{name}: starting its namenode"))?;
+        for index in 0..cluster.datanodes.len() {
+            cluster.start_datanode(index).with_context(|| format!("{name}: starting its datanode {index}"))?;
+        }
+        cluster.wait_ready().with_context(|| name)?;
+        Ok(cluster)
+    }
+
+    /// Directories and configuration of a cluster, nothing started.
+    fn prepare(self) -> Result<Cluster> {
+        let apache = if self.for_measuring { Apache::for_measuring() } else { Apache::find() };
+        let apache = match apache {
+            Ok(apache) => Some(apache),
+            Err(error) if [self.namenode, self.datanodes].contains(&Make::Apache) => return Err(error),
+            Err(_) => None,
+        };
+        let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let directory = tempfile::Builder::new()
+            .prefix("hearth-test-")
+            .tempdir_in(&parent)
+            .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+        let (rpc_port, http_port) = (free_port(), free_port());
+        let seen_port = self.namenode_seen_at.unwrap_or(rpc_port);
+        let mut client = self.settings.clone();
+        client
+            .set("fs.defaultFS", format!("hdfs://127.0.0.1:{seen_port}"))
+            .set("hadoop.tmp.dir", directory.path().join("tmp").display())
+            .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
+        if self.datanode_count < 3 && client.get("dfs.client.block.write.replace-datanode-on-failure.policy").is_none()
+        {
+            client.set("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER");
+        }
+        let mut namenode_settings = client.clone();
+        namenode_settings
+            .set("fs.defaultFS", format!("hdfs://127.0.0.1:{rpc_port}"))
+            .set("dfs.namenode.name.dir", format!("file://{}", directory.path().join("namenode").display()));
+        let namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
+        let mut datanodes = Vec::new();
+        for index in 0..self.datanode_count {
+            let name = format!("datanode-{index}");
+            let data = directory.path().join(&name);
+            let mut settings = client.clone();
+            settings
+                .set("dfs.datanode.data.dir", format!("file://{}", data.display()))
+                .set("dfs.datanode.hostname", "127.0.0.1");
+            for kind in ["", "http.", "ipc."] {
+                settings.set(format!("dfs.datanode.{kind}address"), format!("127.0.0.1:{}", free_port()));
+            }
+            datanodes.push(NodeProcess::prepare(self.datanodes, &name, directory.path(), &settings)?);
+        }
+        let conf = directory.path().join("client-conf");
+        client.write(&conf)?;
+        Ok(Cluster { namenode, datanodes, conf, client, rpc_port, http_port, apache, directory })
+    }
+}
+
+/// One daemon of a cluster: its configuration stays while the process comes and goes.
+pub struct NodeProcess {
+    make: Make,
+    role: String,
+    conf: PathBuf,
+    settings: Settings,
+    log: PathBuf,
+    process: Option<Process>,
+}
+
+impl NodeProcess {
+    fn prepare(make: Make, role: &str, directory: &Path, settings: &Settings) -> Result<Self> {
+        let conf = directory.join(format!("{role}-conf"));
+        settings.write(&conf)?;
+        Ok(Self {
+            make,
+            role: role.to_owned(),
+            conf,
+            settings: settings.clone(),
+            log: directory.join(format!("{role}.log")),
+            process: None,
+        })
+    }
+
+    /// The port of `key`'s value `127.0.0.1:PORT`.
+    pub fn port(&self, key: &str) -> Result<u16> {
+        let value = self.settings.get(key).with_context(|| format!("{} has no {key}", self.role))?;
+        let port = value.rsplit(':').next().and_then(|port| port.parse().ok());
+        port.with_context(|| format!("{key} is {value}"))
+    }
+
+    /// The storage directory on disk.
+    pub fn data_directory(&self) -> Option<PathBuf> {
+        let key = if self.role == "namenode" { "dfs.namenode.name.dir" } else { "dfs.datanode.data.dir" };
+        self.settings.get(key).and_then(|value| value.strip_prefix("file://")).map(PathBuf::from)
+    }
+
+    /// Where its configuration lies, to be changed between a kill and a start.
+    pub fn conf(&self) -> &Path {
+        &self.conf
+    }
+
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// The process's number; an error when it does not run.
+    pub fn id(&self) -> Result<u32> {
+        self.process.as_ref().map(Process::id).with_context(|| format!("{} does not run", self.role))
+    }
+
+    fn start(&mut self, apache: Option<&Apache>) -> Result<()> {
+        if self.process.is_some() {
+            bail!("{} runs already", self.role);
+        }
+        let role = if self.role == "namenode" { "namenode" } else { "datanode" };
+        let mut command = match self.make {
+            Make::Apache => {
+                let apache = apache.context("Apache Hadoop is missing")?;
+                let main = match role {
+                    "namenode" => "org.apache.hadoop.hdfs.server.namenode.NameNode",
+                    _ => "org.apache.hadoop.hdfs.server.datanode.DataNode",
+                };
+                if role == "namenode" && !self.data_directory().is_some_and(|directory| directory.exists()) {
+                    apache.run(&self.conf, main, ["-format", "-nonInteractive"])?.success()?;
+                }
+                apache.java(&self.conf, main)
+            }
+            Make::Hearth => {
+                let mut command = Command::new(hearth_program()?);
+                command.arg(role).env("HADOOP_CONF_DIR", &self.conf);
+                command
+            }
+        };
+        self.process = Some(Process::start(&self.role, &mut command, &self.log)?);
+        Ok(())
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// SIGTERM and its end.
+    pub fn stop(&mut self, within: Duration) -> Result<()> {
+        if let Some(mut process) = self.process.take() {
+            process.terminate(within)?;
+        }
+        Ok(())
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        self.process.as_mut().map_or(Ok(()), Process::check_alive)
+    }
+}
+
+/// A running cluster. Dropping it kills every process and removes its directory; the logs' ends are shown first when a
+/// test is failing.
+pub struct Cluster {
+    // Before `directory`: the processes go first.
+    pub namenode: NodeProcess,
+    pub datanodes: Vec<NodeProcess>,
+    conf: PathBuf,
+    client: Settings,
+    rpc_port: u16,
+    http_port: u16,
+    apache: Option<Apache>,
+    directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// `hdfs://127.0.0.1:PORT`
+    pub fn uri(&self) -> &str {
+        self.client.get("fs.defaultFS").expect("set when prepared")
+    }
+
+    /// The clients' HADOOP_CONF_DIR.
+    pub fn conf(&self) -> &Path {
+        &self.conf
+    }
+
+    /// Another configuration directory for clients, with some settings changed.
+    pub fn conf_with(&self, name: &str, changes: &[(&str, &str)]) -> Result<PathBuf> {
+        let mut settings = self.client.clone();
+        for (key, value) in changes {
+            settings.set(*key, value);
+        }
+        let conf = self.directory.path().join(name);
+        settings.write(&conf)?;
+        Ok(conf)
+    }
+
+    /// The cluster's directory: for files of the test's own too.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn namenode_rpc_port(&self) -> u16 {
+        self.rpc_port
+    }
+
+    pub fn namenode_http_port(&self) -> u16 {
+        self.http_port
+    }
+
+    pub fn apache(&self) -> Result<&Apache> {
+        self.apache.as_ref().context("Apache Hadoop is missing; run `cargo xtask apache`")
+    }
+
+    pub fn start_namenode(&mut self) -> Result<()> {
+        self.namenode.start(self.apache.as_ref())
+    }
+
+    pub fn start_datanode(&mut self, index: usize) -> Result<()> {
+        self.datanodes[index].start(self.apache.as_ref())
+    }
+
+    /// Waits until every DataNode that runs is live and safe mode is left.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let running = self.datanodes.iter().filter(|datanode| datanode.process.is_some()).count() as u64;
+        let ready = wait_until("the cluster to be ready", READY_WITHIN, || {
+            // An error here is final: nobody starts the process again.
+            let mut nodes = std::iter::once(&mut self.namenode).chain(&mut self.datanodes);
+            if let Err(ended) = nodes.try_for_each(NodeProcess::check_alive) {
+                return Ok(Some(Err(ended)));
+            }
+            let state = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
+            let live = state["NumLiveDataNodes"].as_u64().unwrap_or(0);
+            Ok((live >= running && state["FSState"] == "Operational").then_some(Ok(())))
+        });
+        ready.and_then(|ended| ended).with_context(|| self.log_tails())
+    }
+
+    /// Waits until the NameNode counts `live` DataNodes as live.
+    pub fn wait_live(&self, live: u64, within: Duration) -> Result<()> {
+        wait_until(&format!("{live} live datanodes"), within, || {
+            let state = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
+            Ok((state["NumLiveDataNodes"].as_u64() == Some(live)).then_some(()))
+        })
+    }
+
+    /// The ends of all logs.
+    pub fn log_tails(&self) -> String {
+        let nodes = std::iter::once(&self.namenode).chain(&self.datanodes);
+        nodes.filter_map(|node| node.process.as_ref()).map(Process::log_tail).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Removes what a NameNode stored, so that the next start begins anew.
+    pub fn forget_namespace(&mut self) -> Result<()> {
+        let directory = self.namenode.data_directory().context("the namenode's directory is known")?;
+        fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tails());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Where the things lie that tests need from outside of cargo, and what happens when they are absent.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+
+/// Something that `cargo xtask test` would have fetched is not there.
+#[derive(Debug)]
+pub struct Missing {
+    pub what: &'static str,
+    /// The command that brings it.
+    pub cure: &'static str,
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is missing; run `{}`", self.what, self.cure)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Says aloud that `test` is left out because of `why`. With `CI=true` it fails instead.
+pub fn skip_or_fail(test: &str, why: &anyhow::Error) {
+    assert!(!std::env::var("CI").is_ok_and(|value| value == "true"), "{test}: {why:#}");
+    // Past libtest's capture of print!, so that `cargo xtask test` can report it.
+    let _ = writeln!(std::io::stdout(), "\nSKIPPED {test}: {why:#}");
+}
+
+pub fn workspace_root() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        here.ancestors().nth(2).expect("testkit lies two levels below the workspace's root").to_owned()
+    })
+}
+
+/// The directory of Apache Hadoop's jars.
+pub(crate) fn apache_lib() -> Result<PathBuf> {
+    let lib = workspace_root().join(".cache/apache-3.4.2/lib");
+    if !lib.is_dir() {
+        bail!(Missing { what: "Apache Hadoop", cure: "cargo xtask apache" });
+    }
+    Ok(lib)
+}
+
+/// A Python that can import `hdfs_native`.
+pub fn python_with_hdfs_native() -> Result<PathBuf> {
+    let python = workspace_root().join(".cache/venv/bin/python");
+    if !python.exists() {
+        bail!(Missing { what: "hdfs-native", cure: "cargo xtask python" });
+    }
+    Ok(python)
+}
+
+/// The `hearth` program of this build: `HEARTH_PROGRAM` when set, else the one beside the running test, built first so
+/// that it is never a stale one.
+pub fn hearth_program() -> Result<PathBuf> {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(program) = std::env::var_os("HEARTH_PROGRAM") {
+        return Ok(program.into());
+    }
+    if let Some(program) = PROGRAM.get() {
+        return Ok(program.clone());
+    }
+    let us = std::env::current_exe().context("finding the running program")?;
+    // target/PROFILE/deps/test or target/PROFILE/program
+    let profile = us
+        .ancestors()
+        .skip(1)
+        .find(|directory| directory.file_name().is_some_and(|name| name != "deps"))
+        .context("the running program lies in no target directory")?;
+    let program = profile.join("hearth");
+    if profile.file_name().is_some_and(|name| name == "debug") {
+        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["build", "--quiet", "--package", "hearth"])
+            .current_dir(workspace_root())
+            .status()
+            .context("cannot start cargo")?;
+        if !status.success() {
+            bail!("building hearth ended with {status}");
+        }
+    }
+    if !program.exists() {
+        bail!("{} does not exist; build it with cargo build --release --package hearth", program.display());
+    }
+    Ok(PROGRAM.get_or_init(|| program).clone())
+}

@@ -1,0 +1,440 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.EOFException;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.ContentSummary;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileChecksum;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FsServerDefaults;
+import org.apache.hadoop.fs.FsStatus;
+import org.apache.hadoop.fs.LocatedFileStatus;
+import org.apache.hadoop.fs.Options;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
+import org.apache.hadoop.ipc.RemoteException;
+
+/**
+ * Carries out file system operations that come as lines of JSON on standard input, each answered by one line:
+ * {"value": ...} or {"error": exception class, "message": text}. Each `case` below names its arguments.
+ */
+public final class Driver {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final int PIECE = 64 << 10;
+    private final Configuration conf = new HdfsConfiguration();
+    private final Map<String, FSDataOutputStream> writers = new HashMap<>();
+    private final Map<String, FSDataInputStream> readers = new HashMap<>();
+    private FileSystem fs;
+
+    public static void main(String[] arguments) throws IOException {
+        PrintStream answers = System.out;
+        // Whatever else prints must not get between the answers.
+        System.setOut(System.err);
+        Driver driver = new Driver();
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line; (line = requests.readLine()) != null; ) {
+            ObjectNode answer = JSON.createObjectNode();
+            try {
+                answer.set("value", JSON.valueToTree(driver.run(JSON.readTree(line))));
+            } catch (RemoteException e) {
+                answer.put("error", e.getClassName()).put("message", firstLine(e.getMessage()));
+            } catch (Throwable e) {
+                answer.put("error", e.getClass().getName()).put("message", firstLine(e.getMessage()));
+            }
+            answers.println(JSON.writeValueAsString(answer));
+            answers.flush();
+        }
+        // Not an orderly close: open files stay open, as when a program dies.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static String firstLine(String message) {
+        return message == null ? "" : message.split("\n", 2)[0];
+    }
+
+    private FileSystem fs() throws IOException {
+        if (fs == null) {
+            fs = FileSystem.newInstance(conf);
+        }
+        return fs;
+    }
+
+    private DistributedFileSystem dfs() throws IOException {
+        return (DistributedFileSystem) fs();
+    }
+
+    private Object run(JsonNode r) throws Exception {
+        String op = r.get("op").asText();
+        switch (op) {
+            // key, value: takes effect on a new FileSystem, which the next operation opens
+            case "set":
+                conf.set(text(r, "key"), text(r, "value"));
+                fs = null;
+                return null;
+            // closes the FileSystem; the next operation opens a new one
+            case "reopen":
+                if (fs != null) {
+                    fs.close();
+                }
+                fs = null;
+                return null;
+            // path, local
+            case "put":
+                fs().copyFromLocalFile(false, true, new Path(text(r, "local")), path(r, "path"));
+                return null;
+            case "get":
+                fs().copyToLocalFile(false, path(r, "path"), new Path(text(r, "local")), true);
+                return null;
+            // path, handle; overwrite, replication, blockSize
+            case "create":
+                writers.put(text(r, "handle"), create(r));
+                return null;
+            case "append":
+                writers.put(text(r, "handle"), fs().append(path(r, "path")));
+                return null;
+            // handle, seed, position, length; piece
+            case "write":
+                write(writer(r), r);
+                return writer(r).getPos();
+            case "hflush":
+                writer(r).hflush();
+                return null;
+            // handle; updateLength
+            case "hsync":
+                if (r.path("updateLength").asBoolean()) {
+                    EnumSet<HdfsDataOutputStream.SyncFlag> flags =
+                            EnumSet.of(HdfsDataOutputStream.SyncFlag.UPDATE_LENGTH);
+                    ((HdfsDataOutputStream) writer(r)).hsync(flags);
+                } else {
+                    writer(r).hsync();
+                }
+                return null;
+            case "close":
+                closeHandle(text(r, "handle"));
+                return null;
+            // as create, write, close
+            case "store":
+                try (FSDataOutputStream out = create(r)) {
+                    write(out, r);
+                }
+                return null;
+            // as append, write, close
+            case "extend":
+                try (FSDataOutputStream out = fs().append(path(r, "path"))) {
+                    write(out, r);
+                }
+                return null;
+            // path, handle
+            case "open":
+                readers.put(text(r, "handle"), fs().open(path(r, "path")));
+                return null;
+            // path or handle; position, length (default: to the end), piece
+            case "read":
+                return withReader(r, in -> read(in, r));
+            // path or handle, position, length
+            case "pread":
+                return withReader(r, in -> pread(in, r));
+            // path or handle; piece: reads all and throws it away, for measuring
+            case "cat":
+                return withReader(r, in -> cat(in, r.path("piece").asInt(PIECE)));
+            case "list":
+                return list(r);
+            case "stat":
+                return status(fs().getFileStatus(path(r, "path")));
+            case "exists":
+                return fs().exists(path(r, "path"));
+            // from, to; overwrite (when given: the rename that throws)
+            case "rename":
+                if (!r.has("overwrite")) {
+                    return fs().rename(path(r, "from"), path(r, "to"));
+                }
+                dfs().rename(path(r, "from"), path(r, "to"),
+                        r.get("overwrite").asBoolean() ? Options.Rename.OVERWRITE : Options.Rename.NONE);
+                return true;
+            // path; recursive
+            case "delete":
+                return fs().delete(path(r, "path"), r.path("recursive").asBoolean());
+            // path; permission (octal text)
+            case "mkdirs":
+                return r.has("permission")
+                        ? fs().mkdirs(path(r, "path"), new FsPermission(text(r, "permission")))
+                        : fs().mkdirs(path(r, "path"));
+            case "truncate":
+                return fs().truncate(path(r, "path"), r.get("length").asLong());
+            // path, from (list)
+            case "concat": {
+                Path[] from = new Path[r.get("from").size()];
+                for (int i = 0; i < from.length; i++) {
+                    from[i] = new Path(r.get("from").get(i).asText());
+                }
+                fs().concat(path(r, "path"), from);
+                return null;
+            }
+            // path; length
+            case "checksum": {
+                FileChecksum sum = r.has("length")
+                        ? fs().getFileChecksum(path(r, "path"), r.get("length").asLong())
+                        : fs().getFileChecksum(path(r, "path"));
+                return sum == null ? null : sum.getAlgorithmName() + ":" + Content.hex(sum.getBytes());
+            }
+            case "setrep":
+                return fs().setReplication(path(r, "path"), (short) r.get("replication").asInt());
+            // path, permission (octal text)
+            case "chmod":
+                fs().setPermission(path(r, "path"), new FsPermission(text(r, "permission")));
+                return null;
+            // path; owner, group
+            case "chown":
+                fs().setOwner(path(r, "path"), r.path("owner").asText(null), r.path("group").asText(null));
+                return null;
+            // path, modified, accessed (milliseconds, -1: as it is)
+            case "times":
+                fs().setTimes(path(r, "path"), r.get("modified").asLong(), r.get("accessed").asLong());
+                return null;
+            case "summary": {
+                ContentSummary s = fs().getContentSummary(path(r, "path"));
+                return object("length", s.getLength(), "files", s.getFileCount(), "directories",
+                        s.getDirectoryCount(), "space", s.getSpaceConsumed());
+            }
+            case "df": {
+                FsStatus s = fs().getStatus();
+                return object("capacity", s.getCapacity(), "used", s.getUsed(), "remaining", s.getRemaining());
+            }
+            case "defaults": {
+                FsServerDefaults d = fs().getServerDefaults(new Path("/"));
+                return object("blockSize", d.getBlockSize(), "bytesPerChecksum", d.getBytesPerChecksum(),
+                        "replication", d.getReplication(), "checksum", d.getChecksumType().name());
+            }
+            // path; position, length
+            case "locations": {
+                ArrayNode all = JSON.createArrayNode();
+                for (BlockLocation l : fs().getFileBlockLocations(path(r, "path"), r.path("position").asLong(),
+                        r.path("length").asLong(Long.MAX_VALUE))) {
+                    all.addPOJO(object("offset", l.getOffset(), "length", l.getLength(), "names", l.getNames(),
+                            "corrupt", l.isCorrupt()));
+                }
+                return all;
+            }
+            case "recoverLease":
+                return dfs().recoverLease(path(r, "path"));
+            case "isClosed":
+                return dfs().isFileClosed(path(r, "path"));
+            // dir, count, length, seed, threads: file i holds the content of seed + i; answers what it took
+            case "storeMany":
+                return many(r, (file, i) -> {
+                    try (FSDataOutputStream out = fs().create(file, true)) {
+                        new Content(r.get("seed").asLong() + i)
+                                .writeTo(out, 0, r.get("length").asLong(), PIECE);
+                    }
+                });
+            // as storeMany; fails at the first file that differs
+            case "readMany":
+                return many(r, (file, i) -> {
+                    byte[] wanted = new Content(r.get("seed").asLong() + i).bytes(0, r.get("length").asInt());
+                    byte[] found = new byte[wanted.length];
+                    try (FSDataInputStream in = fs().open(file)) {
+                        in.readFully(found);
+                        if (in.read() != -1) {
+                            throw new IOException(file + " is longer than " + wanted.length);
+                        }
+                    }
+                    if (!java.util.Arrays.equals(wanted, found)) {
+                        throw new IOException(file + " differs");
+                    }
+                });
+            default:
+                throw new IllegalArgumentException("unknown operation " + op);
+        }
+    }
+
+    private FSDataOutputStream create(JsonNode r) throws IOException {
+        Path path = path(r, "path");
+        short replication = (short) r.path("replication").asInt(fs().getDefaultReplication(path));
+        long blockSize = r.path("blockSize").asLong(fs().getDefaultBlockSize(path));
+        return fs().create(path, r.path("overwrite").asBoolean(true), 4096, replication, blockSize);
+    }
+
+    private static void write(FSDataOutputStream out, JsonNode r) throws IOException {
+        new Content(r.path("seed").asLong()).writeTo(out, r.path("position").asLong(), r.get("length").asLong(),
+                r.path("piece").asInt(PIECE));
+    }
+
+    private static Object read(FSDataInputStream in, JsonNode r) throws IOException {
+        long left = r.path("length").asLong(Long.MAX_VALUE);
+        if (r.has("position")) {
+            in.seek(r.get("position").asLong());
+        }
+        MessageDigest digest = Content.sha256();
+        byte[] piece = new byte[r.path("piece").asInt(PIECE)];
+        long length = 0;
+        while (left > 0) {
+            int got = in.read(piece, 0, (int) Math.min(piece.length, left));
+            if (got < 0) {
+                break;
+            }
+            digest.update(piece, 0, got);
+            length += got;
+            left -= got;
+        }
+        return object("length", length, "sha256", Content.hex(digest.digest()));
+    }
+
+    private static Object pread(FSDataInputStream in, JsonNode r) throws IOException {
+        byte[] bytes = new byte[r.get("length").asInt()];
+        int done = 0;
+        while (done < bytes.length) {
+            int got = in.read(r.get("position").asLong() + done, bytes, done, bytes.length - done);
+            if (got < 0) {
+                break;
+            }
+            done += got;
+        }
+        MessageDigest digest = Content.sha256();
+        digest.update(bytes, 0, done);
+        return object("length", done, "sha256", Content.hex(digest.digest()));
+    }
+
+    private static Object cat(FSDataInputStream in, int pieceLength) throws IOException {
+        byte[] piece = new byte[pieceLength];
+        long started = System.nanoTime();
+        long length = 0;
+        for (int got; (got = in.read(piece)) >= 0; ) {
+            length += got;
+        }
+        return object("length", length, "seconds", (System.nanoTime() - started) / 1e9);
+    }
+
+    private Object list(JsonNode r) throws IOException {
+        ArrayNode all = JSON.createArrayNode();
+        if (r.path("recursive").asBoolean()) {
+            RemoteIterator<LocatedFileStatus> files = fs().listFiles(path(r, "path"), true);
+            while (files.hasNext()) {
+                all.addPOJO(status(files.next()));
+            }
+        } else {
+            for (FileStatus each : fs().listStatus(path(r, "path"))) {
+                all.addPOJO(status(each));
+            }
+        }
+        return all;
+    }
+
+    private static Object status(FileStatus s) {
+        return object("path", Path.getPathWithoutSchemeAndAuthority(s.getPath()).toString(), "length", s.getLen(),
+                "directory", s.isDirectory(), "replication", s.getReplication(), "blockSize", s.getBlockSize(),
+                "owner", s.getOwner(), "group", s.getGroup(), "permission",
+                String.format("%o", s.getPermission().toShort()), "modified", s.getModificationTime(), "accessed",
+                s.getAccessTime());
+    }
+
+    private interface OnFile {
+        void run(Path file, int i) throws Exception;
+    }
+
+    private Object many(JsonNode r, OnFile action) throws Exception {
+        int count = r.get("count").asInt();
+        int threads = r.path("threads").asInt(1);
+        fs();
+        AtomicInteger next = new AtomicInteger();
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        long started = System.nanoTime();
+        try {
+            Callable<Void> work = () -> {
+                for (int i; (i = next.getAndIncrement()) < count; ) {
+                    action.run(new Path(text(r, "dir"), "file-" + i), i);
+                }
+                return null;
+            };
+            for (Future<Void> each : pool.invokeAll(java.util.Collections.nCopies(threads, work))) {
+                each.get();
+            }
+        } catch (java.util.concurrent.ExecutionException e) {
+            throw e.getCause() instanceof Exception ? (Exception) e.getCause() : e;
+        } finally {
+            pool.shutdownNow();
+        }
+        return object("seconds", (System.nanoTime() - started) / 1e9);
+    }
+
+    private interface OnReader {
+        Object run(FSDataInputStream in) throws IOException;
+    }
+
+    private Object withReader(JsonNode r, OnReader action) throws IOException {
+        if (r.has("handle")) {
+            FSDataInputStream in = readers.get(text(r, "handle"));
+            if (in == null) {
+                throw new IllegalArgumentException("no reader " + text(r, "handle"));
+            }
+            return action.run(in);
+        }
+        try (FSDataInputStream in = fs().open(path(r, "path"))) {
+            return action.run(in);
+        }
+    }
+
+    private FSDataOutputStream writer(JsonNode r) {
+        FSDataOutputStream out = writers.get(text(r, "handle"));
+        if (out == null) {
+            throw new IllegalArgumentException("no writer " + text(r, "handle"));
+        }
+        return out;
+    }
+
+    private void closeHandle(String handle) throws IOException {
+        FSDataOutputStream out = writers.remove(handle);
+        FSDataInputStream in = readers.remove(handle);
+        if (out == null && in == null) {
+            throw new EOFException("no open handle " + handle);
+        }
+        if (out != null) {
+            out.close();
+        }
+        if (in != null) {
+            in.close();
+        }
+    }
+
+    private static String text(JsonNode r, String key) {
+        JsonNode value = r.get(key);
+        if (value == null) {
+            throw new IllegalArgumentException("argument " + key + " is missing");
+        }
+        return value.asText();
+    }
+
+    private static Path path(JsonNode r, String key) {
+        return new Path(text(r, key));
+    }
+
+    private static Map<String, Object> object(Object... pairs) {
+        Map<String, Object> object = new java.util.LinkedHashMap<>();
+        for (int i = 0; i < pairs.length; i += 2) {
+            object.put((String) pairs[i], pairs[i + 1]);
+        }
+        return object;
+    }
+}

@@ -1,0 +1,149 @@
+//! A test harness whose tests share a cluster: starting one costs seconds of CPU.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use hearth_testkit::{Cluster, ClusterSpec, Driver, Missing, skip_or_fail};
+use serde_json::Value;
+
+/// A named check on a running cluster.
+pub type Check = (&'static str, fn(&mut Session) -> Result<()>);
+
+/// Checks to be carried out, in order, on one cluster of each kind.
+pub struct Suite {
+    pub name: &'static str,
+    pub clusters: Vec<ClusterSpec>,
+    pub checks: &'static [Check],
+}
+
+/// What a check works with: the cluster and one client of each kind, started when first asked for.
+pub struct Session<'a> {
+    pub cluster: Cluster,
+    java: Option<Driver>,
+    python: Option<Driver>,
+    /// What earlier clusters of this suite answered.
+    observed: &'a mut BTreeMap<String, (String, Value)>,
+    cluster_name: String,
+}
+
+impl Session<'_> {
+    /// A JVM with Apache's FileSystem, kept for all checks.
+    pub fn java(&mut self) -> Result<&mut Driver> {
+        if self.java.is_none() {
+            self.java = Some(Driver::java(self.cluster.apache()?, self.cluster.conf())?);
+        }
+        Ok(self.java.as_mut().expect("made above"))
+    }
+
+    /// Another JVM, e.g. to be killed.
+    pub fn another_java(&self) -> Result<Driver> {
+        Driver::java(self.cluster.apache()?, self.cluster.conf())
+    }
+
+    /// Python with hdfs-native, kept for all checks.
+    pub fn python(&mut self) -> Result<&mut Driver> {
+        if self.python.is_none() {
+            self.python = Some(Driver::python(self.cluster.conf())?);
+        }
+        Ok(self.python.as_mut().expect("made above"))
+    }
+
+    /// `hdfs dfs ARGUMENTS`, which must succeed; its standard output.
+    pub fn dfs(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.cluster.apache()?.fs(self.cluster.conf(), arguments)?;
+        output.success().with_context(|| format!("hdfs dfs {}", arguments.join(" ")))
+    }
+
+    /// A local directory for this cluster's checks.
+    pub fn local(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.cluster.directory().join("local").join(name);
+        std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        Ok(directory)
+    }
+
+    /// Compares an answer with what the first cluster of the suite gave under the same name.
+    pub fn same_as_oracle(&mut self, name: &str, answer: Value) -> Result<()> {
+        match self.observed.get(name) {
+            None => {
+                self.observed.insert(name.to_owned(), (self.cluster_name.clone(), answer));
+            }
+            Some((oracle, expected)) if *expected != answer => {
+                bail!("{name}: {answer}, but {oracle} says {expected}")
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Runs the suites with libtest's output and arguments (a filter; others are accepted and ignored).
+pub fn run(suites: &[Suite]) -> ExitCode {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let wanted = |name: &str| filter.as_deref().is_none_or(|filter| name.contains(filter));
+    let (mut passed, mut failed, mut filtered) = (0, 0, 0);
+    for suite in suites {
+        let mut observed = BTreeMap::new();
+        for spec in &suite.clusters {
+            let cluster_name = spec.name();
+            let full_name = |check: &str| format!("{}::{cluster_name}::{check}", suite.name);
+            let checks: Vec<&Check> = suite.checks.iter().filter(|(name, _)| wanted(&full_name(name))).collect();
+            filtered += suite.checks.len() - checks.len();
+            if checks.is_empty() {
+                continue;
+            }
+            let cluster = match spec.clone().start() {
+                Ok(cluster) => cluster,
+                Err(error) if error.is::<Missing>() => {
+                    skip_or_fail(&full_name("*"), &error);
+                    continue;
+                }
+                Err(error) => {
+                    println!("{cluster_name} does not start: {error:#}");
+                    for (name, _) in checks {
+                        println!("test {} ... FAILED", full_name(name));
+                        failed += 1;
+                    }
+                    continue;
+                }
+            };
+            let mut session = Session {
+                cluster,
+                java: None,
+                python: None,
+                observed: &mut observed,
+                cluster_name: cluster_name.clone(),
+            };
+            for (name, check) in checks {
+                let name = full_name(name);
+                let started = Instant::now();
+                let outcome = catch_unwind(AssertUnwindSafe(|| check(&mut session)));
+                let seconds = started.elapsed().as_secs_f64();
+                let error = match outcome {
+                    Ok(Ok(())) => {
+                        println!("test {name} ... ok");
+                        eprintln!("  {seconds:.1} s");
+                        passed += 1;
+                        continue;
+                    }
+                    Ok(Err(error)) => format!("{error:#}"),
+                    // The panic's own message stands above already.
+                    Err(_) => "panicked".to_owned(),
+                };
+                println!("{name}: {error}\n{}\ntest {name} ... FAILED", session.cluster.log_tails());
+                failed += 1;
+                // A client may be in the middle of something.
+                session.java = None;
+                session.python = None;
+            }
+        }
+    }
+    let outcome = if failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {filtered} filtered out"
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
