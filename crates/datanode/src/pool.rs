@@ -1,0 +1,265 @@
+//! A block pool that this datanode serves: its namespace, its namenodes, and which of them is active.
+//!
+//! With high availability several namenodes serve one pool. All of them hear every report; only the active one is
+//! obeyed. Which one is active is believed by transaction id, so that a namenode that wrongly still thinks it is active
+//! does not win (fencing by `lastActiveTxId`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hearth_types::{Block, BlockPoolId, PoolIdentity, StorageId};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use crate::reports::{PendingReports, ReplicaEvent};
+
+/// The state that a namenode says it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HaState {
+    Active,
+    Standby,
+    Observer,
+}
+
+/// Names one namenode among those of its pool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NamenodeIndex(pub usize);
+
+/// What a pool's namenodes and the data paths share.
+pub struct Pool {
+    pub identity: PoolIdentity,
+    /// One for each configured namenode of the nameservice, in configured order.
+    reports: Vec<Arc<PendingReports>>,
+    active: Mutex<ActiveView>,
+    /// How many namenodes this datanode is registered with at the moment.
+    registered: watch::Sender<usize>,
+}
+
+/// Which namenode is believed to be active, and up to which transaction that was last confirmed.
+#[derive(Clone, Copy, Debug)]
+struct ActiveView {
+    active: Option<NamenodeIndex>,
+    last_txid: Option<u64>,
+}
+
+impl Pool {
+    /// `namenodes`: how many serve this pool.
+    pub fn new(identity: PoolIdentity, namenodes: usize) -> Self {
+        Self {
+            identity,
+            reports: (0..namenodes).map(|_| Arc::new(PendingReports::default())).collect(),
+            active: Mutex::new(ActiveView { active: None, last_txid: None }),
+            registered: watch::Sender::new(0),
+        }
+    }
+
+    pub fn id(&self) -> &BlockPoolId {
+        &self.identity.pool
+    }
+
+    /// The queue of what `namenode` has not been told yet.
+    pub fn reports(&self, namenode: NamenodeIndex) -> &Arc<PendingReports> {
+        &self.reports[namenode.0]
+    }
+
+    /// Tells every namenode of the pool what happened to a replica.
+    pub fn notify(&self, storage: &StorageId, block: Block, event: ReplicaEvent) {
+        for reports in &self.reports {
+            reports.add(storage, block, event.clone());
+        }
+    }
+
+    /// Sends what waits without waiting for the next turn.
+    pub fn flush_reports(&self) {
+        for reports in &self.reports {
+            reports.flush();
+        }
+    }
+
+    /// Takes note of what `namenode` says of itself. Returns whether it is now held to be the active one.
+    ///
+    /// A namenode that claims to be active with a transaction id not above the last active one's is a leftover of
+    /// before a failover, and is not believed.
+    pub fn note_ha_state(&self, namenode: NamenodeIndex, state: HaState, txid: u64) -> bool {
+        let mut view = self.active.lock();
+        let held = view.active == Some(namenode);
+        match (state, held) {
+            (HaState::Active, true) => {
+                view.last_txid = Some(txid);
+                true
+            }
+            (HaState::Active, false) => {
+                if view.last_txid.is_some_and(|last| txid <= last) {
+                    tracing::warn!(
+                        pool = %self.identity.pool, namenode = namenode.0, txid, last = view.last_txid,
+                        "a namenode claims to be active with an old transaction id: ignored"
+                    );
+                    return false;
+                }
+                tracing::info!(pool = %self.identity.pool, namenode = namenode.0, txid, "namenode is active");
+                *view = ActiveView { active: Some(namenode), last_txid: Some(txid) };
+                true
+            }
+            (_, true) => {
+                tracing::info!(pool = %self.identity.pool, namenode = namenode.0, "namenode is no longer active");
+                view.active = None;
+                false
+            }
+            (_, false) => false,
+        }
+    }
+
+    /// During the first handshake the state alone decides: no transaction id is known yet.
+    pub fn note_handshake_state(&self, namenode: NamenodeIndex, state: Option<HaState>) {
+        let mut view = self.active.lock();
+        if state == Some(HaState::Active) && view.active.is_none() && view.last_txid.is_none() {
+            view.active = Some(namenode);
+        }
+    }
+
+    pub fn is_active(&self, namenode: NamenodeIndex) -> bool {
+        self.active.lock().active == Some(namenode)
+    }
+
+    /// The namenode held to be active, if any.
+    pub fn active(&self) -> Option<NamenodeIndex> {
+        self.active.lock().active
+    }
+
+    pub(crate) fn add_registered(&self) {
+        self.registered.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn remove_registered(&self) {
+        self.registered.send_modify(|count| *count = count.saturating_sub(1));
+    }
+
+    pub fn is_registered(&self) -> bool {
+        *self.registered.borrow() > 0
+    }
+
+    /// Resolves when the pool is registered with a namenode.
+    pub async fn registered(&self) {
+        let mut watch = self.registered.subscribe();
+        // The sender lives in self: it cannot go away before this future does.
+        let _ = watch.wait_for(|count| *count > 0).await;
+    }
+}
+
+/// All pools of the process, by id. Grows only by what configured namenodes say.
+#[derive(Default)]
+pub struct Pools {
+    by_id: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Pools {
+    pub fn get(&self, id: &BlockPoolId) -> Option<Arc<Pool>> {
+        self.by_id.read().get(id).cloned()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Pool>> {
+        self.by_id.read().values().cloned().collect()
+    }
+
+    pub fn insert(&self, pool: Arc<Pool>) {
+        self.by_id.write().insert(pool.identity.pool.clone(), pool);
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    pub fn remove(&self, id: &BlockPoolId) {
+        self.by_id.write().remove(id);
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    /// The pool once it is registered with a namenode, waiting at most `timeout` for that
+    /// (`dfs.datanode.bp-ready.timeout`). `None` when it is unknown or not registered by then.
+    pub async fn ready(&self, id: &BlockPoolId, timeout: std::time::Duration) -> Option<Arc<Pool>> {
+        if let Some(pool) = self.get(id)
+            && pool.is_registered()
+        {
+            return Some(pool);
+        }
+        tokio::time::timeout(timeout, self.wait_ready(id)).await.ok()
+    }
+
+    async fn wait_ready(&self, id: &BlockPoolId) -> Arc<Pool> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            if let Some(pool) = self.get(id) {
+                pool.registered().await;
+                return pool;
+            }
+            if changed.changed().await.is_err() {
+                // Never: the sender lives in self.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hearth_types::{BlockId, GenerationStamp};
+
+    use super::*;
+
+    fn pool(namenodes: usize) -> Pool {
+        let identity = PoolIdentity {
+            pool: BlockPoolId::new("BP-1-127.0.0.1-1"),
+            namespace_id: 1,
+            cluster_id: "CID-1".to_owned(),
+            created_ms: 1,
+        };
+        Pool::new(identity, namenodes)
+    }
+
+    #[test]
+    fn the_active_namenode_is_believed_by_transaction_id() {
+        let (a, b) = (NamenodeIndex(0), NamenodeIndex(1));
+        let pool = pool(2);
+        assert!(pool.note_ha_state(a, HaState::Active, 10));
+        assert!(!pool.note_ha_state(b, HaState::Standby, 10));
+        // Split brain: both say active.
+        assert!(!pool.note_ha_state(b, HaState::Active, 10));
+        assert!(pool.is_active(a));
+        // A failover: b has written more.
+        assert!(pool.note_ha_state(b, HaState::Active, 11));
+        assert!(!pool.is_active(a));
+        assert!(!pool.note_ha_state(a, HaState::Active, 11));
+        assert!(!pool.note_ha_state(b, HaState::Standby, 12));
+        assert_eq!(pool.active(), None);
+        // Nobody is active now, and still an old transaction id does not make one.
+        assert!(!pool.note_ha_state(a, HaState::Active, 11));
+        assert!(pool.note_ha_state(a, HaState::Active, 13));
+    }
+
+    #[test]
+    fn every_namenode_hears_every_event() {
+        let pool = pool(3);
+        let block = Block { id: BlockId(1), stamp: GenerationStamp(2), length: 3 };
+        pool.notify(&StorageId("DS-1".into()), block, ReplicaEvent::Deleted);
+        for index in 0..3 {
+            assert_eq!(pool.reports(NamenodeIndex(index)).len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pool_is_ready_once_it_is_registered() {
+        let pools = Arc::new(Pools::default());
+        let one = Arc::new(pool(1));
+        assert!(pools.ready(one.id(), Duration::from_millis(10)).await.is_none());
+        let waiting = {
+            let (pools, id) = (pools.clone(), one.id().clone());
+            tokio::spawn(async move { pools.ready(&id, Duration::from_secs(10)).await.is_some() })
+        };
+        tokio::task::yield_now().await;
+        pools.insert(one.clone());
+        tokio::task::yield_now().await;
+        one.add_registered();
+        assert!(waiting.await.unwrap());
+    }
+}
