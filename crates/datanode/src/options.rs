@@ -1,0 +1,251 @@
+//! What a datanode is told at its start.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
+use hearth_config::{Configuration, HostPort, Nameservice, keys};
+use hearth_fabric::tcp::SocketOptions;
+use hearth_types::{Clock, SystemClock};
+
+use crate::Error;
+
+/// A packet of a read carries this many bytes at least, and `io.file.buffer.size` when that is more.
+const READ_PACKET_BYTES_MIN: u64 = 64 << 10;
+
+/// Everything that a datanode takes from its configuration and from the machine.
+#[derive(Clone)]
+pub struct DatanodeOptions {
+    pub nameservices: Vec<Nameservice>,
+    /// DataTransferProtocol. Port 0: any free one, here as in the two below.
+    pub transfer_address: SocketAddr,
+    pub ipc_address: SocketAddr,
+    pub http_address: SocketAddr,
+    /// The name registered with the namenodes.
+    pub host_name: String,
+    /// Connect to other datanodes by name instead of address.
+    pub use_host_names: bool,
+    pub store: StoreOptions,
+    pub transfer: TransferOptions,
+    pub timing: TimingOptions,
+    pub rpc: RpcOptions,
+    /// Bytes a second for the balancer's copies; 0 is no limit.
+    pub balance_bytes_per_second: u64,
+    /// Copies for the balancer that run at once.
+    pub balance_moves_max: usize,
+    /// Bytes that may be pinned for centralised caching (`dfs.datanode.max.locked.memory`).
+    pub cache_capacity: u64,
+    /// Members may administer: `dfs.permissions.superusergroup`.
+    pub superuser_group: String,
+    /// The user this process runs as.
+    pub user: String,
+    pub clock: Arc<dyn Clock>,
+    /// What the options were read from: shown on `/conf`.
+    pub configuration: Arc<Configuration>,
+}
+
+/// Sockets and packets of DataTransferProtocol.
+#[derive(Clone, Debug)]
+pub struct TransferOptions {
+    pub socket: SocketOptions,
+    /// Connections served at once; further ones are closed.
+    pub connections_max: usize,
+    /// Silence of a peer within an operation.
+    pub read_timeout: Duration,
+    /// A peer that takes no byte.
+    pub write_timeout: Duration,
+    /// Silence between two operations on one connection; zero closes after each.
+    pub keepalive: Duration,
+    /// Send files by sendfile; else through memory of this process.
+    pub transfer_to: bool,
+    /// Data bytes of one packet of a read.
+    pub read_packet_bytes: usize,
+    /// Header, CRCs and data of a packet that is received.
+    pub packet_bytes_max: usize,
+    /// Operations wait this long for their pool to be registered.
+    pub pool_ready_timeout: Duration,
+    /// Say in acknowledgements that congestion would be told (`dfs.pipeline.ecn`).
+    pub pipeline_ecn: bool,
+    /// Say in acknowledgements that slowness would be told (`dfs.pipeline.slownode`).
+    pub pipeline_slow: bool,
+    /// Bytes a second for copies that a namenode asks for; 0 is no limit.
+    pub transfer_bytes_per_second: u64,
+}
+
+/// When namenodes hear what.
+#[derive(Clone, Debug)]
+pub struct TimingOptions {
+    pub heartbeat: Duration,
+    pub block_report: Duration,
+    /// The first full report is sent at a random moment within it.
+    pub block_report_initial_delay: Duration,
+    /// From this many replicas on, each storage is reported by a call of its own.
+    pub block_report_split: u64,
+    /// Least time between two incremental reports; zero sends at once.
+    pub incremental_report: Duration,
+}
+
+/// Towards namenodes and other datanodes.
+#[derive(Clone, Debug)]
+pub struct RpcOptions {
+    pub connect_timeout: Duration,
+    pub call_timeout: Duration,
+    pub frame_bytes_max: usize,
+    /// Calls served at once by this datanode.
+    pub handlers: usize,
+}
+
+impl DatanodeOptions {
+    /// `user`: who runs this process. `machine_host_name`: registered unless `dfs.datanode.hostname` says otherwise.
+    ///
+    /// Errors: the first key whose value cannot be used.
+    pub fn from_configuration(
+        configuration: Arc<Configuration>,
+        user: &str,
+        machine_host_name: &str,
+    ) -> Result<Self, Error> {
+        let conf = &*configuration;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let packet_bytes_max = conf.get(keys::DFS_DATA_TRANSFER_MAX_PACKET_SIZE)?.clamp(64 << 10, 1 << 30) as usize;
+        // A packet's CRCs and header must fit in besides.
+        let read_packet_bytes =
+            conf.get(keys::IO_FILE_BUFFER_SIZE)?.max(READ_PACKET_BYTES_MIN).min(packet_bytes_max as u64 / 2) as usize;
+        let write_timeout = conf.get(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?;
+        Ok(Self {
+            nameservices: conf.datanode_nameservices()?,
+            transfer_address: resolve(keys::DFS_DATANODE_ADDRESS.name, &conf.get(keys::DFS_DATANODE_ADDRESS)?)?,
+            ipc_address: resolve(keys::DFS_DATANODE_IPC_ADDRESS.name, &conf.get(keys::DFS_DATANODE_IPC_ADDRESS)?)?,
+            http_address: resolve(keys::DFS_DATANODE_HTTP_ADDRESS.name, &conf.get(keys::DFS_DATANODE_HTTP_ADDRESS)?)?,
+            host_name: conf.get(keys::DFS_DATANODE_HOSTNAME)?.unwrap_or_else(|| machine_host_name.to_owned()),
+            use_host_names: conf.get(keys::DFS_DATANODE_USE_DATANODE_HOSTNAME)?,
+            store: store_options(conf, clock.clone())?,
+            transfer: TransferOptions {
+                socket: SocketOptions {
+                    nodelay: conf.get(keys::DFS_DATA_TRANSFER_SERVER_TCPNODELAY)?,
+                    send_buffer_bytes: buffer_size(conf.get(keys::DFS_DATANODE_TRANSFER_SOCKET_SEND_BUFFER_SIZE)?),
+                    receive_buffer_bytes: buffer_size(conf.get(keys::DFS_DATANODE_TRANSFER_SOCKET_RECV_BUFFER_SIZE)?),
+                },
+                connections_max: conf.get(keys::DFS_DATANODE_MAX_TRANSFER_THREADS)?.max(1) as usize,
+                read_timeout: positive(conf.get(keys::DFS_CLIENT_SOCKET_TIMEOUT)?),
+                write_timeout: positive(write_timeout),
+                keepalive: conf.get(keys::DFS_DATANODE_SOCKET_REUSE_KEEPALIVE)?,
+                transfer_to: conf.get(keys::DFS_DATANODE_TRANSFER_TO_ALLOWED)?,
+                read_packet_bytes,
+                packet_bytes_max,
+                pool_ready_timeout: conf.get(keys::DFS_DATANODE_BP_READY_TIMEOUT)?,
+                pipeline_ecn: conf.get(keys::DFS_PIPELINE_ECN)?,
+                pipeline_slow: conf.get(keys::DFS_PIPELINE_SLOWNODE)?,
+                transfer_bytes_per_second: conf.get(keys::DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC)?,
+            },
+            timing: TimingOptions {
+                heartbeat: positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?),
+                block_report: positive(conf.get(keys::DFS_BLOCKREPORT_INTERVAL)?),
+                block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
+                block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
+                incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
+            },
+            rpc: RpcOptions {
+                connect_timeout: positive(conf.get(keys::IPC_CLIENT_CONNECT_TIMEOUT)?),
+                call_timeout: positive(conf.get(keys::IPC_CLIENT_RPC_TIMEOUT)?),
+                frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?.clamp(1 << 20, 1 << 30) as usize,
+                handlers: conf.get(keys::DFS_DATANODE_HANDLER_COUNT)?.max(1) as usize,
+            },
+            balance_bytes_per_second: conf.get(keys::DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC)?,
+            balance_moves_max: conf.get(keys::DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES)?.max(1) as usize,
+            cache_capacity: conf.get(keys::DFS_DATANODE_MAX_LOCKED_MEMORY)?,
+            superuser_group: conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,
+            user: user.to_owned(),
+            clock,
+            configuration,
+        })
+    }
+}
+
+/// 0 means "for ever" in Hadoop's keys; here every wait ends, if only after a day.
+fn positive(duration: Duration) -> Duration {
+    if duration.is_zero() { Duration::from_secs(24 * 3600) } else { duration }
+}
+
+/// The first address that a configured `host:port` names.
+fn resolve(key: &str, address: &HostPort) -> Result<SocketAddr, Error> {
+    if address.host == "0.0.0.0" {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port));
+    }
+    let unresolved =
+        |source| Error::Address { key: key.to_owned(), address: address.to_string(), source };
+    (address.host.as_str(), address.port)
+        .to_socket_addrs()
+        .map_err(unresolved)?
+        .next()
+        .ok_or_else(|| unresolved(std::io::Error::other("the name has no address")))
+}
+
+fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOptions, Error> {
+    let default_engine = conf.get(keys::HEARTH_STORAGE_ENGINE)?;
+    let reserved_bytes = conf.get(keys::DFS_DATANODE_DU_RESERVED)?;
+    let volumes: Vec<VolumeOptions> = conf
+        .get(keys::DFS_DATANODE_DATA_DIR)?
+        .into_iter()
+        .map(|directory| VolumeOptions {
+            dir: directory.path,
+            storage_type: directory.storage_type,
+            engine: match directory.engine.unwrap_or(default_engine) {
+                hearth_config::Engine::Memory => Engine::Memory,
+                // Both keep the bytes in files of the directory and let the page cache serve them.
+                hearth_config::Engine::Mmap | hearth_config::Engine::File => Engine::File,
+            },
+            reserved_bytes,
+        })
+        .collect();
+    let memory_dir = match conf.get(keys::HEARTH_MEMORY_DIR)? {
+        Some(dir) => PathBuf::from(dir),
+        None => default_memory_dir(&volumes),
+    };
+    let limit = conf.get(keys::HEARTH_MEMORY_LIMIT)?;
+    let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, if limit == 0 { u64::MAX } else { limit }));
+    store.flush_delay = conf.get(keys::HEARTH_MEMORY_FLUSH_DELAY)?;
+    store.sync_on_finalize = conf.get(keys::DFS_DATANODE_SYNCONCLOSE)?;
+    store.default_block_bytes = conf.get(keys::DFS_BLOCKSIZE)?;
+    store.writer_stop_timeout = conf.get(keys::DFS_DATANODE_XCEIVER_STOP_TIMEOUT)?;
+    if conf.get(keys::DFS_DATANODE_SCAN_PERIOD_HOURS)? < 0 {
+        store.scrub_bytes_per_second = 0;
+    }
+    store.clock = clock;
+    Ok(store)
+}
+
+/// A directory under /dev/shm that is this datanode's own, named after its first storage directory, so that the same
+/// datanode finds it again after a restart and two datanodes on one machine never share it.
+fn default_memory_dir(volumes: &[VolumeOptions]) -> PathBuf {
+    let first = volumes.first().map(|volume| volume.dir.as_os_str().as_encoded_bytes()).unwrap_or_default();
+    PathBuf::from(format!("/dev/shm/hearth-{:08x}", hearth_types::crc32c(first)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_hadoop_and_of_hearth_become_options() {
+        let configuration = Configuration::empty()
+            .with("fs.defaultFS", "hdfs://127.0.0.1:9000")
+            .with("dfs.datanode.data.dir", "[SSD]file:///a, /b")
+            .with("dfs.datanode.address", "127.0.0.1:0")
+            .with("dfs.heartbeat.interval", "1")
+            .with("io.file.buffer.size", "131072")
+            .with("hearth.memory.limit", "1g")
+            .with("hearth.memory.dir", "/dev/shm/x");
+        let options = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here").unwrap();
+        assert_eq!(options.transfer_address, "127.0.0.1:0".parse().unwrap());
+        assert_eq!(options.ipc_address, "0.0.0.0:9867".parse().unwrap());
+        assert_eq!(options.store.volumes.len(), 2);
+        assert_eq!(options.store.memory.limit, 1 << 30);
+        assert_eq!(options.transfer.read_packet_bytes, 128 << 10);
+        assert_eq!(options.timing.heartbeat, Duration::from_secs(1));
+        assert_eq!(options.nameservices[0].namenodes[0].rpc.port, 9000);
+        assert_eq!(options.host_name, "here");
+    }
+}
