@@ -33,6 +33,24 @@ impl ReceiveBuffer {
         &mut self.memory[self.start..self.end]
     }
 
+    /// Bytes of memory.
+    pub fn capacity(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether the last call filled it to its end: there may be more to fetch than it holds.
+    pub fn is_full(&self) -> bool {
+        self.end == self.memory.len()
+    }
+
+    /// Lets one call fetch more: up to `bytes`, never beyond the limit. Does not shrink.
+    pub fn grow_to(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.limit);
+        if bytes > self.memory.len() {
+            self.memory.resize(bytes, 0);
+        }
+    }
+
     /// Forgets the first `bytes`.
     pub fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.end - self.start, "consuming more than was received");

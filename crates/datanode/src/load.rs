@@ -1,0 +1,127 @@
+//! What this datanode is doing right now, and has done: for heartbeats, limits and metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Counters shared by all connections.
+#[derive(Default)]
+pub struct Load {
+    connections: AtomicUsize,
+    operations: AtomicUsize,
+    recoveries: AtomicUsize,
+    transfers: AtomicUsize,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// Counts something for as long as it lives.
+pub struct Counted {
+    load: Arc<Load>,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Connection,
+    Operation,
+    Recovery,
+    Transfer,
+}
+
+impl Load {
+    fn gauge(&self, what: What) -> &AtomicUsize {
+        match what {
+            What::Connection => &self.connections,
+            What::Operation => &self.operations,
+            What::Recovery => &self.recoveries,
+            What::Transfer => &self.transfers,
+        }
+    }
+
+    fn count(self: &Arc<Self>, what: What) -> Counted {
+        self.gauge(what).fetch_add(1, Ordering::Relaxed);
+        Counted { load: self.clone(), what }
+    }
+
+    /// A connection that is taken on; `None` when `limit` are open.
+    pub fn connection(self: &Arc<Self>, limit: usize) -> Option<Counted> {
+        let counted = self.count(What::Connection);
+        // Counted first: two that come at once cannot both take the last place.
+        (self.connections() <= limit).then_some(counted)
+    }
+
+    /// An operation of DataTransferProtocol that is being served.
+    pub fn operation(self: &Arc<Self>) -> Counted {
+        self.count(What::Operation)
+    }
+
+    /// A block recovery that this datanode leads.
+    pub fn recovery(self: &Arc<Self>) -> Counted {
+        self.count(What::Recovery)
+    }
+
+    /// A replica that is being sent to another datanode on a namenode's word.
+    pub fn transfer(self: &Arc<Self>) -> Counted {
+        self.count(What::Transfer)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// What heartbeats call xceivers: operations, not idle connections, and recoveries.
+    pub fn xceivers(&self) -> usize {
+        self.operations.load(Ordering::Relaxed) + self.recoveries.load(Ordering::Relaxed)
+    }
+
+    pub fn transfers(&self) -> usize {
+        self.transfers.load(Ordering::Relaxed)
+    }
+
+    /// One read served, of `bytes`.
+    pub fn read_bytes(&self, bytes: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// One replica received, of `bytes`.
+    pub fn written_bytes(&self, bytes: u64) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reads, bytes read, writes, bytes written since the start.
+    pub fn totals(&self) -> (u64, u64, u64, u64) {
+        (
+            self.reads.load(Ordering::Relaxed),
+            self.read_bytes.load(Ordering::Relaxed),
+            self.writes.load(Ordering::Relaxed),
+            self.written_bytes.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.load.gauge(self.what).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_bounded_and_counted_back() {
+        let load = Arc::new(Load::default());
+        let first = load.connection(2).unwrap();
+        let second = load.connection(2).unwrap();
+        assert!(load.connection(2).is_none());
+        drop(first);
+        let third = load.connection(2).unwrap();
+        drop((second, third));
+        assert_eq!(load.connections(), 0);
+    }
+}

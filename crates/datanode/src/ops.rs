@@ -1,0 +1,135 @@
+//! One file per operation of DataTransferProtocol: decode, check, act, answer.
+
+use std::net::SocketAddr;
+
+use hearth_blockstore::{Reaction, StoreError};
+use hearth_fabric::tcp;
+use hearth_types::{BlockPoolId, ChecksumError, ChecksumKind, ChecksumSpec, ExtendedBlock};
+use hearth_wire::proto::hdfs::{BlockOpResponseProto, ChecksumProto, Status};
+
+use crate::packets::PacketError;
+use crate::sender::SendError;
+use crate::session::{Session, SessionError};
+use crate::tokens::TokenError;
+
+pub mod block_checksum;
+pub mod copy_block;
+pub mod read_block;
+pub mod replace_block;
+pub mod short_circuit;
+pub mod transfer_block;
+pub mod write_block;
+
+/// What becomes of the connection after an operation that succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    KeepAlive,
+    Close,
+}
+
+/// Why an operation failed. The connection is closed after it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpError {
+    #[error("unknown operation {code}")]
+    UnknownOperation { code: u8 },
+    #[error("the request: {0}")]
+    Malformed(&'static str),
+    #[error("block pool {pool} is not registered with a namenode")]
+    PoolNotReady { pool: BlockPoolId },
+    #[error("access to {block}")]
+    Token { block: ExtendedBlock, source: TokenError },
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("sending {block}")]
+    Send { block: ExtendedBlock, source: SendError },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("packet from {peer} for {block}")]
+    Packet { block: ExtendedBlock, peer: SocketAddr, source: PacketError },
+    #[error("data from {peer} for {block} at offset {offset}")]
+    Checksum { block: ExtendedBlock, peer: SocketAddr, offset: u64, source: ChecksumError },
+    #[error("packet {seqno} for {block} has {actual} bytes of checksums for {data_bytes} bytes of data")]
+    ChecksumBytes { block: ExtendedBlock, seqno: i64, data_bytes: usize, actual: usize },
+    #[error("no address for datanode {name}")]
+    Unresolved { name: String },
+    #[error("downstream datanode {peer} cannot take {block}: {message}")]
+    Downstream { block: ExtendedBlock, peer: String, message: String },
+    #[error("downstream datanode acknowledged packet {actual} of {block} where {expected} was due")]
+    AckOutOfOrder { block: ExtendedBlock, expected: i64, actual: i64 },
+    #[error("downstream datanode found what this one sent for {block} corrupt")]
+    CorruptForDownstream { block: ExtendedBlock },
+    #[error("{0}")]
+    Refused(String),
+    #[error("a task of the store ended early")]
+    Interrupted,
+}
+
+impl From<tcp::Error> for OpError {
+    fn from(error: tcp::Error) -> Self {
+        Self::Session(SessionError::Connection(error))
+    }
+}
+
+impl OpError {
+    /// The peer went away, or asked for something that is not here: nothing is wrong with this datanode.
+    pub fn is_disconnect(&self) -> bool {
+        match self {
+            Self::Session(SessionError::Connection(error)) => error.is_disconnect(),
+            Self::Send { source, .. } => source.is_disconnect(),
+            Self::Store(error) => matches!(error, StoreError::WriterStopped { .. }),
+            _ => false,
+        }
+    }
+
+    /// The status that the peer reads.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Token { .. } => Status::ErrorAccessToken,
+            Self::Checksum { .. } | Self::ChecksumBytes { .. } => Status::ErrorChecksum,
+            Self::Store(StoreError::ReplicaExists { .. }) => Status::ErrorExists,
+            Self::Malformed(_) => Status::ErrorInvalid,
+            _ => Status::Error,
+        }
+    }
+
+    /// The storage is at fault, not the request.
+    pub fn is_own_fault(&self) -> bool {
+        matches!(self, Self::Store(error) if error.reaction() == Reaction::Machine)
+    }
+}
+
+/// A plain answer.
+pub fn response(status: Status) -> BlockOpResponseProto {
+    BlockOpResponseProto { status: status as i32, ..Default::default() }
+}
+
+/// Answers with the error's status and text; the connection is closed after that by the caller.
+pub async fn answer_error(session: &Session, error: &OpError) -> Result<(), SessionError> {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    let answer = BlockOpResponseProto { message: Some(text), ..response(error.status()) };
+    session.send(&answer).await
+}
+
+/// What a request says of its CRCs.
+pub fn checksum_spec(proto: &ChecksumProto) -> Result<ChecksumSpec, OpError> {
+    let kind = u8::try_from(proto.r#type)
+        .ok()
+        .and_then(ChecksumKind::from_number)
+        .ok_or(OpError::Malformed("unknown checksum type"))?;
+    // A chunk beyond this could not travel in a packet.
+    const BYTES_PER_CHUNK_MAX: u32 = 16 << 20;
+    if proto.bytes_per_checksum == 0 || proto.bytes_per_checksum > BYTES_PER_CHUNK_MAX {
+        return Err(OpError::Malformed("bytesPerChecksum out of range"));
+    }
+    Ok(ChecksumSpec { kind, bytes_per_chunk: proto.bytes_per_checksum })
+}
+
+pub fn checksum_proto(spec: ChecksumSpec) -> ChecksumProto {
+    ChecksumProto { r#type: spec.kind as i32, bytes_per_checksum: spec.bytes_per_chunk }
+}

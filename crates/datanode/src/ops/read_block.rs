@@ -1,0 +1,103 @@
+//! READ_BLOCK (81): packets of a replica to a client, and its word that it got them. Source: datatransfer.proto.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_blockstore::{ReplicaReader, StoreError};
+use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ExtendedBlock, ReplicaState};
+use hearth_wire::delimited;
+use hearth_wire::proto::hdfs::{ClientReadStatusProto, OpReadBlockProto, ReadOpChecksumInfoProto, Status};
+
+use crate::convert;
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError, answer_error, checksum_proto, response};
+use crate::sender::PacketSender;
+use crate::session::Session;
+use crate::tokens::Access;
+
+/// How long a read of a replica that is being written waits for bytes that have not come yet. Hadoop's figure.
+const WAIT_FOR_BYTES: Duration = Duration::from_secs(3);
+const POLL_FOR_BYTES: Duration = Duration::from_millis(50);
+
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: OpReadBlockProto,
+) -> Result<After, OpError> {
+    let (block, reader, range) = match open(datanode, &request).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            answer_error(session, &error).await?;
+            return Err(error);
+        }
+    };
+    let checksum = if request.send_checksums() {
+        reader.checksum()
+    } else {
+        ChecksumSpec { kind: ChecksumKind::Null, ..reader.checksum() }
+    };
+    let mut answer = response(Status::Success);
+    answer.read_op_checksum_info =
+        Some(ReadOpChecksumInfoProto { checksum: checksum_proto(checksum), chunk_offset: range.start() });
+
+    let options = &datanode.options.transfer;
+    let sender = PacketSender {
+        reader: &reader,
+        connection: &session.connection,
+        checksum,
+        transfer_to: options.transfer_to,
+        packet_bytes: options.read_packet_bytes,
+        write_timeout: options.write_timeout,
+        throttle: None,
+    };
+    let sent = sender.send(delimited::to_vec(&answer), range).await;
+    drop(reader);
+    sent.map_err(|source| OpError::Send { block, source })?;
+    datanode.load.read_bytes(range.length());
+
+    // A client that stops early closes; one that got all says whether the CRCs were right.
+    let status = session.receive::<ClientReadStatusProto>(options.read_timeout).await?;
+    match status.status() {
+        Status::Success | Status::ChecksumOk => Ok(After::KeepAlive),
+        _ => Ok(After::Close),
+    }
+}
+
+/// Finds the replica and the bytes to send: what was asked for, widened to whole chunks.
+async fn open(
+    datanode: &Arc<Datanode>,
+    request: &OpReadBlockProto,
+) -> Result<(ExtendedBlock, ReplicaReader, ByteRange), OpError> {
+    let header = &request.header.base_header;
+    let block = convert::extended_block(&header.block)?;
+    let pool = datanode.ready_pool(&block.pool).await?;
+    pool.check_token(header.token.as_ref(), &block, Access::Read, &datanode.options.clock)?;
+
+    let mut reader = datanode.store.reader(&block)?;
+    let asked_length = request.len as i64;
+    let asked_end = if asked_length < 0 { None } else { request.offset.checked_add(asked_length as u64) };
+    if reader.state() == ReplicaState::BeingWritten
+        && let Some(end) = asked_end
+    {
+        let deadline = tokio::time::Instant::now() + WAIT_FOR_BYTES;
+        while reader.length() < end && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(POLL_FOR_BYTES).await;
+            reader = datanode.store.reader(&block)?;
+        }
+    }
+    let end = match asked_end {
+        Some(end) => end,
+        None if asked_length < 0 => reader.visible_length(),
+        None => u64::MAX,
+    };
+    let outside = |range| {
+        OpError::Store(StoreError::OutOfRange { block: reader.block().clone(), range, length: reader.length() })
+    };
+    let range = ByteRange::new(request.offset, end)
+        .ok_or(OpError::Malformed("the offset is beyond the end of what is asked for"))?;
+    if end > reader.length() {
+        return Err(outside(range));
+    }
+    let widened = range.widened(reader.checksum().bytes_per_chunk, reader.length());
+    Ok((block, reader, widened))
+}

@@ -1,0 +1,562 @@
+//! Receives the packets of a block: checks them, passes them on downstream as they are, hands them to the store, and
+//! acknowledges them.
+//!
+//! Without a downstream datanode one loop does everything: a batch of packets is received, stored, and acknowledged in
+//! one write. With one, a second loop ([`Pipeline::respond`]) reads its acknowledgements and sends them on with our own
+//! in front; both run in the same task. A batch goes downstream before it goes to the store.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hearth_blockstore::{Acker, Checksums, Durability, ReplicaWriter};
+use hearth_fabric::tcp::Connection;
+use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
+use hearth_wire::proto::hdfs::{PipelineAckProto, Status};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::acks::{Reply, put_ack, replies};
+use crate::ops::OpError;
+use crate::packets::{HEARTBEAT_SEQNO, PacketProgress, ParsedPacket, UNKNOWN_SEQNO, parse_packet};
+use crate::session::Session;
+use crate::throttle::Throttle;
+
+/// The receive buffer begins with this and doubles up to the second while the sender keeps it full: more than the
+/// cache holds would have every byte fetched from memory once more for its CRC.
+const BUFFER_BYTES: usize = 128 << 10;
+const BUFFER_BYTES_MAX: usize = 512 << 10;
+
+/// Packets whose acknowledgement may be awaited from downstream. A client has 80 under way at most; beyond this the
+/// receiving loop waits.
+const PENDING_MAX: usize = 1024;
+
+/// How long a sender whose data was corrupt gets to read that before the connection goes. Hadoop's figure.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// The next datanode of the pipeline, ready for packets.
+pub struct Mirror {
+    pub session: Session,
+    /// Silence that is borne; it covers everything further down.
+    pub read_timeout: Duration,
+}
+
+/// Who waits for acknowledgements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acknowledge {
+    /// A client: every packet.
+    Packets,
+    /// A datanode that copies: nothing.
+    Nothing,
+}
+
+/// One block on its way in.
+pub struct Receiver<'a> {
+    pub block: ExtendedBlock,
+    pub upstream: &'a mut Session,
+    pub writer: ReplicaWriter,
+    pub mirror: Option<Mirror>,
+    pub acknowledge: Acknowledge,
+    /// What the sender's CRCs are. The replica's own may be of another kind when it is appended to.
+    pub checksum: ChecksumSpec,
+    /// The last datanode of a pipeline checks; the others pass on.
+    pub verify: bool,
+    /// Silence of the sender that is borne.
+    pub read_timeout: Duration,
+    pub packet_bytes_max: usize,
+    /// ECN and SLOW bits of our own acknowledgements.
+    pub flag_bits: u32,
+    pub throttle: Option<&'a Throttle>,
+}
+
+/// A block that has come in whole, not yet finalized.
+pub struct Received {
+    pub writer: ReplicaWriter,
+    /// `Disk` when the last packet asked for it.
+    pub durability: Durability,
+    pub last_ack: LastAck,
+}
+
+/// The acknowledgement of a block's last packet: sent when the replica is finalized and reported.
+pub struct LastAck {
+    bytes: Vec<u8>,
+    upstream: Arc<Connection>,
+    write_timeout: Duration,
+}
+
+impl LastAck {
+    pub async fn send(self) -> Result<(), OpError> {
+        Ok(self.upstream.write_all(&self.bytes, self.write_timeout).await?)
+    }
+}
+
+impl Receiver<'_> {
+    /// Receives up to the last packet.
+    ///
+    /// An error leaves the replica as the dropped writer leaves it; what had to be said upstream has been said.
+    pub async fn run(self) -> Result<Received, OpError> {
+        let upstream = self.upstream.connection.clone();
+        let write_timeout = self.upstream.write_timeout;
+        self.upstream.buffer.grow_to(BUFFER_BYTES.min(self.packet_bytes_max));
+        let acker = self.writer.acker();
+        let translate = self.writer.checksum() != self.checksum;
+        let mut intake = Intake {
+            block: self.block,
+            upstream: self.upstream,
+            writer: Some(self.writer),
+            checksum: self.checksum,
+            verify: self.verify,
+            translate,
+            read_timeout: self.read_timeout,
+            packet_bytes_max: self.packet_bytes_max,
+            throttle: self.throttle,
+            batch: Vec::new(),
+        };
+        let flag_bits = self.flag_bits;
+        let (last, ack) = match (self.mirror, self.acknowledge) {
+            (None, Acknowledge::Packets) => {
+                let mut acks = Acks::Direct { acker, flag_bits, bytes: Vec::new() };
+                let last = intake.run(None, &mut acks).await?;
+                let mut ack = Vec::new();
+                put_ack(last.seqno, Reply::new(Status::Success, flag_bits), &[], 0, &mut ack);
+                (last, ack)
+            }
+            (mirror, Acknowledge::Nothing) => {
+                let forward = mirror.map(|mirror| Forward::new(&mirror.session));
+                (intake.run(forward.as_ref(), &mut Acks::None).await?, Vec::new())
+            }
+            (Some(mirror), Acknowledge::Packets) => {
+                let forward = Forward::new(&mirror.session);
+                let pipeline = Pipeline::new(intake.block.clone());
+                let mut acks = Acks::Pipeline(&pipeline);
+                tokio::try_join!(
+                    intake.run(Some(&forward), &mut acks),
+                    pipeline.respond(mirror, &forward, &upstream, write_timeout, &acker, flag_bits),
+                )?
+            }
+        };
+        let writer = intake.writer.take().expect("the writer is away only while it syncs");
+        let durability = if last.sync { Durability::Disk } else { Durability::Memory };
+        Ok(Received { writer, durability, last_ack: LastAck { bytes: ack, upstream, write_timeout } })
+    }
+}
+
+/// A packet that is stored here and not yet acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    seqno: i64,
+    /// Bytes of the block with this packet.
+    end: u64,
+    last: bool,
+    sync: bool,
+    received: Instant,
+}
+
+/// Where acknowledgements go.
+enum Acks<'a> {
+    None,
+    Direct { acker: Acker, flag_bits: u32, bytes: Vec<u8> },
+    /// Only once the downstream datanode has acknowledged, too.
+    Pipeline(&'a Pipeline),
+}
+
+/// The receiving loop.
+struct Intake<'a> {
+    block: ExtendedBlock,
+    upstream: &'a mut Session,
+    /// Away only while it syncs on a blocking thread.
+    writer: Option<ReplicaWriter>,
+    checksum: ChecksumSpec,
+    verify: bool,
+    /// The replica keeps CRCs of another kind than the sender's.
+    translate: bool,
+    read_timeout: Duration,
+    packet_bytes_max: usize,
+    throttle: Option<&'a Throttle>,
+    /// The whole packets at the front of the buffer, at their positions there.
+    batch: Vec<ParsedPacket>,
+}
+
+/// Why a packet was not stored.
+enum Rejected {
+    /// To be told to the sender as ERROR_CHECKSUM.
+    Corrupt { seqno: i64, offset: u64, source: ChecksumError },
+    Failed(OpError),
+}
+
+impl Intake<'_> {
+    async fn run(&mut self, forward: Option<&Forward>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
+        loop {
+            let bytes = self.next_batch().await?;
+            let received = Instant::now();
+            if let Some(throttle) = self.throttle {
+                throttle.pass(bytes as u64).await;
+            }
+            if let Some(forward) = forward {
+                forward.send(&self.upstream.buffer.available()[..bytes]).await;
+            }
+            let (stored, rejected) = self.store();
+            let final_packet = self.batch[..stored].last().map(|packet| packet.header);
+            if let Some(header) = final_packet
+                && header.sync
+                && !header.last
+            {
+                self.sync().await?;
+            }
+            let pending = self.batch[..stored].iter().map(|packet| Pending {
+                seqno: packet.header.seqno,
+                end: packet.header.end(),
+                last: packet.header.last,
+                sync: packet.header.sync,
+                received,
+            });
+            acknowledge(acks, pending, &self.upstream.connection, self.upstream.write_timeout).await?;
+            match rejected {
+                None => {}
+                Some(Rejected::Failed(error)) => return Err(error),
+                Some(Rejected::Corrupt { seqno, offset, source }) => {
+                    self.tell_corrupt(acks, seqno).await;
+                    let peer = self.upstream.connection.peer();
+                    return Err(OpError::Checksum { block: self.block.clone(), peer, offset, source });
+                }
+            }
+            self.upstream.buffer.consume(bytes);
+            if let Some(header) = final_packet
+                && header.last
+            {
+                return Ok(Pending {
+                    seqno: header.seqno,
+                    end: header.end(),
+                    last: true,
+                    sync: header.sync,
+                    received,
+                });
+            }
+        }
+    }
+
+    /// Receives until at least one whole packet is at the front of the buffer, and lists all that are. A batch ends
+    /// behind a packet that wants the disk, and behind the last one. Returns its bytes.
+    async fn next_batch(&mut self) -> Result<usize, OpError> {
+        let buffer = &mut self.upstream.buffer;
+        loop {
+            self.batch.clear();
+            let mut at = 0;
+            let available = buffer.available();
+            let wanted = loop {
+                let progress = parse_packet(&available[at..], self.packet_bytes_max).map_err(|source| {
+                    OpError::Packet { block: self.block.clone(), peer: self.upstream.connection.peer(), source }
+                })?;
+                match progress {
+                    PacketProgress::Needs(bytes) => break bytes,
+                    PacketProgress::Complete(mut packet) => {
+                        let bytes = packet.bytes();
+                        packet.checksums = packet.checksums.start + at..packet.checksums.end + at;
+                        packet.data = packet.data.start + at..packet.data.end + at;
+                        at += bytes;
+                        let header = packet.header;
+                        self.batch.push(packet);
+                        if header.last || header.sync {
+                            return Ok(at);
+                        }
+                    }
+                }
+            };
+            if at > 0 {
+                if buffer.is_full() {
+                    // The sender is faster than we look: fetch more at once.
+                    buffer.grow_to((buffer.capacity() * 2).min(BUFFER_BYTES_MAX));
+                }
+                return Ok(at);
+            }
+            buffer.fill_to(&self.upstream.connection, wanted, self.read_timeout).await?;
+        }
+    }
+
+    /// Checks the batch and hands it to the store. Returns how many packets are stored, and why no more.
+    fn store(&mut self) -> (usize, Option<Rejected>) {
+        let available = self.upstream.buffer.available();
+        let Some(writer) = self.writer.as_mut() else {
+            return (0, Some(Rejected::Failed(OpError::Interrupted)));
+        };
+        for (index, packet) in self.batch.iter().enumerate() {
+            let header = &packet.header;
+            if header.seqno == HEARTBEAT_SEQNO || header.data_bytes == 0 {
+                continue;
+            }
+            let data = &available[packet.data.clone()];
+            let crcs = &available[packet.checksums.clone()];
+            let given = !crcs.is_empty();
+            if given && crcs.len() as u64 != self.checksum.checksum_bytes(data.len() as u64) {
+                let error = OpError::ChecksumBytes {
+                    block: self.block.clone(),
+                    seqno: header.seqno,
+                    data_bytes: data.len(),
+                    actual: crcs.len(),
+                };
+                return (index, Some(Rejected::Failed(error)));
+            }
+            if given
+                && (self.verify || self.translate)
+                && let Err(source) = self.checksum.verify(data, crcs)
+            {
+                let rejected = Rejected::Corrupt { seqno: header.seqno, offset: header.offset, source };
+                return (index, Some(rejected));
+            }
+            let checksums = if given && !self.translate { Checksums::Given(crcs) } else { Checksums::Compute };
+            if let Err(error) = writer.write(header.offset, data, checksums) {
+                return (index, Some(Rejected::Failed(error.into())));
+            }
+        }
+        (self.batch.len(), None)
+    }
+
+    /// hsync: waits for the disk on a thread that may.
+    async fn sync(&mut self) -> Result<(), OpError> {
+        let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
+        let (writer, synced) = tokio::task::spawn_blocking(move || {
+            let synced = writer.sync();
+            (writer, synced)
+        })
+        .await
+        .map_err(|_| OpError::Interrupted)?;
+        self.writer = Some(writer);
+        Ok(synced?)
+    }
+
+    /// Says that a packet was corrupt, and gives the sender time to read it: closing with bytes unread would reset the
+    /// connection and could destroy the answer.
+    async fn tell_corrupt(&mut self, acks: &Acks<'_>, seqno: i64) {
+        let Acks::Direct { flag_bits, .. } = acks else { return };
+        let connection = self.upstream.connection.clone();
+        let mut answer = Vec::new();
+        put_ack(seqno, Reply::new(Status::ErrorChecksum, *flag_bits), &[], 0, &mut answer);
+        if connection.write_all(&answer, self.upstream.write_timeout).await.is_err() {
+            return;
+        }
+        let drain = async {
+            let mut sink = vec![0; 64 << 10];
+            while matches!(connection.read(&mut sink, LINGER).await, Ok(1..)) {}
+        };
+        // Whether the sender closed or the time is up, the connection goes now.
+        let _ = tokio::time::timeout(LINGER, drain).await;
+    }
+}
+
+/// Acknowledges packets that are stored here, or queues them until downstream has them, too. The last packet of a block
+/// is left to the caller.
+async fn acknowledge(
+    acks: &mut Acks<'_>,
+    packets: impl Iterator<Item = Pending>,
+    upstream: &Connection,
+    write_timeout: Duration,
+) -> Result<(), OpError> {
+    match acks {
+        Acks::None => Ok(()),
+        Acks::Pipeline(pipeline) => {
+            // Collected first, so that nothing is borrowed while this waits for room.
+            let packets: Vec<Pending> = packets.collect();
+            for pending in packets {
+                pipeline.push(pending).await;
+            }
+            Ok(())
+        }
+        Acks::Direct { acker, flag_bits, bytes } => {
+            bytes.clear();
+            let mut end = 0;
+            for pending in packets.filter(|pending| !pending.last) {
+                end = end.max(pending.end);
+                put_ack(pending.seqno, Reply::new(Status::Success, *flag_bits), &[], 0, bytes);
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if end > 0 {
+                acker.set(end)?;
+            }
+            Ok(upstream.write_all(bytes, write_timeout).await?)
+        }
+    }
+}
+
+/// The way to the next datanode. When it breaks, receiving goes on: the client is told and decides.
+struct Forward {
+    connection: Arc<Connection>,
+    write_timeout: Duration,
+    broken: AtomicBool,
+    broke: Notify,
+    last_sent: Mutex<Instant>,
+}
+
+impl Forward {
+    fn new(session: &Session) -> Self {
+        Self {
+            connection: session.connection.clone(),
+            write_timeout: session.write_timeout,
+            broken: AtomicBool::new(false),
+            broke: Notify::new(),
+            last_sent: Mutex::new(Instant::now()),
+        }
+    }
+
+    async fn send(&self, packets: &[u8]) {
+        if self.is_broken() {
+            return;
+        }
+        match self.connection.write_all(packets, self.write_timeout).await {
+            Ok(()) => *self.last_sent.lock() = Instant::now(),
+            Err(error) => self.note_broken(&error),
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    fn note_broken(&self, error: &dyn std::error::Error) {
+        if !self.broken.swap(true, Ordering::AcqRel) {
+            tracing::info!(downstream = %self.connection.peer(), error, "lost the downstream datanode of a pipeline");
+            self.broke.notify_one();
+        }
+    }
+}
+
+/// Packets stored here whose acknowledgement from downstream is awaited.
+struct Pipeline {
+    block: ExtendedBlock,
+    pending: Mutex<VecDeque<Pending>>,
+    added: Notify,
+    taken: Notify,
+}
+
+impl Pipeline {
+    fn new(block: ExtendedBlock) -> Self {
+        Self { block, pending: Mutex::new(VecDeque::new()), added: Notify::new(), taken: Notify::new() }
+    }
+
+    async fn push(&self, packet: Pending) {
+        loop {
+            {
+                let mut pending = self.pending.lock();
+                if pending.len() < PENDING_MAX {
+                    pending.push_back(packet);
+                    break;
+                }
+            }
+            self.taken.notified().await;
+        }
+        self.added.notify_one();
+    }
+
+    async fn next(&self) -> Pending {
+        loop {
+            let next = self.pending.lock().pop_front();
+            if let Some(packet) = next {
+                self.taken.notify_one();
+                return packet;
+            }
+            self.added.notified().await;
+        }
+    }
+
+    fn has_pending(&self) -> bool {
+        !self.pending.lock().is_empty()
+    }
+
+    /// Sends acknowledgements upstream, in the order of the packets, until that of the last packet, which it returns.
+    async fn respond(
+        &self,
+        mut mirror: Mirror,
+        forward: &Forward,
+        upstream: &Connection,
+        write_timeout: Duration,
+        acker: &Acker,
+        flag_bits: u32,
+    ) -> Result<Vec<u8>, OpError> {
+        let own = Reply::new(Status::Success, flag_bits);
+        let mut out = Vec::new();
+        loop {
+            let Some(ack) = self.downstream_ack(&mut mirror, forward).await? else {
+                return self.respond_alone(upstream, write_timeout, own).await;
+            };
+            let downstream = replies(&ack);
+            if ack.seqno == UNKNOWN_SEQNO {
+                // Out of band: a datanode further down restarts, or lost its own mirror.
+                put_ack(UNKNOWN_SEQNO, own, &downstream, ack.downstream_ack_time_nanos(), &mut out);
+                upstream.write_all(&out, write_timeout).await?;
+                out.clear();
+                continue;
+            }
+            let packet = self.next().await;
+            if packet.seqno != ack.seqno {
+                return Err(OpError::AckOutOfOrder { block: self.block.clone(), expected: packet.seqno, actual: ack.seqno });
+            }
+            if downstream.first().is_some_and(|reply| reply.status() == Status::ErrorChecksum as u32) {
+                // What we passed on was corrupt when it arrived, so ours is the node to be blamed: end without a word.
+                return Err(OpError::CorruptForDownstream { block: self.block.clone() });
+            }
+            if packet.end > 0 && downstream.iter().all(|reply| reply.is_success()) {
+                acker.set(packet.end)?;
+            }
+            let nanos = packet.received.elapsed().as_nanos() as u64;
+            put_ack(packet.seqno, own, &downstream, nanos, &mut out);
+            if packet.last {
+                return Ok(out);
+            }
+            // Acknowledgements that have come together leave together.
+            if !(self.has_pending() && mirror.session.has_message()) {
+                upstream.write_all(&out, write_timeout).await?;
+                out.clear();
+            }
+        }
+    }
+
+    /// The next acknowledgement from downstream; `None` when that datanode is lost.
+    async fn downstream_ack(
+        &self,
+        mirror: &mut Mirror,
+        forward: &Forward,
+    ) -> Result<Option<PipelineAckProto>, OpError> {
+        if forward.is_broken() {
+            return Ok(None);
+        }
+        tokio::select! {
+            biased;
+            ack = mirror.session.receive::<PipelineAckProto>(mirror.read_timeout) => match ack {
+                Ok(ack) => Ok(Some(ack)),
+                Err(error) => {
+                    let idle = forward.last_sent.lock().elapsed();
+                    if idle > mirror.read_timeout {
+                        // It may have given up because nothing came from us: the fault lies upstream.
+                        return Err(error.into());
+                    }
+                    forward.note_broken(&error);
+                    Ok(None)
+                }
+            },
+            () = forward.broke.notified() => Ok(None),
+        }
+    }
+
+    /// The downstream datanode is lost: says so at once, and for each packet that still comes.
+    async fn respond_alone(
+        &self,
+        upstream: &Connection,
+        write_timeout: Duration,
+        own: Reply,
+    ) -> Result<Vec<u8>, OpError> {
+        let lost = [Reply::new(Status::Error, 0)];
+        let mut out = Vec::new();
+        put_ack(UNKNOWN_SEQNO, own, &lost, 0, &mut out);
+        loop {
+            upstream.write_all(&out, write_timeout).await?;
+            out.clear();
+            let packet = self.next().await;
+            put_ack(packet.seqno, own, &lost, 0, &mut out);
+            if packet.last {
+                return Ok(out);
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Sends a replica's bytes as packets: to readers, to other datanodes, to the balancer.
+
+use std::time::Duration;
+
+use hearth_blockstore::{DataSource, ReplicaReader, StoreError};
+use hearth_fabric::tcp::{self, Connection};
+use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec};
+
+use crate::packets::{PacketHeader, put_packet_header};
+use crate::throttle::Throttle;
+
+/// Data up to this many bytes goes out in one write with everything around it: below it, copying is cheaper than a
+/// second system call.
+const INLINE_BYTES_MAX: u64 = 32 << 10;
+
+/// Why a replica could not be sent to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Connection(#[from] tcp::Error),
+}
+
+impl SendError {
+    /// The reader went away, as readers that need no more do.
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_disconnect())
+    }
+}
+
+/// How to send.
+pub struct PacketSender<'a> {
+    pub reader: &'a ReplicaReader,
+    pub connection: &'a Connection,
+    /// What the receiver was told stands over the data: the replica's own, or `Null`.
+    pub checksum: ChecksumSpec,
+    /// By sendfile, where the replica is in a file.
+    pub transfer_to: bool,
+    /// Data bytes of a packet.
+    pub packet_bytes: usize,
+    pub write_timeout: Duration,
+    pub throttle: Option<&'a Throttle>,
+}
+
+impl PacketSender<'_> {
+    /// Sends `range`, which begins and ends as `ByteRange::widened` leaves it, and the empty packet that ends it.
+    ///
+    /// `lead`: bytes that go out before the first packet, in the same write.
+    pub async fn send(&self, lead: Vec<u8>, range: ByteRange) -> Result<(), SendError> {
+        let chunk = self.checksum.bytes_per_chunk.max(1) as usize;
+        let packet_bytes = ((self.packet_bytes / chunk).max(1) * chunk) as u64;
+        let mut head = lead;
+        let mut scratch = Vec::new();
+        let mut offset = range.start();
+        let mut seqno = 0;
+        while offset < range.end() {
+            let data_bytes = packet_bytes.min(range.end() - offset);
+            if let Some(throttle) = self.throttle {
+                throttle.pass(data_bytes).await;
+            }
+            let header = PacketHeader { offset, seqno, last: false, data_bytes: data_bytes as usize, sync: false };
+            put_packet_header(&header, self.checksum.checksum_bytes(data_bytes) as usize, &mut head);
+            if self.checksum.kind != ChecksumKind::Null {
+                let covered = ByteRange::with_length(offset, data_bytes).expect("lies in the range, which is valid");
+                self.reader.checksums(covered, &mut head)?;
+            }
+            offset += data_bytes;
+            seqno += 1;
+            let ends = offset == range.end();
+            if ends && data_bytes <= INLINE_BYTES_MAX {
+                self.append_data(offset - data_bytes, data_bytes, &mut head)?;
+            } else {
+                self.send_data(&head, offset - data_bytes, data_bytes, &mut scratch).await?;
+                head.clear();
+            }
+        }
+        let last = PacketHeader { offset: range.end(), seqno, last: true, data_bytes: 0, sync: false };
+        put_packet_header(&last, 0, &mut head);
+        self.connection.write_all(&head, self.write_timeout).await?;
+        Ok(())
+    }
+
+    /// Adds the data to what is written next.
+    fn append_data(&self, offset: u64, length: u64, head: &mut Vec<u8>) -> Result<(), StoreError> {
+        let start = head.len();
+        head.resize(start + length as usize, 0);
+        self.reader.read_at(offset, &mut head[start..])
+    }
+
+    /// Sends `head` and, right behind it, `length` bytes of data.
+    async fn send_data(
+        &self,
+        head: &[u8],
+        offset: u64,
+        length: u64,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        match self.reader.data() {
+            DataSource::Bytes(bytes) => {
+                let data = &bytes[offset as usize..(offset + length) as usize];
+                self.connection.write_vectored(&[head, data], false, self.write_timeout).await?;
+            }
+            DataSource::File { file, offset: base } if self.transfer_to => {
+                self.connection.write_vectored(&[head], true, self.write_timeout).await?;
+                self.connection.send_file_range(file, base + offset, length, self.write_timeout).await?;
+            }
+            DataSource::File { .. } => {
+                scratch.resize(length as usize, 0);
+                self.reader.read_at(offset, scratch)?;
+                self.connection.write_vectored(&[head, scratch], false, self.write_timeout).await?;
+            }
+        }
+        Ok(())
+    }
+}
