@@ -9,7 +9,7 @@
 //! - Enum fields are `i32`; the accessor (`message.state()`) maps unknown numbers to the default. Assign with
 //!   `Enum::Variant as i32`.
 //! - `required` is not enforced on decoding: a missing one reads as its default, as far as prost is concerned. Where
-//!   it matters the conversion to `hearth_types` (module `convert`) refuses an empty value.
+//!   it matters the conversion to `hearth_types` (see [`crate::convert`]) refuses an empty value.
 //! - Block ids and other signed longs travel as `uint64`: cast with `as i64` / `as u64`.
 //! - `bytes` fields are [`bytes::Bytes`] that share the memory of the frame they were decoded from. Copy what is kept
 //!   for long, or the whole frame stays in memory.
