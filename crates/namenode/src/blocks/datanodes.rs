@@ -69,15 +69,21 @@ pub(super) struct Datanode {
     pub storages: Vec<StorageIndex>,
     pub alive: bool,
     pub admin: DatanodeAdminState,
+    /// Not on the include list any more: turned away at its next heartbeat.
+    pub disallowed: bool,
     pub last_heartbeat: Duration,
     pub last_heartbeat_wall_ms: u64,
     pub last_report_wall_ms: u64,
     pub xceivers: u32,
     /// Transfers that the node says it runs.
     pub transmits: u32,
+    /// Since when the node has said that it sends nothing.
+    pub idle_since: Option<Duration>,
     pub failed_volumes: u32,
     pub cache_capacity: u64,
     pub cache_used: u64,
+    /// None has come since it registered.
+    pub first_heartbeat: bool,
     /// Answer the next heartbeat with a register command.
     pub must_register: bool,
     pub needs_keys: bool,
@@ -122,6 +128,7 @@ pub(super) struct Datanodes {
     free_storages: Vec<StorageIndex>,
     by_uuid: HashMap<DatanodeUuid, DatanodeIndex>,
     by_address: HashMap<(String, u16), DatanodeIndex>,
+    racks: usize,
 }
 
 impl Datanodes {
@@ -177,8 +184,16 @@ impl Datanodes {
         found.into_iter().map(|(index, _)| index).collect()
     }
 
-    pub fn live_racks(&self) -> usize {
-        self.iter().filter(|(_, node)| node.alive).map(|(_, node)| node.rack.as_str()).collect::<HashSet<_>>().len()
+    /// Racks with a living node.
+    pub fn rack_count(&self) -> usize {
+        self.racks
+    }
+
+    /// To be called when a node comes, goes or moves.
+    pub fn recount_racks(&mut self) {
+        let racks: HashSet<&str> =
+            self.iter().filter(|(_, node)| node.alive).map(|(_, node)| node.rack.as_str()).collect();
+        self.racks = racks.len();
     }
 
     /// `None` when the table is full.

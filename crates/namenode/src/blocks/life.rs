@@ -30,6 +30,7 @@ impl BlockMap {
     ///
     /// `policy`: id of the file's storage policy, 0 for none. `targets`: from [`BlockMap::allocate_targets`].
     pub fn begin(&mut self, block: Block, inode: u64, replication: u16, policy: u8, targets: &[StorageIndex]) {
+        self.note_stamp(block.stamp);
         let expected = targets.iter().map(|storage| Expected::new(*storage, block.stamp)).collect();
         let previous = self.blocks.insert(
             block.id,
@@ -124,12 +125,13 @@ impl BlockMap {
             })
             .map(|replica| replica.storage)
             .collect();
-        construction.expected.retain(|expected| expected.stamp == block.stamp || !unfit.contains(&expected.storage));
+        construction.expected.retain(|expected| expected.stamp == block.stamp && !unfit.contains(&expected.storage));
         entry.phase = Phase::Committed(construction);
         for storage in unfit {
             self.set_health(block.id, storage, Health::Corrupt);
         }
         self.complete_if_replicated(block.id, now);
+        self.refresh(block.id, now);
     }
 
     /// COMMITTED becomes COMPLETE once `min_replication` finalized replicas are known; then those who wait are woken.
@@ -228,6 +230,8 @@ impl BlockMap {
                 new_length,
             });
         }
+        self.note_stamp(new_stamp);
+        let entry = self.entry(old.id);
         let outdated: Vec<StorageIndex> =
             entry.replicas.iter().filter(|replica| replica.stamp < new_stamp).map(|replica| replica.storage).collect();
         for storage in outdated {

@@ -17,41 +17,54 @@
 //! `life.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
 //! `redundancy.rs` the repair of what is lost, `datanodes.rs` the table of nodes.
 
-// Grows with reports and monitors, which land next.
-#![allow(dead_code)]
-
 mod datanodes;
 mod entry;
 mod error;
+mod excess;
+mod heartbeat;
+mod hosts;
 mod life;
 mod locate;
 mod placement;
 mod policy;
 mod random;
+mod recovery;
 mod redundancy;
+mod registration;
+mod report_leases;
+mod reports;
+mod safe_mode;
 mod settings;
+mod statistics;
 mod topology;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
-use hearth_types::{BlockId, BlockPoolId, Clock};
+use hearth_types::{BlockId, BlockPoolId, Clock, GenerationStamp};
 
 pub use datanodes::{DatanodeIndex, StorageIndex};
 pub use entry::BlockState;
 pub use error::BlockError;
+pub use heartbeat::{DatanodeCommand, Disallowed, Heartbeat, HeartbeatAnswer, NO_ACKNOWLEDGEMENT, TransferTask};
+pub use hosts::{HostEntry, HostLists};
 pub use life::ReplicaWait;
 pub use locate::{Reader, Target};
 pub use placement::PlacementRequest;
-pub use policy::StoragePolicy;
+pub use policy::{POLICIES, StoragePolicy};
+pub use recovery::RecoveryTask;
+pub use registration::{Registration, RegistrationError};
+pub use reports::{ReplicaEvent, ReportContext, ReportError, ReportedReplica, StorageContents};
 pub use settings::BlockSettings;
-pub use topology::DEFAULT_RACK;
+pub use statistics::{BlockReport, ClusterFigures, DatanodeFilter, ReplicaReport};
+pub use topology::{DEFAULT_RACK, normalized_rack};
 
 use datanodes::Datanodes;
 use entry::Entry;
 use random::Random;
 use redundancy::Redundancy;
+use report_leases::ReportLeases;
 
 /// One moment, by both clocks: `wall_ms` is what files, tokens and reports carry, `monotonic` is for intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +92,17 @@ pub struct BlockMap {
     nodes: Datanodes,
     /// Racks of machines that are no datanodes, as far as they were looked up.
     client_racks: HashMap<String, String>,
+    hosts: HostLists,
+    decommissions: hosts::Decommissions,
+    report_leases: ReportLeases,
+    safe_mode: safe_mode::SafeModeState,
     redundancy: Redundancy,
+    /// While a received replica is booked: the node whose copy the balancer wants gone.
+    delete_hints: HashMap<BlockId, DatanodeIndex>,
+    /// Monotonic time before which no replica is deleted (`dfs.namenode.startup.delay.block.deletion.sec`).
+    deletions_from: Duration,
+    /// The newest stamp ever given out.
+    newest_stamp: GenerationStamp,
     waits: life::Waits,
 }
 
@@ -94,7 +117,14 @@ impl BlockMap {
             open: HashSet::new(),
             nodes: Datanodes::default(),
             client_racks: HashMap::new(),
+            hosts: HostLists::default(),
+            decommissions: hosts::Decommissions::default(),
+            report_leases: ReportLeases::default(),
+            safe_mode: safe_mode::SafeModeState::default(),
             redundancy: Redundancy::default(),
+            delete_hints: HashMap::new(),
+            deletions_from: Duration::ZERO,
+            newest_stamp: GenerationStamp(0),
             waits: life::Waits::default(),
         }
     }
@@ -105,6 +135,12 @@ impl BlockMap {
 
     pub fn settings(&self) -> &BlockSettings {
         &self.settings
+    }
+
+    /// The newest stamp that was given out, as the store has it: replicas with newer ones are from another time. Call it before
+    /// [`BlockMap::restored`]; later stamps are noticed when they are used.
+    pub fn note_stamp(&mut self, stamp: GenerationStamp) {
+        self.newest_stamp = self.newest_stamp.max(stamp);
     }
 }
 

@@ -157,7 +157,7 @@ impl<'a> Choice<'a> {
             per_rack_max: per_rack_max(
                 request.chosen.len() + request.additional,
                 serving.len(),
-                map.nodes.live_racks(),
+                map.nodes.rack_count(),
             ),
             load_max: map.settings.load_factor * load / serving.len().max(1) as f64,
             avoid_stale: false,

@@ -1,13 +1,15 @@
 //! Too few replicas, too many, bad ones: every change of a block ends in [`BlockMap::refresh`], which puts the block where it
 //! belongs; [`BlockMap::tick`] and heartbeats turn the queues into work.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
 use std::time::Duration;
 
-use hearth_types::{Block, BlockId, GenerationStamp};
+use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
 
-use super::datanodes::{Invalidation, StorageIndex};
+use super::datanodes::{DatanodeIndex, Invalidation, StorageIndex, Transfer};
 use super::entry::{Counts, Entry, Health, Replica};
+use super::placement::PlacementRequest;
 use super::{BlockMap, Now};
 
 /// Queue of blocks with a single replica, or replicas only on nodes that leave.
@@ -20,10 +22,21 @@ pub(super) const BADLY_SPREAD: u8 = 3;
 /// No good replica: nothing to copy from.
 pub(super) const MISSING: u8 = 4;
 
+/// Blocks looked at in one round of scheduling: bounds how long the lock is held.
+const ROUND_MAX: usize = 2_000;
+/// Small blocks are handed to a source many at a time, up to so many and so many bytes, so that they do not trickle at the pace
+/// of heartbeats. Apache hands out `dfs.namenode.replication.max-streams` blocks a heartbeat, however small.
+const BATCH_BLOCKS_MAX: usize = 64;
+const BATCH_BYTES_MAX: u64 = 64 << 20;
+/// A source that has had nothing to send for this long will not deliver what it was told to before.
+const IDLE_SOURCE: Duration = Duration::from_secs(15);
+
 /// Replicas on their way: told to a source, or promised by a pipeline, and not yet reported.
 pub(super) struct Pending {
     pub targets: Vec<StorageIndex>,
     pub since: Duration,
+    /// `None`: a writer's pipeline.
+    pub source: Option<DatanodeIndex>,
 }
 
 #[derive(Default)]
@@ -34,29 +47,80 @@ pub(super) struct Redundancy {
     /// Where the last round stopped in each queue.
     pub cursors: [Option<BlockId>; 5],
     pub pending: HashMap<BlockId, Pending>,
-    /// Complete blocks, and those of them with enough replicas for safe mode.
-    pub complete: u64,
+    /// Complete blocks with enough replicas for safe mode.
     pub safe: u64,
+    /// Blocks with corrupt replicas.
+    pub corrupt: BTreeSet<BlockId>,
+    /// Blocks with too many replicas, some on storages whose contents are unsure.
+    pub postponed: HashSet<BlockId>,
 }
 
 impl BlockMap {
+    /// Time has passed: finds dead nodes, goes on with safe mode, gives up on transfers that never arrive, makes new ones.
+    /// To be called every second or so.
+    pub fn tick(&mut self, now: Now) {
+        // While blocks are still being reported for the first time nobody is declared dead, as in Apache's.
+        if !self.in_startup_safe_mode() {
+            let dead_after = self.settings.dead_after();
+            for index in self.nodes.indices() {
+                let node = self.nodes.node(index);
+                if node.alive && now.monotonic.saturating_sub(node.last_heartbeat) > dead_after {
+                    tracing::warn!(datanode = %node.id, "datanode is dead: no heartbeat");
+                    self.node_died(index, now);
+                }
+            }
+        }
+        self.check_safe_mode(now);
+        if self.in_safe_mode() || !self.redundancy.active {
+            return;
+        }
+        self.expire_pending(now);
+        self.retry_postponed(now);
+        self.schedule_transfers(now);
+        self.check_decommissions(now);
+    }
+
+    /// Safe mode has ended: what was reported until now is taken as it is, and repaired where it is not enough.
+    pub(super) fn start_repairs(&mut self, now: Now) {
+        self.redundancy.active = true;
+        self.deletions_from = now.monotonic + self.settings.deletion_delay;
+        let all: Vec<BlockId> = self.blocks.keys().copied().collect();
+        for block in all {
+            self.refresh(block, now);
+        }
+    }
+
     /// Brings everything that is derived from the block's replicas up to date.
     pub(super) fn refresh(&mut self, block: BlockId, now: Now) {
         let Some(entry) = self.blocks.get(&block) else { return };
         let counts = entry.counts(&self.nodes);
-        let safe = entry.is_complete() && counts.readable() >= self.settings.safe_replication.max(1);
+        let complete = entry.is_complete();
+        let safe = complete && counts.readable() >= self.settings.safe_replication.max(1);
         self.mark_safe(block, safe);
+        if counts.corrupt > 0 {
+            self.redundancy.corrupt.insert(block);
+        } else {
+            self.redundancy.corrupt.remove(&block);
+        }
         if !self.redundancy.active {
             return;
         }
-        let entry = self.entry(block);
-        if !entry.is_complete() {
-            self.leave_queue(block);
-            return;
+        if complete {
+            self.trim_excess(block, now);
+            if counts.corrupt > 0 {
+                self.trim_corrupt(block);
+            }
         }
-        let _ = now;
-        let wanted = self.priority_of(entry, &counts);
-        if entry.queued != wanted {
+        self.requeue(block);
+    }
+
+    fn requeue(&mut self, block: BlockId) {
+        let entry = self.entry(block);
+        let wanted = if entry.is_complete() { self.priority_of(entry, &entry.counts(&self.nodes)) } else { None };
+        if entry.counts(&self.nodes).corrupt == 0 {
+            self.redundancy.corrupt.remove(&block);
+        }
+        if self.entry(block).queued != wanted {
             self.leave_queue(block);
             if let Some(priority) = wanted {
                 self.redundancy.queues[usize::from(priority)].insert(block);
@@ -68,15 +132,29 @@ impl BlockMap {
     /// The queue in which a complete block belongs; `None` when it has what it needs, or that is on its way.
     fn priority_of(&self, entry: &Entry, counts: &Counts) -> Option<u8> {
         let pending = self.redundancy.pending.get(&entry.block.id).map_or(0, |pending| pending.targets.len() as u16);
-        if counts.live + pending >= entry.replication {
-            return None;
+        let wanted = entry.replication;
+        if counts.live.saturating_add(pending) < wanted {
+            return Some(match counts.live {
+                0 if counts.readable() == 0 => MISSING,
+                0 | 1 => HIGHEST,
+                live if live * 3 < wanted => VERY_LOW,
+                _ => LOW,
+            });
         }
-        Some(match counts.live {
-            0 if counts.readable() == 0 => MISSING,
-            0 | 1 => HIGHEST,
-            live if live * 3 < entry.replication => VERY_LOW,
-            _ => LOW,
-        })
+        let spread_wanted = wanted > 1 && pending == 0 && self.nodes.rack_count() > 1 && self.in_one_rack(entry);
+        spread_wanted.then_some(BADLY_SPREAD)
+    }
+
+    fn in_one_rack(&self, entry: &Entry) -> bool {
+        let mut racks = entry
+            .replicas
+            .iter()
+            .filter(|replica| replica.health == Health::Live)
+            .map(|replica| self.nodes.node_of(replica.storage))
+            .filter(|node| node.admin == DatanodeAdminState::Normal)
+            .map(|node| node.rack.as_str());
+        let Some(first) = racks.next() else { return false };
+        racks.all(|rack| rack == first)
     }
 
     fn mark_safe(&mut self, block: BlockId, safe: bool) {
@@ -110,12 +188,64 @@ impl BlockMap {
     pub(super) fn leave_queues(&mut self, block: BlockId) {
         self.leave_queue(block);
         self.redundancy.pending.remove(&block);
+        self.redundancy.corrupt.remove(&block);
+        self.redundancy.postponed.remove(&block);
     }
 
-    /// These storages are about to report the block.
+    /// A pipeline's members that are about to report the block.
     pub(super) fn expect_replicas(&mut self, block: BlockId, targets: Vec<StorageIndex>, now: Now) {
-        if !targets.is_empty() {
-            self.redundancy.pending.insert(block, Pending { targets, since: now.monotonic });
+        let alive: Vec<_> = targets.into_iter().filter(|storage| self.nodes.node_of(*storage).alive).collect();
+        if !alive.is_empty() {
+            self.redundancy.pending.insert(block, Pending { targets: alive, since: now.monotonic, source: None });
+        }
+    }
+
+    /// A replica that was on its way to this node is there.
+    pub(super) fn replica_arrived(&mut self, block: BlockId, node: DatanodeIndex) {
+        let nodes = &self.nodes;
+        if let Some(pending) = self.redundancy.pending.get_mut(&block) {
+            pending.targets.retain(|target| nodes.storage(*target).node != node);
+            if pending.targets.is_empty() {
+                self.redundancy.pending.remove(&block);
+            }
+        }
+    }
+
+    /// This storage will not report what was on its way to it.
+    pub(super) fn cancel_pending_target(&mut self, storage: StorageIndex, now: Now) {
+        let mut touched = Vec::new();
+        self.redundancy.pending.retain(|block, pending| {
+            let before = pending.targets.len();
+            pending.targets.retain(|target| *target != storage);
+            if pending.targets.len() < before {
+                touched.push(*block);
+            }
+            !pending.targets.is_empty()
+        });
+        for index in self.nodes.indices() {
+            for transfer in &mut self.nodes.node_mut(index).transfers {
+                transfer.targets.retain(|target| *target != storage);
+            }
+            self.nodes.node_mut(index).transfers.retain(|transfer| !transfer.targets.is_empty());
+        }
+        for block in touched {
+            self.refresh(block, now);
+        }
+    }
+
+    /// This node will not send what it was told to.
+    pub(super) fn cancel_transfers(&mut self, source: DatanodeIndex, now: Now) {
+        self.nodes.node_mut(source).transfers.clear();
+        let mut touched = Vec::new();
+        self.redundancy.pending.retain(|block, pending| {
+            let gone = pending.source == Some(source);
+            if gone {
+                touched.push(*block);
+            }
+            !gone
+        });
+        for block in touched {
+            self.refresh(block, now);
         }
     }
 
@@ -153,7 +283,150 @@ impl BlockMap {
     /// Has the storage's datanode delete this replica. `length`: `None` when the block is gone from the namespace.
     pub(super) fn invalidate(&mut self, storage: StorageIndex, block: Block, length: Option<u64>) {
         let node = self.nodes.storage(storage).node;
-        let invalidation = Invalidation { stamp: block.stamp, length };
-        self.nodes.node_mut(node).invalidations.insert(block.id, invalidation);
+        let node = self.nodes.node_mut(node);
+        // A dead one forgets; it is told when it comes back and reports.
+        if node.alive {
+            node.invalidations.insert(block.id, Invalidation { stamp: block.stamp, length });
+        }
+    }
+
+    fn expire_pending(&mut self, now: Now) {
+        let (timeout, nodes) = (self.settings.pending_timeout, &self.nodes);
+        let mut expired = Vec::new();
+        self.redundancy.pending.retain(|block, pending| {
+            let age = now.monotonic.saturating_sub(pending.since);
+            let source_idle = pending.source.is_some_and(|source| {
+                let node = nodes.node(source);
+                let waiting = node.transfers.iter().any(|transfer| transfer.block == *block);
+                !waiting
+                    && node.idle_since.is_some_and(|since| {
+                        since > pending.since && now.monotonic.saturating_sub(since) >= IDLE_SOURCE
+                    })
+            });
+            let gone = age >= timeout || source_idle;
+            if gone {
+                expired.push(*block);
+            }
+            !gone
+        });
+        for block in expired {
+            self.refresh(block, now);
+        }
+    }
+
+    fn retry_postponed(&mut self, now: Now) {
+        let some: Vec<BlockId> = self.redundancy.postponed.iter().copied().take(ROUND_MAX).collect();
+        for block in some {
+            self.refresh(block, now);
+        }
+    }
+
+    /// Gives sources work from the queues, the most urgent first, until they have all they can take.
+    pub(super) fn schedule_transfers(&mut self, now: Now) {
+        let mut left = ROUND_MAX;
+        for priority in [HIGHEST, VERY_LOW, LOW, BADLY_SPREAD] {
+            let queue = &self.redundancy.queues[usize::from(priority)];
+            if queue.is_empty() {
+                continue;
+            }
+            let from = self.redundancy.cursors[usize::from(priority)].map_or(Bound::Unbounded, Bound::Excluded);
+            let round: Vec<BlockId> = queue.range((from, Bound::Unbounded)).copied().take(left).collect();
+            left -= round.len();
+            // After the end, from the start again.
+            self.redundancy.cursors[usize::from(priority)] = None;
+            for block in round {
+                if !self.any_source_free(priority) {
+                    return;
+                }
+                self.redundancy.cursors[usize::from(priority)] = Some(block);
+                self.schedule_transfer(block, priority, now);
+            }
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    fn any_source_free(&self, priority: u8) -> bool {
+        self.nodes.iter().any(|(index, node)| node.alive && self.can_send(index, 0, priority))
+    }
+
+    /// Whether a node can be told to send `bytes` more.
+    fn can_send(&self, index: DatanodeIndex, bytes: u64, priority: u8) -> bool {
+        let node = self.nodes.node(index);
+        let streams = if priority == HIGHEST { self.settings.max_streams_hard } else { self.settings.max_streams };
+        let queued_bytes: u64 = node.transfers.iter().map(|transfer| transfer.bytes).sum();
+        let busy = node.transmits as usize + node.transfers.len();
+        busy < streams as usize
+            || (node.transmits < streams && busy < BATCH_BLOCKS_MAX && queued_bytes + bytes <= BATCH_BYTES_MAX)
+    }
+
+    fn schedule_transfer(&mut self, block: BlockId, priority: u8, now: Now) {
+        let entry = self.entry(block);
+        let length = entry.block.length;
+        let mut sources: Vec<(bool, StorageIndex)> = entry
+            .replicas
+            .iter()
+            .filter(|replica| replica.health != Health::Corrupt)
+            .map(|replica| replica.storage)
+            .filter(|storage| self.nodes.node_of(*storage).alive)
+            .map(|storage| (self.nodes.node_of(storage).admin == DatanodeAdminState::Normal, storage))
+            .filter(|(_, storage)| self.can_send(self.nodes.storage(*storage).node, length, priority))
+            .collect();
+        self.random.shuffle(&mut sources);
+        // A node that leaves takes no new writes: it has time to send.
+        sources.sort_by_key(|(stays, _)| *stays);
+        let Some((_, source)) = sources.first().copied() else { return };
+        let counts = entry.counts(&self.nodes);
+        let pending = self.redundancy.pending.get(&block).map(|pending| pending.targets.clone()).unwrap_or_default();
+        let missing = if priority == BADLY_SPREAD {
+            1
+        } else {
+            usize::from(entry.replication).saturating_sub(usize::from(counts.live) + pending.len())
+        };
+        // Nodes that leave hold a replica, but it does not count for the spread over racks; they are merely not chosen.
+        let mut chosen: Vec<StorageIndex> = Vec::new();
+        let mut excluded = Vec::new();
+        for replica in &entry.replicas {
+            if replica.health == Health::Live && self.nodes.node_of(replica.storage).admin == DatanodeAdminState::Normal
+            {
+                chosen.push(replica.storage);
+            } else {
+                excluded.push(self.nodes.node_of(replica.storage).id.clone());
+            }
+        }
+        chosen.extend(&pending);
+        let source_node = self.nodes.storage(source).node;
+        let writer = self.nodes.node(source_node).id.ip.clone();
+        let request = PlacementRequest {
+            additional: missing,
+            block_size: length,
+            writer: Some(&writer),
+            excluded: &excluded,
+            chosen: &chosen,
+            policy: entry.policy,
+            for_replication: true,
+            ..PlacementRequest::default()
+        };
+        let targets = self.choose_targets(&request, now);
+        let racks_unchanged = priority == BADLY_SPREAD
+            && targets.iter().all(|target| self.nodes.node_of(*target).rack == self.nodes.node_of(source).rack);
+        if targets.is_empty() || racks_unchanged {
+            return;
+        }
+        for target in &targets {
+            self.schedule_one(*target);
+        }
+        let transfer = Transfer { block, targets: targets.clone(), bytes: length };
+        self.nodes.node_mut(source_node).transfers.push_back(transfer);
+        let pending = self.redundancy.pending.entry(block).or_insert_with(|| Pending {
+            targets: Vec::new(),
+            since: now.monotonic,
+            source: None,
+        });
+        pending.targets.extend(targets);
+        pending.since = now.monotonic;
+        pending.source = Some(source_node);
+        self.requeue(block);
     }
 }

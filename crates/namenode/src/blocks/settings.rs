@@ -51,8 +51,8 @@ pub struct BlockSettings {
     pub decommission_interval: Duration,
     /// `dfs.storage.policy.enabled` and `dfs.storage.default.policy`: id of the policy of files that name none.
     pub default_policy: u8,
-    /// `net.topology.script.file.name` or `net.topology.table.file.name` is set: racks mean something.
-    pub racks_known: bool,
+    /// `dfs.block.access.token.enable`.
+    pub block_tokens: bool,
 }
 
 impl Default for BlockSettings {
@@ -82,7 +82,7 @@ impl Default for BlockSettings {
             safe_extension: Duration::from_secs(30),
             decommission_interval: Duration::from_secs(30),
             default_policy: 7,
-            racks_known: false,
+            block_tokens: false,
         }
     }
 }

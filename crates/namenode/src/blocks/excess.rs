@@ -1,0 +1,116 @@
+//! Which replica goes when there are too many.
+
+use std::collections::HashMap;
+
+use hearth_types::{Block, BlockId, DatanodeAdminState};
+
+use super::datanodes::StorageIndex;
+use super::entry::Health;
+use super::policy::StoragePolicy;
+use super::{BlockMap, Now};
+
+/// A node that has been silent for this many heartbeats loses its replica first.
+const TOLERATED_HEARTBEATS: u32 = 4;
+
+impl BlockMap {
+    /// Marks good replicas beyond the replication asked for as excess and has them deleted. Nothing is done while any of the
+    /// good ones lies on a storage whose contents are unsure: the block is looked at again later.
+    pub(super) fn trim_excess(&mut self, block: BlockId, now: Now) {
+        loop {
+            let entry = self.entry(block);
+            let counts = entry.counts(&self.nodes);
+            if !entry.is_complete() || counts.live <= entry.replication.max(self.settings.min_replication) {
+                self.redundancy.postponed.remove(&block);
+                return;
+            }
+            if counts.stale > 0 {
+                self.redundancy.postponed.insert(block);
+                return;
+            }
+            let candidates: Vec<StorageIndex> = entry
+                .replicas
+                .iter()
+                .filter(|replica| {
+                    replica.health == Health::Live
+                        && self.nodes.node_of(replica.storage).admin == DatanodeAdminState::Normal
+                })
+                .map(|replica| replica.storage)
+                .collect();
+            let Some(chosen) = self.choose_excess(block, &candidates, now) else { return };
+            let doomed = self.entry(block).block;
+            self.set_health(block, chosen, Health::Excess);
+            self.invalidate(chosen, doomed, Some(doomed.length));
+        }
+    }
+
+    /// The one of `candidates` that is missed least. `None`: all of them are needed for their media.
+    fn choose_excess(&self, block: BlockId, candidates: &[StorageIndex], now: Now) -> Option<StorageIndex> {
+        let entry = self.entry(block);
+        let policy = StoragePolicy::by_id(entry.policy)
+            .or_else(|| StoragePolicy::by_id(self.settings.default_policy))
+            .unwrap_or_else(|| StoragePolicy::by_id(7).expect("HOT is built in"));
+        // Media that the policy asks for stay; what is left over may go.
+        let mut wanted = policy.wanted(usize::from(entry.replication));
+        let mut spare: Vec<StorageIndex> = Vec::new();
+        for storage in candidates {
+            let medium = self.nodes.storage(*storage).storage_type;
+            match wanted.iter().position(|want| *want == medium) {
+                Some(met) => {
+                    wanted.remove(met);
+                }
+                None => spare.push(*storage),
+            }
+        }
+        let media: Vec<_> = spare.iter().map(|storage| self.nodes.storage(*storage).storage_type).collect();
+        let fitting: Vec<StorageIndex> = candidates
+            .iter()
+            .copied()
+            .filter(|storage| media.contains(&self.nodes.storage(*storage).storage_type))
+            .collect();
+        let fitting = if fitting.is_empty() { candidates.to_vec() } else { fitting };
+        let mut per_rack: HashMap<&str, usize> = HashMap::new();
+        for storage in candidates {
+            *per_rack.entry(self.nodes.node_of(*storage).rack.as_str()).or_default() += 1;
+        }
+        let crowded = |storage: &StorageIndex| per_rack[self.nodes.node_of(*storage).rack.as_str()] > 1;
+        if let Some(hint) = self.delete_hints.get(&block)
+            && let Some(hinted) = fitting.iter().find(|storage| self.nodes.storage(**storage).node == *hint)
+            && (crowded(hinted) || per_rack.len() > 2 || !fitting.iter().any(crowded))
+        {
+            return Some(*hinted);
+        }
+        let pool: Vec<StorageIndex> = fitting.iter().copied().filter(crowded).collect();
+        let pool = if pool.is_empty() { fitting } else { pool };
+        let silence = self.settings.heartbeat_interval * TOLERATED_HEARTBEATS;
+        let oldest = pool.iter().copied().min_by_key(|storage| self.nodes.node_of(*storage).last_heartbeat)?;
+        if now.monotonic.saturating_sub(self.nodes.node_of(oldest).last_heartbeat) > silence {
+            return Some(oldest);
+        }
+        pool.into_iter().min_by_key(|storage| self.nodes.info(self.nodes.storage(*storage).node).remaining)
+    }
+
+    /// Deletes bad replicas that are no longer needed: enough good ones are there, or good and bad together are more than asked
+    /// for. The last good one is never touched, and without a good one the bad ones stay.
+    pub(super) fn trim_corrupt(&mut self, block: BlockId) {
+        loop {
+            let entry = self.entry(block);
+            let counts = entry.counts(&self.nodes);
+            if !entry.is_complete() || counts.corrupt == 0 || counts.live == 0 || counts.stale > 0 {
+                return;
+            }
+            let minimally = counts.live >= self.settings.min_replication;
+            let enough = counts.live >= entry.replication;
+            let too_many = minimally && counts.live + counts.corrupt > entry.replication;
+            let outdated = |stamp| minimally && stamp < entry.block.stamp;
+            let doomed = entry
+                .replicas
+                .iter()
+                .filter(|replica| replica.health == Health::Corrupt)
+                .find(|replica| enough || too_many || outdated(replica.stamp));
+            let Some(doomed) = doomed.copied() else { return };
+            let as_reported = Block { stamp: doomed.stamp, ..entry.block };
+            self.forget_replica(block, doomed.storage);
+            self.invalidate(doomed.storage, as_reported, Some(as_reported.length));
+        }
+    }
+}

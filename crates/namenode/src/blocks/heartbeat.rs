@@ -1,0 +1,243 @@
+use hearth_types::{Block, DatanodeId, ExtendedBlock, StorageReport};
+
+use super::datanodes::{DatanodeIndex, StorageIndex};
+use super::locate::Target;
+use super::recovery::RecoveryTask;
+use super::{BlockMap, Now};
+
+/// What a datanode says of itself.
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    pub storages: Vec<StorageReport>,
+    /// Outgoing transfers that it runs.
+    pub transmits: u32,
+    /// Connections that it serves.
+    pub xceivers: u32,
+    pub failed_volumes: u32,
+    /// Bytes.
+    pub cache_capacity: u64,
+    /// Bytes.
+    pub cache_used: u64,
+    pub wants_report_lease: bool,
+}
+
+/// Something that a datanode is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DatanodeCommand {
+    Register,
+    /// Send these replicas to those targets, each list a pipeline.
+    Transfer(Vec<TransferTask>),
+    /// Delete these replicas. A length of `u64::MAX`'s half (Java's Long.MAX_VALUE): no need to report it.
+    Invalidate(Vec<Block>),
+    /// Lead the recovery of these blocks.
+    Recover(Vec<RecoveryTask>),
+    /// Install the block keys: the operation adds them.
+    UpdateKeys,
+    /// Bytes per second for the balancer.
+    BalancerBandwidth(u64),
+}
+
+/// Length of a replica to delete whose block is gone: the datanode need not report it.
+pub const NO_ACKNOWLEDGEMENT: u64 = i64::MAX as u64;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TransferTask {
+    pub block: ExtendedBlock,
+    pub targets: Vec<Target>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HeartbeatAnswer {
+    pub commands: Vec<DatanodeCommand>,
+    /// 0: no full report lease.
+    pub report_lease: u64,
+}
+
+/// The datanode is no longer on the include list. Apache's DisallowedDatanodeException.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("Datanode denied communication with namenode because the host is not in the include-list: {0}")]
+pub struct Disallowed(pub String);
+
+impl BlockMap {
+    /// A datanode is alive and asks for work: it gets all that it can take now.
+    pub fn heartbeat(
+        &mut self,
+        datanode: &DatanodeId,
+        heartbeat: Heartbeat,
+        now: Now,
+    ) -> Result<HeartbeatAnswer, Disallowed> {
+        let register = HeartbeatAnswer { commands: vec![DatanodeCommand::Register], report_lease: 0 };
+        let Some(index) = self.find_datanode(datanode) else { return Ok(register) };
+        if self.nodes.node(index).disallowed {
+            if self.nodes.node(index).alive {
+                self.node_died(index, now);
+            }
+            return Err(Disallowed(datanode.to_string()));
+        }
+        if !self.nodes.node(index).alive || self.nodes.node(index).must_register {
+            return Ok(register);
+        }
+        let wants_lease = heartbeat.wants_report_lease;
+        self.note_heartbeat(index, heartbeat, now);
+        self.check_safe_mode(now);
+        let report_lease = if wants_lease { self.grant_report_lease(index, now) } else { 0 };
+        Ok(HeartbeatAnswer { commands: self.work_for(index, now), report_lease })
+    }
+
+    /// Only keeps the node alive (lifeline protocol).
+    pub fn lifeline(&mut self, datanode: &DatanodeId, heartbeat: Heartbeat, now: Now) {
+        if let Some(index) = self.find_datanode(datanode)
+            && self.nodes.node(index).alive
+        {
+            self.note_heartbeat(index, heartbeat, now);
+        }
+    }
+
+    /// The datanode said that it cannot go on (errorReport FATAL_DISK_ERROR): it has to register again.
+    pub fn datanode_failed(&mut self, datanode: &DatanodeId, now: Now) {
+        if let Some(index) = self.find_datanode(datanode) {
+            self.node_died(index, now);
+            self.check_safe_mode(now);
+        }
+    }
+
+    /// Announces the balancer's bandwidth, bytes per second, to every datanode.
+    pub fn set_balancer_bandwidth(&mut self, bytes_per_second: u64) {
+        for index in self.nodes.indices() {
+            self.nodes.node_mut(index).balancer_bandwidth = Some(bytes_per_second);
+        }
+    }
+
+    /// The block keys have changed: every datanode gets them with its next heartbeat.
+    pub fn announce_keys(&mut self) {
+        for index in self.nodes.indices() {
+            self.nodes.node_mut(index).needs_keys = true;
+        }
+    }
+
+    fn note_heartbeat(&mut self, index: DatanodeIndex, heartbeat: Heartbeat, now: Now) {
+        let named: Vec<StorageIndex> = heartbeat
+            .storages
+            .iter()
+            .filter_map(|report| {
+                let storage = self.nodes.storage_or_insert(index, &report.storage, report.storage_type)?;
+                let known = self.nodes.storage_mut(storage);
+                known.failed = report.failed;
+                known.capacity = report.capacity;
+                known.dfs_used = report.dfs_used;
+                known.remaining = report.remaining;
+                known.block_pool_used = report.block_pool_used;
+                known.non_dfs_used = report.non_dfs_used;
+                known.heartbeated = true;
+                Some(storage)
+            })
+            .collect();
+        let roll = self.settings.pending_timeout * 2;
+        let node = self.nodes.node_mut(index);
+        let volumes_lost = heartbeat.failed_volumes > node.failed_volumes || node.first_heartbeat;
+        node.first_heartbeat = false;
+        node.last_heartbeat = now.monotonic;
+        node.last_heartbeat_wall_ms = now.wall_ms;
+        node.xceivers = heartbeat.xceivers;
+        node.transmits = heartbeat.transmits;
+        node.failed_volumes = heartbeat.failed_volumes;
+        node.cache_capacity = heartbeat.cache_capacity;
+        node.cache_used = heartbeat.cache_used;
+        if node.transmits > 0 {
+            node.idle_since = None;
+        } else if node.idle_since.is_none() {
+            node.idle_since = Some(now.monotonic);
+        }
+        // Promises that were never kept do not take room for ever.
+        if now.monotonic.saturating_sub(node.scheduled_rolled) >= roll {
+            node.scheduled = [0, node.scheduled[0]];
+            node.scheduled_rolled = now.monotonic;
+        }
+        // A storage that is no longer named is gone: at once if volumes failed or the node started anew, else when it is empty.
+        if !named.is_empty() {
+            let unnamed: Vec<StorageIndex> =
+                self.nodes.node(index).storages.iter().copied().filter(|storage| !named.contains(storage)).collect();
+            for storage in unnamed {
+                let known = self.nodes.storage(storage);
+                if volumes_lost || known.blocks.is_empty() {
+                    tracing::info!(storage = %known.id.0, datanode = %self.nodes.node(index).id, "storage is gone");
+                    self.wipe_storage(storage, now);
+                }
+            }
+        }
+    }
+
+    fn grant_report_lease(&mut self, index: DatanodeIndex, now: Now) -> u64 {
+        let lease = self.report_leases.grant(index, &self.settings, &self.random, now);
+        if lease.is_some() {
+            for storage in self.nodes.node(index).storages.clone() {
+                self.nodes.storage_mut(storage).received_under_lease.clear();
+            }
+        }
+        lease.unwrap_or(0)
+    }
+
+    /// All that the node can do now. A due recovery goes alone, as Apache's datanodes expect it.
+    fn work_for(&mut self, index: DatanodeIndex, now: Now) -> Vec<DatanodeCommand> {
+        let mut commands = Vec::new();
+        if self.in_safe_mode() {
+            return commands;
+        }
+        let recoveries = self.take_recoveries(index, now);
+        if !recoveries.is_empty() {
+            return vec![DatanodeCommand::Recover(recoveries)];
+        }
+        self.schedule_transfers(now);
+        let transfers = self.take_transfers(index);
+        if !transfers.is_empty() {
+            commands.push(DatanodeCommand::Transfer(transfers));
+        }
+        if now.monotonic >= self.deletions_from {
+            let doomed = self.take_invalidations(index);
+            if !doomed.is_empty() {
+                commands.push(DatanodeCommand::Invalidate(doomed));
+            }
+        }
+        let node = self.nodes.node_mut(index);
+        if std::mem::take(&mut node.needs_keys) && self.settings.block_tokens {
+            commands.push(DatanodeCommand::UpdateKeys);
+        }
+        if let Some(bandwidth) = node.balancer_bandwidth.take() {
+            commands.push(DatanodeCommand::BalancerBandwidth(bandwidth));
+        }
+        commands
+    }
+
+    fn take_transfers(&mut self, index: DatanodeIndex) -> Vec<TransferTask> {
+        let queued: Vec<_> = self.nodes.node_mut(index).transfers.drain(..).collect();
+        let tasks: Vec<TransferTask> = queued
+            .into_iter()
+            .filter_map(|transfer| {
+                let entry = self.blocks.get(&transfer.block).filter(|entry| entry.is_complete())?;
+                let block = ExtendedBlock { pool: self.pool.clone(), block: entry.block };
+                let targets = transfer.targets.iter().map(|storage| self.target(*storage)).collect();
+                Some(TransferTask { block, targets })
+            })
+            .collect();
+        if !tasks.is_empty() {
+            let node = self.nodes.node_mut(index);
+            // Until its next heartbeat says better.
+            node.transmits = node.transmits.saturating_add(tasks.len() as u32);
+            node.idle_since = None;
+        }
+        tasks
+    }
+
+    fn take_invalidations(&mut self, index: DatanodeIndex) -> Vec<Block> {
+        let limit = self.settings.invalidate_limit;
+        let doomed = &mut self.nodes.node_mut(index).invalidations;
+        let mut taken = Vec::with_capacity(limit.min(doomed.len()));
+        while taken.len() < limit
+            && let Some((id, invalidation)) = doomed.pop_first()
+        {
+            let length = invalidation.length.unwrap_or(NO_ACKNOWLEDGEMENT);
+            taken.push(Block { id, stamp: invalidation.stamp, length });
+        }
+        taken
+    }
+}

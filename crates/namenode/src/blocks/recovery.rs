@@ -1,0 +1,185 @@
+//! Agreement on the length of a block whose writer is gone. One datanode, the primary, asks the others, cuts all replicas to
+//! one length under a new stamp, and reports with commitBlockSynchronization.
+
+use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
+
+use super::datanodes::{DatanodeIndex, StorageIndex};
+use super::entry::{Expected, Health, Phase, Recovery};
+use super::locate::Target;
+use super::{BlockError, BlockMap, BlockState, Now};
+
+/// What a primary needs to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecoveryTask {
+    /// The block as it is now.
+    pub block: ExtendedBlock,
+    pub locations: Vec<Target>,
+    /// The stamp that the block will have.
+    pub recovery_id: GenerationStamp,
+    /// For a truncation: the block as it will be.
+    pub truncate: Option<Block>,
+}
+
+impl BlockMap {
+    /// Whether a (further) attempt may be made: there is none running, or it is older than 30 heartbeats. Ask before taking a
+    /// new stamp for it.
+    pub fn may_recover(&self, block: BlockId, now: Now) -> bool {
+        let Some(entry) = self.blocks.get(&block) else { return false };
+        match entry.construction().and_then(|construction| construction.recovery.as_ref()) {
+            Some(recovery) => now.monotonic.saturating_sub(recovery.attempted) >= self.settings.recovery_retry(),
+            None => matches!(entry.phase, Phase::Open(_)),
+        }
+    }
+
+    /// Begins the recovery of an open block. The primary gets its command with its next heartbeat.
+    ///
+    /// `recovery_id`: a fresh stamp. Answers the primary's place in the table; `None` when no live datanode is known to have a
+    /// replica: the recovery stands, and is tried again later.
+    pub fn start_recovery(
+        &mut self,
+        block: BlockId,
+        recovery_id: GenerationStamp,
+        now: Now,
+    ) -> Result<Option<DatanodeIndex>, BlockError> {
+        let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
+        let Phase::Open(construction) = &entry.phase else {
+            return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
+        };
+        let truncate_to = construction.recovery.as_ref().and_then(|recovery| recovery.truncate_to);
+        self.begin_recovery(block, Recovery { id: recovery_id, truncate_to, attempted: now.monotonic }, now)
+    }
+
+    /// Opens a COMPLETE block and has it cut to `length` bytes under the stamp `recovery_id` (truncate in place).
+    pub fn start_truncation(
+        &mut self,
+        block: BlockId,
+        recovery_id: GenerationStamp,
+        length: u64,
+        now: Now,
+    ) -> Result<Option<DatanodeIndex>, BlockError> {
+        self.reopen(block)?;
+        self.begin_recovery(
+            block,
+            Recovery { id: recovery_id, truncate_to: Some(length), attempted: now.monotonic },
+            now,
+        )
+    }
+
+    fn begin_recovery(
+        &mut self,
+        block: BlockId,
+        recovery: Recovery,
+        now: Now,
+    ) -> Result<Option<DatanodeIndex>, BlockError> {
+        self.note_stamp(recovery.id);
+        let nodes = &self.nodes;
+        let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
+        let Phase::Open(construction) = &mut entry.phase else { unreachable!("the caller opened the block") };
+        construction.recovery = Some(recovery);
+        let candidates = |expected: &Expected| nodes.node_of(expected.storage).alive;
+        if construction.expected.iter().filter(|expected| candidates(expected)).all(|expected| expected.was_primary) {
+            construction.expected.iter_mut().for_each(|expected| expected.was_primary = false);
+        }
+        let primary = construction
+            .expected
+            .iter_mut()
+            .filter(|expected| !expected.was_primary && nodes.node_of(expected.storage).alive)
+            .max_by_key(|expected| nodes.node_of(expected.storage).last_heartbeat);
+        let Some(primary) = primary else { return Ok(None) };
+        primary.was_primary = true;
+        let index = nodes.storage(primary.storage).node;
+        let queue = &mut self.nodes.node_mut(index).recoveries;
+        if !queue.contains(&block) {
+            queue.push_back(block);
+        }
+        let _ = now;
+        Ok(Some(index))
+    }
+
+    /// The recoveries that this node is to lead now.
+    pub(super) fn take_recoveries(&mut self, index: DatanodeIndex, now: Now) -> Vec<RecoveryTask> {
+        let queued: Vec<BlockId> = self.nodes.node_mut(index).recoveries.drain(..).collect();
+        queued.into_iter().filter_map(|block| self.recovery_task(block, now)).collect()
+    }
+
+    fn recovery_task(&self, block: BlockId, now: Now) -> Option<RecoveryTask> {
+        let entry = self.blocks.get(&block)?;
+        let Phase::Open(construction) = &entry.phase else { return None };
+        let recovery = construction.recovery.as_ref()?;
+        let holders = || construction.expected.iter().map(|expected| expected.storage);
+        // Nodes that have been silent only hold the primary up, unless there is hardly anyone else.
+        let fresh: Vec<StorageIndex> = holders()
+            .filter(|storage| {
+                let node = self.nodes.node_of(*storage);
+                node.alive && !node.is_stale(&self.settings, now)
+            })
+            .collect();
+        let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh } else { holders().collect() };
+        Some(RecoveryTask {
+            block: ExtendedBlock { pool: self.pool.clone(), block: entry.block },
+            locations: storages.into_iter().map(|storage| self.target(storage)).collect(),
+            recovery_id: recovery.id,
+            truncate: recovery.truncate_to.map(|length| Block { id: block, stamp: recovery.id, length }),
+        })
+    }
+
+    /// Whether a primary's result is the one that is waited for.
+    ///
+    /// Errors: `UnknownBlock`; `NotUnderRecovery` when the block is not open; `RecoveryMismatch` when a newer attempt is running.
+    pub fn check_recovery(&self, block: BlockId, recovery_id: GenerationStamp) -> Result<(), BlockError> {
+        let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
+        let Phase::Open(construction) = &entry.phase else {
+            return Err(BlockError::NotUnderRecovery { block: entry.block });
+        };
+        let Some(recovery) = &construction.recovery else {
+            return Err(BlockError::NotUnderRecovery { block: entry.block });
+        };
+        if recovery.id != recovery_id {
+            return Err(BlockError::RecoveryMismatch {
+                block: entry.block,
+                current: recovery.id,
+                offered: recovery_id,
+            });
+        }
+        Ok(())
+    }
+
+    /// The recovery's result: `length` bytes under the stamp `recovery_id`, on `holders`. The block is then COMMITTED, or
+    /// COMPLETE with enough holders.
+    ///
+    /// Errors: as [`BlockMap::check_recovery`].
+    pub fn finish_recovery(
+        &mut self,
+        block: BlockId,
+        recovery_id: GenerationStamp,
+        length: u64,
+        holders: &[StorageIndex],
+        now: Now,
+    ) -> Result<BlockState, BlockError> {
+        self.check_recovery(block, recovery_id)?;
+        let result = Block { id: block, stamp: recovery_id, length };
+        let outdated: Vec<StorageIndex> = self
+            .entry(block)
+            .replicas
+            .iter()
+            .filter(|replica| replica.stamp != recovery_id || !holders.contains(&replica.storage))
+            .map(|replica| replica.storage)
+            .collect();
+        for storage in outdated {
+            self.forget_replica(block, storage);
+        }
+        let construction = self.entry_mut(block).construction_mut().expect("check_recovery saw that it is open");
+        construction.recovery = None;
+        construction.expected = holders
+            .iter()
+            .map(|storage| Expected { length, state: ReplicaState::Finalized, ..Expected::new(*storage, recovery_id) })
+            .collect();
+        for storage in holders {
+            if self.nodes.node_of(*storage).alive {
+                self.book_replica(block, *storage, recovery_id, Health::Live);
+            }
+        }
+        self.commit_as(result, now);
+        Ok(self.entry(block).state())
+    }
+}

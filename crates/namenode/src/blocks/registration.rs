@@ -1,0 +1,166 @@
+use std::collections::{BTreeMap, VecDeque};
+
+use hearth_types::{BlockId, DatanodeAdminState, DatanodeId};
+
+use super::datanodes::{BlockSet, Datanode, DatanodeIndex, StorageIndex};
+use super::{BlockMap, Now};
+
+/// A datanode that asks to join.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// `ip` is already the address that the call came from.
+    pub id: DatanodeId,
+    pub software_version: String,
+    /// Where it stands, looked up beforehand.
+    pub rack: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// Apache's DisallowedDatanodeException.
+    #[error("Datanode denied communication with namenode because {reason}: {datanode}")]
+    Disallowed { datanode: String, reason: &'static str },
+    #[error("too many datanodes: {datanode} would be one more than {}", super::datanodes::DATANODES_MAX)]
+    TableFull { datanode: String },
+}
+
+impl BlockMap {
+    /// Takes a datanode in, anew or again. Nodes are known by their uuid and by their address: a known uuid at a new address is
+    /// the old node moved; a new uuid at a known address means that the old node there is gone for good.
+    ///
+    /// What the node held before stays booked until its first full report, but is not counted on for deletions.
+    pub fn register(&mut self, registration: Registration, now: Now) -> Result<DatanodeIndex, RegistrationError> {
+        let id = registration.id;
+        let disallowed = |reason| RegistrationError::Disallowed { datanode: id.to_string(), reason };
+        // Apache 3.4 accepts an empty uuid and dies of it later.
+        if id.uuid.0.is_empty() {
+            return Err(disallowed("it has no datanode UUID"));
+        }
+        if !self.hosts.is_included(&id) {
+            return Err(disallowed("the host is not in the include-list"));
+        }
+        let known = self.nodes.by_uuid(&id.uuid);
+        if let Some(there) = self.nodes.by_address(&id.ip, id.transfer_port)
+            && Some(there) != known
+        {
+            self.wipe_node(there, now);
+        }
+        let index = match known {
+            Some(index) => {
+                self.nodes.rename(index, id);
+                index
+            }
+            None => {
+                let name = id.to_string();
+                let node = new_node(id, now);
+                self.nodes.insert(node).ok_or(RegistrationError::TableFull { datanode: name })?
+            }
+        };
+        let node = self.nodes.node_mut(index);
+        node.rack = registration.rack;
+        node.software_version = registration.software_version;
+        node.alive = true;
+        node.must_register = false;
+        node.needs_keys = true;
+        node.first_heartbeat = true;
+        node.last_heartbeat = now.monotonic;
+        node.last_heartbeat_wall_ms = now.wall_ms;
+        node.xceivers = 0;
+        node.transmits = 0;
+        for storage in node.storages.clone() {
+            let storage = self.nodes.storage_mut(storage);
+            storage.stale = true;
+            storage.heartbeated = false;
+            storage.reports = 0;
+            storage.received_under_lease.clear();
+        }
+        self.report_leases.drop_lease(index);
+        // What it was told to send before it restarted, it has forgotten.
+        self.cancel_transfers(index, now);
+        self.nodes.recount_racks();
+        self.apply_hosts(index, now);
+        self.check_safe_mode(now);
+        Ok(index)
+    }
+
+    /// The node has been silent for too long, or says that it cannot go on: what it held is no longer there.
+    pub(super) fn node_died(&mut self, index: DatanodeIndex, now: Now) {
+        self.nodes.node_mut(index).alive = false;
+        self.nodes.recount_racks();
+        self.cancel_transfers(index, now);
+        self.report_leases.drop_lease(index);
+        let node = self.nodes.node_mut(index);
+        node.invalidations.clear();
+        node.recoveries.clear();
+        node.scheduled = [0; 2];
+        for storage in node.storages.clone() {
+            self.drain_storage(storage, now);
+        }
+    }
+
+    /// Every replica of this storage is gone.
+    pub(super) fn drain_storage(&mut self, storage: StorageIndex, now: Now) {
+        let known = self.nodes.storage_mut(storage);
+        known.stale = true;
+        known.heartbeated = false;
+        known.reports = 0;
+        known.received_under_lease.clear();
+        let held: BlockSet = std::mem::take(&mut known.blocks);
+        for block in held {
+            self.forget_replica(block, storage);
+            self.refresh(block, now);
+        }
+        self.cancel_pending_target(storage, now);
+    }
+
+    /// Takes a storage, and every mention of it, out of the map.
+    pub(super) fn wipe_storage(&mut self, storage: StorageIndex, now: Now) {
+        self.drain_storage(storage, now);
+        let open: Vec<BlockId> = self.open.iter().copied().collect();
+        for block in open {
+            if let Some(construction) = self.entry_mut(block).construction_mut() {
+                construction.expected.retain(|expected| expected.storage != storage);
+            }
+        }
+        self.nodes.remove_storage(storage);
+    }
+
+    fn wipe_node(&mut self, index: DatanodeIndex, now: Now) {
+        self.node_died(index, now);
+        for storage in self.nodes.node(index).storages.clone() {
+            self.wipe_storage(storage, now);
+        }
+        self.nodes.remove(index);
+        self.nodes.recount_racks();
+    }
+}
+
+fn new_node(id: DatanodeId, now: Now) -> Datanode {
+    Datanode {
+        id,
+        rack: String::new(),
+        software_version: String::new(),
+        storages: Vec::new(),
+        alive: true,
+        admin: DatanodeAdminState::Normal,
+        disallowed: false,
+        last_heartbeat: now.monotonic,
+        last_heartbeat_wall_ms: now.wall_ms,
+        last_report_wall_ms: 0,
+        xceivers: 0,
+        transmits: 0,
+        idle_since: None,
+        failed_volumes: 0,
+        cache_capacity: 0,
+        cache_used: 0,
+        first_heartbeat: true,
+        must_register: false,
+        needs_keys: true,
+        balancer_bandwidth: None,
+        transfers: VecDeque::new(),
+        invalidations: BTreeMap::new(),
+        recoveries: VecDeque::new(),
+        scheduled: [0; 2],
+        scheduled_rolled: now.monotonic,
+    }
+}

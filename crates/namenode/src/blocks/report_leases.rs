@@ -1,0 +1,40 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::datanodes::DatanodeIndex;
+use super::random::Random;
+use super::{BlockSettings, Now};
+
+/// How many datanodes may send their full report at a time. Source: `dfs.namenode.max.full.block.report.leases`.
+#[derive(Default)]
+pub(super) struct ReportLeases(HashMap<DatanodeIndex, Lease>);
+
+struct Lease {
+    id: u64,
+    ends: Duration,
+}
+
+impl ReportLeases {
+    /// A new lease, never 0; `None` while too many are out.
+    pub fn grant(&mut self, node: DatanodeIndex, settings: &BlockSettings, random: &Random, now: Now) -> Option<u64> {
+        self.0.retain(|holder, lease| *holder != node && lease.ends > now.monotonic);
+        if self.0.len() >= settings.report_leases.max(1) {
+            return None;
+        }
+        let id = random.next() | 1;
+        self.0.insert(node, Lease { id, ends: now.monotonic + settings.report_lease_length });
+        Some(id)
+    }
+
+    pub fn is_valid(&self, node: DatanodeIndex, id: u64, now: Now) -> bool {
+        self.0.get(&node).is_some_and(|lease| lease.id == id && lease.ends > now.monotonic)
+    }
+
+    pub fn drop_lease(&mut self, node: DatanodeIndex) {
+        self.0.remove(&node);
+    }
+
+    pub fn is_held(&self, node: DatanodeIndex) -> bool {
+        self.0.contains_key(&node)
+    }
+}

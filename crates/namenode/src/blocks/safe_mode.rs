@@ -1,0 +1,191 @@
+//! After a start no change is made and nothing is deleted until enough blocks have been reported.
+
+use std::time::Duration;
+
+use super::{BlockMap, Now};
+
+pub(super) enum SafeMode {
+    /// The store is being read.
+    Loading,
+    /// Waiting for blocks and datanodes.
+    Pending,
+    /// Enough are there since `since`: some time for the rest.
+    Extension {
+        since: Duration,
+    },
+    Off,
+}
+
+/// Safe mode, why it is on, and what it costs to leave.
+pub(super) struct SafeModeState {
+    pub mode: SafeMode,
+    /// Turned on by an administrator: never ends by itself.
+    pub manual: bool,
+    /// Turned on for want of disk space: ends only by an administrator.
+    pub low_resources: bool,
+    /// Bytes of reported replicas that are newer than anything this namespace knows: it is probably the wrong one.
+    pub bytes_in_future: u64,
+}
+
+impl Default for SafeModeState {
+    fn default() -> Self {
+        Self { mode: SafeMode::Loading, manual: false, low_resources: false, bytes_in_future: 0 }
+    }
+}
+
+impl BlockMap {
+    /// Every block of the store has been restored: startup safe mode begins, or with an empty namespace is over at once.
+    pub fn restored(&mut self, now: Now) {
+        assert!(matches!(self.safe_mode.mode, SafeMode::Loading), "a namespace is restored once");
+        if self.thresholds_met() {
+            self.end_startup(now);
+        } else {
+            self.safe_mode.mode = SafeMode::Pending;
+        }
+    }
+
+    /// No namespace change, no replication, no deletion.
+    pub fn in_safe_mode(&self) -> bool {
+        self.in_startup_safe_mode() || self.safe_mode.manual || self.safe_mode.low_resources
+    }
+
+    pub fn in_startup_safe_mode(&self) -> bool {
+        !matches!(self.safe_mode.mode, SafeMode::Off)
+    }
+
+    /// `dfsadmin -safemode enter`.
+    pub fn enter_safe_mode(&mut self) {
+        self.safe_mode.manual = true;
+    }
+
+    /// Less than `dfs.namenode.resource.du.reserved` is free where the store lies.
+    pub fn enter_low_resource_safe_mode(&mut self) {
+        self.safe_mode.low_resources = true;
+    }
+
+    /// `dfsadmin -safemode leave`, or `forceExit`. False: it stays on, because replicas from the future would be deleted.
+    pub fn leave_safe_mode(&mut self, force: bool, now: Now) -> bool {
+        if self.safe_mode.bytes_in_future > 0 && !force && self.in_startup_safe_mode() {
+            tracing::warn!(
+                bytes = self.safe_mode.bytes_in_future,
+                "not leaving safe mode: blocks with newer stamps than this namespace's would be deleted; forceExit does it"
+            );
+            return false;
+        }
+        self.safe_mode.manual = false;
+        self.safe_mode.low_resources = false;
+        self.safe_mode.bytes_in_future = 0;
+        if self.in_startup_safe_mode() {
+            self.end_startup(now);
+        }
+        true
+    }
+
+    /// Bytes of replicas with stamps from the future.
+    pub fn bytes_in_future(&self) -> u64 {
+        self.safe_mode.bytes_in_future
+    }
+
+    /// Goes on to the next stage if it is time. Called after reports and with every tick.
+    pub(super) fn check_safe_mode(&mut self, now: Now) {
+        match self.safe_mode.mode {
+            SafeMode::Loading | SafeMode::Off => {}
+            SafeMode::Pending if !self.thresholds_met() => {}
+            SafeMode::Pending => {
+                if self.complete_blocks() == 0 || self.settings.safe_extension.is_zero() {
+                    self.try_end_startup(now);
+                } else {
+                    self.safe_mode.mode = SafeMode::Extension { since: now.monotonic };
+                    tracing::info!(seconds = self.settings.safe_extension.as_secs(), "safe mode extension entered");
+                }
+            }
+            SafeMode::Extension { since } => {
+                if now.monotonic.saturating_sub(since) >= self.settings.safe_extension && self.thresholds_met() {
+                    self.try_end_startup(now);
+                }
+            }
+        }
+    }
+
+    fn try_end_startup(&mut self, now: Now) {
+        if self.safe_mode.bytes_in_future == 0 {
+            self.end_startup(now);
+        }
+    }
+
+    fn end_startup(&mut self, now: Now) {
+        self.safe_mode.mode = SafeMode::Off;
+        tracing::info!(blocks = self.complete_blocks(), reported = self.redundancy.safe, "safe mode is off");
+        self.start_repairs(now);
+    }
+
+    fn thresholds_met(&self) -> bool {
+        self.redundancy.safe >= self.safe_threshold_blocks()
+            && self.live_datanodes() >= self.settings.safe_min_datanodes
+    }
+
+    fn safe_threshold_blocks(&self) -> u64 {
+        (self.complete_blocks() as f64 * self.settings.safe_threshold) as u64
+    }
+
+    /// Why safe mode is on and when it ends: the second line of SafeModeException and of `dfsadmin -safemode get`'s page.
+    /// Source of the text: `getSafeModeTip` of FSNamesystem and BlockManagerSafeMode. Empty when safe mode is off.
+    pub fn safe_mode_tip(&self, now: Now) -> String {
+        const LEAVE: &str = "Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off.";
+        if self.safe_mode.low_resources {
+            return format!(
+                "Resources are low on NN. Please add or free up more resourcesthen turn off safe mode manually. NOTE:  If you turn off safe mode before adding resources, the NN will immediately return to safe mode. {LEAVE}"
+            );
+        }
+        if self.safe_mode.manual {
+            return format!("It was turned on manually. {LEAVE}");
+        }
+        if !self.in_startup_safe_mode() {
+            return String::new();
+        }
+        let (total, safe, wanted) = (self.complete_blocks(), self.redundancy.safe, self.safe_threshold_blocks());
+        let threshold = self.settings.safe_threshold;
+        let blocks_met = safe >= wanted;
+        let mut tip = if blocks_met {
+            format!("The reported blocks {safe} has reached the threshold {threshold:.4} of total blocks {total}. ")
+        } else {
+            format!(
+                "The reported blocks {safe} needs additional {} blocks to reach the threshold {threshold:.4} of total blocks {total}.\n",
+                wanted - safe
+            )
+        };
+        let (live, minimum) = (self.live_datanodes(), self.settings.safe_min_datanodes);
+        if minimum == 0 {
+            tip.push_str("The minimum number of live datanodes is not required. ");
+        } else if !blocks_met {
+            tip.push_str(
+                "The number of live datanodes is not calculated since reported blocks hasn't reached the threshold. ",
+            );
+        } else if live < minimum {
+            tip.push_str(&format!(
+                "The number of live datanodes {live} needs an additional {} live datanodes to reach the minimum number {minimum}.\n",
+                minimum - live
+            ));
+        } else {
+            tip.push_str(&format!("The number of live datanodes {live} has reached the minimum number {minimum}. "));
+        }
+        if self.safe_mode.bytes_in_future > 0 {
+            tip.push_str(&format!(
+                "Name node detected blocks with generation stamps in future. This means that Name node metadata is inconsistent. This can happen if Name node metadata files have been manually replaced. Exiting safe mode will cause loss of {} byte(s). Please restart name node with right metadata or use \"hdfs dfsadmin -safemode forceExit\" if you are certain that the NameNode was started with the correct FsImage and edit logs. If you encountered this during a rollback, it is safe to exit with -safemode forceExit.",
+                self.safe_mode.bytes_in_future
+            ));
+            return tip;
+        }
+        match self.safe_mode.mode {
+            SafeMode::Extension { since } => {
+                let left = (since + self.settings.safe_extension).saturating_sub(now.monotonic);
+                tip.push_str(&format!(
+                    "In safe mode extension. Safe mode will be turned off automatically in {} seconds.",
+                    left.as_secs()
+                ));
+            }
+            _ => tip.push_str("Safe mode will be turned off automatically once the thresholds have been reached."),
+        }
+        tip
+    }
+}

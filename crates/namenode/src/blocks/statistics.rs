@@ -1,0 +1,247 @@
+//! Figures for reports, fsck and metrics.
+
+use hearth_types::{BlockId, DatanodeAdminState, DatanodeInfo, StorageReport};
+
+use super::entry::{Counts, Health};
+use super::locate::Target;
+use super::redundancy::{HIGHEST, MISSING};
+use super::{BlockMap, BlockState, Now};
+
+/// The cluster as `dfsadmin -report` begins. Sizes in bytes, over live nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClusterFigures {
+    pub capacity: u64,
+    pub used: u64,
+    pub remaining: u64,
+    pub block_pool_used: u64,
+    pub non_dfs_used: u64,
+    /// Blocks with too few replicas, or badly spread, but some.
+    pub low_redundancy: u64,
+    pub highest_priority_low_redundancy: u64,
+    /// Blocks with at least one corrupt replica.
+    pub corrupt: u64,
+    /// Blocks without a readable replica.
+    pub missing: u64,
+    /// Those of `missing` that have replication 1.
+    pub missing_with_replication_one: u64,
+    pub bytes_in_future: u64,
+    /// Replicas that datanodes have yet to be told to delete.
+    pub pending_deletion: u64,
+    /// Blocks with replicas on their way.
+    pub pending_replication: u64,
+    pub blocks: u64,
+    pub complete_blocks: u64,
+    /// Connections served by live nodes.
+    pub load: u64,
+    pub live_nodes: usize,
+    pub dead_nodes: usize,
+    pub stale_nodes: usize,
+    pub decommissioning_nodes: usize,
+}
+
+/// Which datanodes a report is to list. Numbers as in `DatanodeReportTypeProto`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DatanodeFilter {
+    All = 1,
+    Live = 2,
+    Dead = 3,
+    Decommissioning = 4,
+    EnteringMaintenance = 5,
+    InMaintenance = 6,
+}
+
+impl DatanodeFilter {
+    pub fn from_number(number: i32) -> Option<Self> {
+        Some(match number {
+            1 => Self::All,
+            2 => Self::Live,
+            3 => Self::Dead,
+            4 => Self::Decommissioning,
+            5 => Self::EnteringMaintenance,
+            6 => Self::InMaintenance,
+            _ => return None,
+        })
+    }
+}
+
+/// A replica as fsck shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaReport {
+    pub target: Target,
+    pub alive: bool,
+    pub stale_node: bool,
+    /// The storage has not reported in full since the start.
+    pub stale_contents: bool,
+    pub corrupt: bool,
+    pub excess: bool,
+}
+
+/// A block as fsck shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockReport {
+    pub block: hearth_types::Block,
+    pub inode: u64,
+    pub state: BlockState,
+    pub replication: u16,
+    pub live: u16,
+    pub decommissioning: u16,
+    pub decommissioned: u16,
+    pub maintenance: u16,
+    pub excess: u16,
+    pub corrupt: u16,
+    pub stale: u16,
+    pub replicas: Vec<ReplicaReport>,
+    /// The pipeline of an open block.
+    pub expected: Vec<Target>,
+    /// Has its replicas on too few racks.
+    pub badly_spread: bool,
+    /// Replicas on their way.
+    pub pending: usize,
+}
+
+impl BlockReport {
+    /// No replica that could be read.
+    pub fn is_missing(&self) -> bool {
+        self.live + self.decommissioning + self.decommissioned + self.maintenance + self.excess == 0
+    }
+}
+
+impl BlockMap {
+    pub fn figures(&self, now: Now) -> ClusterFigures {
+        let queues = &self.redundancy.queues;
+        let missing = &queues[usize::from(MISSING)];
+        let mut figures = ClusterFigures {
+            low_redundancy: queues[..usize::from(MISSING)].iter().map(|queue| queue.len() as u64).sum(),
+            highest_priority_low_redundancy: queues[usize::from(HIGHEST)].len() as u64,
+            corrupt: self.redundancy.corrupt.len() as u64,
+            missing: missing.len() as u64,
+            missing_with_replication_one: missing.iter().filter(|block| self.entry(**block).replication == 1).count()
+                as u64,
+            bytes_in_future: self.safe_mode.bytes_in_future,
+            pending_replication: self.redundancy.pending.len() as u64,
+            blocks: self.blocks.len() as u64,
+            complete_blocks: self.complete_blocks(),
+            ..ClusterFigures::default()
+        };
+        for (index, node) in self.nodes.iter() {
+            figures.pending_deletion += node.invalidations.len() as u64;
+            if !node.alive {
+                figures.dead_nodes += 1;
+                continue;
+            }
+            figures.live_nodes += 1;
+            figures.stale_nodes += usize::from(node.is_stale(&self.settings, now));
+            figures.decommissioning_nodes += usize::from(node.admin == DatanodeAdminState::DecommissionInProgress);
+            figures.load += u64::from(node.xceivers);
+            let info = self.nodes.info(index);
+            figures.used += info.dfs_used;
+            figures.block_pool_used += info.block_pool_used;
+            figures.non_dfs_used += info.non_dfs_used;
+            // Nodes that leave offer no room.
+            if node.admin == DatanodeAdminState::Normal {
+                figures.capacity += info.capacity;
+                figures.remaining += info.remaining;
+            } else {
+                figures.capacity += info.dfs_used;
+            }
+        }
+        figures
+    }
+
+    pub fn live_datanodes(&self) -> usize {
+        self.nodes.iter().filter(|(_, node)| node.alive).count()
+    }
+
+    pub fn complete_blocks(&self) -> u64 {
+        (self.blocks.len() - self.open.len()) as u64
+    }
+
+    pub fn racks(&self) -> usize {
+        self.nodes.rack_count()
+    }
+
+    /// The datanodes of one kind, by name, each with its storages.
+    pub fn datanodes(&self, filter: DatanodeFilter) -> Vec<(DatanodeInfo, Vec<StorageReport>)> {
+        let mut found: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| match filter {
+                DatanodeFilter::All => true,
+                DatanodeFilter::Live => node.alive,
+                DatanodeFilter::Dead => !node.alive,
+                DatanodeFilter::Decommissioning => {
+                    node.alive && node.admin == DatanodeAdminState::DecommissionInProgress
+                }
+                DatanodeFilter::EnteringMaintenance => node.admin == DatanodeAdminState::EnteringMaintenance,
+                DatanodeFilter::InMaintenance => node.admin == DatanodeAdminState::InMaintenance,
+            })
+            .map(|(index, _)| (self.nodes.info(index), self.nodes.reports(index)))
+            .collect();
+        found.sort_by(|(left, _), (right, _)| {
+            (&left.id.ip, left.id.transfer_port).cmp(&(&right.id.ip, right.id.transfer_port))
+        });
+        found
+    }
+
+    /// Everything that fsck tells of one block.
+    pub fn block_report(&self, block: BlockId, now: Now) -> Option<BlockReport> {
+        let entry = self.blocks.get(&block)?;
+        let Counts { live, decommissioning, decommissioned, maintenance, excess, corrupt, stale } =
+            entry.counts(&self.nodes);
+        let replicas = entry
+            .replicas
+            .iter()
+            .map(|replica| {
+                let node = self.nodes.node_of(replica.storage);
+                ReplicaReport {
+                    target: self.target(replica.storage),
+                    alive: node.alive,
+                    stale_node: node.is_stale(&self.settings, now),
+                    stale_contents: self.nodes.storage(replica.storage).stale,
+                    corrupt: replica.health == Health::Corrupt,
+                    excess: replica.health == Health::Excess,
+                }
+            })
+            .collect();
+        let expected = entry.construction().into_iter().flat_map(|construction| &construction.expected);
+        Some(BlockReport {
+            block: entry.block,
+            inode: entry.inode,
+            state: entry.state(),
+            replication: entry.replication,
+            live,
+            decommissioning,
+            decommissioned,
+            maintenance,
+            excess,
+            corrupt,
+            stale,
+            replicas,
+            expected: expected.map(|expected| self.target(expected.storage)).collect(),
+            badly_spread: entry.replication > 1 && live > 1 && self.is_badly_spread(block),
+            pending: self.redundancy.pending.get(&block).map_or(0, |pending| pending.targets.len()),
+        })
+    }
+
+    fn is_badly_spread(&self, block: BlockId) -> bool {
+        let entry = self.entry(block);
+        let mut racks: Vec<&str> =
+            entry.replicas.iter().map(|replica| self.nodes.node_of(replica.storage).rack.as_str()).collect();
+        racks.sort_unstable();
+        racks.dedup();
+        self.nodes.rack_count() > 1 && racks.len() < 2
+    }
+
+    /// Blocks of which no good replica is left, in order, after `from`.
+    pub fn missing_blocks(&self, from: Option<BlockId>, limit: usize) -> Vec<BlockId> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = from.map_or(Unbounded, Excluded);
+        self.redundancy.queues[usize::from(MISSING)].range((from, Unbounded)).take(limit).copied().collect()
+    }
+
+    /// Blocks held by one datanode, with their stamps and lengths: for the balancer.
+    pub fn blocks_on(&self, node: super::DatanodeIndex) -> Vec<BlockId> {
+        let storages = &self.nodes.node(node).storages;
+        storages.iter().flat_map(|storage| &self.nodes.storage(*storage).blocks).copied().collect()
+    }
+}
