@@ -3,9 +3,13 @@
 //! - [`proto`]: the protobuf messages;
 //! - [`convert`]: protobuf messages ⇄ `hearth_types`;
 //! - [`rpc`]: frames of Hadoop RPC;
-//! - `data_transfer`: operations, packets and acknowledgements of DataTransferProtocol.
+//! - [`data_transfer`]: operations, packets and acknowledgements of DataTransferProtocol;
+//! - [`block_report`]: the replicas in a full block report;
+//! - [`delimited`]: messages with their length in front.
 
+pub mod block_report;
 pub mod convert;
+pub mod data_transfer;
 pub mod delimited;
 pub mod proto;
 pub mod rpc;

@@ -1,0 +1,89 @@
+//! DataTransferProtocol, pure bytes: what clients and DataNodes say to a DataNode about the bytes of blocks.
+//!
+//! ```text
+//! request    u16 version, u8 operation, delimited message                     [Operation]
+//! answer     delimited BlockOpResponseProto                                   [BlockOpResponse]
+//! packet     u32 payload length, u16 header length, header, CRCs, data        [PacketHeader]
+//! ack        delimited PipelineAckProto, upstream, one per packet             [PipelineAck]
+//! ```
+//! Decoders take what has arrived so far and either consume a whole message or say how many bytes they still need
+//! ([`Decoded`]); sockets live elsewhere. Each has a limit on what it lets a peer announce.
+//!
+//! Source: datatransfer.proto of Hadoop 3; `PacketHeader`, `PacketReceiver` and `PipelineAck` of its client.
+
+mod ack;
+mod operation;
+mod packet;
+mod response;
+mod short_circuit;
+
+pub use crate::proto::hdfs::Status;
+pub use ack::{AckReply, CongestionState, HEARTBEAT_SEQNO, PipelineAck, SlowState, UNKNOWN_SEQNO};
+pub use operation::{
+    BlockChecksum, BlockChecksumKind, BlockChecksumOptions, CachingStrategy, CopyBlock, OpCode, OpError, Operation,
+    PipelineTarget, ReadBlock, ReplaceBlock, RequestShortCircuitFds, Stage, TransferBlock, WriteBlock,
+};
+pub use packet::{
+    PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PACKET_PREFIX_BYTES, PacketError, PacketHead, PacketHeader,
+};
+pub use response::{BlockChecksumAnswer, BlockOpResponse, ReadChecksum, client_read_status, encode_client_read_status};
+pub use short_circuit::{ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse};
+
+use crate::convert::ConvertError;
+use crate::delimited::{self, DelimitedError, Progress};
+
+/// The version of DataTransferProtocol that Hadoop 2 and 3 speak.
+pub const VERSION: u16 = 28;
+
+/// Longest operation message accepted, in bytes. A pipeline of 500 DataNodes takes 100 KiB.
+pub const OPERATION_BYTES_MAX: usize = 512 << 10;
+
+/// Longest answer or acknowledgement accepted, in bytes. A composite checksum has 4 bytes for each stripe of a block.
+pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
+
+/// What came of the bytes that have arrived so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decoded<T> {
+    /// At least so many bytes more are needed.
+    Needs(usize),
+    /// The message, and how many bytes it took.
+    Complete(T, usize),
+}
+
+/// A message of DataTransferProtocol that cannot be understood.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MessageError {
+    #[error("unreadable data transfer message: {0}")]
+    Unreadable(#[from] DelimitedError),
+    #[error("bad data transfer message: {0}")]
+    Content(#[from] ConvertError),
+    #[error("unknown data transfer status {number}")]
+    Status { number: i32 },
+}
+
+fn decode_delimited<M: prost::Message + Default>(bytes: &[u8], limit: usize) -> Result<Decoded<M>, DelimitedError> {
+    Ok(match delimited::find(bytes, limit)? {
+        Progress::Needs(missing) => Decoded::Needs(missing),
+        Progress::Complete { start, end } => Decoded::Complete(M::decode(&bytes[start..end])?, end),
+    })
+}
+
+/// As [`decode_delimited`], then turns the message into a type of this module.
+fn decode_into<M, T, E>(bytes: &[u8], limit: usize) -> Result<Decoded<T>, MessageError>
+where
+    M: prost::Message + Default,
+    T: TryFrom<M, Error = E>,
+    MessageError: From<E>,
+{
+    Ok(match decode_delimited::<M>(bytes, limit)? {
+        Decoded::Needs(missing) => Decoded::Needs(missing),
+        Decoded::Complete(message, consumed) => Decoded::Complete(message.try_into()?, consumed),
+    })
+}
+
+fn status(number: i32) -> Result<Status, MessageError> {
+    Status::try_from(number).map_err(|_| MessageError::Status { number })
+}
+
+#[cfg(test)]
+mod tests;

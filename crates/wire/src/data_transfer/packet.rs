@@ -1,0 +1,135 @@
+use prost::Message;
+
+use super::Decoded;
+use crate::proto::hdfs::PacketHeaderProto;
+
+/// Payload length and header length, which stand before the header.
+pub const PACKET_PREFIX_BYTES: usize = 4 + 2;
+
+/// Longest packet header: the prefix and 27 bytes of protobuf, every field fixed-length so that it never varies with the
+/// values. Source: datatransfer.proto, `PacketHeaderProto`. Checked against prost in tests.
+pub const PACKET_HEADER_BYTES_MAX: usize = PACKET_PREFIX_BYTES + 27;
+
+/// Longest packet taken: header, checksums and data. Source: `dfs.data.transfer.max.packet.size`.
+pub const PACKET_BYTES_MAX: usize = 16 << 20;
+
+/// What stands before the checksums and the data of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketHeader {
+    /// Where in the block the data starts.
+    pub offset: u64,
+    /// Counts packets from 0; [`super::HEARTBEAT_SEQNO`] for a sign of life.
+    pub seqno: i64,
+    /// The block ends; such a packet has no data.
+    pub last: bool,
+    pub data_bytes: u32,
+    /// To disk before it is acknowledged.
+    pub sync: bool,
+}
+
+/// A packet header with the lengths that it announces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketHead {
+    pub header: PacketHeader,
+    /// Bytes of CRCs that follow the header.
+    pub checksum_bytes: usize,
+    /// Bytes of data that follow the CRCs. The header's number, as the type for lengths in memory.
+    pub data_bytes: usize,
+}
+
+/// A packet that cannot be: the connection is out of step.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PacketError {
+    #[error("packet payload of {bytes} bytes, less than its own length field")]
+    PayloadTooShort { bytes: u32 },
+    #[error("packet of {bytes} bytes is over the limit of {PACKET_BYTES_MAX}")]
+    TooLong { bytes: u64 },
+    #[error("packet announces {data_bytes} bytes of data in a payload of {payload_bytes}")]
+    DataLength { data_bytes: i64, payload_bytes: u64 },
+    #[error("packet at negative offset {offset}")]
+    Offset { offset: i64 },
+    #[error("unreadable packet header: {0}")]
+    Unreadable(prost::DecodeError),
+}
+
+impl PacketHeader {
+    /// Writes prefix and header to the front of `into` and returns their length.
+    ///
+    /// `checksum_bytes`: bytes of CRCs that will follow.
+    pub fn encode(&self, checksum_bytes: usize, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
+        let payload = 4 + checksum_bytes as u64 + u64::from(self.data_bytes);
+        assert!(payload <= PACKET_BYTES_MAX as u64, "a packet of {payload} bytes");
+        let header_bytes: u16 = if self.sync { 27 } else { 25 };
+        into[0..4].copy_from_slice(&(payload as u32).to_be_bytes());
+        into[4..6].copy_from_slice(&header_bytes.to_be_bytes());
+        into[6] = 0x09;
+        into[7..15].copy_from_slice(&self.offset.to_le_bytes());
+        into[15] = 0x11;
+        into[16..24].copy_from_slice(&self.seqno.to_le_bytes());
+        into[24] = 0x18;
+        into[25] = u8::from(self.last);
+        into[26] = 0x25;
+        into[27..31].copy_from_slice(&self.data_bytes.to_le_bytes());
+        into[31] = 0x28;
+        into[32] = 1;
+        PACKET_PREFIX_BYTES + usize::from(header_bytes)
+    }
+
+    /// A sign of life of an idle writer: acknowledged, not stored.
+    pub fn is_heartbeat(&self) -> bool {
+        self.seqno == super::HEARTBEAT_SEQNO
+    }
+
+    /// Where in the block the data ends.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.data_bytes)
+    }
+}
+
+impl PacketHead {
+    /// Decodes the header of the packet at the start of `bytes`. What is consumed is prefix and header; checksums and
+    /// data follow.
+    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, PacketError> {
+        let Some((prefix, rest)) = bytes.split_first_chunk::<PACKET_PREFIX_BYTES>() else {
+            return Ok(Decoded::Needs(PACKET_PREFIX_BYTES - bytes.len()));
+        };
+        let payload = u32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]);
+        let header_bytes = usize::from(u16::from_be_bytes([prefix[4], prefix[5]]));
+        if payload < 4 {
+            return Err(PacketError::PayloadTooShort { bytes: payload });
+        }
+        let total = u64::from(payload) + header_bytes as u64;
+        // Java reads the header's length as a signed number: one of 2^15 and more is negative there.
+        if total > PACKET_BYTES_MAX as u64 || header_bytes > i16::MAX as usize {
+            return Err(PacketError::TooLong { bytes: total });
+        }
+        let Some(header) = rest.get(..header_bytes) else {
+            return Ok(Decoded::Needs(header_bytes - rest.len()));
+        };
+        let header = PacketHeaderProto::decode(header).map_err(PacketError::Unreadable)?;
+        let payload_bytes = u64::from(payload) - 4;
+        let data_bytes = match u32::try_from(header.data_len) {
+            Ok(bytes) if u64::from(bytes) <= payload_bytes => bytes,
+            _ => return Err(PacketError::DataLength { data_bytes: i64::from(header.data_len), payload_bytes }),
+        };
+        let offset = u64::try_from(header.offset_in_block)
+            .map_err(|_| PacketError::Offset { offset: header.offset_in_block })?;
+        let head = Self {
+            header: PacketHeader {
+                offset,
+                seqno: header.seqno,
+                last: header.last_packet_in_block,
+                data_bytes,
+                sync: header.sync_block(),
+            },
+            checksum_bytes: (payload_bytes - u64::from(data_bytes)) as usize,
+            data_bytes: data_bytes as usize,
+        };
+        Ok(Decoded::Complete(head, PACKET_PREFIX_BYTES + header_bytes))
+    }
+
+    /// Bytes of checksums and data, which follow the header.
+    pub fn body_bytes(&self) -> usize {
+        self.checksum_bytes + self.data_bytes
+    }
+}

@@ -1,0 +1,375 @@
+//! Golden bytes of Hadoop 3.4.2, round trips, and what must hold for any bytes.
+
+use hearth_types::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use prost::Message;
+
+use super::*;
+use crate::proto::hdfs::PacketHeaderProto;
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: String = hex.chars().filter(|c| !c.is_whitespace()).collect();
+    (0..digits.len() / 2).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap()).collect()
+}
+
+fn block() -> ExtendedBlock {
+    ExtendedBlock {
+        pool: BlockPoolId::new("BP-1"),
+        block: Block { id: BlockId(1073741825), stamp: GenerationStamp(1001), length: 1000 },
+    }
+}
+
+fn datanode(index: u16) -> DatanodeInfo {
+    DatanodeInfo {
+        id: DatanodeId {
+            ip: format!("10.0.0.{index}"),
+            host_name: format!("dn{index}"),
+            uuid: DatanodeUuid(format!("uuid-{index}").into()),
+            transfer_port: 9866 + index,
+            info_port: 9864,
+            ipc_port: 9867,
+            info_secure_port: 0,
+        },
+        capacity: 0,
+        dfs_used: 0,
+        remaining: 0,
+        block_pool_used: 0,
+        non_dfs_used: 0,
+        last_update_ms: 0,
+        last_update_monotonic_ms: 0,
+        xceiver_count: 0,
+        location: "/default-rack".into(),
+        admin_state: DatanodeAdminState::Normal,
+        cache_capacity: 0,
+        cache_used: 0,
+        block_count: 0,
+        last_block_report_ms: 0,
+    }
+}
+
+fn target(index: u16) -> PipelineTarget {
+    PipelineTarget {
+        datanode: datanode(index),
+        storage_type: StorageType::Ssd,
+        storage_id: Some(StorageId(format!("DS-{index}").into())),
+        pinned: index % 2 == 0,
+    }
+}
+
+fn write_block(targets: Vec<PipelineTarget>) -> WriteBlock {
+    WriteBlock {
+        block: block(),
+        token: Token {
+            identifier: vec![1],
+            password: vec![2],
+            kind: "HDFS_BLOCK_TOKEN".into(),
+            service: String::new(),
+        },
+        client_name: "DFSClient_x".into(),
+        targets,
+        source: Some(datanode(9)),
+        stage: Stage::PipelineSetupCreate,
+        pipeline_size: 3,
+        bytes_received_min: 1,
+        bytes_received_max: 2,
+        latest_stamp: GenerationStamp(1002),
+        checksum: ChecksumSpec::DEFAULT,
+        caching: CachingStrategy { drop_behind: Some(true), readahead: None },
+        storage_type: StorageType::RamDisk,
+        storage_id: Some(StorageId("DS-own".into())),
+        allow_lazy_persist: true,
+        pinned: true,
+    }
+}
+
+fn operations() -> Vec<Operation> {
+    let slot = ShmSlot { segment: ShmId { high: -1, low: 7 }, index: 3 };
+    let token = Token::default();
+    vec![
+        Operation::ReadBlock(ReadBlock {
+            block: block(),
+            token: token.clone(),
+            client_name: "DFSClient_x".into(),
+            offset: 600,
+            length: Some(400),
+            send_checksums: true,
+            caching: CachingStrategy::default(),
+        }),
+        Operation::WriteBlock(Box::new(write_block(vec![target(1), target(2)]))),
+        Operation::TransferBlock(TransferBlock {
+            block: block(),
+            token: token.clone(),
+            client_name: "c".into(),
+            targets: vec![PipelineTarget { pinned: false, ..target(4) }],
+        }),
+        Operation::BlockChecksum(BlockChecksum {
+            block: block(),
+            token: token.clone(),
+            options: BlockChecksumOptions { kind: BlockChecksumKind::CompositeCrc, stripe_length: 1 << 20 },
+        }),
+        Operation::CopyBlock(CopyBlock { block: block(), token: token.clone() }),
+        Operation::ReplaceBlock(Box::new(ReplaceBlock {
+            block: block(),
+            token: token.clone(),
+            delete_hint: "uuid-1".into(),
+            source: datanode(2),
+            storage_type: StorageType::Archive,
+            storage_id: None,
+        })),
+        Operation::RequestShortCircuitFds(RequestShortCircuitFds {
+            block: block(),
+            token,
+            version_max: 1,
+            slot: Some(slot),
+            supports_receipt_verification: true,
+        }),
+        Operation::ReleaseShortCircuitFds(slot),
+        Operation::RequestShortCircuitShm { client_name: "c".into() },
+    ]
+}
+
+#[test]
+fn read_block_and_its_answers() {
+    let golden = bytes(concat!(
+        "001c51390a2d0a1e0a120a0442502d3110818080800418e90720e80712080a0012001a002200120b444653436c69656e745f78",
+        "10d80418900320012a00"
+    ));
+    assert_eq!(operations()[0].encode(), golden);
+    assert_eq!(Operation::decode(&golden), Ok(Decoded::Complete(operations().remove(0), golden.len())));
+
+    let reply = BlockOpResponse::read(ChecksumSpec::DEFAULT, 512);
+    assert_eq!(reply.encode(), bytes("0e0800220a0a050802108004108004"));
+    assert_eq!(BlockOpResponse::decode(&reply.encode()), Ok(Decoded::Complete(reply, 15)));
+
+    assert_eq!(encode_client_read_status(Status::ChecksumOk), bytes("020806"));
+    assert_eq!(client_read_status(&bytes("020806")), Ok(Decoded::Complete(Status::ChecksumOk, 3)));
+    assert_eq!(BlockOpResponse::pipeline(Status::Success, "").encode(), bytes("0408001200"));
+}
+
+#[test]
+fn every_operation_comes_back_and_waits_for_its_last_byte() {
+    for operation in operations() {
+        let encoded = operation.encode();
+        for cut in 0..encoded.len() {
+            match Operation::decode(&encoded[..cut]) {
+                Ok(Decoded::Needs(missing)) => assert!(missing > 0 && cut + missing <= encoded.len(), "{operation:?}"),
+                other => panic!("{other:?} of {cut} bytes of {operation:?}"),
+            }
+        }
+        let mut longer = encoded.clone();
+        longer.extend([1, 2, 3]);
+        assert_eq!(Operation::decode(&longer), Ok(Decoded::Complete(operation, encoded.len())));
+    }
+}
+
+#[test]
+fn wrong_requests_are_named() {
+    assert_eq!(Operation::decode(&[0, 27]), Err(OpError::Version { found: 27 }));
+    assert_eq!(Operation::decode(&[0xde, 0xad, 0xbe, 0xef]), Err(OpError::Version { found: 0xdead }));
+    assert_eq!(Operation::decode(&[0, 28, 79]), Err(OpError::UnknownOperation { code: 79 }));
+    assert_eq!(Operation::decode(&[0, 28, 90]), Err(OpError::Unsupported { op: OpCode::BlockGroupChecksum }));
+    assert!(matches!(
+        Operation::decode(&[0, 28, 81, 0xff, 0xff, 0xff, 0x7f]),
+        Err(OpError::Unreadable { error: DelimitedError::TooLong { .. }, .. })
+    ));
+    // An empty message lacks its block.
+    assert!(matches!(
+        Operation::decode(&[0, 28, 81, 0]),
+        Err(OpError::Content { op: OpCode::ReadBlock, error: ConvertError::Empty { .. } })
+    ));
+}
+
+#[test]
+fn a_request_loses_one_target_at_each_step() {
+    let first = write_block(vec![target(1), target(2)]);
+    let (next, second) = first.downstream().unwrap();
+    assert_eq!(next, &datanode(1));
+    assert_eq!(second.targets, [target(2)]);
+    assert_eq!(
+        (second.storage_type, &second.storage_id, second.pinned),
+        (StorageType::Ssd, &Some(StorageId("DS-1".into())), false)
+    );
+    assert_eq!((second.stage, &second.source, second.checksum), (first.stage, &first.source, first.checksum));
+    let (next, third) = second.downstream().unwrap();
+    assert_eq!(next, &datanode(2));
+    assert!(third.targets.is_empty() && third.pinned && third.downstream().is_none());
+}
+
+#[test]
+fn missing_target_lists_have_defaults() {
+    let mut message = crate::proto::hdfs::OpTransferBlockProto::default();
+    message.header.base_header.block.pool_id = "BP-1".into();
+    message.targets = vec![(&datanode(1)).into(), (&datanode(2)).into()];
+    message.target_storage_types = vec![StorageType::Ssd as i32];
+    let mut encoded = vec![0, 28, 86];
+    encoded.extend(message.encode_length_delimited_to_vec());
+    let Ok(Decoded::Complete(Operation::TransferBlock(transfer), _)) = Operation::decode(&encoded) else { panic!() };
+    let kinds: Vec<_> = transfer.targets.iter().map(|target| target.storage_type).collect();
+    assert_eq!(kinds, [StorageType::Ssd, StorageType::Disk]);
+    assert!(transfer.targets.iter().all(|target| target.storage_id.is_none() && !target.pinned));
+}
+
+#[test]
+fn golden_packets() {
+    let header = |offset, seqno, last, data_bytes, sync| PacketHeader { offset, seqno, last, data_bytes, sync };
+    for (header, checksum_bytes, golden) in [
+        (header(0, 0, false, 512, false), 4, "00000208 0019 09 0000000000000000 11 0000000000000000 1800 25 00020000"),
+        (
+            header(1024, 7, false, 512, true),
+            4,
+            "00000208 001b 09 0004000000000000 11 0700000000000000 1800 25 00020000 2801",
+        ),
+        (header(1536, 8, true, 0, false), 0, "00000004 0019 09 0006000000000000 11 0800000000000000 1801 25 00000000"),
+        (
+            header(0, HEARTBEAT_SEQNO, false, 0, false),
+            0,
+            "00000004 0019 09 0000000000000000 11 ffffffffffffffff 1800 25 00000000",
+        ),
+    ] {
+        let golden = bytes(golden);
+        let mut buffer = [0; PACKET_HEADER_BYTES_MAX];
+        let length = header.encode(checksum_bytes, &mut buffer);
+        assert_eq!(buffer[..length], golden);
+        let head = PacketHead { header, checksum_bytes, data_bytes: header.data_bytes as usize };
+        assert_eq!(PacketHead::decode(&golden), Ok(Decoded::Complete(head, length)));
+        for cut in 0..length {
+            assert!(matches!(PacketHead::decode(&golden[..cut]), Ok(Decoded::Needs(1..))));
+        }
+        // The fixed layout is what prost would write.
+        let message = PacketHeaderProto {
+            offset_in_block: header.offset as i64,
+            seqno: header.seqno,
+            last_packet_in_block: header.last,
+            data_len: header.data_bytes as i32,
+            sync_block: header.sync.then_some(true),
+        };
+        assert_eq!(buffer[PACKET_PREFIX_BYTES..length], message.encode_to_vec());
+        assert!(length <= PACKET_HEADER_BYTES_MAX);
+    }
+}
+
+#[test]
+fn impossible_packets_are_refused() {
+    let decode = |hex: &str| PacketHead::decode(&bytes(hex)).unwrap_err();
+    assert_eq!(decode("00000003 0019"), PacketError::PayloadTooShort { bytes: 3 });
+    assert_eq!(decode("01000000 0019"), PacketError::TooLong { bytes: (16 << 20) + 25 });
+    assert_eq!(decode("00000004 8000"), PacketError::TooLong { bytes: 32772 });
+    assert_eq!(
+        decode("00000010 0019 09 0000000000000000 11 0000000000000000 1800 25 0d000000"),
+        PacketError::DataLength { data_bytes: 13, payload_bytes: 12 }
+    );
+    assert!(matches!(
+        decode("00000010 0019 09 0000000000000000 11 0000000000000000 1800 25 ffffffff"),
+        PacketError::DataLength { data_bytes: -1, .. }
+    ));
+    assert!(matches!(
+        decode("00000010 0019 09 ffffffffffffffff 11 0000000000000000 1800 25 00000000"),
+        PacketError::Offset { offset: -1 }
+    ));
+    assert!(matches!(decode("00000010 0002 ffff"), PacketError::Unreadable(_)));
+}
+
+#[test]
+fn golden_acks() {
+    let ack = |seqno, replies: &[u32], downstream_nanos| PipelineAck {
+        seqno,
+        replies: replies.iter().map(|flags| AckReply(*flags)).collect(),
+        downstream_nanos,
+    };
+    for (ack, golden) in [
+        (ack(5, &[0], 0), "09080a10001800220100"),
+        (ack(-1, &[0, 0, 0], 123456), "11080110001000100018c0c4072203000000"),
+        (ack(6, &[160, 353], 0), "0e080c1000100118002204a001e102"),
+        (ack(-2, &[8], 0), "09080310081800220108"),
+    ] {
+        assert_eq!(ack.encode(), bytes(golden), "{ack:?}");
+        assert_eq!(PipelineAck::decode(&bytes(golden)), Ok(Decoded::Complete(ack, golden.len() / 2)));
+    }
+    let reply = AckReply(353);
+    assert_eq!(
+        (reply.status(), reply.congestion(), reply.slow()),
+        (Status::Error, CongestionState::Congested, SlowState::Slow)
+    );
+    assert_eq!(AckReply::new(Status::Success, CongestionState::Supported, SlowState::Normal), AckReply(160));
+    assert_eq!(PipelineAck::last(5, Status::Success).encode(), bytes("09080a10001800220100"));
+    // Replies alone, as from senders without flags.
+    let Ok(Decoded::Complete(plain, _)) = PipelineAck::decode(&bytes("06080a10001002")) else { panic!() };
+    assert_eq!(plain.replies, [AckReply(0), AckReply(2)]);
+    let passed = plain.passed_on(AckReply::SUCCESS, 77);
+    assert_eq!(
+        (passed.replies.len(), passed.replies[2].status(), passed.downstream_nanos),
+        (3, Status::ErrorChecksum, 77)
+    );
+    assert!(!passed.is_success());
+}
+
+#[test]
+fn answers_come_back() {
+    let checksum = BlockChecksumAnswer {
+        bytes_per_crc: 512,
+        crcs: 2,
+        checksum: bytes("7cf73382ad23bfc157d4ce3bef140bcb"),
+        crc_kind: Some(ChecksumKind::Crc32c),
+        options: Some(BlockChecksumOptions::default()),
+    };
+    let full = BlockOpResponse {
+        block_checksum: Some(checksum),
+        short_circuit_version: Some(1),
+        ..BlockOpResponse::error(Status::ErrorUnsupported, "why")
+    };
+    let encoded = full.encode();
+    assert_eq!(BlockOpResponse::decode(&encoded), Ok(Decoded::Complete(full, encoded.len())));
+    assert_eq!(BlockOpResponse::decode(&bytes("02080f")), Err(MessageError::Status { number: 15 }));
+
+    let shm = ShmResponse { status: Status::Success, error: None, segment: Some(ShmId { high: 1, low: -2 }) };
+    let encoded = shm.encode();
+    assert_eq!(ShmResponse::decode(&encoded), Ok(Decoded::Complete(shm, encoded.len())));
+    let release = ShortCircuitReleaseResponse { status: Status::ErrorInvalid, error: Some("no slot".into()) };
+    let encoded = release.encode();
+    assert_eq!(ShortCircuitReleaseResponse::decode(&encoded), Ok(Decoded::Complete(release, encoded.len())));
+}
+
+proptest! {
+    #[test]
+    fn packet_headers_come_back(offset in 0u64..1 << 62, seqno: i64, last: bool, sync: bool, data in 0u32..1 << 23, sums in 0usize..1 << 20) {
+        let header = PacketHeader { offset, seqno, last, data_bytes: data, sync };
+        let mut buffer = [0; PACKET_HEADER_BYTES_MAX];
+        let length = header.encode(sums, &mut buffer);
+        let head = PacketHead { header, checksum_bytes: sums, data_bytes: data as usize };
+        prop_assert_eq!(PacketHead::decode(&buffer[..length]), Ok(Decoded::Complete(head, length)));
+    }
+
+    #[test]
+    fn acks_come_back(seqno: i64, flags in vec(0u32..512, 1..5), nanos: u64) {
+        let ack = PipelineAck { seqno, replies: flags.into_iter().map(AckReply).collect(), downstream_nanos: nanos };
+        let encoded = ack.encode();
+        prop_assert_eq!(PipelineAck::decode(&encoded), Ok(Decoded::Complete(ack, encoded.len())));
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(body in vec(any::<u8>(), 0..300), code in 80u8..91) {
+        let _ = Operation::decode(&body);
+        let mut request = vec![0, 28, code];
+        request.extend(&body);
+        if let Ok(Decoded::Complete(_, consumed)) = Operation::decode(&request) { prop_assert!(consumed <= request.len()); }
+        if let Ok(Decoded::Complete(head, consumed)) = PacketHead::decode(&body) {
+            prop_assert!(consumed <= body.len() && head.body_bytes() <= PACKET_BYTES_MAX);
+        }
+        let _ = PipelineAck::decode(&body);
+        let _ = BlockOpResponse::decode(&body);
+        let _ = client_read_status(&body);
+        let _ = ShmResponse::decode(&body);
+        let _ = ShortCircuitReleaseResponse::decode(&body);
+    }
+
+    #[test]
+    fn damaged_requests_are_decoded_or_refused(index in 0usize..9, at in 3usize..400, value: u8, cut in 0usize..400) {
+        let mut request = operations()[index].encode();
+        let at = at.min(request.len() - 1);
+        request[at] = value;
+        let _ = Operation::decode(&request);
+        request.truncate(cut);
+        let _ = Operation::decode(&request);
+    }
+}
