@@ -53,7 +53,7 @@ fn target(index: u16) -> PipelineTarget {
         datanode: datanode(index),
         storage_type: StorageType::Ssd,
         storage_id: Some(StorageId(format!("DS-{index}").into())),
-        pinned: index % 2 == 0,
+        pinned: index.is_multiple_of(2),
     }
 }
 
