@@ -1,0 +1,51 @@
+//! DataTransferProtocol over a connection, for either end: a [`DataSender`] and a [`DataReceiver`], which may work in
+//! different tasks as a pipeline needs it (packets one way, acknowledgements the other).
+//!
+//! What arrives is parsed in one buffer that is reused for the life of the connection: one system call brings several
+//! small messages or much of a large packet, and a packet's checksums and data are lent out of it without a copy.
+
+mod error;
+mod receiver;
+mod sender;
+mod timeouts;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use hearth_fabric::tcp::{self, Connection, SocketOptions};
+
+pub use error::TransferError;
+pub use receiver::{DataReceiver, Packet};
+pub use sender::DataSender;
+pub use timeouts::Timeouts;
+
+/// Receives operations, answers and acknowledgements: enough for any of them in one call.
+pub const MESSAGE_BUFFER_BYTES: usize = 8 << 10;
+
+/// Receives packets of the usual 64 KiB: several in one call, and still in the second-level cache when they are looked at.
+pub const PACKET_BUFFER_BYTES: usize = 256 << 10;
+
+/// Both halves for a connection.
+///
+/// `buffer_bytes`: what the receiving half starts with, and so what one system call fetches at most;
+/// [`MESSAGE_BUFFER_BYTES`] or [`PACKET_BUFFER_BYTES`]. It grows with the packets that really come.
+pub fn halves(connection: Connection, buffer_bytes: usize, timeouts: Timeouts) -> (DataSender, DataReceiver) {
+    let connection = Arc::new(connection);
+    let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
+    (sender, DataReceiver::new(connection, buffer_bytes, timeouts.read))
+}
+
+/// Connects to a DataNode's transfer port, from address `from` when given.
+pub async fn connect(
+    datanode: SocketAddr,
+    from: Option<IpAddr>,
+    options: SocketOptions,
+    buffer_bytes: usize,
+    timeouts: Timeouts,
+) -> Result<(DataSender, DataReceiver), TransferError> {
+    let connection = tcp::connect(datanode, from, options, timeouts.connect).await?;
+    Ok(halves(connection, buffer_bytes, timeouts))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+use std::net::SocketAddr;
+
+use hearth_fabric::tcp;
+use hearth_wire::data_transfer::{MessageError, OpError, PacketError};
+
+/// Why a message of DataTransferProtocol was not sent or received. The connection is of no use after it.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error(transparent)]
+    Connection(#[from] tcp::Error),
+    #[error("request from {peer}")]
+    Operation { peer: SocketAddr, source: OpError },
+    #[error("answer from {peer}")]
+    Message { peer: SocketAddr, source: MessageError },
+    #[error("packet from {peer}")]
+    Packet { peer: SocketAddr, source: PacketError },
+}
+
+impl TransferError {
+    /// The peer went away or stopped answering, rather than breaking the protocol.
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_disconnect())
+    }
+}
