@@ -7,6 +7,7 @@
 
 pub mod blocks;
 pub mod changes;
+pub mod datanode_service;
 pub mod state;
 
 pub use state::{Namenode, State};

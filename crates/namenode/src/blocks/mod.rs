@@ -137,6 +137,11 @@ impl BlockMap {
         &self.settings
     }
 
+    /// The newest stamp that was given out.
+    pub fn newest_stamp(&self) -> GenerationStamp {
+        self.newest_stamp
+    }
+
     /// The newest stamp that was given out, as the store has it: replicas with newer ones are from another time. Call it before
     /// [`BlockMap::restored`]; later stamps are noticed when they are used.
     pub fn note_stamp(&mut self, stamp: GenerationStamp) {

@@ -239,9 +239,22 @@ impl BlockMap {
         self.redundancy.queues[usize::from(MISSING)].range((from, Unbounded)).take(limit).copied().collect()
     }
 
-    /// Blocks held by one datanode, with their stamps and lengths: for the balancer.
-    pub fn blocks_on(&self, node: super::DatanodeIndex) -> Vec<BlockId> {
-        let storages = &self.nodes.node(node).storages;
-        storages.iter().flat_map(|storage| &self.nodes.storage(*storage).blocks).copied().collect()
+    /// Blocks held by one datanode, on storages of one medium if one is named, from a random place on and round: for the
+    /// balancer.
+    pub fn some_blocks_on(
+        &self,
+        node: super::DatanodeIndex,
+        medium: Option<hearth_types::StorageType>,
+    ) -> impl Iterator<Item = BlockId> {
+        let storages = self.nodes.node(node).storages.iter().map(|storage| self.nodes.storage(*storage));
+        let held = move || {
+            storages
+                .clone()
+                .filter(move |storage| medium.is_none_or(|medium| medium == storage.storage_type))
+                .flat_map(|storage| storage.blocks.iter().copied())
+        };
+        let count = held().count();
+        let skip = if count == 0 { 0 } else { self.random.below(count) };
+        held().skip(skip).chain(held().take(skip))
     }
 }

@@ -1,0 +1,167 @@
+//! What datanodes (and the balancer) call: DatanodeProtocol, its lifeline, NamenodeProtocol.
+//!
+//! Each call is decoded, looked at under the namenode's one lock by [`crate::blocks::BlockMap`], and answered. What needs I/O
+//! (racks, the hosts files, the reverse lookup of an address) is done before the lock is taken.
+
+mod background;
+mod balancer;
+mod commands;
+mod heartbeat;
+mod hosts_files;
+mod problems;
+mod racks;
+mod register;
+mod replica_list;
+mod reports;
+mod reverse_lookup;
+mod synchronization;
+mod version;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hearth_protocol::rpc::{Call, RemoteError, application_error, no_such_method, undecodable};
+use hearth_types::{DatanodeId, StorageId, StorageType};
+use hearth_wire::convert::{ConvertError, storage_type_from_wire};
+use hearth_wire::proto::hdfs::{DatanodeRegistrationProto, DatanodeStorageProto};
+use hearth_wire::rpc::{exceptions, protocols};
+use prost::Message;
+
+use crate::Namenode;
+
+pub use background::run_block_monitor;
+pub use hosts_files::read_hosts;
+pub use racks::Racks;
+pub use synchronization::Synchronization;
+
+/// The release whose NameNode this one passes for: datanodes and clients compare it with their own.
+pub const SOFTWARE_VERSION: &str = "3.4.2";
+/// The layout of an Apache NameNode's storage of that release.
+const LAYOUT_VERSION: i32 = -67;
+
+/// The protocols that [`DatanodeService`] answers.
+pub const PROTOCOLS: [&str; 3] = [protocols::DATANODE, protocols::DATANODE_LIFELINE, protocols::NAMENODE];
+
+/// What governs registration. The configuration key stands at each field.
+#[derive(Clone, Debug)]
+pub struct DatanodeServiceSettings {
+    /// `dfs.namenode.min.supported.datanode.version`.
+    pub oldest_datanode: String,
+    /// `dfs.namenode.datanode.registration.ip-hostname-check`.
+    pub check_host_names: bool,
+    /// `dfs.namenode.reject-unresolved-dn-topology-mapping`.
+    pub reject_unknown_racks: bool,
+    /// `dfs.hosts`.
+    pub include_file: Option<PathBuf>,
+    /// `dfs.hosts.exclude`.
+    pub exclude_file: Option<PathBuf>,
+}
+
+impl Default for DatanodeServiceSettings {
+    fn default() -> Self {
+        Self {
+            oldest_datanode: "2.1.0-beta".to_owned(),
+            check_host_names: true,
+            reject_unknown_racks: false,
+            include_file: None,
+            exclude_file: None,
+        }
+    }
+}
+
+/// The operation that takes a finished block recovery into the namespace and makes it durable.
+pub type CommitSynchronization =
+    Box<dyn Fn(Synchronization) -> Pin<Box<dyn Future<Output = Result<(), RemoteError>> + Send>> + Send + Sync>;
+
+/// Answers datanodes. Calls of other protocols are not for it.
+pub struct DatanodeService {
+    namenode: Arc<Namenode>,
+    settings: DatanodeServiceSettings,
+    racks: Racks,
+    commit_synchronization: CommitSynchronization,
+}
+
+impl DatanodeService {
+    pub fn new(
+        namenode: Arc<Namenode>,
+        settings: DatanodeServiceSettings,
+        racks: Racks,
+        commit_synchronization: CommitSynchronization,
+    ) -> Self {
+        Self { namenode, settings, racks, commit_synchronization }
+    }
+
+    /// Answers one call with an encoded response message.
+    pub async fn call(&self, call: &Call) -> Result<Bytes, RemoteError> {
+        if call.protocol == protocols::NAMENODE {
+            return self.namenode_protocol(call).await;
+        }
+        match call.method.as_str() {
+            "versionRequest" => answer(self.version()),
+            "registerDatanode" => answer(self.register_datanode(&call.caller, decode(call)?).await?),
+            "sendHeartbeat" => answer(self.send_heartbeat(decode(call)?)?),
+            "sendLifeline" => answer(self.send_lifeline(decode(call)?)?),
+            "blockReport" => answer(self.block_report(decode(call)?).await?),
+            "blockReceivedAndDeleted" => answer(self.block_received_and_deleted(decode(call)?)?),
+            "cacheReport" => answer(self.cache_report(decode(call)?)?),
+            "errorReport" => answer(self.error_report(decode(call)?)?),
+            "reportBadBlocks" => answer(self.report_bad_blocks(decode(call)?)),
+            "commitBlockSynchronization" => answer(self.commit_block_synchronization(decode(call)?).await?),
+            _ => Err(no_such_method(&call.protocol, &call.method)),
+        }
+    }
+
+    /// Every call but the first two comes from a node of this namespace: who it is.
+    fn check_registration(&self, registration: DatanodeRegistrationProto) -> Result<DatanodeId, RemoteError> {
+        let (theirs, ours) = (&registration.storage_info, &self.namenode.identity);
+        let same = theirs.namespace_id == ours.namespace_id
+            && theirs.cluster_id == ours.cluster_id
+            && theirs.c_time == ours.created_ms;
+        if !same {
+            let name = format!("{}:{}", registration.datanode_id.ip_addr, registration.datanode_id.xfer_port);
+            return Err(application_error(
+                exceptions::UNREGISTERED_NODE,
+                format!(
+                    "Unregistered server: DatanodeRegistration({name}, datanodeUuid={}, storageInfo=lv={};cid={};nsid={};c={})",
+                    registration.datanode_id.datanode_uuid,
+                    theirs.layout_version as i32,
+                    theirs.cluster_id,
+                    theirs.namespace_id,
+                    theirs.c_time
+                ),
+            ));
+        }
+        registration.datanode_id.try_into().map_err(malformed)
+    }
+}
+
+pub(crate) fn decode<M: Message + Default>(call: &Call) -> Result<M, RemoteError> {
+    M::decode(call.request.clone()).map_err(|error| undecodable(&call.method, &error))
+}
+
+fn answer(message: impl Message) -> Result<Bytes, RemoteError> {
+    Ok(message.encode_to_vec().into())
+}
+
+/// A message that decodes and makes no sense.
+fn malformed(error: ConvertError) -> RemoteError {
+    application_error(exceptions::IO, error.to_string())
+}
+
+/// The storage that a report is about: the message within, or for old senders the id beside it.
+fn storage_of(storage: Option<DatanodeStorageProto>, id: String) -> Result<(StorageId, StorageType), RemoteError> {
+    let (id, storage_type) = match storage {
+        Some(storage) => {
+            let storage_type = storage_type_from_wire(storage.storage_type() as i32);
+            (storage.storage_uuid, storage_type)
+        }
+        None => (id, StorageType::Disk),
+    };
+    if id.is_empty() {
+        return Err(malformed(ConvertError::Empty { field: "storage id" }));
+    }
+    Ok((StorageId(id.into()), storage_type))
+}

@@ -1,0 +1,60 @@
+use hearth_protocol::rpc::{RemoteError, application_error};
+use hearth_types::{DatanodeId, StorageReport};
+use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
+use hearth_wire::proto::hdfs::{
+    HeartbeatRequestProto, HeartbeatResponseProto, LifelineResponseProto, NnhaStatusHeartbeatProto,
+};
+use hearth_wire::rpc::exceptions;
+
+use super::{DatanodeService, malformed};
+use crate::blocks::{Heartbeat, Now};
+
+impl DatanodeService {
+    /// A datanode is alive; the answer carries all the work that it can take.
+    pub(super) fn send_heartbeat(&self, request: HeartbeatRequestProto) -> Result<HeartbeatResponseProto, RemoteError> {
+        let (datanode, heartbeat) = self.read_heartbeat(request)?;
+        let (answer, newest_stamp) = {
+            let mut state = self.namenode.state.write();
+            let now = Now::of(&*self.namenode.clock);
+            (state.blocks.heartbeat(&datanode, heartbeat, now), state.blocks.newest_stamp())
+        };
+        let answer =
+            answer.map_err(|refused| application_error(exceptions::DISALLOWED_DATANODE, refused.to_string()))?;
+        Ok(HeartbeatResponseProto {
+            cmds: answer.commands.into_iter().map(|command| self.command_to_wire(command)).collect(),
+            // Datanodes compare the number only between namenodes of one file system; it must not fall.
+            ha_status: NnhaStatusHeartbeatProto { state: State::Active as i32, txid: newest_stamp.0 },
+            rolling_upgrade_status: None,
+            rolling_upgrade_status_v2: None,
+            full_block_report_lease_id: Some(answer.report_lease),
+            is_slow_node: Some(false),
+        })
+    }
+
+    /// The same message over another port; it only keeps the node from being given up.
+    pub(super) fn send_lifeline(&self, request: HeartbeatRequestProto) -> Result<LifelineResponseProto, RemoteError> {
+        let (datanode, heartbeat) = self.read_heartbeat(request)?;
+        let mut state = self.namenode.state.write();
+        let now = Now::of(&*self.namenode.clock);
+        state.blocks.lifeline(&datanode, heartbeat, now);
+        Ok(LifelineResponseProto {})
+    }
+
+    fn read_heartbeat(&self, request: HeartbeatRequestProto) -> Result<(DatanodeId, Heartbeat), RemoteError> {
+        let heartbeat = Heartbeat {
+            transmits: request.xmits_in_progress(),
+            xceivers: request.xceiver_count(),
+            failed_volumes: request.failed_volumes(),
+            cache_capacity: request.cache_capacity(),
+            cache_used: request.cache_used(),
+            wants_report_lease: request.request_full_block_report_lease(),
+            storages: request
+                .reports
+                .into_iter()
+                .map(StorageReport::try_from)
+                .collect::<Result<_, _>>()
+                .map_err(malformed)?,
+        };
+        Ok((self.check_registration(request.registration)?, heartbeat))
+    }
+}

@@ -1,0 +1,183 @@
+//! Where machines stand: `net.topology.table.file.name` or `net.topology.script.file.name`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::AsyncReadExt;
+
+use crate::blocks::normalized_rack;
+
+/// A script that takes longer is killed.
+const SCRIPT_PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of a script's answer, and of a table, that are read.
+const OUTPUT_MAX: u64 = 1 << 20;
+const TABLE_MAX: u64 = 16 << 20;
+/// Machines whose rack is remembered.
+const CACHE_MAX: usize = 100_000;
+
+enum Source {
+    None,
+    /// Lines of two columns: address or host name, rack.
+    Table(PathBuf),
+    /// Called with addresses as arguments, prints their racks.
+    Script(PathBuf),
+}
+
+/// Looks racks up and remembers them.
+pub struct Racks {
+    source: Source,
+    cache: Mutex<HashMap<String, String>>,
+}
+
+impl Racks {
+    /// Everything is in the default rack.
+    pub fn none() -> Self {
+        Self::new(Source::None)
+    }
+
+    pub fn from_table(file: PathBuf) -> Self {
+        Self::new(Source::Table(file))
+    }
+
+    pub fn from_script(file: PathBuf) -> Self {
+        Self::new(Source::Script(file))
+    }
+
+    fn new(source: Source) -> Self {
+        Self { source, cache: Mutex::new(HashMap::new()) }
+    }
+
+    /// Forgets what was looked up, so that changes of the table or of the script's mind are seen (refreshNodes).
+    pub fn forget(&self) {
+        self.cache.lock().clear();
+    }
+
+    /// The rack of a machine; `None` when the source does not know it, or fails (which is logged).
+    pub async fn resolve(&self, ip: &str, host_name: &str) -> Option<String> {
+        if matches!(self.source, Source::None) {
+            return None;
+        }
+        if let Some(known) = self.cache.lock().get(ip) {
+            return Some(known.clone());
+        }
+        let found = match &self.source {
+            Source::None => None,
+            Source::Table(file) => {
+                let table = read_table(file).await?;
+                table.get(ip).or_else(|| table.get(host_name)).cloned()
+            }
+            Source::Script(file) => run_script(file, ip).await,
+        }?;
+        let mut cache = self.cache.lock();
+        if cache.len() >= CACHE_MAX {
+            cache.clear();
+        }
+        cache.insert(ip.to_owned(), found.clone());
+        Some(found)
+    }
+}
+
+async fn read_table(file: &Path) -> Option<HashMap<String, String>> {
+    let read = async {
+        let mut text = String::new();
+        tokio::fs::File::open(file).await?.take(TABLE_MAX).read_to_string(&mut text).await?;
+        std::io::Result::Ok(text)
+    };
+    match read.await {
+        Ok(text) => Some(parse_table(&text)),
+        Err(error) => {
+            tracing::warn!(file = %file.display(), %error, "the table of racks cannot be read");
+            None
+        }
+    }
+}
+
+fn parse_table(text: &str) -> HashMap<String, String> {
+    let mut table = HashMap::new();
+    for line in text.lines() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let mut columns = line.split_whitespace();
+        match (columns.next(), columns.next().and_then(normalized_rack), columns.next()) {
+            (Some(host), Some(rack), None) => {
+                table.insert(host.to_owned(), rack);
+            }
+            _ => tracing::warn!(line, "a line of the table of racks is not `host /rack`"),
+        }
+    }
+    table
+}
+
+/// The first word that the script prints for one address.
+async fn run_script(file: &Path, ip: &str) -> Option<String> {
+    let run = async {
+        let mut child = tokio::process::Command::new(file)
+            .arg(ip)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut output = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            stdout.take(OUTPUT_MAX).read_to_string(&mut output).await?;
+        }
+        let status = child.wait().await?;
+        std::io::Result::Ok((status, output))
+    };
+    match tokio::time::timeout(SCRIPT_PATIENCE, run).await {
+        Ok(Ok((status, output))) if status.success() => {
+            let rack = output.split_whitespace().next().and_then(normalized_rack);
+            if rack.is_none() {
+                tracing::warn!(script = %file.display(), ip, output, "the topology script printed no rack");
+            }
+            rack
+        }
+        Ok(Ok((status, _))) => {
+            tracing::warn!(script = %file.display(), ip, %status, "the topology script failed");
+            None
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(script = %file.display(), ip, %error, "the topology script cannot be run");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(script = %file.display(), ip, seconds = SCRIPT_PATIENCE.as_secs(), "the topology script was killed: too slow");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn racks_from_a_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("racks");
+        std::fs::write(&file, "# comment\n10.0.0.1 /row1/rack1\nhost2\t/row1/rack2/\nnonsense\n").unwrap();
+        let racks = Racks::from_table(file);
+        assert_eq!(racks.resolve("10.0.0.1", "h").await.as_deref(), Some("/row1/rack1"));
+        assert_eq!(racks.resolve("10.0.0.2", "host2").await.as_deref(), Some("/row1/rack2"));
+        assert_eq!(racks.resolve("10.0.0.3", "host3").await, None);
+        assert_eq!(Racks::from_table("/nonexistent/table".into()).resolve("10.0.0.1", "h").await, None);
+    }
+
+    #[tokio::test]
+    async fn racks_from_a_script() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("script");
+        std::fs::write(&file, "#!/bin/sh\n[ \"$1\" = 10.0.0.9 ] && exit 3\necho /rack-of-$1\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let racks = Racks::from_script(file);
+        assert_eq!(racks.resolve("10.0.0.1", "h").await.as_deref(), Some("/rack-of-10.0.0.1"));
+        assert_eq!(racks.resolve("10.0.0.9", "h").await, None);
+    }
+}
