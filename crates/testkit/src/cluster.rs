@@ -12,6 +12,9 @@ use crate::{Apache, Process, Settings, free_port, hearth_program, jmx_bean, wait
 /// Longest start of a JVM on a machine with everything else running.
 const READY_WITHIN: Duration = Duration::from_secs(90);
 
+/// Where every Linux has a tmpfs.
+const TMPFS: &str = "/dev/shm";
+
 /// Whose program it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Make {
@@ -141,6 +144,13 @@ impl ClusterSpec {
             .set("fs.defaultFS", format!("hdfs://127.0.0.1:{rpc_port}"))
             .set("dfs.namenode.name.dir", format!("file://{}", directory.path().join("namenode").display()));
         let namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
+        let memory = match self.datanodes {
+            Make::Apache => None,
+            Make::Hearth => {
+                let made = tempfile::Builder::new().prefix("hearth-test-").tempdir_in(TMPFS);
+                Some(made.with_context(|| format!("cannot make a directory in {TMPFS}"))?)
+            }
+        };
         let mut datanodes = Vec::new();
         for index in 0..self.datanode_count {
             let name = format!("datanode-{index}");
@@ -149,6 +159,9 @@ impl ClusterSpec {
             settings
                 .set("dfs.datanode.data.dir", format!("file://{}", data.display()))
                 .set("dfs.datanode.hostname", "127.0.0.1");
+            if let Some(memory) = &memory {
+                settings.set("hearth.memory.dir", memory.path().join(&name).display());
+            }
             for kind in ["", "http.", "ipc."] {
                 settings.set(format!("dfs.datanode.{kind}address"), format!("127.0.0.1:{}", free_port()));
             }
@@ -156,7 +169,7 @@ impl ClusterSpec {
         }
         let conf = directory.path().join("client-conf");
         client.write(&conf)?;
-        Ok(Cluster { namenode, datanodes, conf, client, rpc_port, http_port, apache, directory })
+        Ok(Cluster { namenode, datanodes, conf, client, rpc_port, http_port, apache, _memory: memory, directory })
     }
 }
 
@@ -269,6 +282,8 @@ pub struct Cluster {
     rpc_port: u16,
     http_port: u16,
     apache: Option<Apache>,
+    /// Where Hearth's DataNodes keep replicas in memory.
+    _memory: Option<tempfile::TempDir>,
     directory: tempfile::TempDir,
 }
 

@@ -119,6 +119,12 @@ public final class Driver {
             case "write":
                 write(writer(r), r);
                 return writer(r).getPos();
+            // handle, local: a local file's bytes
+            case "pour":
+                try (java.io.InputStream in = new java.io.FileInputStream(text(r, "local"))) {
+                    org.apache.hadoop.io.IOUtils.copyBytes(in, writer(r), 128 << 10, false);
+                }
+                return writer(r).getPos();
             case "hflush":
                 writer(r).hflush();
                 return null;

@@ -1,0 +1,95 @@
+//! Bar charts as SVG, drawn from a benchmark's figures.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::record::Figure;
+use crate::{machine, memory};
+
+const BAR_HEIGHT: usize = 18;
+const LABEL_WIDTH: usize = 330;
+const BAR_WIDTH_MAX: f64 = 360.0;
+
+/// Writes `docs/benchmarks/NAME.svg`: one group of bars a quantity, one bar for each system and client.
+pub fn write(name: &str, title: &str, figures: &[Figure]) -> Result<()> {
+    let directory = hearth_testkit::workspace_root().join("docs/benchmarks");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let path = directory.join(format!("{name}.svg"));
+    let subtitle = format!("{}; {}; data in {}", machine::commit(), machine::description(), memory::TMPFS);
+    fs::write(&path, svg(title, &subtitle, figures)).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
+    let mut groups: Vec<(String, Vec<&Figure>)> = Vec::new();
+    for figure in figures {
+        let name = format!("{}: {} ({})", figure.work, figure.what, figure.unit);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, members)) => members.push(figure),
+            None => groups.push((name, vec![figure])),
+        }
+    }
+    let mut body = String::new();
+    let mut y = 64;
+    for (name, members) in &groups {
+        line(&mut body, 10, y, "font-weight=\"bold\"", name);
+        y += BAR_HEIGHT;
+        let longest = members.iter().map(|figure| figure.median()).fold(f64::MIN_POSITIVE, f64::max);
+        for figure in members {
+            let label = [figure.system.as_str(), figure.client.as_str()].join(" ");
+            line(&mut body, 24, y, "", label.trim_end());
+            let width = figure.median() / longest * BAR_WIDTH_MAX;
+            let colour = match figure.system.as_str() {
+                "Hearth" => "#d9480f",
+                "Apache" => "#868e96",
+                _ => "#ced4da",
+            };
+            let top = y - BAR_HEIGHT + 6;
+            writeln!(
+                body,
+                "<rect x=\"{LABEL_WIDTH}\" y=\"{top}\" width=\"{width:.1}\" height=\"{}\" fill=\"{colour}\"/>",
+                BAR_HEIGHT - 4
+            )
+            .expect("a String takes all");
+            let end = LABEL_WIDTH + width as usize + 6;
+            line(&mut body, end, y, "", &format!("{:.2}", figure.median()));
+            y += BAR_HEIGHT;
+        }
+        y += BAR_HEIGHT / 2;
+    }
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"780\" height=\"{y}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    line(&mut text, 10, 22, "font-size=\"15\" font-weight=\"bold\"", title);
+    line(&mut text, 10, 40, "fill=\"#495057\" font-size=\"10\"", subtitle);
+    text.push_str(&body);
+    text.push_str("</svg>\n");
+    text
+}
+
+fn line(into: &mut String, x: usize, y: usize, style: &str, text: &str) {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    writeln!(into, "<text x=\"{x}\" y=\"{y}\" {style}>{text}</text>").expect("a String takes all");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_quantity_is_a_group_and_the_longest_bar_fills_the_width() {
+        let figure = |system: &str, value: f64| Figure {
+            work: "get".into(),
+            system: system.into(),
+            client: "hdfs dfs".into(),
+            what: "wall".into(),
+            unit: "s",
+            values: vec![value],
+        };
+        let text = svg("a < b", "", &[figure("Apache", 4.0), figure("Hearth", 1.0)]);
+        assert!(text.contains("a &lt; b") && text.contains("get: wall (s)"));
+        assert!(text.contains("width=\"360.0\"") && text.contains("width=\"90.0\""), "{text}");
+    }
+}

@@ -1,0 +1,32 @@
+//! What a figure was measured on and with.
+
+use std::fs;
+use std::process::Command;
+
+/// Processor, cores, memory and kernel in one line, from /proc.
+pub fn description() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let value = |text: &str, key: &str| -> Option<String> {
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let processor = value(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown processor".to_owned());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory = value(&read("/proc/meminfo"), "MemTotal")
+        .and_then(|text| text.strip_suffix(" kB")?.trim().parse::<u64>().ok())
+        .map_or(0, |kib| kib.div_ceil(1 << 20));
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!("{processor}, {cores} cores, {memory} GiB, Linux {}", kernel.trim())
+}
+
+/// The commit that was measured, with `+` behind it when the work tree differs from it.
+pub fn commit() -> String {
+    let git = |arguments: &[&str]| -> Option<String> {
+        let output = Command::new("git").args(arguments).current_dir(hearth_testkit::workspace_root()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    // The record itself changes with every run.
+    let changes = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/record.jsonl", ":!docs"]);
+    if changes.is_some_and(|changes| changes.is_empty()) { commit } else { format!("{commit}+") }
+}

@@ -1,0 +1,41 @@
+//! Workloads that measure Hearth beside Apache Hadoop, one run, interleaved. Run by `cargo xtask bench WORKLOAD`.
+//!
+//! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`.
+
+mod chart;
+mod machine;
+mod measure;
+mod memory;
+mod minimal;
+mod put_get;
+mod record;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", about = "Measures Hearth beside Apache Hadoop")]
+struct Arguments {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Subcommand)]
+enum Workload {
+    /// One large file stored and fetched by every client: CPU of client and DataNode, wall time, idle memory
+    PutGet(put_get::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().workload {
+        Workload::PutGet(arguments) => put_get::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! One large file stored and fetched, replication 1, data in tmpfs: every client with Apache's servers, with ours, and
+//! (for the DataNode's CPU) with a minimal one in C. The systems take turns within each run, memory is touched
+//! before each measurement, and medians are reported.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, hearth_program, usage, wait_until};
+use serde_json::json;
+
+use crate::measure::{self, ServerClock, Took};
+use crate::minimal::MinimalDatanode;
+use crate::record::{self, Figure};
+use crate::{chart, memory};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Size of the file in MiB
+    #[arg(long, default_value_t = 2048)]
+    mib: u64,
+    /// Size of a block in MiB
+    #[arg(long, default_value_t = 32)]
+    block_mib: u64,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Which systems; all by default
+    #[arg(long, value_delimiter = ',')]
+    systems: Vec<Which>,
+    /// Which clients; all by default
+    #[arg(long, value_delimiter = ',')]
+    clients: Vec<Client>,
+    /// Print only: neither the record nor the chart changes
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Apache,
+    Hearth,
+    Minimal,
+}
+
+/// Who stores and fetches.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Client {
+    /// `hdfs dfs`, a JVM of its own for each command
+    HdfsDfs,
+    /// The same with the sleep in close() turned down to 2 ms
+    HdfsDfsTuned,
+    /// Apache's FileSystem in a warm JVM
+    WarmJava,
+    /// hdfs-native from Python
+    HdfsNative,
+    /// `hearth fs`
+    HearthFs,
+}
+
+impl Client {
+    fn name(self) -> &'static str {
+        match self {
+            Self::HdfsDfs => "hdfs dfs",
+            Self::HdfsDfsTuned => "hdfs dfs, close delay 2 ms",
+            Self::WarmJava => "warm JVM",
+            Self::HdfsNative => "hdfs-native",
+            Self::HearthFs => "hearth fs",
+        }
+    }
+}
+
+/// The sleep of Apache's client in close(), turned down; see docs/benchmarks.
+const TUNED: (&str, &str) = ("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "2");
+
+struct System {
+    which: Which,
+    cluster: Cluster,
+    minimal: Option<MinimalDatanode>,
+    warm_java: Option<Driver>,
+    native: Option<Driver>,
+    tuned_conf: PathBuf,
+    apache: Apache,
+}
+
+impl System {
+    fn name(&self) -> &'static str {
+        match self.which {
+            Which::Apache => "Apache",
+            Which::Hearth => "Hearth",
+            Which::Minimal => "minimal C",
+        }
+    }
+
+    fn start(which: Which, arguments: &Arguments) -> Result<Self> {
+        let make = if which == Which::Hearth { Make::Hearth } else { Make::Apache };
+        let mut spec = ClusterSpec::new(make, make)
+            .set("dfs.blocksize", arguments.block_mib << 20)
+            .set("dfs.heartbeat.interval", 3)
+            // The default: a stopped DataNode counts as live for more than ten minutes.
+            .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
+            .for_measuring();
+        if make == Make::Apache {
+            // Ours has its memory on the tmpfs, and its disk on a disk.
+            spec = spec.within(Path::new(memory::TMPFS));
+        }
+        let cluster = spec.start()?;
+        let tuned_conf = cluster.conf_with("tuned-conf", &[TUNED])?;
+        let apache = Apache::for_measuring()?;
+        Ok(Self { which, cluster, minimal: None, warm_java: None, native: None, tuned_conf, apache })
+    }
+
+    fn datanode(&self) -> Result<u32> {
+        match &self.minimal {
+            Some(minimal) => Ok(minimal.id()),
+            None => self.cluster.datanodes[0].id(),
+        }
+    }
+
+    fn warm_java(&mut self) -> Result<&mut Driver> {
+        if self.warm_java.is_none() {
+            let mut java = Driver::java(&self.apache, &self.tuned_conf)?;
+            // Until its compiler has seen both directions.
+            java.call("store", json!({"path": "/warm", "seed": 1, "length": 256 << 20}))?;
+            java.call("cat", json!({"path": "/warm"}))?;
+            java.call("delete", json!({"path": "/warm"}))?;
+            self.warm_java = Some(java);
+        }
+        Ok(self.warm_java.as_mut().expect("made above"))
+    }
+
+    fn native(&mut self) -> Result<&mut Driver> {
+        if self.native.is_none() {
+            self.native = Some(Driver::python(self.cluster.conf())?);
+        }
+        Ok(self.native.as_mut().expect("made above"))
+    }
+
+    fn hdfs_dfs(&self, tuned: bool, arguments: [&str; 3]) -> Command {
+        let conf = if tuned { self.tuned_conf.as_path() } else { self.cluster.conf() };
+        let mut command = self.apache.java(conf, "org.apache.hadoop.fs.FsShell");
+        command.args(arguments);
+        command
+    }
+
+    fn hearth_fs(&self, arguments: [&str; 3]) -> Result<Command> {
+        let mut command = Command::new(hearth_program()?);
+        command.arg("fs").args(arguments).env("HADOOP_CONF_DIR", self.cluster.conf());
+        Ok(command)
+    }
+
+    fn put(&mut self, client: Client, local: &str, path: &str) -> Result<Took> {
+        let arguments = ["-put", local, path];
+        match client {
+            Client::HdfsDfs => measure::command(&mut self.hdfs_dfs(false, arguments)),
+            Client::HdfsDfsTuned => measure::command(&mut self.hdfs_dfs(true, arguments)),
+            Client::HearthFs => measure::command(&mut self.hearth_fs(arguments)?),
+            Client::WarmJava => call(self.warm_java()?, "put", local, path),
+            Client::HdfsNative => call(self.native()?, "put", local, path),
+        }
+    }
+
+    fn get(&mut self, client: Client, path: &str, local: &str) -> Result<Took> {
+        let arguments = ["-get", path, local];
+        match client {
+            Client::HdfsDfs => measure::command(&mut self.hdfs_dfs(false, arguments)),
+            Client::HdfsDfsTuned => measure::command(&mut self.hdfs_dfs(true, arguments)),
+            Client::HearthFs => measure::command(&mut self.hearth_fs(arguments)?),
+            Client::WarmJava => call(self.warm_java()?, "get", local, path),
+            Client::HdfsNative => call(self.native()?, "get", local, path),
+        }
+    }
+}
+
+fn call(driver: &mut Driver, operation: &str, local: &str, path: &str) -> Result<Took> {
+    measure::in_process(driver.id(), || {
+        driver.call(operation, json!({"path": path, "local": local}))?;
+        Ok(())
+    })
+}
+
+/// Figures by what they are of, in the order in which they were first measured.
+#[derive(Default)]
+struct Figures(Vec<Figure>);
+
+impl Figures {
+    fn add(&mut self, work: &str, system: &str, client: &str, what: &str, unit: &'static str, value: f64) {
+        let known = self.0.iter_mut().find(|figure| {
+            figure.work == work && figure.system == system && figure.client == client && figure.what == what
+        });
+        match known {
+            Some(figure) => figure.values.push(value),
+            None => self.0.push(Figure {
+                work: work.to_owned(),
+                system: system.to_owned(),
+                client: client.to_owned(),
+                what: what.to_owned(),
+                unit,
+                values: vec![value],
+            }),
+        }
+    }
+
+    fn median(&self, work: &str, system: &str, client: &str, what: &str) -> Option<f64> {
+        let of = |figure: &&Figure| {
+            figure.work == work && figure.system == system && figure.client == client && figure.what == what
+        };
+        self.0.iter().find(of).map(Figure::median)
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let chosen = |which: Which| arguments.systems.is_empty() || arguments.systems.contains(&which);
+    let clients: Vec<Client> = Client::value_variants()
+        .iter()
+        .copied()
+        .filter(|client| arguments.clients.is_empty() || arguments.clients.contains(client))
+        .collect();
+    let bytes = arguments.mib << 20;
+    let scratch = tempfile::Builder::new()
+        .prefix("hearth-bench-")
+        .tempdir_in(memory::TMPFS)
+        .with_context(|| format!("cannot make a directory in {}", memory::TMPFS))?;
+    let source = scratch.path().join("source");
+    let source_text = source.to_str().context("a path of text")?.to_owned();
+    let back = scratch.path().join("back");
+    let back_text = back.to_str().context("a path of text")?.to_owned();
+    let content = Content::new(2048);
+    let digest = content.sha256(0, bytes);
+    let mut figures = Figures::default();
+
+    let mut systems = Vec::new();
+    for which in [Which::Apache, Which::Hearth].into_iter().filter(|which| chosen(*which)) {
+        let started = Instant::now();
+        let system = System::start(which, arguments)?;
+        eprintln!("{} is up after {:.1} s", system.name(), started.elapsed().as_secs_f64());
+        idle_memory(&system, &mut figures)?;
+        systems.push(system);
+    }
+    content.write_file(&source, bytes)?;
+    let mut minimal = None;
+    if chosen(Which::Minimal) {
+        minimal = Some(start_minimal(arguments, &source_text)?);
+    }
+
+    for run in 1..=arguments.runs {
+        for client in &clients {
+            for system in &mut systems {
+                if *client == Client::HearthFs && system.which != Which::Hearth {
+                    continue;
+                }
+                eprintln!("run {run} of {}: {} with {}", arguments.runs, system.name(), client.name());
+                let used = memory::tmpfs_used()?;
+                // Once the warm clients are warm: outside of the measurement.
+                match client {
+                    Client::WarmJava => drop(system.warm_java()?),
+                    Client::HdfsNative => drop(system.native()?),
+                    _ => {}
+                }
+                memory::touch(bytes)?;
+                measured(&mut figures, system, "put", *client, |system| system.put(*client, &source_text, "/file"))?;
+                memory::touch(bytes)?;
+                measured(&mut figures, system, "get", *client, |system| system.get(*client, "/file", &back_text))?;
+                if run == 1 {
+                    same_content(&back, &digest)?;
+                }
+                std::fs::remove_file(&back).with_context(|| format!("cannot remove {back_text}"))?;
+                system.warm_java()?.call("delete", json!({"path": "/file"}))?;
+                wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
+                    Ok((memory::tmpfs_used()? < used + bytes / 2).then_some(()))
+                })?;
+            }
+        }
+        if let Some(system) = &mut minimal {
+            eprintln!("run {run} of {}: the minimal datanode", arguments.runs);
+            minimal_run(system, &mut figures, &source_text, &back_text, bytes)?;
+            std::fs::remove_file(&back).with_context(|| format!("cannot remove {back_text}"))?;
+        }
+    }
+    for system in systems.iter_mut().filter(|system| system.which == Which::Hearth) {
+        flush(system, &mut figures, &source_text)?;
+    }
+
+    print_table(&figures);
+    print_goals(&figures);
+    if !arguments.no_record {
+        let workload = format!("put-get {} MiB, blocks of {} MiB, replication 1", arguments.mib, arguments.block_mib);
+        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        chart::write("put-get", &workload, &figures.0)?;
+    }
+    Ok(())
+}
+
+/// Measures one direction with one client.
+fn measured(
+    figures: &mut Figures,
+    system: &mut System,
+    work: &str,
+    client: Client,
+    act: impl FnOnce(&mut System) -> Result<Took>,
+) -> Result<()> {
+    let datanode = ServerClock::start(system.datanode()?)?;
+    let namenode = ServerClock::start(system.cluster.namenode.id()?)?;
+    let took = act(system)?;
+    let (datanode_cpu, _) = datanode.elapsed()?;
+    let (namenode_cpu, _) = namenode.elapsed()?;
+    let name = system.name();
+    for (what, value) in [
+        ("wall", took.wall),
+        ("client CPU", took.client_cpu),
+        ("DataNode CPU", datanode_cpu),
+        ("NameNode CPU", namenode_cpu),
+    ] {
+        figures.add(work, name, client.name(), what, "s", value);
+    }
+    Ok(())
+}
+
+/// Resident memory of servers that have done nothing yet.
+fn idle_memory(system: &System, figures: &mut Figures) -> Result<()> {
+    std::thread::sleep(Duration::from_secs(2));
+    for (what, process) in [("NameNode", system.cluster.namenode.id()?), ("DataNode", system.datanode()?)] {
+        let resident = usage(process)?.resident as f64 / f64::from(1 << 20);
+        figures.add("idle", system.name(), "", &format!("{what} memory"), "MiB", resident);
+    }
+    Ok(())
+}
+
+/// Apache's NameNode with the file stored, its DataNode replaced by the one in C.
+fn start_minimal(arguments: &Arguments, source: &str) -> Result<System> {
+    let mut system = System::start(Which::Minimal, arguments)?;
+    system.put(Client::HdfsDfs, source, "/file")?;
+    system.minimal = Some(MinimalDatanode::replace(&mut system.cluster)?);
+    Ok(system)
+}
+
+fn minimal_run(system: &mut System, figures: &mut Figures, source: &str, back: &str, bytes: u64) -> Result<()> {
+    memory::touch(bytes)?;
+    measured(figures, system, "get", Client::HdfsDfs, |system| system.get(Client::HdfsDfs, "/file", back))?;
+    // No NameNode hears of blocks that the minimal datanode received, so that a second one could not be asked for: the
+    // whole file is one block, and is given up after the last acknowledgement.
+    let mut java = Driver::java(&system.apache, system.cluster.conf())?;
+    java.call("create", json!({"path": "/written", "handle": "out", "blockSize": bytes}))?;
+    memory::touch(bytes)?;
+    let datanode = ServerClock::start(system.datanode()?)?;
+    java.call("pour", json!({"handle": "out", "local": source}))?;
+    java.call("hflush", json!({"handle": "out"}))?;
+    figures.add("put", system.name(), Client::HdfsDfs.name(), "DataNode CPU", "s", datanode.elapsed()?.0);
+    java.kill();
+    system.minimal.as_ref().context("it was started")?.forget_written()
+}
+
+/// CPU of the flusher for the whole file, which it copies to disk behind the write.
+fn flush(system: &mut System, figures: &mut Figures, source: &str) -> Result<()> {
+    eprintln!("waiting for the flusher");
+    let datanode = ServerClock::start(system.datanode()?)?;
+    system.put(Client::HdfsDfs, source, "/flushed")?;
+    // Done when it has worked and then rested for longer than its delay of 10 s.
+    let (mut last, mut since) = (0.0, Instant::now());
+    wait_until("the flusher to be done", Duration::from_secs(120), || {
+        let (_, flusher) = datanode.elapsed()?;
+        if flusher > last {
+            (last, since) = (flusher, Instant::now());
+        }
+        Ok((since.elapsed() > Duration::from_secs(15)).then_some(()))
+    })?;
+    figures.add("put", system.name(), "", "flusher CPU", "s", last);
+    Ok(())
+}
+
+fn same_content(path: &Path, digest: &str) -> Result<()> {
+    let output = Command::new("sha256sum").arg(path).output().context("cannot start sha256sum")?;
+    anyhow::ensure!(String::from_utf8_lossy(&output.stdout).starts_with(digest), "what came back differs");
+    Ok(())
+}
+
+fn print_table(figures: &Figures) {
+    println!("{:<5} {:<11} {:<28} {:<16} {:>9}  runs", "work", "system", "client", "figure", "median");
+    for figure in &figures.0 {
+        let runs: Vec<String> = figure.values.iter().map(|value| format!("{value:.2}")).collect();
+        println!(
+            "{:<5} {:<11} {:<28} {:<16} {:>7.2} {:<3}  {}",
+            figure.work,
+            figure.system,
+            figure.client,
+            figure.what,
+            figure.median(),
+            figure.unit,
+            runs.join(" ")
+        );
+    }
+}
+
+/// The project's goals for this workload, each with what was measured.
+fn print_goals(figures: &Figures) {
+    let dfs = Client::HdfsDfs.name();
+    let own = Client::HearthFs.name();
+    let median = |work, system, client, what| figures.median(work, system, client, what);
+    let datanode = |work, system| median(work, system, dfs, "DataNode CPU");
+    let ratios = [
+        ("get, DataNode CPU, to Apache's", datanode("get", "Hearth"), datanode("get", "Apache"), 0.5),
+        ("get, DataNode CPU, to minimal C's", datanode("get", "Hearth"), datanode("get", "minimal C"), 1.5),
+        ("put, DataNode CPU, to Apache's", datanode("put", "Hearth"), datanode("put", "Apache"), 1.0),
+        ("put, DataNode CPU, to minimal C's", datanode("put", "Hearth"), datanode("put", "minimal C"), 1.4),
+        (
+            "put, own client's wall time, to Apache's",
+            median("put", "Hearth", own, "wall"),
+            median("put", "Apache", dfs, "wall"),
+            0.5,
+        ),
+        (
+            "get, own client's wall time, to Apache's",
+            median("get", "Hearth", own, "wall"),
+            median("get", "Apache", dfs, "wall"),
+            0.5,
+        ),
+        (
+            "put, own client's CPU, to Apache's",
+            median("put", "Hearth", own, "client CPU"),
+            median("put", "Apache", dfs, "client CPU"),
+            1.0 / 3.0,
+        ),
+        (
+            "get, own client's CPU, to Apache's",
+            median("get", "Hearth", own, "client CPU"),
+            median("get", "Apache", dfs, "client CPU"),
+            1.0 / 3.0,
+        ),
+    ];
+    println!();
+    for (name, ours, theirs, goal) in ratios {
+        if let (Some(ours), Some(theirs)) = (ours, theirs) {
+            let ratio = ours / theirs;
+            let verdict = if ratio <= goal { "met" } else { "missed" };
+            println!("{name:<42} {ours:6.2} / {theirs:6.2} = {ratio:5.2}  (at most {goal:.2}: {verdict})");
+        }
+    }
+    let idle = |what| figures.median("idle", "Hearth", "", what);
+    if let (Some(namenode), Some(datanode)) = (idle("NameNode memory"), idle("DataNode memory")) {
+        let verdict = if namenode + datanode < 60.0 { "met" } else { "missed" };
+        println!("idle memory of both servers: {:.0} MiB (below 60: {verdict})", namenode + datanode);
+    }
+}

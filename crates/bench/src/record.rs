@@ -1,0 +1,65 @@
+//! `bench/record.jsonl`: one line a figure, for good.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::{machine, measure};
+
+/// One measured quantity: its values in the runs of one benchmark.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// "put", "get", "idle"
+    pub work: String,
+    /// "Apache", "Hearth", "minimal C"
+    pub system: String,
+    /// "hdfs dfs", "hdfs-native"; empty where none takes part.
+    pub client: String,
+    /// "datanode CPU", "wall", ...
+    pub what: String,
+    /// "s", "MiB"
+    pub unit: &'static str,
+    pub values: Vec<f64>,
+}
+
+impl Figure {
+    pub fn median(&self) -> f64 {
+        measure::median(&self.values)
+    }
+}
+
+/// Appends `figures` of `workload` (its parameters in words).
+pub fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> {
+    let path = hearth_testkit::workspace_root().join("bench/record.jsonl");
+    let file = File::options().create(true).append(true).open(&path);
+    let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    let (commit, machine) = (machine::commit(), machine::description());
+    let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    for figure in figures {
+        let mut line = json!({
+            "when": when,
+            "commit": commit,
+            "machine": machine,
+            "workload": workload,
+            "work": figure.work,
+            "system": figure.system,
+            "client": figure.client,
+            "figure": figure.what,
+            "unit": figure.unit,
+            "median": round(figure.median()),
+            "runs": figure.values.iter().map(|value| round(*value)).collect::<Vec<_>>(),
+        });
+        if let Some(note) = note {
+            line["note"] = note.into();
+        }
+        writeln!(file, "{line}").with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
