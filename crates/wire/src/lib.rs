@@ -5,9 +5,11 @@
 //! - [`rpc`]: frames of Hadoop RPC;
 //! - [`data_transfer`]: operations, packets and acknowledgements of DataTransferProtocol;
 //! - [`block_report`]: the replicas in a full block report;
+//! - [`block_token`]: the identifier within a block token;
 //! - [`delimited`]: messages with their length in front.
 
 pub mod block_report;
+pub mod block_token;
 pub mod convert;
 pub mod data_transfer;
 pub mod delimited;

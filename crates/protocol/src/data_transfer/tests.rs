@@ -38,7 +38,7 @@ fn read_request(length: u64) -> Operation {
 #[tokio::test]
 async fn a_read_from_request_to_status_and_again() {
     let ((client_out, mut client_in), (server_out, mut server_in)) = pair(20_000).await;
-    let data: Vec<u8> = (0..300_000u32).map(|i| (i * 13 >> 2) as u8).collect();
+    let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 13) >> 2) as u8).collect();
     let spec = ChecksumSpec::DEFAULT;
     let serve = async {
         let mut served = 0;
