@@ -17,7 +17,7 @@ mod names;
 mod properties;
 mod version;
 
-pub use meta::{META_HEADER_BYTES, META_VERSION, decode_meta_header, encode_meta_header, meta_file_bytes};
+pub use meta::{META_HEADER_BYTES, META_VERSION, decode_meta_header, meta_file_bytes};
 pub use names::{ReplicaFile, block_file_name, finalized_subdirectory, meta_file_name};
 pub use properties::{parse_properties, print_properties};
 pub use version::{DATANODE_LAYOUT_VERSION, PoolVersion, StorageVersion};

@@ -10,6 +10,9 @@ pub const PACKET_PREFIX_BYTES: usize = 4 + 2;
 /// values. Source: datatransfer.proto, `PacketHeaderProto`. Checked against prost in tests.
 pub const PACKET_HEADER_BYTES_MAX: usize = PACKET_PREFIX_BYTES + 27;
 
+/// Bytes of a header message with all the fields that every packet has. Shorter ones lack some, which prost would not say.
+const HEADER_MESSAGE_BYTES_MIN: usize = 25;
+
 /// Longest packet taken: header, checksums and data. Source: `dfs.data.transfer.max.packet.size`.
 pub const PACKET_BYTES_MAX: usize = 16 << 20;
 
@@ -42,6 +45,8 @@ pub struct PacketHead {
 pub enum PacketError {
     #[error("packet payload of {bytes} bytes, less than its own length field")]
     PayloadTooShort { bytes: u32 },
+    #[error("packet header of {bytes} bytes lacks fields")]
+    HeaderTooShort { bytes: usize },
     #[error("packet of {bytes} bytes is over the limit of {PACKET_BYTES_MAX}")]
     TooLong { bytes: u64 },
     #[error("packet announces {data_bytes} bytes of data in a payload of {payload_bytes}")]
@@ -58,8 +63,8 @@ impl PacketHeader {
     /// `checksum_bytes`: bytes of CRCs that will follow.
     pub fn encode(&self, checksum_bytes: usize, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
         let payload = 4 + checksum_bytes as u64 + u64::from(self.data_bytes);
-        assert!(payload <= PACKET_BYTES_MAX as u64, "a packet of {payload} bytes");
         let header_bytes: u16 = if self.sync { 27 } else { 25 };
+        assert!(payload + u64::from(header_bytes) <= PACKET_BYTES_MAX as u64, "a packet of {payload} bytes");
         into[0..4].copy_from_slice(&(payload as u32).to_be_bytes());
         into[4..6].copy_from_slice(&header_bytes.to_be_bytes());
         into[6] = 0x09;
@@ -102,6 +107,9 @@ impl PacketHead {
         // Java reads the header's length as a signed number: one of 2^15 and more is negative there.
         if total > PACKET_BYTES_MAX as u64 || header_bytes > i16::MAX as usize {
             return Err(PacketError::TooLong { bytes: total });
+        }
+        if header_bytes < HEADER_MESSAGE_BYTES_MIN {
+            return Err(PacketError::HeaderTooShort { bytes: header_bytes });
         }
         let Some(header) = rest.get(..header_bytes) else {
             return Ok(Decoded::Needs(header_bytes - rest.len()));

@@ -267,7 +267,9 @@ fn impossible_packets_are_refused() {
         decode("00000010 0019 09 ffffffffffffffff 11 0000000000000000 1800 25 00000000"),
         PacketError::Offset { offset: -1 }
     ));
-    assert!(matches!(decode("00000010 0002 ffff"), PacketError::Unreadable(_)));
+    assert_eq!(decode("00000010 0018"), PacketError::HeaderTooShort { bytes: 24 });
+    let garbage = format!("00000010 0019 {}", "ff".repeat(25));
+    assert!(matches!(decode(&garbage), PacketError::Unreadable(_)));
 }
 
 #[test]
