@@ -43,6 +43,26 @@ impl BlockMap {
         }
     }
 
+    /// Replicas that were too many a moment ago are taken back, as far as their nodes have not been told, when others turn out
+    /// to be bad or are lost: one of them may be the last good one.
+    pub(super) fn rescue_excess(&mut self, block: BlockId) {
+        loop {
+            let entry = self.entry(block);
+            let counts = entry.counts(&self.nodes);
+            if !entry.is_complete() || counts.excess == 0 || counts.live >= entry.replication {
+                return;
+            }
+            let untold = entry.replicas.iter().find(|replica| {
+                let node = self.nodes.node_of(replica.storage);
+                replica.health == Health::Excess && node.invalidations.contains_key(&block)
+            });
+            let Some(storage) = untold.map(|replica| replica.storage) else { return };
+            let node = self.nodes.storage(storage).node;
+            self.nodes.node_mut(node).invalidations.remove(&block);
+            self.set_health(block, storage, Health::Live);
+        }
+    }
+
     /// The one of `candidates` that is missed least. `None`: all of them are needed for their media.
     fn choose_excess(&self, block: BlockId, candidates: &[StorageIndex], now: Now) -> Option<StorageIndex> {
         let entry = self.entry(block);
@@ -95,7 +115,11 @@ impl BlockMap {
         loop {
             let entry = self.entry(block);
             let counts = entry.counts(&self.nodes);
-            if !entry.is_complete() || counts.corrupt == 0 || counts.live == 0 || counts.stale > 0 {
+            if !entry.is_complete() || counts.corrupt == 0 || counts.live == 0 {
+                return;
+            }
+            if counts.stale > 0 {
+                self.redundancy.postponed.insert(block);
                 return;
             }
             let minimally = counts.live >= self.settings.min_replication;

@@ -33,9 +33,12 @@ mod redundancy;
 mod registration;
 mod report_leases;
 mod reports;
+mod rot;
 mod safe_mode;
 mod settings;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 use std::collections::{HashMap, HashSet};
@@ -55,7 +58,7 @@ pub use placement::PlacementRequest;
 pub use policy::{POLICIES, StoragePolicy};
 pub use recovery::RecoveryTask;
 pub use registration::{Registration, RegistrationError};
-pub use reports::{ReplicaEvent, ReportContext, ReportError, ReportedReplica, StorageContents};
+pub use reports::{ReplicaEvent, ReportContext, ReportError, StorageContents};
 pub use settings::BlockSettings;
 pub use statistics::{BlockReport, ClusterFigures, DatanodeFilter, ReplicaReport};
 pub use topology::{DEFAULT_RACK, normalized_rack};
@@ -97,6 +100,7 @@ pub struct BlockMap {
     report_leases: ReportLeases,
     safe_mode: safe_mode::SafeModeState,
     redundancy: Redundancy,
+    rot: rot::KnownRot,
     /// While a received replica is booked: the node whose copy the balancer wants gone.
     delete_hints: HashMap<BlockId, DatanodeIndex>,
     /// Monotonic time before which no replica is deleted (`dfs.namenode.startup.delay.block.deletion.sec`).
@@ -122,6 +126,7 @@ impl BlockMap {
             report_leases: ReportLeases::default(),
             safe_mode: safe_mode::SafeModeState::default(),
             redundancy: Redundancy::default(),
+            rot: rot::KnownRot::default(),
             delete_hints: HashMap::new(),
             deletions_from: Duration::ZERO,
             newest_stamp: GenerationStamp(0),

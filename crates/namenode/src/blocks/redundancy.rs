@@ -84,9 +84,23 @@ impl BlockMap {
     pub(super) fn start_repairs(&mut self, now: Now) {
         self.redundancy.active = true;
         self.deletions_from = now.monotonic + self.settings.deletion_delay;
+        self.refresh_all(now);
+    }
+
+    fn refresh_all(&mut self, now: Now) {
         let all: Vec<BlockId> = self.blocks.keys().copied().collect();
         for block in all {
             self.refresh(block, now);
+        }
+    }
+
+    /// To be called when a node comes, goes or moves: with the second rack every block is to be spread over racks, with the
+    /// last but one gone none can be.
+    pub(super) fn recount_racks(&mut self, now: Now) {
+        let before = self.nodes.rack_count() > 1;
+        self.nodes.recount_racks();
+        if self.redundancy.active && before != (self.nodes.rack_count() > 1) {
+            self.refresh_all(now);
         }
     }
 
@@ -106,6 +120,7 @@ impl BlockMap {
             return;
         }
         if complete {
+            self.rescue_excess(block);
             self.trim_excess(block, now);
             if counts.corrupt > 0 {
                 self.trim_corrupt(block);
@@ -300,7 +315,7 @@ impl BlockMap {
                 let waiting = node.transfers.iter().any(|transfer| transfer.block == *block);
                 !waiting
                     && node.idle_since.is_some_and(|since| {
-                        since > pending.since && now.monotonic.saturating_sub(since) >= IDLE_SOURCE
+                        since >= pending.since && now.monotonic.saturating_sub(since) >= IDLE_SOURCE
                     })
             });
             let gone = age >= timeout || source_idle;

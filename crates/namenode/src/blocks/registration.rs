@@ -77,7 +77,7 @@ impl BlockMap {
         self.report_leases.drop_lease(index);
         // What it was told to send before it restarted, it has forgotten.
         self.cancel_transfers(index, now);
-        self.nodes.recount_racks();
+        self.recount_racks(now);
         self.apply_hosts(index, now);
         self.check_safe_mode(now);
         Ok(index)
@@ -86,7 +86,7 @@ impl BlockMap {
     /// The node has been silent for too long, or says that it cannot go on: what it held is no longer there.
     pub(super) fn node_died(&mut self, index: DatanodeIndex, now: Now) {
         self.nodes.node_mut(index).alive = false;
-        self.nodes.recount_racks();
+        self.recount_racks(now);
         self.cancel_transfers(index, now);
         self.report_leases.drop_lease(index);
         let node = self.nodes.node_mut(index);
@@ -131,7 +131,7 @@ impl BlockMap {
             self.wipe_storage(storage, now);
         }
         self.nodes.remove(index);
-        self.nodes.recount_racks();
+        self.recount_racks(now);
     }
 }
 

@@ -1,17 +1,11 @@
 //! What datanodes say they hold, one replica at a time and all at once.
 
 use hearth_types::{Block, BlockId, DatanodeId, DatanodeUuid, ReplicaState, StorageId, StorageType};
+use hearth_wire::block_report::ReportedReplica;
 
 use super::datanodes::{BlockSet, DatanodeIndex, StorageIndex};
 use super::entry::{Entry, Expected, Health, Phase};
 use super::{BlockMap, Now};
-
-/// One replica of a full report. Length: bytes on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReportedReplica {
-    pub block: Block,
-    pub state: ReplicaState,
-}
 
 /// One event of an incremental report.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,6 +79,8 @@ impl BlockMap {
                     {
                         self.delete_hints.insert(block.id, hinted);
                     }
+                    // A new copy, whatever was wrong with the one before.
+                    self.forget_rot(node, block.id);
                     self.replica_reported(
                         storage,
                         ReportedReplica { block: *block, state: ReplicaState::Finalized },
@@ -95,6 +91,7 @@ impl BlockMap {
                 ReplicaEvent::Deleted(block) => {
                     self.nodes.storage_mut(storage).received_under_lease.remove(&block.id);
                     self.nodes.node_mut(node).invalidations.remove(&block.id);
+                    self.forget_rot(node, block.id);
                     self.forget_replica(block.id, storage);
                     self.refresh(block.id, now);
                 }
@@ -172,6 +169,7 @@ impl BlockMap {
             self.forget_replica(block, storage);
             self.refresh(block, now);
         }
+        self.forget_rot_unless(self.nodes.storage(storage).node, storage, &reported);
         let known = self.nodes.storage_mut(storage);
         known.reports += 1;
         if known.heartbeated {
@@ -197,7 +195,7 @@ impl BlockMap {
         if self.nodes.node(node).invalidations.get(&block.id).is_some_and(|doomed| doomed.stamp == block.stamp) {
             return;
         }
-        if is_corrupt(entry, replica) {
+        if is_corrupt(entry, replica) || self.is_rotten(node, block) {
             self.mark_corrupt(storage, block, now);
             return;
         }
@@ -224,9 +222,12 @@ impl BlockMap {
     }
 
     fn unknown_reported(&mut self, storage: StorageIndex, block: Block) {
-        if self.in_startup_safe_mode() && block.stamp > self.newest_stamp {
-            // This namespace has never given out such a stamp: deleting might destroy what another one knows.
-            self.safe_mode.bytes_in_future = self.safe_mode.bytes_in_future.saturating_add(block.length);
+        // This namespace has never given out such a stamp: it may be an old copy of itself, and deleting would destroy what the
+        // right one knows. Apache's deletes such replicas once safe mode is over; here they stay until somebody insists.
+        if block.stamp > self.newest_stamp && !self.safe_mode.future_given_up {
+            if self.in_startup_safe_mode() {
+                self.safe_mode.bytes_in_future = self.safe_mode.bytes_in_future.saturating_add(block.length);
+            }
             return;
         }
         self.invalidate(storage, block, Some(block.length));
@@ -294,12 +295,17 @@ impl BlockMap {
         let held = held.chain(entry.construction().into_iter().flat_map(|c| c.expected.iter().map(|e| e.storage)));
         let mut on_node = held.filter(|storage| self.nodes.storage(*storage).node == node);
         let named = storage.and_then(|id| self.nodes.storage_of(node, id));
-        let Some(found) = on_node.clone().find(|storage| Some(*storage) == named).or_else(|| on_node.next()) else {
-            return;
-        };
+        let found = on_node.clone().find(|storage| Some(*storage) == named).or_else(|| on_node.next());
         // An older replica than the block's is out of date, not rotten; the next full report sorts it out.
-        if entry.block.stamp == block.stamp {
-            self.mark_corrupt(found, block, now);
+        if entry.block.stamp != block.stamp {
+            return;
+        }
+        // A node that is dead at the moment may come back with it.
+        if let Some(storage) = found.or(named) {
+            self.note_rot(node, storage, block);
+        }
+        if let Some(storage) = found {
+            self.mark_corrupt(storage, block, now);
         }
     }
 }

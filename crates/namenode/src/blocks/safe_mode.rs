@@ -25,11 +25,19 @@ pub(super) struct SafeModeState {
     pub low_resources: bool,
     /// Bytes of reported replicas that are newer than anything this namespace knows: it is probably the wrong one.
     pub bytes_in_future: u64,
+    /// An administrator insisted (forceExit): such replicas are deleted like any other stray one.
+    pub future_given_up: bool,
 }
 
 impl Default for SafeModeState {
     fn default() -> Self {
-        Self { mode: SafeMode::Loading, manual: false, low_resources: false, bytes_in_future: 0 }
+        Self {
+            mode: SafeMode::Loading,
+            manual: false,
+            low_resources: false,
+            bytes_in_future: 0,
+            future_given_up: false,
+        }
     }
 }
 
@@ -74,6 +82,7 @@ impl BlockMap {
         }
         self.safe_mode.manual = false;
         self.safe_mode.low_resources = false;
+        self.safe_mode.future_given_up |= force;
         self.safe_mode.bytes_in_future = 0;
         if self.in_startup_safe_mode() {
             self.end_startup(now);

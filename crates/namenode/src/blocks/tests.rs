@@ -1,0 +1,10 @@
+//! The block map against simulated datanodes: plain structs that obey its commands.
+
+mod cluster;
+mod convergence;
+mod life;
+mod placement;
+mod recovery;
+mod redundancy;
+mod registration;
+mod safe_mode;

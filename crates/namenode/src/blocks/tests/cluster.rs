@@ -1,0 +1,303 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hearth_types::{
+    Block, BlockId, BlockPoolId, DatanodeId, DatanodeUuid, GenerationStamp, ReplicaState, StorageId, StorageReport,
+    StorageType,
+};
+use hearth_wire::block_report::ReportedReplica;
+
+use crate::blocks::*;
+
+pub const BLOCK_SIZE: u64 = 1 << 20;
+
+/// A replica on a simulated disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OnDisk {
+    pub stamp: u64,
+    pub length: u64,
+    pub state: ReplicaState,
+    /// Its bytes are wrong, whatever it says.
+    pub rotten: bool,
+}
+
+pub struct Node {
+    pub id: DatanodeId,
+    pub rack: String,
+    pub up: bool,
+    pub registered: bool,
+    pub reported: bool,
+    pub disk: BTreeMap<i64, OnDisk>,
+    pub room: u64,
+    pub xceivers: u32,
+    /// Commands that it got and has not been asked to carry out.
+    pub transfers: Vec<TransferTask>,
+    pub recoveries: Vec<RecoveryTask>,
+}
+
+impl Node {
+    pub fn storage(&self) -> StorageId {
+        StorageId(format!("DS-{}", self.id.uuid).into())
+    }
+}
+
+/// A namenode's block map with datanodes around it and a clock.
+pub struct Cluster {
+    pub map: BlockMap,
+    pub nodes: Vec<Node>,
+    pub now: Now,
+    pub next: i64,
+    pub stamp: u64,
+}
+
+pub fn node_id(nth: usize) -> DatanodeId {
+    DatanodeId {
+        ip: format!("10.0.0.{}", nth + 1),
+        host_name: format!("host{}", nth + 1),
+        uuid: DatanodeUuid(format!("uuid-{nth}").into()),
+        transfer_port: 9866,
+        info_port: 9864,
+        ipc_port: 9867,
+        info_secure_port: 0,
+    }
+}
+
+impl Cluster {
+    /// As many nodes as racks are named, all registered and reported; out of safe mode.
+    pub fn new(racks: &[&str]) -> Self {
+        Self::with(racks, BlockSettings::default())
+    }
+
+    pub fn with(racks: &[&str], settings: BlockSettings) -> Self {
+        let mut cluster = Self::empty(settings);
+        cluster.map.restored(cluster.now);
+        for rack in racks {
+            cluster.add(rack);
+        }
+        cluster
+    }
+
+    pub fn empty(settings: BlockSettings) -> Self {
+        let now = Now { wall_ms: 1_700_000_000_000, monotonic: Duration::from_secs(1000) };
+        let map = BlockMap::new(BlockPoolId::new("BP-1-10.0.0.100-1700000000000"), settings, 7);
+        Self { map, nodes: Vec::new(), now, next: 1 << 30, stamp: 1000 }
+    }
+
+    pub fn add(&mut self, rack: &str) -> usize {
+        let nth = self.nodes.len();
+        self.nodes.push(Node {
+            id: node_id(nth),
+            rack: rack.to_owned(),
+            up: true,
+            registered: false,
+            reported: false,
+            disk: BTreeMap::new(),
+            room: 100 * BLOCK_SIZE,
+            xceivers: 0,
+            transfers: Vec::new(),
+            recoveries: Vec::new(),
+        });
+        self.beat(nth);
+        nth
+    }
+
+    pub fn pass(&mut self, by: Duration) {
+        self.now.wall_ms += by.as_millis() as u64;
+        self.now.monotonic += by;
+    }
+
+    /// One heartbeat of a node that is up, with registration and full report if they are due; obeys invalidations at once.
+    pub fn beat(&mut self, nth: usize) {
+        if !self.nodes[nth].up {
+            return;
+        }
+        if !self.nodes[nth].registered {
+            let node = &self.nodes[nth];
+            let registration =
+                Registration { id: node.id.clone(), software_version: "3.4.2".into(), rack: node.rack.clone() };
+            self.map.register(registration, self.now).unwrap();
+            self.nodes[nth].registered = true;
+            self.nodes[nth].reported = false;
+        }
+        let node = &self.nodes[nth];
+        let used: u64 = node.disk.values().map(|replica| replica.length).sum();
+        let heartbeat = Heartbeat {
+            storages: vec![StorageReport {
+                storage: node.storage(),
+                storage_type: StorageType::Disk,
+                failed: false,
+                capacity: node.room,
+                dfs_used: used,
+                remaining: node.room.saturating_sub(used),
+                block_pool_used: used,
+                non_dfs_used: 0,
+            }],
+            transmits: node.transfers.len() as u32,
+            xceivers: node.xceivers,
+            failed_volumes: 0,
+            cache_capacity: 0,
+            cache_used: 0,
+            wants_report_lease: !node.reported,
+        };
+        let answer = self.map.heartbeat(&node.id.clone(), heartbeat, self.now).unwrap();
+        for command in answer.commands {
+            match command {
+                DatanodeCommand::Register => {
+                    self.nodes[nth].registered = false;
+                    return self.beat(nth);
+                }
+                DatanodeCommand::Invalidate(blocks) => blocks.into_iter().for_each(|block| self.delete(nth, block)),
+                DatanodeCommand::Transfer(tasks) => self.nodes[nth].transfers.extend(tasks),
+                DatanodeCommand::Recover(tasks) => self.nodes[nth].recoveries.extend(tasks),
+                DatanodeCommand::UpdateKeys | DatanodeCommand::BalancerBandwidth(_) => {}
+            }
+        }
+        if answer.report_lease != 0 {
+            self.report(nth, answer.report_lease);
+        }
+    }
+
+    pub fn report(&mut self, nth: usize, lease: u64) {
+        let node = &mut self.nodes[nth];
+        node.reported = true;
+        let replicas = node
+            .disk
+            .iter()
+            .map(|(id, on_disk)| ReportedReplica { block: block_of(*id, on_disk), state: on_disk.state })
+            .collect();
+        let contents = vec![StorageContents { storage: node.storage(), storage_type: StorageType::Disk, replicas }];
+        let context = Some(ReportContext { calls: 1, call: 0, lease });
+        self.map.full_report(&node.id, context, &contents, self.now).unwrap();
+    }
+
+    /// As a datanode does it: only the named stamp.
+    fn delete(&mut self, nth: usize, block: Block) {
+        let node = &mut self.nodes[nth];
+        if node.disk.get(&block.id.0).is_some_and(|on_disk| on_disk.stamp == block.stamp.0) {
+            node.disk.remove(&block.id.0);
+            if block.length != NO_ACKNOWLEDGEMENT {
+                self.event(nth, ReplicaEvent::Deleted(block));
+            }
+        }
+    }
+
+    pub fn event(&mut self, nth: usize, event: ReplicaEvent) {
+        let node = &self.nodes[nth];
+        let (id, storage) = (node.id.clone(), node.storage());
+        // An unregistered node's events are lost; it reports everything when it registers.
+        let _ = self.map.replica_events(&id, &storage, StorageType::Disk, &[event], self.now);
+    }
+
+    /// Puts a finalized replica on a node's disk and reports it.
+    pub fn receive(&mut self, nth: usize, block: Block) {
+        let on_disk =
+            OnDisk { stamp: block.stamp.0, length: block.length, state: ReplicaState::Finalized, rotten: false };
+        self.nodes[nth].disk.insert(block.id.0, on_disk);
+        self.event(nth, ReplicaEvent::Received { block, delete_hint: None });
+    }
+
+    /// Carries out the transfers that a node was told to make.
+    pub fn transfer(&mut self, nth: usize) {
+        for task in std::mem::take(&mut self.nodes[nth].transfers) {
+            let block = task.block.block;
+            let Some(source) = self.nodes[nth].disk.get(&block.id.0).copied() else { continue };
+            if source.stamp != block.stamp.0 || source.rotten {
+                continue;
+            }
+            for target in task.targets {
+                let to = self.nth(&target.datanode.id);
+                if self.nodes[to].up && self.nodes[to].registered {
+                    self.receive(to, block);
+                }
+            }
+        }
+    }
+
+    pub fn nth(&self, id: &DatanodeId) -> usize {
+        self.nodes.iter().position(|node| node.id == *id).unwrap()
+    }
+
+    pub fn nth_of(&self, storage: StorageIndex) -> usize {
+        self.nth(&self.map.target(storage).datanode.id)
+    }
+
+    /// A complete block of `length` bytes on the nodes that placement chooses.
+    pub fn write(&mut self, replication: u16, length: u64) -> (Block, Vec<usize>) {
+        let targets = self.open(replication);
+        let block = Block { length, ..targets.0 };
+        for nth in &targets.1 {
+            self.receive(*nth, block);
+        }
+        self.map.commit(block, self.now).unwrap();
+        (block, targets.1)
+    }
+
+    /// A block under construction and its pipeline.
+    pub fn open(&mut self, replication: u16) -> (Block, Vec<usize>) {
+        let request = PlacementRequest {
+            additional: usize::from(replication),
+            block_size: BLOCK_SIZE,
+            ..PlacementRequest::default()
+        };
+        let targets = self.map.allocate_targets(&request, self.now).unwrap();
+        let block = self.new_block();
+        self.map.begin(block, 16386, replication, 0, &targets);
+        let nodes: Vec<usize> = targets.iter().map(|target| self.nth_of(*target)).collect();
+        for nth in &nodes {
+            self.writing(*nth, block);
+        }
+        (block, nodes)
+    }
+
+    pub fn writing(&mut self, nth: usize, block: Block) {
+        let on_disk =
+            OnDisk { stamp: block.stamp.0, length: block.length, state: ReplicaState::BeingWritten, rotten: false };
+        self.nodes[nth].disk.insert(block.id.0, on_disk);
+        self.event(nth, ReplicaEvent::Receiving(block));
+    }
+
+    pub fn new_block(&mut self) -> Block {
+        self.next += 1;
+        self.stamp += 1;
+        Block { id: BlockId(self.next), stamp: GenerationStamp(self.stamp), length: 0 }
+    }
+
+    pub fn new_stamp(&mut self) -> GenerationStamp {
+        self.stamp += 1;
+        GenerationStamp(self.stamp)
+    }
+
+    /// Time passes with everybody beating, sending and ticking.
+    pub fn run(&mut self, seconds: u64) {
+        for second in 0..seconds {
+            self.pass(Duration::from_secs(1));
+            self.map.tick(self.now);
+            for nth in 0..self.nodes.len() {
+                if self.nodes[nth].up {
+                    self.transfer(nth);
+                    if second % 3 == 0 {
+                        self.beat(nth);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nodes with a good replica of the block on their disks, up or not.
+    pub fn good(&self, block: Block) -> Vec<usize> {
+        (0..self.nodes.len())
+            .filter(|nth| {
+                self.nodes[*nth].disk.get(&block.id.0).is_some_and(|on_disk| {
+                    on_disk.stamp == block.stamp.0
+                        && on_disk.length == block.length
+                        && !on_disk.rotten
+                        && on_disk.state == ReplicaState::Finalized
+                })
+            })
+            .collect()
+    }
+}
+
+pub fn block_of(id: i64, on_disk: &OnDisk) -> Block {
+    Block { id: BlockId(id), stamp: GenerationStamp(on_disk.stamp), length: on_disk.length }
+}

@@ -1,0 +1,122 @@
+use std::collections::HashSet;
+
+use super::cluster::*;
+use crate::blocks::*;
+
+fn choose(cluster: &mut Cluster, request: PlacementRequest<'_>) -> Vec<usize> {
+    let targets = cluster.map.allocate_targets(&request, cluster.now).unwrap();
+    targets.into_iter().map(|target| cluster.nth_of(target)).collect()
+}
+
+#[test]
+fn writer_first_then_another_rack_then_beside_the_second() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a", "/b", "/b", "/b"]);
+    for _ in 0..50 {
+        let chosen = choose(
+            &mut cluster,
+            PlacementRequest { additional: 3, block_size: 1, writer: Some("10.0.0.2"), ..Default::default() },
+        );
+        assert_eq!(chosen[0], 1);
+        assert_eq!(chosen[1..].iter().filter(|nth| **nth >= 3).count(), 2, "{chosen:?}");
+    }
+}
+
+#[test]
+fn any_writer_gets_two_racks() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a", "/b", "/b", "/b"]);
+    let mut firsts = HashSet::new();
+    for _ in 0..100 {
+        let chosen = choose(&mut cluster, PlacementRequest { additional: 3, block_size: 1, ..Default::default() });
+        let in_a = chosen.iter().filter(|nth| **nth < 3).count();
+        assert!(in_a == 1 || in_a == 2, "{chosen:?}");
+        assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), 3);
+        firsts.insert(chosen[0]);
+    }
+    assert!(firsts.len() >= 5, "the first target varies: {firsts:?}");
+}
+
+#[test]
+fn more_replicas_than_nodes_are_as_many_as_there_are() {
+    let mut cluster = Cluster::new(&["/a", "/b"]);
+    assert_eq!(choose(&mut cluster, PlacementRequest { additional: 5, block_size: 1, ..Default::default() }).len(), 2);
+}
+
+#[test]
+fn excluded_full_busy_and_leaving_nodes_are_not_chosen() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a", "/a"]);
+    cluster.nodes[0].room = BLOCK_SIZE - 1;
+    cluster.nodes[1].xceivers = 1000;
+    for nth in 0..5 {
+        cluster.beat(nth);
+    }
+    let hosts =
+        HostLists { exclude: vec![HostEntry { names: vec!["host3".into()], port: None }], ..HostLists::default() };
+    cluster.map.set_hosts(hosts, cluster.now);
+    let excluded = [cluster.nodes[3].id.clone()];
+    let chosen = choose(
+        &mut cluster,
+        PlacementRequest { additional: 3, block_size: BLOCK_SIZE, excluded: &excluded, ..Default::default() },
+    );
+    assert_eq!(chosen, [4]);
+    let all: Vec<_> = cluster.nodes.iter().map(|node| node.id.clone()).collect();
+    let request = PlacementRequest { additional: 3, block_size: BLOCK_SIZE, excluded: &all, ..Default::default() };
+    let error = cluster.map.allocate_targets(&request, cluster.now).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "could only be written to 0 of the 1 minReplication nodes. There are 5 datanode(s) running and 5 node(s) are excluded in this operation."
+    );
+}
+
+#[test]
+fn room_that_was_promised_is_not_promised_again() {
+    let mut cluster = Cluster::new(&["/a"]);
+    cluster.nodes[0].room = 3 * BLOCK_SIZE;
+    cluster.beat(0);
+    for _ in 0..3 {
+        let request = PlacementRequest { additional: 1, block_size: BLOCK_SIZE, ..Default::default() };
+        cluster.map.allocate_targets(&request, cluster.now).unwrap();
+    }
+    let request = PlacementRequest { additional: 1, block_size: BLOCK_SIZE, ..Default::default() };
+    assert!(cluster.map.allocate_targets(&request, cluster.now).is_err());
+}
+
+#[test]
+fn favored_nodes_come_first_and_local_writes_can_be_declined() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a", "/a"]);
+    let favored = ["host5:9866".to_owned(), "10.0.0.4:9866".to_owned(), "host1:1".to_owned()];
+    let chosen = choose(
+        &mut cluster,
+        PlacementRequest { additional: 2, block_size: 1, favored: &favored, ..Default::default() },
+    );
+    assert_eq!(chosen.iter().copied().collect::<HashSet<_>>(), HashSet::from([3, 4]));
+    for _ in 0..20 {
+        let request = PlacementRequest {
+            additional: 4,
+            block_size: 1,
+            writer: Some("10.0.0.1"),
+            avoid_local_node: true,
+            ..Default::default()
+        };
+        assert!(!choose(&mut cluster, request).contains(&0));
+    }
+    // A wish, no more: with nobody else there, the local node it is.
+    let request = PlacementRequest {
+        additional: 5,
+        block_size: 1,
+        writer: Some("10.0.0.1"),
+        avoid_local_node: true,
+        ..Default::default()
+    };
+    assert_eq!(choose(&mut cluster, request).len(), 5);
+}
+
+#[test]
+fn further_targets_are_new_nodes() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/b"]);
+    let (block, nodes) = cluster.open(2);
+    let chosen = cluster.map.expected_storages(block.id);
+    let request = PlacementRequest { additional: 2, block_size: 1, chosen: &chosen, ..Default::default() };
+    let more = cluster.map.additional_targets(&request, cluster.now);
+    assert_eq!(more.len(), 1);
+    assert!(!nodes.contains(&cluster.nth_of(more[0])));
+}

@@ -1,0 +1,99 @@
+use std::time::Duration;
+
+use hearth_types::{Block, GenerationStamp};
+
+use super::cluster::*;
+use crate::blocks::*;
+
+fn task(cluster: &mut Cluster) -> (usize, RecoveryTask) {
+    for nth in 0..cluster.nodes.len() {
+        cluster.beat(nth);
+        if let Some(task) = cluster.nodes[nth].recoveries.pop() {
+            return (nth, task);
+        }
+    }
+    panic!("nobody was told to recover");
+}
+
+#[test]
+fn a_primary_is_told_and_its_result_completes_the_block() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, nodes) = cluster.open(3);
+    let id = cluster.new_stamp();
+    assert!(cluster.map.may_recover(block.id, cluster.now));
+    assert!(cluster.map.start_recovery(block.id, id, cluster.now).unwrap().is_some());
+    assert_eq!(cluster.map.state(block.id), Some(BlockState::UnderRecovery));
+    assert!(!cluster.map.may_recover(block.id, cluster.now));
+    let (_, task) = task(&mut cluster);
+    assert_eq!((task.recovery_id, task.block.block.id, task.locations.len()), (id, block.id, 3));
+    let wrong = GenerationStamp(id.0 + 5);
+    assert!(matches!(cluster.map.check_recovery(block.id, wrong), Err(BlockError::RecoveryMismatch { .. })));
+    let result = Block { stamp: id, length: 321, ..block };
+    let mut holders = Vec::new();
+    for nth in &nodes[..2] {
+        cluster.receive(*nth, result);
+        let node = &cluster.nodes[*nth];
+        holders.push(cluster.map.find_storage(&node.id, &node.storage()).unwrap());
+    }
+    assert_eq!(cluster.map.finish_recovery(block.id, id, 321, &holders, cluster.now), Ok(BlockState::Complete));
+    assert_eq!(cluster.map.block(block.id), Some(result));
+    assert!(matches!(cluster.map.check_recovery(block.id, id), Err(BlockError::NotUnderRecovery { .. })));
+    // The third one's replica has the old stamp: replaced.
+    cluster.nodes[nodes[2]].reported = false;
+    cluster.run(30);
+    assert_eq!(cluster.good(result).len(), 3);
+}
+
+#[test]
+fn every_attempt_has_another_primary_and_a_pause() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, _) = cluster.open(3);
+    let mut primaries = Vec::new();
+    for _ in 0..3 {
+        let id = cluster.new_stamp();
+        cluster.map.start_recovery(block.id, id, cluster.now).unwrap();
+        primaries.push(task(&mut cluster).0);
+        assert!(!cluster.map.may_recover(block.id, cluster.now));
+        cluster.pass(Duration::from_secs(90));
+        assert!(cluster.map.may_recover(block.id, cluster.now));
+    }
+    primaries.sort();
+    primaries.dedup();
+    assert_eq!(primaries.len(), 3);
+}
+
+#[test]
+fn truncation_reopens_and_cuts() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.write(2, 1000);
+    let id = cluster.new_stamp();
+    cluster.map.start_truncation(block.id, id, 600, cluster.now).unwrap();
+    let (_, task) = task(&mut cluster);
+    assert_eq!(task.truncate, Some(Block { stamp: id, length: 600, ..block }));
+    let cut = Block { stamp: id, length: 600, ..block };
+    let mut holders = Vec::new();
+    for nth in &nodes {
+        cluster.receive(*nth, cut);
+        let node = &cluster.nodes[*nth];
+        holders.push(cluster.map.find_storage(&node.id, &node.storage()).unwrap());
+    }
+    assert_eq!(cluster.map.finish_recovery(block.id, id, 600, &holders, cluster.now), Ok(BlockState::Complete));
+    assert_eq!(cluster.good(cut).len(), 2);
+    assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 2);
+}
+
+#[test]
+fn after_a_restart_the_pipeline_is_learnt_from_reports() {
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    let block = cluster.new_block();
+    cluster.map.restore(block, 16386, 2, 0, false);
+    cluster.map.note_stamp(GenerationStamp(cluster.stamp));
+    cluster.map.restored(cluster.now);
+    assert!(!cluster.map.in_safe_mode(), "an open block alone holds nothing up");
+    assert_eq!(cluster.map.start_recovery(block.id, GenerationStamp(5000), cluster.now), Ok(None));
+    let nth = cluster.add("/a");
+    cluster.writing(nth, Block { length: 44, ..block });
+    cluster.pass(Duration::from_secs(91));
+    assert!(cluster.map.start_recovery(block.id, GenerationStamp(5001), cluster.now).unwrap().is_some());
+    assert_eq!(task(&mut cluster).1.recovery_id, GenerationStamp(5001));
+}

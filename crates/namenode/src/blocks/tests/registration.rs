@@ -1,0 +1,105 @@
+use hearth_types::{DatanodeId, DatanodeUuid};
+
+use super::cluster::*;
+use crate::blocks::*;
+
+fn registration(id: DatanodeId) -> Registration {
+    Registration { id, software_version: "3.4.2".into(), rack: DEFAULT_RACK.into() }
+}
+
+#[test]
+fn a_known_uuid_at_a_new_address_is_the_node_moved() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.write(2, 10);
+    let old = cluster.nodes[0].id.clone();
+    cluster.nodes[0].id.ip = "10.9.9.9".into();
+    cluster.nodes[0].registered = false;
+    cluster.beat(0);
+    assert_eq!(cluster.map.datanodes(DatanodeFilter::All).len(), 2);
+    assert!(cluster.map.find_datanode(&old).is_none());
+    assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 2);
+}
+
+#[test]
+fn a_new_uuid_at_a_known_address_takes_the_place_of_the_old() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.write(2, 10);
+    let (open, _) = cluster.open(2);
+    let new = DatanodeId { uuid: DatanodeUuid("another".into()), ..cluster.nodes[0].id.clone() };
+    cluster.map.register(registration(new), cluster.now).unwrap();
+    assert_eq!(cluster.map.datanodes(DatanodeFilter::All).len(), 2);
+    assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 1);
+    assert_eq!(cluster.map.expected_storages(open.id).len(), 1);
+}
+
+#[test]
+fn a_node_without_a_uuid_or_not_on_the_list_is_refused() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let nameless = DatanodeId { uuid: DatanodeUuid("".into()), ..node_id(5) };
+    assert!(matches!(
+        cluster.map.register(registration(nameless), cluster.now),
+        Err(RegistrationError::Disallowed { .. })
+    ));
+    let include = vec![HostEntry { names: vec!["host2".into()], port: Some(9866) }];
+    cluster.map.set_hosts(HostLists { include, ..HostLists::default() }, cluster.now);
+    assert!(cluster.map.register(registration(node_id(1)), cluster.now).is_ok());
+    assert!(matches!(
+        cluster.map.register(registration(node_id(2)), cluster.now),
+        Err(RegistrationError::Disallowed { reason: "the host is not in the include-list", .. })
+    ));
+    // The one that was in already is turned away at its next heartbeat.
+    let beat = Heartbeat {
+        storages: vec![],
+        transmits: 0,
+        xceivers: 0,
+        failed_volumes: 0,
+        cache_capacity: 0,
+        cache_used: 0,
+        wants_report_lease: false,
+    };
+    assert!(cluster.map.heartbeat(&node_id(0), beat, cluster.now).is_err());
+}
+
+#[test]
+fn who_is_unknown_or_has_another_address_is_told_to_register() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let beat = || Heartbeat {
+        storages: vec![],
+        transmits: 0,
+        xceivers: 0,
+        failed_volumes: 0,
+        cache_capacity: 0,
+        cache_used: 0,
+        wants_report_lease: true,
+    };
+    let stranger = node_id(7);
+    let register = HeartbeatAnswer { commands: vec![DatanodeCommand::Register], report_lease: 0 };
+    assert_eq!(cluster.map.heartbeat(&stranger, beat(), cluster.now), Ok(register.clone()));
+    let elsewhere = DatanodeId { ip: "10.1.1.1".into(), ..node_id(0) };
+    assert_eq!(cluster.map.heartbeat(&elsewhere, beat(), cluster.now), Ok(register.clone()));
+    assert_eq!(cluster.map.full_report(&stranger, None, &[], cluster.now), Err(ReportError::Unregistered));
+    cluster.map.datanode_failed(&node_id(0), cluster.now);
+    assert_eq!(cluster.map.heartbeat(&node_id(0), beat(), cluster.now), Ok(register));
+}
+
+#[test]
+fn only_so_many_report_at_a_time() {
+    let settings = BlockSettings { report_leases: 2, ..BlockSettings::default() };
+    let mut cluster = Cluster::with(&[], settings);
+    let mut granted = 0;
+    for nth in 0..4 {
+        cluster.map.register(registration(node_id(nth)), cluster.now).unwrap();
+        let beat = Heartbeat {
+            storages: vec![],
+            transmits: 0,
+            xceivers: 0,
+            failed_volumes: 0,
+            cache_capacity: 0,
+            cache_used: 0,
+            wants_report_lease: true,
+        };
+        let lease = cluster.map.heartbeat(&node_id(nth), beat, cluster.now).unwrap().report_lease;
+        granted += usize::from(lease != 0);
+    }
+    assert_eq!(granted, 2);
+}
