@@ -28,10 +28,9 @@ use super::service::{Call, Caller, Service, application_error};
 /// Frames before the context are small: a peer that has not said who it is gets no large buffer.
 const FRAME_BYTES_MAX_BEFORE_CONTEXT: usize = 64 * 1024;
 
-/// What Hadoop's server answers to a browser.
-const HTTP_ANSWER: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-type: text/plain\r\n\r\n\
-    It looks like you are making an HTTP request to a Hadoop IPC port. \
-    This is not the correct port for the web interface on this daemon.\r\n";
+/// For browsers and probes.
+const HTTP_ANSWER: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
+    This port speaks Hadoop RPC, not HTTP. The status pages of this daemon have a port of their own.\r\n";
 
 /// Why a connection was closed by this side.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +49,8 @@ pub(super) enum Ended {
     Idle,
 }
 
-type Answer = Pin<Box<dyn Future<Output = Bytes> + Send>>;
+/// The frame that answers a call, and the bytes that the call had.
+type Answer = Pin<Box<dyn Future<Output = (Bytes, usize)> + Send>>;
 
 /// How far the peer has come.
 enum Stage {
@@ -71,6 +71,8 @@ pub(super) struct Connection<S> {
     input: FrameReader,
     output: FrameWriter,
     in_flight: FuturesUnordered<Answer>,
+    /// Bytes of the requests in flight.
+    in_flight_bytes: usize,
 }
 
 impl<S: Service> Connection<S> {
@@ -84,6 +86,7 @@ impl<S: Service> Connection<S> {
             input: FrameReader::default(),
             output: FrameWriter::default(),
             in_flight: FuturesUnordered::new(),
+            in_flight_bytes: 0,
         }
     }
 
@@ -113,8 +116,7 @@ impl<S: Service> Connection<S> {
             if !self.output.is_empty() && self.output.write_to(&self.stream)? > 0 {
                 progress = Instant::now();
             }
-            let may_read = self.in_flight.len() < self.options.calls_in_flight_max
-                && self.output.len() < self.options.answer_bytes_max;
+            let may_read = self.has_room();
             let deadline = self.deadline(progress);
             tokio::select! {
                 ready = self.stream.readable(), if may_read => {
@@ -126,7 +128,8 @@ impl<S: Service> Connection<S> {
                         Err(error) => return Err(error.into()),
                     }
                 }
-                Some(answer) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                Some((answer, request_bytes)) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                    self.in_flight_bytes -= request_bytes;
                     self.output.push(answer);
                     progress = Instant::now();
                 }
@@ -150,6 +153,13 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// Whether another call may be taken on. What may not stays in the socket, and the peer waits.
+    fn has_room(&self) -> bool {
+        self.in_flight.len() < self.options.calls_in_flight_max
+            && self.in_flight_bytes < self.options.request_bytes_max
+            && self.output.len() < self.options.answer_bytes_max
+    }
+
     async fn drain(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             self.stream.writable().await?;
@@ -163,9 +173,7 @@ impl<S: Service> Connection<S> {
         if matches!(self.stage, Stage::Header) && !self.read_header()? {
             return Ok(());
         }
-        while self.in_flight.len() < self.options.calls_in_flight_max
-            && self.output.len() < self.options.answer_bytes_max
-        {
+        while self.has_room() {
             let limit = match self.stage {
                 Stage::Calls(_) => self.options.frame_bytes_max,
                 _ => FRAME_BYTES_MAX_BEFORE_CONTEXT.min(self.options.frame_bytes_max),
@@ -227,11 +235,15 @@ impl<S: Service> Connection<S> {
                 if matches!(self.stage, Stage::Calls(_)) {
                     return Err(self.fatal(ErrorCode::FatalInvalidRpcHeader, "Connection context already processed"));
                 }
-                self.stage = Stage::Calls(Arc::new(Caller {
-                    user: context.effective_user,
-                    real_user: context.real_user,
-                    address: self.remote,
-                }));
+                let caller =
+                    Caller { user: context.effective_user, real_user: context.real_user, address: self.remote };
+                if let Err(error) = self.service.authorize(&caller) {
+                    let reason = error.message.clone();
+                    let error = RemoteError { fatal: true, ..error };
+                    self.output.push(encode_error(call_id::INVALID, &Bytes::new(), -1, &error));
+                    return Err(Ended::Refused(reason));
+                }
+                self.stage = Stage::Calls(Arc::new(caller));
                 Ok(())
             }
             Request::Call(call) => match &self.stage {
@@ -285,19 +297,24 @@ impl<S: Service> Connection<S> {
             caller_context: frame.caller_context,
         };
         let service = self.service.clone();
+        let request_bytes = call.request.len();
         let answer = async move {
-            match service.call(call).await {
+            let frame = match service.call(call).await {
                 Ok(message) => encode_success(call_id, &client_id, retry_count, &message),
                 Err(error) => encode_error(call_id, &client_id, retry_count, &error),
-            }
+            };
+            (frame, request_bytes)
         };
         let mut answer: Answer = Box::pin(answer);
         // Most calls touch memory only and are ready here: no queue, no other task.
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match pin!(&mut answer).poll(&mut context) {
-            Poll::Ready(frame) => self.output.push(frame),
+            Poll::Ready((frame, _)) => self.output.push(frame),
             // Polled again with a real waker as soon as it stands in the set.
-            Poll::Pending => self.in_flight.push(answer),
+            Poll::Pending => {
+                self.in_flight_bytes += request_bytes;
+                self.in_flight.push(answer);
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub struct RpcServerOptions {
     pub connections_max: usize,
     /// Calls of one connection that are being answered at a time; more stay in the socket.
     pub calls_in_flight_max: usize,
+    /// Bytes of the requests of one connection that are being answered at a time; the call that passes it is the last one taken.
+    pub request_bytes_max: usize,
     /// Bytes of answers that a connection may owe before its calls stay in the socket.
     pub answer_bytes_max: usize,
     /// From the connection to its context, and from the first byte of a frame to its last without progress.
@@ -32,6 +34,7 @@ impl Default for RpcServerOptions {
             frame_bytes_max: hearth_wire::rpc::FRAME_BYTES_MAX_DEFAULT,
             connections_max: 4096,
             calls_in_flight_max: 512,
+            request_bytes_max: 64 << 20,
             answer_bytes_max: 16 << 20,
             stall_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(600),

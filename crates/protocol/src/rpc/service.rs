@@ -39,6 +39,21 @@ pub trait Service: Send + Sync + 'static {
     /// Names of the protocols answered; calls of others are refused before they get here.
     fn protocols(&self) -> &[&'static str];
 
+    /// Whether `caller` may speak here at all; asked once for each connection, which an error ends.
+    ///
+    /// Without rules for proxy users (`hadoop.proxyuser.*`) nobody acts for another: that is the default.
+    fn authorize(&self, caller: &Caller) -> Result<(), RemoteError> {
+        match &caller.real_user {
+            Some(real) if *real != caller.user => Err(RemoteError {
+                class: exceptions::AUTHORIZATION.to_string(),
+                message: format!("User: {real} is not allowed to impersonate {}", caller.user),
+                code: Some(ErrorCode::FatalUnauthorized),
+                fatal: true,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Answers one call with an encoded response message. Calls of one connection run interleaved on one task, so what blocks a thread
     /// must be moved to one of its own by the service.
     fn call(&self, call: Call) -> impl Future<Output = Result<Bytes, RemoteError>> + Send;

@@ -206,3 +206,101 @@ async fn a_refused_connection_tells_the_caller_why() {
     let error = client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap_err();
     assert!(matches!(error, RpcError::Disconnected { sent: true, .. }), "{error}");
 }
+
+#[tokio::test]
+async fn nobody_acts_for_another_without_rules() {
+    let (_server, service, target) = start(RpcServerOptions::default()).await;
+    let id = ClientId([3; 16]);
+    let context = |real: &str| hearth_wire::rpc::ConnectionContext {
+        effective_user: "alice".into(),
+        real_user: Some(real.into()),
+        protocol: protocols::CLIENT.into(),
+    };
+    let call = hearth_wire::rpc::encode_call(5, id, 0, protocols::CLIENT, "echo", &block(1));
+    let proxy = hearth_wire::rpc::encode_context(id, &context("oozie"));
+    let answer = say(&target, &[b"hrpc\x09\x00\x00", &proxy[..], &call[..]].concat()).await.unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.contains("User: oozie is not allowed to impersonate alice"), "{text}");
+    assert!(text.contains(exceptions::AUTHORIZATION));
+    assert_eq!(service.calls.load(Ordering::SeqCst), 0);
+
+    let mut stream = TcpStream::connect(target.address).await.unwrap();
+    let own = hearth_wire::rpc::encode_context(id, &context("alice"));
+    stream.write_all(&[b"hrpc\x09\x00\x00", &own[..], &call[..]].concat()).await.unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await.unwrap();
+    assert_eq!(service.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn requests_beyond_the_bound_wait_in_the_socket() {
+    let options = RpcServerOptions { request_bytes_max: 1, ..RpcServerOptions::default() };
+    let (_server, service, target) = start(options).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    let call = |milliseconds| {
+        let (client, target) = (client.clone(), target.clone());
+        tokio::spawn(async move { client.call::<BlockProto>(&target, "slow", &block(milliseconds)).await.unwrap() })
+    };
+    let first = call(150);
+    while service.calls.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let others = [call(1), call(1)];
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(service.calls.load(Ordering::SeqCst), 1);
+    first.await.unwrap();
+    for other in others {
+        other.await.unwrap();
+    }
+    assert_eq!(service.calls.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_bytes_do_no_harm() {
+    let options = RpcServerOptions { stall_timeout: Duration::from_millis(50), ..RpcServerOptions::default() };
+    let (_server, _, target) = start(options).await;
+    let id = ClientId([3; 16]);
+    let context = hearth_wire::rpc::encode_context(id, &hearth_wire::rpc::ConnectionContext::default());
+    let call = hearth_wire::rpc::encode_call(5, id, 0, protocols::CLIENT, "echo", &block(1));
+    let good = [b"hrpc\x09\x00\x00", &context[..], &call[..], &call[..]].concat();
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed as usize % below
+    };
+    let mut said = Vec::new();
+    for _ in 0..150 {
+        let mut bytes = good.clone();
+        for _ in 0..=random(4) {
+            let at = random(bytes.len());
+            bytes[at] = random(256) as u8;
+        }
+        bytes.truncate(1 + random(bytes.len()));
+        said.push(bytes);
+        said.push((0..random(60)).map(|_| random(256) as u8).collect());
+    }
+    for bytes in said.chunks(20) {
+        // A peer that stays connected after a whole call is let go when it is idle, not before: no answer is needed here.
+        let peers: Vec<_> = bytes
+            .iter()
+            .map(|bytes| {
+                let (target, bytes) = (target.clone(), bytes.clone());
+                tokio::spawn(async move {
+                    let mut stream = TcpStream::connect(target.address).await.unwrap();
+                    let _ = stream.write_all(&bytes).await;
+                    let _ = stream.shutdown().await;
+                    let mut answer = Vec::new();
+                    let read = stream.read_to_end(&mut answer);
+                    tokio::time::timeout(Duration::from_secs(20), read).await.is_ok()
+                })
+            })
+            .collect();
+        for peer in peers {
+            assert!(peer.await.unwrap(), "a connection hangs");
+        }
+    }
+    let client = RpcClient::new(RpcClientOptions::default());
+    client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+}
