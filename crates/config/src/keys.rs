@@ -437,6 +437,6 @@ keys! {
     HEARTH_LOCAL_WRITE_TRUSTED: Key<bool> = "hearth.local.write.trusted", boolean, "false";
     /// Packet of Hearth's own writer; 0 = chosen by what the pipeline takes.
     HEARTH_CLIENT_PACKET_BYTES: Key<u64> = "hearth.client.packet.bytes", bytes, "0";
-    /// What a streaming read holds ahead of its reader, at most.
-    HEARTH_CLIENT_READ_AHEAD_BYTES: Key<u64> = "hearth.client.read.ahead.bytes", bytes, "4194304";
+    /// What one system call of a reader fetches at most; also all that it holds ahead of its caller.
+    HEARTH_CLIENT_READ_BUFFER_BYTES: Key<u64> = "hearth.client.read.buffer.bytes", bytes, "524288";
 }

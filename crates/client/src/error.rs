@@ -1,0 +1,149 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hearth_config::ConfigError;
+use hearth_types::{ChecksumError, DatanodeId, ExtendedBlock};
+
+use crate::namenode::Exception;
+
+/// What can go wrong for a caller of this room. Fields name what to look at; the cause is chained.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    #[error("configuration")]
+    Configuration(#[source] Arc<ConfigError>),
+    #[error("{uri:?} is not the address of an HDFS file system: {why}")]
+    InvalidUri { uri: String, why: String },
+    #[error("{path:?}: {why}")]
+    InvalidPath { path: String, why: &'static str },
+    /// The namenode says that nothing is there, without an exception.
+    #[error("{path}: No such file or directory")]
+    NotFound { path: String },
+    #[error("{path}: Is a directory")]
+    IsDirectory { path: String },
+    /// The namenode refused a call. `message` is its own text, without stack trace.
+    #[error("{message}")]
+    Refused { method: &'static str, exception: Exception, class: String, message: String },
+    /// No namenode of the file system answered the call.
+    #[error("{method} at namenode {address}")]
+    Namenode { method: &'static str, address: String, source: Arc<hearth_protocol::rpc::CallError> },
+    /// The namenode's answer lacks something or contradicts itself.
+    #[error("namenode's answer to {method}: {why}")]
+    Answer { method: &'static str, why: String },
+    #[error("datanode {datanode}")]
+    Datanode { datanode: String, source: Arc<DatanodeError> },
+    /// No replica of the block could be read; the last failure is chained.
+    #[error("Could not obtain block: {block} file={path}")]
+    BlockMissing { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
+    #[error("cannot obtain the length of open block {block} of {path} from any datanode")]
+    BlockLength { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
+    #[error("{path} is erasure-coded or encrypted, which this client cannot read")]
+    Unsupported { path: String },
+    #[error("cannot seek to {position} in {path}: its length is {length}")]
+    SeekBeyondEnd { path: String, position: u64, length: u64 },
+    /// Every datanode of the pipeline failed, or fewer than allowed are left.
+    #[error("All datanodes [{datanodes}] are bad. Aborting... (block {block} of {path})")]
+    PipelineLost { path: String, block: Box<ExtendedBlock>, datanodes: String, source: Option<Arc<DatanodeError>> },
+    #[error("cannot set up a pipeline for {path} after {attempts} attempts")]
+    PipelineSetup { path: String, attempts: u32, source: Option<Arc<DatanodeError>> },
+    #[error(
+        "Failed to replace a bad datanode on the existing pipeline of {path} due to no more good datanodes being available to try"
+    )]
+    NoReplacement { path: String },
+    #[error("Unable to close file because the last block {block} does not have enough number of replicas ({path})")]
+    NotComplete { path: String, block: String },
+    #[error("{path} is closed for writing")]
+    WriterClosed { path: String },
+    /// The lease could not be renewed for so long that the file may belong to somebody else by now.
+    #[error("the lease of this client could not be renewed; {path} was given up")]
+    LeaseLost { path: String },
+    #[error("{path} changed while it was being read: {why}")]
+    FileChanged { path: String, why: String },
+}
+
+/// What can go wrong with one datanode.
+#[derive(Debug, thiserror::Error)]
+pub enum DatanodeError {
+    #[error("address {address} of the datanode cannot be resolved: {why}")]
+    Address { address: String, why: String },
+    #[error("connection")]
+    Connection(#[from] hearth_fabric::tcp::Error),
+    #[error("the datanode refused {operation} of {block}: {status} {message}")]
+    Refused { operation: &'static str, block: Box<ExtendedBlock>, status: String, message: String },
+    /// The block token is not, or no longer, good.
+    #[error("the datanode refused the access token of {block}")]
+    AccessToken { block: Box<ExtendedBlock> },
+    /// The pipeline's first link that did not work is further down.
+    #[error("{first_bad_link:?} in the pipeline of {block} could not be reached: {status} {message}")]
+    BadLink { block: Box<ExtendedBlock>, first_bad_link: String, status: String, message: String },
+    #[error("the datanode's data of {block} at {offset} do not fit their checksums")]
+    Checksum { block: Box<ExtendedBlock>, offset: u64, source: ChecksumError },
+    #[error("{peer} does not keep to the protocol: {what}")]
+    Protocol { peer: SocketAddr, what: String },
+    #[error("{datanode} answered {status} for packet {sequence} of {block}")]
+    Acknowledgement { datanode: Box<DatanodeId>, status: String, sequence: i64, block: Box<ExtendedBlock> },
+    #[error("no acknowledgement of packet {sequence} of {block} for {after:?}")]
+    AcknowledgementTimedOut { sequence: i64, block: Box<ExtendedBlock>, after: std::time::Duration },
+    #[error("call to the datanode")]
+    Call(#[source] Arc<hearth_protocol::rpc::CallError>),
+}
+
+/// What a program usually wants to know of an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    NotFound,
+    AlreadyExists,
+    PermissionDenied,
+    NotADirectory,
+    IsADirectory,
+    DirectoryNotEmpty,
+    QuotaExceeded,
+    SafeMode,
+    InvalidInput,
+    /// Another client writes the file, or its lease is being recovered.
+    Busy,
+    Unsupported,
+    /// No connection, or a broken one.
+    Unreachable,
+    /// No replica could be read, or none be written.
+    DataUnavailable,
+    Other,
+}
+
+impl Error {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Configuration(_) | Self::InvalidUri { .. } | Self::InvalidPath { .. } | Self::SeekBeyondEnd { .. } => {
+                ErrorKind::InvalidInput
+            }
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::IsDirectory { .. } => ErrorKind::IsADirectory,
+            Self::Refused { exception, .. } => exception.kind(),
+            Self::Namenode { .. } => ErrorKind::Unreachable,
+            Self::Datanode { .. }
+            | Self::BlockMissing { .. }
+            | Self::BlockLength { .. }
+            | Self::PipelineLost { .. }
+            | Self::PipelineSetup { .. }
+            | Self::NoReplacement { .. }
+            | Self::NotComplete { .. } => ErrorKind::DataUnavailable,
+            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Answer { .. } | Self::WriterClosed { .. } | Self::LeaseLost { .. } | Self::FileChanged { .. } => {
+                ErrorKind::Other
+            }
+        }
+    }
+
+    /// The exception that the namenode answered, if it did.
+    pub fn exception(&self) -> Option<Exception> {
+        match self {
+            Self::Refused { exception, .. } => Some(*exception),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Configuration(Arc::new(error))
+    }
+}

@@ -1,0 +1,223 @@
+use std::time::Duration;
+
+use hearth_config::{ConfigError, Configuration, keys, parse};
+use hearth_types::{ChecksumKind, ChecksumSpec, FsPermission};
+
+/// When to look for another datanode after one of a pipeline failed.
+/// Source: `dfs.client.block.write.replace-datanode-on-failure.policy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReplacePolicy {
+    Never,
+    Default,
+    Always,
+}
+
+impl ReplacePolicy {
+    /// `replication`: of the file. `live`: datanodes left in the pipeline. `appended_or_flushed`: a reader may have seen
+    /// bytes of the block that only these datanodes hold.
+    pub(crate) fn wants_replacement(self, replication: u16, live: usize, appended_or_flushed: bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => live < usize::from(replication),
+            Self::Default => {
+                let replication = usize::from(replication);
+                live < replication && replication >= 3 && (live <= replication / 2 || appended_or_flushed)
+            }
+        }
+    }
+}
+
+/// The client's share of the configuration, read once.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientOptions {
+    pub replication: u16,
+    pub block_size: u64,
+    pub umask: u16,
+    pub checksum: ChecksumSpec,
+    /// Data bytes of a packet, a whole number of chunks.
+    pub packet_data_bytes: usize,
+    /// Packets queued or unacknowledged per writer.
+    pub packets_in_flight: usize,
+    pub socket_timeout: Duration,
+    pub write_timeout: Duration,
+    pub use_datanode_hostname: bool,
+    pub home_prefix: String,
+    pub prefetch_bytes: u64,
+    pub restart_grace: Duration,
+    pub block_write_retries: u32,
+    pub replace_policy: ReplacePolicy,
+    pub replace_best_effort: bool,
+    pub replace_min_replication: u16,
+    pub locate_following_retries: u32,
+    pub locate_following_delay: Duration,
+    pub locate_following_delay_max: Duration,
+    pub exclude_expiry: Duration,
+    pub block_acquire_failures: u32,
+    pub retry_window: Duration,
+    pub last_block_length_retries: u32,
+    pub last_block_length_interval: Duration,
+    pub connections_kept: usize,
+    pub connection_expiry: Duration,
+    pub server_defaults_validity: Duration,
+    pub failovers_max: u32,
+    pub failover_sleep: Duration,
+    pub failover_sleep_max: Duration,
+    pub lease_hard_limit: Duration,
+    pub trash_interval: Duration,
+    pub read_buffer_bytes: usize,
+}
+
+/// Header, checksums and data of Apache's packets together; what `dfs.client-write-packet-size` counts.
+const PACKET_HEADER_BYTES_MAX: usize = 33;
+
+/// Data bytes of a packet when the configuration leaves the choice to us. Packets may be up to 16 MiB on the wire; larger
+/// ones cost fewer system calls and acknowledgements, smaller ones stay in the processor's cache between the checksum
+/// and the send.
+const PACKET_DATA_BYTES: usize = 256 * 1024;
+
+/// Bytes that one writer may hold in packets, whatever their number.
+const IN_FLIGHT_BYTES: usize = 8 << 20;
+
+/// Bounds of a packet's data: `dfs.data.transfer.max.packet.size` is 16 MiB and counts the checksums too.
+const PACKET_DATA_BYTES_MAX: usize = 8 << 20;
+
+impl ClientOptions {
+    pub(crate) fn read(configuration: &Configuration) -> Result<Self, ConfigError> {
+        let kind = checksum_kind(configuration)?;
+        let bytes_per_chunk = configuration.get(keys::DFS_BYTES_PER_CHECKSUM)?;
+        if bytes_per_chunk == 0 || bytes_per_chunk as usize > PACKET_DATA_BYTES_MAX {
+            let wanted = format!("wanted 1 to {PACKET_DATA_BYTES_MAX}");
+            let value = bytes_per_chunk.to_string();
+            return Err(configuration.value_error(keys::DFS_BYTES_PER_CHECKSUM.name, &value, wanted));
+        }
+        let checksum = ChecksumSpec { kind, bytes_per_chunk };
+        let packet_data_bytes = packet_data_bytes(configuration, checksum)?;
+        let packets = configuration.get(keys::DFS_CLIENT_WRITE_MAX_PACKETS_IN_FLIGHT)? as usize;
+        let block_size = configuration.get(keys::DFS_BLOCKSIZE)?;
+        let prefetch = configuration.get(keys::DFS_CLIENT_READ_PREFETCH_SIZE)?;
+        Ok(Self {
+            replication: configuration.get(keys::DFS_REPLICATION)?,
+            block_size,
+            umask: configuration.get(keys::FS_PERMISSIONS_UMASK_MODE)?,
+            checksum,
+            packet_data_bytes,
+            packets_in_flight: packets.min(IN_FLIGHT_BYTES / packet_data_bytes).max(4),
+            socket_timeout: configuration.get(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
+            write_timeout: configuration.get(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
+            use_datanode_hostname: configuration.get(keys::DFS_CLIENT_USE_DATANODE_HOSTNAME)?,
+            home_prefix: configuration.get(keys::DFS_USER_HOME_DIR_PREFIX)?,
+            prefetch_bytes: if prefetch == 0 { block_size.saturating_mul(10) } else { prefetch },
+            restart_grace: configuration.get(keys::DFS_CLIENT_DATANODE_RESTART_TIMEOUT)?,
+            block_write_retries: configuration.get(keys::DFS_CLIENT_BLOCK_WRITE_RETRIES)?,
+            replace_policy: replace_policy(configuration)?,
+            replace_best_effort: configuration.get(keys::DFS_CLIENT_REPLACE_DATANODE_BEST_EFFORT)?,
+            replace_min_replication: configuration.get(keys::DFS_CLIENT_REPLACE_DATANODE_MIN_REPLICATION)?,
+            locate_following_retries: configuration.get(keys::DFS_CLIENT_LOCATE_FOLLOWING_BLOCK_RETRIES)?,
+            locate_following_delay: configuration.get(keys::DFS_CLIENT_LOCATE_FOLLOWING_BLOCK_INITIAL_DELAY)?,
+            locate_following_delay_max: configuration.get(keys::DFS_CLIENT_LOCATE_FOLLOWING_BLOCK_MAX_DELAY)?,
+            exclude_expiry: configuration.get(keys::DFS_CLIENT_EXCLUDE_NODES_CACHE_EXPIRY)?,
+            block_acquire_failures: configuration.get(keys::DFS_CLIENT_MAX_BLOCK_ACQUIRE_FAILURES)?,
+            retry_window: configuration.get(keys::DFS_CLIENT_RETRY_WINDOW_BASE)?,
+            last_block_length_retries: configuration.get(keys::DFS_CLIENT_RETRY_TIMES_GET_LAST_BLOCK_LENGTH)?,
+            last_block_length_interval: configuration.get(keys::DFS_CLIENT_RETRY_INTERVAL_GET_LAST_BLOCK_LENGTH)?,
+            connections_kept: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_CAPACITY)? as usize,
+            connection_expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
+            server_defaults_validity: configuration.get(keys::DFS_CLIENT_SERVER_DEFAULTS_VALIDITY_PERIOD)?,
+            failovers_max: configuration.get(keys::DFS_CLIENT_FAILOVER_MAX_ATTEMPTS)?,
+            failover_sleep: configuration.get(keys::DFS_CLIENT_FAILOVER_SLEEP_BASE)?,
+            failover_sleep_max: configuration.get(keys::DFS_CLIENT_FAILOVER_SLEEP_MAX)?,
+            lease_hard_limit: configuration.get(keys::DFS_NAMENODE_LEASE_HARD_LIMIT)?,
+            trash_interval: configuration.get(keys::FS_TRASH_INTERVAL)?,
+            read_buffer_bytes: (configuration.get(keys::HEARTH_CLIENT_READ_BUFFER_BYTES)? as usize)
+                .clamp(64 * 1024, 8 << 20),
+        })
+    }
+
+    /// Permission of a new file whose creator asks for `wanted` (0666 when nothing is said).
+    pub(crate) fn file_permission(&self, wanted: Option<FsPermission>) -> (FsPermission, FsPermission) {
+        let unmasked = wanted.unwrap_or(FsPermission(0o666));
+        (unmasked.without(self.umask), unmasked)
+    }
+
+    pub(crate) fn directory_permission(&self, wanted: Option<FsPermission>) -> (FsPermission, FsPermission) {
+        let unmasked = wanted.unwrap_or(FsPermission(0o777));
+        (unmasked.without(self.umask), unmasked)
+    }
+
+    /// Longest silence of a pipeline of `datanodes` while acknowledgements are due.
+    pub(crate) fn pipeline_read_timeout(&self, datanodes: usize) -> Duration {
+        self.socket_timeout + Duration::from_secs(5) * datanodes as u32
+    }
+
+    pub(crate) fn pipeline_write_timeout(&self, datanodes: usize) -> Duration {
+        self.write_timeout + Duration::from_secs(5) * datanodes as u32
+    }
+}
+
+/// `dfs.client-write-packet-size` when somebody set it, `hearth.client.packet.bytes` when that is set, else our own choice.
+fn packet_data_bytes(configuration: &Configuration, checksum: ChecksumSpec) -> Result<usize, ConfigError> {
+    let chunk = checksum.bytes_per_chunk as usize;
+    let own = configuration.get(keys::HEARTH_CLIENT_PACKET_BYTES)? as usize;
+    let bytes = if own > 0 {
+        own
+    } else if configuration.is_set(keys::DFS_CLIENT_WRITE_PACKET_SIZE.name) {
+        let whole = configuration.get(keys::DFS_CLIENT_WRITE_PACKET_SIZE)? as usize;
+        whole.saturating_sub(PACKET_HEADER_BYTES_MAX) / (chunk + checksum.kind.size()) * chunk
+    } else {
+        PACKET_DATA_BYTES
+    };
+    Ok((bytes.min(PACKET_DATA_BYTES_MAX) / chunk).max(1) * chunk)
+}
+
+fn checksum_kind(configuration: &Configuration) -> Result<ChecksumKind, ConfigError> {
+    let name = configuration.get(keys::DFS_CHECKSUM_TYPE)?;
+    match name.as_str() {
+        "CRC32C" => Ok(ChecksumKind::Crc32c),
+        "CRC32" => Ok(ChecksumKind::Crc32),
+        "NULL" => Ok(ChecksumKind::Null),
+        _ => Err(configuration.value_error(keys::DFS_CHECKSUM_TYPE.name, &name, "wanted CRC32C, CRC32 or NULL")),
+    }
+}
+
+fn replace_policy(configuration: &Configuration) -> Result<ReplacePolicy, ConfigError> {
+    if !configuration.get(keys::DFS_CLIENT_REPLACE_DATANODE_ENABLE)? {
+        return Ok(ReplacePolicy::Never);
+    }
+    let key = keys::DFS_CLIENT_REPLACE_DATANODE_POLICY;
+    let name = configuration.get_as(key.name, parse::text)?.unwrap_or_else(|| key.default.to_owned());
+    match name.to_ascii_uppercase().as_str() {
+        "NEVER" => Ok(ReplacePolicy::Never),
+        "DEFAULT" => Ok(ReplacePolicy::Default),
+        "ALWAYS" => Ok(ReplacePolicy::Always),
+        _ => Err(configuration.value_error(key.name, &name, "wanted DEFAULT, NEVER or ALWAYS")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_whole_chunks_within_bounds() {
+        let read = |key: &str, value: &str| ClientOptions::read(&Configuration::empty().with(key, value)).unwrap();
+        assert_eq!(read("dfs.client-write-packet-size", "65536").packet_data_bytes, 126 * 512);
+        assert_eq!(read("dfs.client-write-packet-size", "65536").packets_in_flight, 80);
+        assert_eq!(read("dfs.client-write-packet-size", "1").packet_data_bytes, 512);
+        assert_eq!(read("hearth.client.packet.bytes", "1g").packet_data_bytes, PACKET_DATA_BYTES_MAX);
+        assert_eq!(read("hearth.client.packet.bytes", "1g").packets_in_flight, 4);
+        assert!(ClientOptions::read(&Configuration::empty().with("dfs.checksum.type", "MD5")).is_err());
+        assert!(ClientOptions::read(&Configuration::empty().with("dfs.bytes-per-checksum", "0")).is_err());
+    }
+
+    #[test]
+    fn the_default_policy_replaces_when_half_is_lost_or_bytes_were_seen() {
+        let policy = ReplacePolicy::Default;
+        assert!(!policy.wants_replacement(3, 2, false));
+        assert!(policy.wants_replacement(3, 2, true));
+        assert!(policy.wants_replacement(3, 1, false));
+        assert!(!policy.wants_replacement(2, 1, true));
+        assert!(!policy.wants_replacement(3, 3, true));
+        assert!(!ReplacePolicy::Never.wants_replacement(3, 1, true));
+        assert!(ReplacePolicy::Always.wants_replacement(2, 1, false));
+    }
+}

@@ -1,0 +1,59 @@
+//! Absolute paths as the namenode takes them.
+
+use crate::Error;
+
+/// Makes `path` absolute and canonical: relative ones start at `home`, `.` and repeated or trailing slashes vanish, `..`
+/// goes up and stops at the root (as Hadoop's `Path` does).
+///
+/// Errors: `InvalidPath` for an empty path, one with a NUL or with a colon where Hadoop forbids it.
+pub(crate) fn absolute(path: &str, home: &str) -> Result<String, Error> {
+    let wrong = |why: &'static str| Error::InvalidPath { path: path.to_owned(), why };
+    if path.is_empty() {
+        return Err(wrong("an empty path"));
+    }
+    if path.contains('\0') {
+        return Err(wrong("a NUL character"));
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    let bases: [&str; 2] = if path.starts_with('/') { ["", path] } else { [home, path] };
+    for part in bases.iter().flat_map(|base| base.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            name => parts.push(name),
+        }
+    }
+    if parts.is_empty() {
+        return Ok("/".to_owned());
+    }
+    let mut out = String::with_capacity(path.len() + 1);
+    for part in parts {
+        out.push('/');
+        out.push_str(part);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_absolute_and_canonical() {
+        let cases = [
+            ("/", "/"),
+            ("//a//b/", "/a/b"),
+            ("a", "/user/ada/a"),
+            (".", "/user/ada"),
+            ("../x", "/user/x"),
+            ("/../../x/./y", "/x/y"),
+        ];
+        for (given, wanted) in cases {
+            assert_eq!(absolute(given, "/user/ada").unwrap(), wanted, "{given}");
+        }
+        assert!(absolute("", "/").is_err());
+        assert!(absolute("/a\0", "/").is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! Reading a file: as a stream from a position, or any range by many tasks at once.
+//!
+//! [`locate`] knows where the blocks are, [`replica`] chooses a replica of one and goes to the next when it fails, and
+//! [`packets`] reads it. Every byte is checked against its checksum before the caller sees it.
+
+mod locate;
+mod packets;
+mod replica;
+
+use std::sync::Arc;
+
+use hearth_types::{LocatedBlock, LocatedBlocks};
+
+use crate::Error;
+use crate::file_system::Shared;
+use locate::Locations;
+use packets::BlockStream;
+use replica::{Failures, Replicas};
+
+/// A file open for reading. `read`, `next` and `seek` move a position of its own; `read_at` does not and may be called by
+/// many tasks at once.
+#[derive(Debug)]
+pub struct Reader {
+    replicas: Arc<Replicas>,
+    position: u64,
+    current: Option<Current>,
+    /// Failures since bytes last came.
+    failures: Failures,
+}
+
+/// The block that is being streamed.
+#[derive(Debug)]
+struct Current {
+    block: Arc<LocatedBlock>,
+    stream: BlockStream,
+}
+
+/// A forward seek up to this far reads and drops the bytes between instead of asking the datanode anew.
+const SKIP_BYTES_MAX: u64 = 128 * 1024;
+
+impl Reader {
+    pub(crate) async fn open(shared: Arc<Shared>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
+        let locations = Locations::open(Arc::clone(&shared), path, located).await?;
+        Ok(Self {
+            replicas: Arc::new(Replicas::new(shared, locations)),
+            position: 0,
+            current: None,
+            failures: Failures::default(),
+        })
+    }
+
+    pub fn path(&self) -> &str {
+        self.replicas.locations.path()
+    }
+
+    /// Bytes of the file when it was opened; of a file being written, what its datanodes showed then.
+    pub fn length(&self) -> u64 {
+        self.replicas.locations.length()
+    }
+
+    /// Where the next `read` starts.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Errors: `SeekBeyondEnd`; the end itself is allowed.
+    pub async fn seek(&mut self, position: u64) -> Result<(), Error> {
+        let length = self.length();
+        if position > length {
+            return Err(Error::SeekBeyondEnd { path: self.path().to_owned(), position, length });
+        }
+        let ahead = position.checked_sub(self.position);
+        match (&mut self.current, ahead) {
+            (_, Some(0)) => {}
+            (Some(current), Some(ahead)) if ahead <= SKIP_BYTES_MAX && position < current.block_end() => {
+                let mut left = ahead;
+                while left > 0 {
+                    let count = (self.next().await?.len() as u64).min(left);
+                    if count == 0 {
+                        break;
+                    }
+                    self.consume(count as usize);
+                    left -= count;
+                }
+            }
+            _ => {
+                self.current = None;
+                self.position = position;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `into` with the file's next bytes, less only at its end. 0 at the end (or when `into` is empty).
+    pub async fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
+        let mut filled = 0;
+        while filled < into.len() {
+            let next = self.next().await?;
+            if next.is_empty() {
+                break;
+            }
+            let count = next.len().min(into.len() - filled);
+            into[filled..filled + count].copy_from_slice(&next[..count]);
+            self.consume(count);
+            filled += count;
+        }
+        Ok(filled)
+    }
+
+    /// The file's next bytes, as many as have come and been verified, where they were received: no copy. Empty at the end
+    /// of the file. Say with [`Reader::consume`] how many were used.
+    pub async fn next(&mut self) -> Result<&[u8], Error> {
+        loop {
+            if self.position >= self.length() {
+                self.current = None;
+                return Ok(&[]);
+            }
+            let Some(current) = &mut self.current else {
+                self.open_block().await?;
+                continue;
+            };
+            if !current.stream.data().is_empty() {
+                break;
+            }
+            match current.stream.advance().await {
+                Ok(true) => self.failures.reset(),
+                Ok(false) => self.end_block(),
+                Err(error) => {
+                    let Some(current) = self.current.take() else { continue };
+                    self.replicas.failed(&current.block, current.stream.datanode(), error, &mut self.failures).await?;
+                }
+            }
+        }
+        Ok(self.current.as_ref().map_or(&[], |current| current.stream.data()))
+    }
+
+    /// Moves the position over `count` bytes that `next` showed.
+    pub fn consume(&mut self, count: usize) {
+        if let Some(current) = &mut self.current {
+            current.stream.consume(count);
+            self.position += count as u64;
+        }
+    }
+
+    /// Reads from `offset` on without moving the position, less than `into` only at the end of the file.
+    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
+        self.replicas.read_at(offset, into).await
+    }
+
+    /// A handle for `read_at` that other tasks can own.
+    pub fn positioned(&self) -> PositionedReader {
+        PositionedReader { replicas: Arc::clone(&self.replicas) }
+    }
+
+    async fn open_block(&mut self) -> Result<(), Error> {
+        let (block, stream) = self.replicas.open(self.position, None, &mut self.failures).await?;
+        self.current = Some(Current { block, stream });
+        Ok(())
+    }
+
+    fn end_block(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.replicas.whole(&current.block);
+            current.stream.finish(&self.replicas.shared.peers);
+        }
+    }
+}
+
+impl Current {
+    fn block_end(&self) -> u64 {
+        self.block.offset + self.block.block.length()
+    }
+}
+
+/// Positioned reads of an open file, for any number of tasks.
+#[derive(Clone, Debug)]
+pub struct PositionedReader {
+    replicas: Arc<Replicas>,
+}
+
+impl PositionedReader {
+    pub fn length(&self) -> u64 {
+        self.replicas.locations.length()
+    }
+
+    /// As [`Reader::read_at`].
+    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
+        self.replicas.read_at(offset, into).await
+    }
+}

@@ -1,0 +1,145 @@
+//! Which blocks a file has and where their replicas are: fetched ahead, kept, fetched again when they turn out stale.
+
+use std::sync::Arc;
+
+use hearth_types::{LocatedBlock, LocatedBlocks};
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::datanode::{VisibleLength, visible_length};
+use crate::file_system::Shared;
+
+#[derive(Debug)]
+pub(super) struct Locations {
+    shared: Arc<Shared>,
+    path: String,
+    length: u64,
+    /// Of the block that is being written: its visible length when the file was opened.
+    open_block: Option<LocatedBlock>,
+    /// In order of offset, not overlapping, perhaps with gaps.
+    blocks: Mutex<Vec<Arc<LocatedBlock>>>,
+}
+
+impl Locations {
+    /// `located`: the answer that opened the file.
+    pub(super) async fn open(shared: Arc<Shared>, path: String, mut located: LocatedBlocks) -> Result<Self, Error> {
+        let mut length = located.file_length;
+        let mut open_block = None;
+        if !located.last_block_complete
+            && let Some(mut last) = located.last_block.take()
+        {
+            let visible;
+            (last, visible) = length_of_open_block(&shared, &path, last).await?;
+            length += visible;
+            last.block.block.length = visible;
+            open_block = (visible > 0).then_some(last);
+        }
+        let locations = Self { shared, path, length, open_block, blocks: Mutex::new(Vec::new()) };
+        locations.keep(located.blocks);
+        Ok(locations)
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The block with the byte at `position`, which lies within the file.
+    pub(super) async fn block_at(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
+        if let Some(block) = self.known(position) {
+            return Ok(block);
+        }
+        self.refresh(position).await
+    }
+
+    /// As `block_at`, asked of the namenode in any case.
+    pub(super) async fn refresh(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
+        let prefetch = self.shared.options.prefetch_bytes;
+        let located = self.shared.namenode.block_locations(&self.path, position, prefetch).await?;
+        self.keep(located.blocks);
+        let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
+        self.known(position).ok_or_else(|| changed("the namenode no longer knows a block at the position"))
+    }
+
+    fn known(&self, position: u64) -> Option<Arc<LocatedBlock>> {
+        let blocks = self.blocks.lock();
+        let after = blocks.partition_point(|block| block.offset <= position);
+        let block = blocks.get(after.checked_sub(1)?)?;
+        (position < block.offset + block.block.length()).then(|| Arc::clone(block))
+    }
+
+    fn keep(&self, located: Vec<LocatedBlock>) {
+        let mut blocks = self.blocks.lock();
+        for mut block in located {
+            if let Some(open) = &self.open_block
+                && open.block.id() == block.block.id()
+            {
+                // A longer length now would show bytes beyond the length that this reader promised.
+                block.block.block.length = open.block.length();
+                if block.locations.is_empty() {
+                    block.locations = open.locations.clone();
+                }
+            }
+            let at = blocks.partition_point(|known| known.offset < block.offset);
+            match blocks.get_mut(at) {
+                Some(known) if known.offset == block.offset => *known = Arc::new(block),
+                _ => blocks.insert(at, Arc::new(block)),
+            }
+        }
+    }
+}
+
+/// Asks the datanodes of a block that is being written how much of it readers may see.
+///
+/// Gives back the block, as located again if the namenode had no datanodes for it at first.
+async fn length_of_open_block(
+    shared: &Shared,
+    path: &str,
+    mut last: LocatedBlock,
+) -> Result<(LocatedBlock, u64), Error> {
+    let mut attempt = 0;
+    loop {
+        let source = match ask_datanodes(shared, &last).await {
+            Ok(length) => return Ok((last, length)),
+            Err(source) => source,
+        };
+        if attempt >= shared.options.last_block_length_retries {
+            let block = Box::new(last.block);
+            return Err(Error::BlockLength { block, path: path.to_owned(), source });
+        }
+        attempt += 1;
+        tokio::time::sleep(shared.options.last_block_length_interval).await;
+        let located = shared.namenode.block_locations(path, last.offset, 1).await?;
+        match located.last_block {
+            // Closed meanwhile: its length is the namenode's to say.
+            Some(block) if located.last_block_complete => {
+                let length = located.file_length.saturating_sub(block.offset);
+                return Ok((block, length));
+            }
+            Some(block) => last = block,
+            None => return Ok((last, 0)),
+        }
+    }
+}
+
+async fn ask_datanodes(shared: &Shared, last: &LocatedBlock) -> Result<u64, Option<Arc<crate::DatanodeError>>> {
+    if last.locations.is_empty() {
+        // Nobody was given the block yet, so nobody has bytes of it; else its datanodes are not registered (any more).
+        return if last.block.length() == 0 { Ok(0) } else { Err(None) };
+    }
+    let mut missing = 0;
+    let mut failure = None;
+    for datanode in &last.locations {
+        match visible_length(shared, datanode, &last.block, &last.token).await {
+            Ok(VisibleLength::Bytes(length)) => return Ok(length),
+            Ok(VisibleLength::NotReadable) => {}
+            Ok(VisibleLength::NoReplica) => missing += 1,
+            Err(error) => failure = Some(Arc::new(error)),
+        }
+    }
+    // Chosen but never written to: the writer has not got so far.
+    if missing == last.locations.len() { Ok(0) } else { Err(failure) }
+}

@@ -1,0 +1,271 @@
+//! Writing a file. The caller's bytes are cut into packets ([`chunker`]) in reused memory ([`packet`]), summed while they
+//! are in the processor's cache, and handed to a task of the file's own ([`stream`]) that allocates blocks ([`block`]),
+//! sends packets down the pipeline and awaits acknowledgements ([`pipeline`]), and recovers from failures ([`recovery`]).
+
+mod block;
+mod chunker;
+mod packet;
+mod packets;
+mod pipeline;
+mod recovery;
+mod stream;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hearth_types::{ExtendedBlock, LocatedBlock};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::file_system::Shared;
+use crate::lease::OpenFile;
+use crate::{Error, backoff};
+use chunker::Chunker;
+use packet::{Packet, PacketPool};
+use stream::{Progress, Stream};
+
+/// What a writer needs to know of its file.
+#[derive(Debug)]
+pub(crate) struct WrittenFile {
+    pub path: String,
+    /// Survives renames, so that writing goes on when somebody else renames the file.
+    pub inode: u64,
+    pub replication: u16,
+    pub block_size: u64,
+    /// Set by the first flush.
+    pub flushed: AtomicBool,
+}
+
+/// A file open for writing. Bytes are with the datanodes after `hflush`, on their disks after `hsync`; the file is whole
+/// after `close`. Dropped without it, the file stays open until its lease runs out.
+#[derive(Debug)]
+pub struct Writer {
+    shared: Arc<Shared>,
+    file: Arc<WrittenFile>,
+    chunker: Chunker,
+    pool: Arc<PacketPool>,
+    packets: mpsc::Sender<Arc<Packet>>,
+    progress: watch::Receiver<Progress>,
+    task: JoinHandle<Result<Option<ExtendedBlock>, Error>>,
+    /// Sequence number of the last packet handed to the task; -1 before the first.
+    queued: i64,
+    /// Bytes of the file in front of the current block.
+    before_block: u64,
+    /// Which pipelines (see [`Progress::pipelines`]) the namenode was told of by `fsync`.
+    persisted: u64,
+    open: OpenFile,
+}
+
+impl Writer {
+    /// `append`: the last block, not full, that is to be continued. `length`: bytes of the file.
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        file: WrittenFile,
+        append: Option<LocatedBlock>,
+        length: u64,
+        open: OpenFile,
+    ) -> Self {
+        let options = &shared.options;
+        let file = Arc::new(file);
+        let in_block = append.as_ref().map_or(0, |block| block.block.length());
+        let pool = PacketPool::new(options.packets_in_flight, options.packet_data_bytes, options.checksum);
+        // The window is the pool's; empty packets are few, so the queue never holds a sender up for long.
+        let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
+        let (stream, progress) = Stream::new(Arc::clone(&shared), Arc::clone(&file), append, Arc::clone(&pool));
+        let task = tokio::spawn(stream.run(receiver));
+        Self {
+            chunker: Chunker::new(file.block_size, options.checksum.bytes_per_chunk, in_block),
+            shared,
+            file,
+            pool,
+            packets,
+            progress,
+            task,
+            queued: -1,
+            before_block: length - in_block,
+            persisted: 0,
+            open,
+        }
+    }
+
+    pub fn path(&self) -> &str {
+        &self.file.path
+    }
+
+    /// Bytes of the file, those not yet sent included.
+    pub fn position(&self) -> u64 {
+        self.before_block + self.chunker.in_block()
+    }
+
+    /// Takes all of `data`. Returns when the window has room for it, which says nothing of its having arrived.
+    pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
+        while !data.is_empty() {
+            let space = self.space().await?;
+            let count = space.len().min(data.len());
+            space[..count].copy_from_slice(&data[..count]);
+            data = &data[count..];
+            self.advance(count).await?;
+        }
+        Ok(())
+    }
+
+    /// Memory for the next bytes, never empty: the packet itself, so that a caller that reads from somewhere else needs
+    /// no copy. Say with [`Writer::advance`] how much of it was filled.
+    pub async fn space(&mut self) -> Result<&mut [u8], Error> {
+        self.check()?;
+        if self.chunker.needs_body() {
+            match self.pool.take().await {
+                Some(body) => self.chunker.start(body),
+                None => return Err(self.failure().await),
+            }
+        }
+        Ok(self.chunker.space())
+    }
+
+    /// The first `count` bytes of [`Writer::space`] are the file's next.
+    pub async fn advance(&mut self, count: usize) -> Result<(), Error> {
+        if count == 0 {
+            return Ok(());
+        }
+        if let Some(packet) = self.chunker.advance(count) {
+            self.send(packet).await?;
+        }
+        if self.chunker.block_full() {
+            self.end_block(false).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns when every byte written so far is in the memory of every datanode of the pipeline, where readers that
+    /// open the file see it.
+    pub async fn hflush(&mut self) -> Result<(), Error> {
+        self.flush(false).await
+    }
+
+    /// As `hflush`, and on the disks of the datanodes.
+    pub async fn hsync(&mut self) -> Result<(), Error> {
+        self.flush(true).await
+    }
+
+    async fn flush(&mut self, sync: bool) -> Result<(), Error> {
+        self.check()?;
+        self.file.flushed.store(true, Ordering::Relaxed);
+        let packet = self.chunker.flush(sync);
+        match packet {
+            Some(packet) => self.send(packet).await?,
+            // Bytes that are out already but were never synced.
+            None if sync && self.chunker.in_block() > 0 => {
+                let packet = self.chunker.empty_sync();
+                self.send(packet).await?;
+            }
+            None => {}
+        }
+        self.acknowledged(self.queued).await?;
+        self.persist().await
+    }
+
+    /// Tells the namenode of the block, once for each pipeline, so that it and its length survive the namenode.
+    async fn persist(&mut self) -> Result<(), Error> {
+        let pipelines = self.progress.borrow().pipelines;
+        if self.chunker.in_block() == 0 || pipelines == self.persisted {
+            return Ok(());
+        }
+        let namenode = &self.shared.namenode;
+        namenode.fsync(&self.file.path, self.file.inode, &self.shared.client_name, self.chunker.in_block()).await?;
+        self.persisted = pipelines;
+        Ok(())
+    }
+
+    /// Sends what is left, awaits the datanodes, and has the namenode close the file.
+    pub async fn close(mut self) -> Result<(), Error> {
+        self.check()?;
+        if let Some(packet) = self.chunker.flush(false) {
+            self.send(packet).await?;
+        }
+        if self.chunker.in_block() > 0 {
+            self.end_block(false).await?;
+        }
+        let Self { shared, file, packets, task, open, .. } = self;
+        // The task ends when it has worked off the queue.
+        drop(packets);
+        let last = task.await.map_err(|_| Error::WriterClosed { path: file.path.clone() })??;
+        complete(&shared, &file, last).await?;
+        open.closed();
+        Ok(())
+    }
+
+    async fn end_block(&mut self, sync: bool) -> Result<(), Error> {
+        self.before_block += self.chunker.in_block();
+        let packet = self.chunker.end_block(sync);
+        self.send(packet).await
+    }
+
+    async fn send(&mut self, packet: Packet) -> Result<(), Error> {
+        self.queued = packet.sequence;
+        match self.packets.send(Arc::new(packet)).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.failure().await),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.open.lost() {
+            return Err(Error::LeaseLost { path: self.file.path.clone() });
+        }
+        match &self.progress.borrow().failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    async fn acknowledged(&mut self, sequence: i64) -> Result<(), Error> {
+        let ready = self.progress.wait_for(|progress| progress.acknowledged >= sequence || progress.failed.is_some());
+        let failed = match ready.await {
+            Ok(progress) if progress.acknowledged >= sequence => return Ok(()),
+            Ok(progress) => progress.failed.clone(),
+            Err(_) => None,
+        };
+        Err(failed.unwrap_or_else(|| Error::WriterClosed { path: self.file.path.clone() }))
+    }
+
+    /// Why the task ended: it says so before it goes.
+    async fn failure(&mut self) -> Error {
+        let gone = Error::WriterClosed { path: self.file.path.clone() };
+        match self.progress.wait_for(|progress| progress.failed.is_some()).await {
+            Ok(progress) => progress.failed.clone().unwrap_or(gone),
+            Err(_) => gone,
+        }
+    }
+}
+
+/// Asks the namenode to close the file until the datanodes' reports of the last block have reached it.
+async fn complete(shared: &Shared, file: &WrittenFile, last: Option<ExtendedBlock>) -> Result<(), Error> {
+    let options = &shared.options;
+    let mut delay = options.locate_following_delay;
+    for attempt in 0..=options.locate_following_retries {
+        if shared.namenode.complete(&file.path, file.inode, &shared.client_name, last.as_ref()).await? {
+            return Ok(());
+        }
+        if attempt < options.locate_following_retries {
+            // The report is usually on its way: look soon at first, then at the pace of the configuration.
+            if attempt == 0 && soon_complete(shared, file, last.as_ref()).await? {
+                return Ok(());
+            }
+            tokio::time::sleep(delay).await;
+            delay = backoff::doubled(delay, options.locate_following_delay_max);
+        }
+    }
+    let block = last.map_or_else(|| "(none)".to_owned(), |block| block.to_string());
+    Err(Error::NotComplete { path: file.path.clone(), block })
+}
+
+/// The first tenths of a second, in small steps: what Apache's client spends asleep.
+async fn soon_complete(shared: &Shared, file: &WrittenFile, last: Option<&ExtendedBlock>) -> Result<bool, Error> {
+    for step_ms in [1, 2, 4, 8, 16, 32, 64] {
+        tokio::time::sleep(std::time::Duration::from_millis(step_ms)).await;
+        if shared.namenode.complete(&file.path, file.inode, &shared.client_name, last).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,115 @@
+//! The start of a block: where its replicas go, and the first pipeline to them.
+
+use std::sync::Arc;
+
+use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
+
+use super::packets::{SetUp, Stage, set_up};
+use super::pipeline::{Failure, Pipeline, Target, Window};
+use super::stream::Stream;
+use crate::namenode::Exception;
+use crate::{Error, backoff};
+
+impl Stream {
+    /// Has the namenode allocate the next block and builds its pipeline; a datanode that cannot be reached is left out of
+    /// the next attempt.
+    pub(super) async fn new_block(&mut self, window: &mut Window) -> Result<Pipeline, Error> {
+        let attempts = self.shared.options.block_write_retries + 1;
+        let mut last_failure = None;
+        for _ in 0..attempts {
+            let excluded = self.excluded();
+            let located = self.add_block(&excluded).await?;
+            let targets = targets_of(&located)?;
+            let block = located.block.clone();
+            let spec = SetUp {
+                block: &block,
+                token: &located.token,
+                targets: &targets,
+                stage: Stage::Create,
+                acknowledged_bytes: 0,
+                sent_bytes: 0,
+                stamp: None,
+                block_size: self.file.block_size,
+            };
+            match set_up(&self.shared, &spec).await {
+                Ok(ends) => {
+                    self.pipeline_ready();
+                    let heartbeat = self.shared.options.socket_timeout / 2;
+                    return Ok(Pipeline::new(ends, block, targets, located.token, false, heartbeat));
+                }
+                Err(Failure { bad, source, .. }) => {
+                    tracing::info!(path = %self.file.path, %block, datanode = %targets[bad].datanode.id, error = %source,
+                        "cannot set up a pipeline");
+                    self.abandon(&block).await?;
+                    self.exclude(targets[bad].datanode.clone());
+                    last_failure = Some(Arc::new(source));
+                }
+            }
+        }
+        // Keeps the order of the window for whoever looks at it in the error's handling.
+        window.rewind();
+        Err(Error::PipelineSetup { path: self.file.path.clone(), attempts, source: last_failure })
+    }
+
+    /// Builds the pipeline to a block that exists and is not full.
+    pub(super) async fn continue_block(
+        &mut self,
+        located: LocatedBlock,
+        window: &mut Window,
+    ) -> Result<Pipeline, Error> {
+        let targets = targets_of(&located)?;
+        self.rebuild(located.block.clone(), targets, window, Stage::Append).await
+    }
+
+    /// `addBlock`, again while the namenode has not heard of earlier blocks from their datanodes.
+    async fn add_block(&mut self, excluded: &[DatanodeInfo]) -> Result<LocatedBlock, Error> {
+        let options = &self.shared.options;
+        let mut delay = options.locate_following_delay;
+        let mut attempt = 0;
+        loop {
+            let (file, client) = (&self.file, &self.shared.client_name);
+            let answer = self
+                .shared
+                .namenode
+                .add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded)
+                .await;
+            match answer {
+                Err(error) if error.exception() == Some(Exception::NotReplicatedYet) => {
+                    if attempt >= options.locate_following_retries {
+                        return Err(error);
+                    }
+                    attempt += 1;
+                    tokio::time::sleep(delay).await;
+                    delay = backoff::doubled(delay, options.locate_following_delay_max);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn abandon(&self, block: &ExtendedBlock) -> Result<(), Error> {
+        let (file, client) = (&self.file, &self.shared.client_name);
+        self.shared.namenode.abandon_block(&file.path, file.inode, client, block).await
+    }
+}
+
+pub(super) fn targets_of(located: &LocatedBlock) -> Result<Vec<Target>, Error> {
+    let count = located.locations.len();
+    if count == 0 || located.storage_ids.len() != count || located.storage_types.len() != count {
+        let why = format!(
+            "block {} has {count} locations, {} storage ids and {} storage types",
+            located.block,
+            located.storage_ids.len(),
+            located.storage_types.len()
+        );
+        return Err(Error::Answer { method: "addBlock", why });
+    }
+    let parts = located.locations.iter().zip(&located.storage_ids).zip(&located.storage_types);
+    Ok(parts
+        .map(|((datanode, storage), storage_type)| Target {
+            datanode: datanode.clone(),
+            storage: storage.clone(),
+            storage_type: *storage_type,
+        })
+        .collect())
+}

@@ -1,0 +1,281 @@
+//! One pipeline: packets go down, acknowledgements come up, both at once. Which packets are on their way is kept in the
+//! [`Window`], which outlives the pipeline, so that another one can send them again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hearth_types::{DatanodeInfo, ExtendedBlock, StorageId, StorageType, Token};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::packet::Packet;
+use super::packets::{Acknowledgements, Link, Reply};
+use super::stream::Progress;
+use crate::DatanodeError;
+
+/// Packets that were taken from the writer and are not acknowledged, in order.
+pub(super) struct Window {
+    inner: Mutex<Inner>,
+    /// Signalled whenever a packet leaves.
+    left: Notify,
+}
+
+struct Inner {
+    packets: VecDeque<Arc<Packet>>,
+    /// How many of them this pipeline was given.
+    sent: usize,
+    /// End of the highest byte that any pipeline of this block was given.
+    sent_bytes: u64,
+}
+
+enum Next {
+    Send(Arc<Packet>),
+    /// The block's end, which must wait until everything before it is acknowledged: a datanode that has seen it
+    /// finalizes the replica, and a finalized one could not take part in recovery.
+    AwaitEmpty,
+    /// Everything is sent; `ended`: the block's end too.
+    Nothing { ended: bool },
+}
+
+impl Window {
+    pub(super) fn new(first: Arc<Packet>) -> Self {
+        let inner = Inner { packets: VecDeque::from([first]), sent: 0, sent_bytes: 0 };
+        Self { inner: Mutex::new(inner), left: Notify::new() }
+    }
+
+    fn push(&self, packet: Arc<Packet>) {
+        self.inner.lock().packets.push_back(packet);
+    }
+
+    /// The next packet to send, counted as sent.
+    fn next(&self) -> Next {
+        let mut inner = self.inner.lock();
+        let Some(packet) = inner.packets.get(inner.sent).cloned() else {
+            return Next::Nothing { ended: inner.packets.back().is_some_and(|packet| packet.last) };
+        };
+        if packet.last && inner.sent > 0 {
+            return Next::AwaitEmpty;
+        }
+        inner.sent += 1;
+        inner.sent_bytes = inner.sent_bytes.max(packet.end());
+        Next::Send(packet)
+    }
+
+    /// Takes the oldest packet out when it is `sequence`; else says which one it is.
+    fn acknowledge(&self, sequence: i64) -> Result<Arc<Packet>, Option<i64>> {
+        let mut inner = self.inner.lock();
+        match inner.packets.front() {
+            Some(front) if front.sequence == sequence && inner.sent > 0 => {
+                inner.sent -= 1;
+                let packet = inner.packets.pop_front();
+                self.left.notify_one();
+                packet.ok_or(None)
+            }
+            front => Err(front.map(|front| front.sequence)),
+        }
+    }
+
+    /// All packets are to be sent again.
+    pub(super) fn rewind(&self) {
+        self.inner.lock().sent = 0;
+    }
+
+    /// Sequence number of the oldest packet.
+    pub(super) fn oldest(&self) -> Option<i64> {
+        self.inner.lock().packets.front().map(|packet| packet.sequence)
+    }
+
+    /// True when nothing but the block's end is left.
+    pub(super) fn only_end_left(&self) -> bool {
+        self.inner.lock().packets.front().is_some_and(|packet| packet.last)
+    }
+
+    pub(super) fn take_end(&self) -> Option<Arc<Packet>> {
+        let mut inner = self.inner.lock();
+        inner.sent = 0;
+        inner.packets.pop_front_if(|packet| packet.last)
+    }
+
+    /// Bytes of the block that datanodes may have, acknowledged or not.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.inner.lock().sent_bytes
+    }
+}
+
+/// One datanode of a pipeline.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub datanode: DatanodeInfo,
+    pub storage: StorageId,
+    pub storage_type: StorageType,
+}
+
+/// Why a pipeline broke, and whom to blame.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// Index of the datanode to leave out.
+    pub bad: usize,
+    /// The datanode said that it restarts: wait for it rather than leave it out.
+    pub restarting: bool,
+    pub source: DatanodeError,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "datanode {} of the pipeline: {}", self.bad, self.source)
+    }
+}
+
+pub(super) enum Ended {
+    /// The block's end is acknowledged.
+    Whole {
+        length: u64,
+    },
+    /// The writer was dropped without `close`.
+    WriterGone,
+    Failed(Failure),
+}
+
+/// Where a block is being written to.
+pub(super) struct Pipeline {
+    link: Link,
+    acknowledgements: Acknowledgements,
+    /// With the stamp of this pipeline; the length counts acknowledged bytes.
+    block: ExtendedBlock,
+    pub(super) targets: Vec<Target>,
+    pub(super) token: Token,
+    /// The block had bytes before this writer came, or was flushed: readers may have seen what only these datanodes hold.
+    pub(super) appended: bool,
+    heartbeat: Duration,
+}
+
+impl Pipeline {
+    pub(super) fn new(
+        (link, acknowledgements): (Link, Acknowledgements),
+        block: ExtendedBlock,
+        targets: Vec<Target>,
+        token: Token,
+        appended: bool,
+        heartbeat: Duration,
+    ) -> Self {
+        Self { link, acknowledgements, block, targets, token, appended, heartbeat }
+    }
+
+    pub(super) fn block(&self) -> &ExtendedBlock {
+        &self.block
+    }
+
+    pub(super) fn block_with(&self, length: u64) -> ExtendedBlock {
+        let mut block = self.block.clone();
+        block.block.length = length;
+        block
+    }
+
+    /// Sends the window and what else the writer queues, until the block ends or something fails.
+    pub(super) async fn exchange(
+        &mut self,
+        window: &Window,
+        packets: &mut mpsc::Receiver<Arc<Packet>>,
+        progress: &watch::Sender<Progress>,
+    ) -> Ended {
+        let Self { link, acknowledgements, block, targets, heartbeat, .. } = self;
+        let sending = send(link, window, packets, *heartbeat);
+        let receiving = receive(acknowledgements, window, block, targets, progress);
+        tokio::pin!(receiving);
+        tokio::select! {
+            biased;
+            received = &mut receiving => ended(received),
+            sent = sending => match sent {
+                Ok(Sent::Everything) => ended(receiving.await),
+                Ok(Sent::WriterGone) => Ended::WriterGone,
+                // An acknowledgement that names the culprit may be on its way: prefer it to "the connection broke".
+                Err(source) => match tokio::time::timeout(GRACE, receiving).await {
+                    Ok(received @ Err(_)) => ended(received),
+                    _ => Ended::Failed(Failure { bad: 0, restarting: false, source }),
+                },
+            },
+        }
+    }
+}
+
+/// How long a broken sender waits for an acknowledgement that says why.
+const GRACE: Duration = Duration::from_secs(3);
+
+fn ended(received: Result<u64, Failure>) -> Ended {
+    match received {
+        Ok(length) => Ended::Whole { length },
+        Err(failure) => Ended::Failed(failure),
+    }
+}
+
+enum Sent {
+    Everything,
+    WriterGone,
+}
+
+async fn send(
+    link: &Link,
+    window: &Window,
+    packets: &mut mpsc::Receiver<Arc<Packet>>,
+    heartbeat: Duration,
+) -> Result<Sent, DatanodeError> {
+    loop {
+        match window.next() {
+            Next::Send(packet) => {
+                link.send(&packet).await?;
+                if packet.last {
+                    return Ok(Sent::Everything);
+                }
+            }
+            Next::AwaitEmpty => window.left.notified().await,
+            Next::Nothing { ended: true } => return Ok(Sent::Everything),
+            Next::Nothing { ended: false } => match tokio::time::timeout(heartbeat, packets.recv()).await {
+                Ok(Some(packet)) => window.push(packet),
+                Ok(None) => return Ok(Sent::WriterGone),
+                Err(_) => link.send_heartbeat().await?,
+            },
+        }
+    }
+}
+
+/// The block's length, once its end is acknowledged.
+async fn receive(
+    acknowledgements: &mut Acknowledgements,
+    window: &Window,
+    block: &mut ExtendedBlock,
+    targets: &[Target],
+    progress: &watch::Sender<Progress>,
+) -> Result<u64, Failure> {
+    loop {
+        let Reply { sequence, failed } = acknowledgements
+            .next(window.oldest(), block)
+            .await
+            .map_err(|source| Failure { bad: 0, restarting: false, source })?;
+        if let Some(failed) = failed {
+            let bad = failed.index.min(targets.len() - 1);
+            let source = DatanodeError::Acknowledgement {
+                datanode: Box::new(targets[bad].datanode.id.clone()),
+                status: failed.status,
+                sequence,
+                block: Box::new(block.clone()),
+            };
+            return Err(Failure { bad, restarting: failed.restarting, source });
+        }
+        if sequence == HEARTBEAT_SEQUENCE {
+            continue;
+        }
+        let packet = window.acknowledge(sequence).map_err(|expected| Failure {
+            bad: 0,
+            restarting: false,
+            source: acknowledgements.unexpected(sequence, expected),
+        })?;
+        block.block.length = block.block.length.max(packet.end());
+        progress.send_modify(|progress| progress.acknowledged = sequence);
+        if packet.last {
+            return Ok(packet.end());
+        }
+    }
+}
+
+pub(super) const HEARTBEAT_SEQUENCE: i64 = -1;

@@ -1,0 +1,245 @@
+//! After a pipeline broke: leave the bad datanode out, perhaps take another in, give the block a new stamp, and connect
+//! again. A replica that missed this has the old stamp and is thrown away.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hearth_types::ExtendedBlock;
+
+use super::block::targets_of;
+use super::packets::{SetUp, Stage, set_up, transfer};
+use super::pipeline::{Failure, Pipeline, Target, Window};
+use super::stream::Stream;
+use crate::{DatanodeError, Error};
+
+/// Recoveries without the oldest packet getting through.
+const RECOVERIES_PER_PACKET_MAX: u32 = 5;
+
+impl Stream {
+    /// A pipeline to the datanodes that are left, with the window to be sent again. `None` when the block was whole and
+    /// the recovery closed it; it is `previous` then.
+    pub(super) async fn recover(
+        &mut self,
+        mut broken: Pipeline,
+        window: &mut Window,
+        failure: Failure,
+    ) -> Result<Option<Pipeline>, Error> {
+        window.rewind();
+        self.count_recovery(window, &failure)?;
+        let block = broken.block().clone();
+        let mut targets = std::mem::take(&mut broken.targets);
+        let appended = broken.appended;
+        // Ends the connection: datanodes stop waiting for packets of the old pipeline.
+        drop(broken);
+        let restarting = failure.restarting;
+        if !restarting {
+            self.leave_out(&block, &mut targets, failure)?;
+        }
+        let stage = if window.only_end_left() { Stage::CloseRecovery } else { Stage::StreamingRecovery };
+        if stage == Stage::StreamingRecovery {
+            self.replace_if_wanted(&block, &mut targets, appended).await?;
+        }
+        let recovered = if restarting {
+            self.rebuild_after_restart(block, targets, window, stage).await?
+        } else {
+            self.rebuild(block, targets, window, stage).await?
+        };
+        if stage != Stage::CloseRecovery {
+            return Ok(Some(recovered));
+        }
+        // The datanodes finalized the replica when they were connected; there is no packet left to send.
+        if let Some(end) = window.take_end() {
+            self.progress.send_modify(|progress| progress.acknowledged = end.sequence);
+        }
+        let length = recovered.block().length();
+        self.previous = Some(recovered.block_with(length));
+        Ok(None)
+    }
+
+    fn count_recovery(&mut self, window: &Window, failure: &Failure) -> Result<(), Error> {
+        let oldest = window.oldest().unwrap_or(-1);
+        if self.recovering.0 == oldest {
+            self.recovering.1 += 1;
+        } else {
+            self.recovering = (oldest, 1);
+        }
+        if self.recovering.1 > RECOVERIES_PER_PACKET_MAX {
+            tracing::warn!(path = %self.file.path, sequence = oldest, %failure, "giving up after repeated recoveries");
+            return Err(Error::PipelineSetup {
+                path: self.file.path.clone(),
+                attempts: RECOVERIES_PER_PACKET_MAX,
+                source: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes the datanode that failed out of `targets`.
+    fn leave_out(
+        &mut self,
+        block: &ExtendedBlock,
+        targets: &mut Vec<Target>,
+        failure: Failure,
+    ) -> Result<(), Error> {
+        let bad = targets.remove(failure.bad.min(targets.len() - 1));
+        self.exclude(bad.datanode.clone());
+        if targets.is_empty() {
+            return Err(Error::PipelineLost {
+                path: self.file.path.clone(),
+                block: Box::new(block.clone()),
+                datanodes: bad.datanode.id.transfer_address(),
+                source: Some(Arc::new(failure.source)),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes another datanode in when the policy asks for it, and has it copy what the block holds.
+    async fn replace_if_wanted(
+        &mut self,
+        block: &ExtendedBlock,
+        targets: &mut Vec<Target>,
+        appended: bool,
+    ) -> Result<(), Error> {
+        let options = &self.shared.options;
+        let seen = appended || self.flushed();
+        if !options.replace_policy.wants_replacement(self.file.replication, targets.len(), seen) {
+            return Ok(());
+        }
+        match self.replace(block, targets).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let options = &self.shared.options;
+                let enough = options.replace_min_replication > 0
+                    && targets.len() >= usize::from(options.replace_min_replication);
+                if options.replace_best_effort || enough {
+                    tracing::warn!(path = %self.file.path, %error, "going on with fewer datanodes");
+                    return Ok(());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn replace(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>) -> Result<(), Error> {
+        // A new datanode that cannot take the copy is left out and another asked for.
+        for _ in 0..3 {
+            let excluded = self.excluded();
+            let (file, client) = (&self.file, &self.shared.client_name);
+            let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.clone()).collect();
+            let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
+            let located = self
+                .shared
+                .namenode
+                .additional_datanode(&file.path, file.inode, client, block, &datanodes, &storages, &excluded)
+                .await?;
+            let chosen = targets_of(&located)?;
+            let new = chosen.iter().position(|target| {
+                !targets.iter().any(|known| known.datanode.id.uuid == target.datanode.id.uuid)
+            });
+            let Some(new) = new else {
+                return Err(Error::NoReplacement { path: self.file.path.clone() });
+            };
+            let source = if new == 0 { chosen.get(1) } else { chosen.get(new - 1) };
+            let Some(source) = source else {
+                return Err(Error::NoReplacement { path: self.file.path.clone() });
+            };
+            match transfer(&self.shared, block, &located.token, source, &chosen[new]).await {
+                Ok(()) => {
+                    *targets = chosen;
+                    return Ok(());
+                }
+                Err(error) => {
+                    tracing::info!(path = %self.file.path, %block, datanode = %chosen[new].datanode.id, %error,
+                        "the replacement could not take the copy");
+                    self.exclude(chosen[new].datanode.clone());
+                }
+            }
+        }
+        Err(Error::NoReplacement { path: self.file.path.clone() })
+    }
+
+    /// Gives the datanode that said it restarts its time before it is left out.
+    async fn rebuild_after_restart(
+        &mut self,
+        block: ExtendedBlock,
+        targets: Vec<Target>,
+        window: &mut Window,
+        stage: Stage,
+    ) -> Result<Pipeline, Error> {
+        let deadline = Instant::now() + self.shared.options.restart_grace;
+        while Instant::now() < deadline {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            match self.connect(&block, &targets, window, stage).await? {
+                Ok(pipeline) => return Ok(pipeline),
+                Err(failure) => tracing::debug!(path = %self.file.path, %failure, "waiting for a restarting datanode"),
+            }
+        }
+        self.rebuild(block, targets, window, stage).await
+    }
+
+    /// Connects to `targets` under a new stamp, leaving out whoever does not answer, until a pipeline stands.
+    pub(super) async fn rebuild(
+        &mut self,
+        block: ExtendedBlock,
+        mut targets: Vec<Target>,
+        window: &mut Window,
+        mut stage: Stage,
+    ) -> Result<Pipeline, Error> {
+        loop {
+            match self.connect(&block, &targets, window, stage).await? {
+                Ok(pipeline) => return Ok(pipeline),
+                Err(failure) => {
+                    tracing::info!(path = %self.file.path, %block, %failure, "cannot rebuild the pipeline");
+                    self.leave_out(&block, &mut targets, failure)?;
+                    stage = stage.after_failure();
+                    if stage != Stage::CloseRecovery {
+                        self.replace_if_wanted(&block, &mut targets, stage.is_append()).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One attempt: new stamp and token, connection, and the namenode told of both.
+    async fn connect(
+        &mut self,
+        block: &ExtendedBlock,
+        targets: &[Target],
+        window: &Window,
+        stage: Stage,
+    ) -> Result<Result<Pipeline, Failure>, Error> {
+        let client = &self.shared.client_name;
+        let renewed = self.shared.namenode.update_block_for_pipeline(block, client).await?;
+        let spec = SetUp {
+            block,
+            token: &renewed.token,
+            targets,
+            stage,
+            acknowledged_bytes: block.length(),
+            sent_bytes: window.sent_bytes().max(block.length()),
+            stamp: Some(renewed.block.stamp()),
+            block_size: self.file.block_size,
+        };
+        let ends = match set_up(&self.shared, &spec).await {
+            Ok(ends) => ends,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let mut new_block = block.clone();
+        new_block.block.stamp = renewed.block.stamp();
+        let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.id.clone()).collect();
+        let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
+        self.shared.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
+        self.pipeline_ready();
+        let heartbeat = self.shared.options.socket_timeout / 2;
+        let appended = stage.is_append() || block.length() > 0 && self.flushed();
+        Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), renewed.token, appended, heartbeat)))
+    }
+}
+
+/// For logs and errors of this file.
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source as &DatanodeError)
+    }
+}

@@ -1,0 +1,127 @@
+//! The task behind a writer: block after block, pipeline after pipeline.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
+use tokio::sync::{mpsc, watch};
+
+use super::WrittenFile;
+use super::packet::{Packet, PacketPool};
+use super::pipeline::{Ended, Pipeline, Window};
+use crate::Error;
+use crate::file_system::Shared;
+
+/// What the task tells the writer.
+#[derive(Debug, Clone)]
+pub(super) struct Progress {
+    /// Sequence number of the last packet that all datanodes acknowledged; -1 before the first.
+    pub acknowledged: i64,
+    /// Pipelines set up so far, recovered ones included: the namenode is told of each by the first flush after it.
+    pub pipelines: u64,
+    pub failed: Option<Error>,
+}
+
+pub(super) struct Stream {
+    pub(super) shared: Arc<Shared>,
+    pub(super) file: Arc<WrittenFile>,
+    pub(super) progress: watch::Sender<Progress>,
+    pool: Arc<PacketPool>,
+    /// The block of the file's end when it was opened for append.
+    append: Option<LocatedBlock>,
+    /// The last block written, with its final length.
+    pub(super) previous: Option<ExtendedBlock>,
+    /// Sequence number of the oldest packet at the last recovery, and how many recoveries it has seen.
+    pub(super) recovering: (i64, u32),
+    /// Datanodes that failed this writer, and when.
+    excluded: Vec<(DatanodeInfo, Instant)>,
+}
+
+impl Stream {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        file: Arc<WrittenFile>,
+        append: Option<LocatedBlock>,
+        pool: Arc<PacketPool>,
+    ) -> (Self, watch::Receiver<Progress>) {
+        let (progress, receiver) = watch::channel(Progress { acknowledged: -1, pipelines: 0, failed: None });
+        let stream = Self { shared, file, progress, pool, append, previous: None, recovering: (-1, 0), excluded: Vec::new() };
+        (stream, receiver)
+    }
+
+    /// Works off `packets` until the writer drops its end. The last block with its length, `None` when there is none.
+    pub(super) async fn run(
+        mut self,
+        mut packets: mpsc::Receiver<Arc<Packet>>,
+    ) -> Result<Option<ExtendedBlock>, Error> {
+        let outcome = self.blocks(&mut packets).await;
+        if let Err(error) = &outcome {
+            tracing::debug!(path = %self.file.path, %error, "writing failed");
+            self.progress.send_modify(|progress| progress.failed = Some(error.clone()));
+            self.pool.close();
+        }
+        outcome
+    }
+
+    async fn blocks(&mut self, packets: &mut mpsc::Receiver<Arc<Packet>>) -> Result<Option<ExtendedBlock>, Error> {
+        // An append that writes nothing still closes the block that the namenode opened for it.
+        let mut last = self.append.as_ref().map(|block| block.block.clone());
+        while let Some(first) = packets.recv().await {
+            let mut window = Window::new(first);
+            let pipeline = match self.append.take() {
+                Some(block) => self.continue_block(block, &mut window).await?,
+                None => self.new_block(&mut window).await?,
+            };
+            let Some(block) = self.write_block(pipeline, &mut window, packets).await? else {
+                return Err(Error::WriterClosed { path: self.file.path.clone() });
+            };
+            last = Some(block.clone());
+            self.previous = Some(block);
+        }
+        Ok(last)
+    }
+
+    /// Sends the block's packets, over as many pipelines as it takes. The only retry loop of a block's life. `None` when
+    /// the writer was dropped in the middle of the block.
+    async fn write_block(
+        &mut self,
+        mut pipeline: Pipeline,
+        window: &mut Window,
+        packets: &mut mpsc::Receiver<Arc<Packet>>,
+    ) -> Result<Option<ExtendedBlock>, Error> {
+        loop {
+            match pipeline.exchange(window, packets, &self.progress).await {
+                Ended::Whole { length } => return Ok(Some(pipeline.block_with(length))),
+                Ended::WriterGone => return Ok(None),
+                Ended::Failed(failure) => {
+                    tracing::info!(path = %self.file.path, block = %pipeline.block(), %failure, "pipeline broke");
+                    match self.recover(pipeline, window, failure).await? {
+                        Some(recovered) => pipeline = recovered,
+                        // Closed by the recovery itself: everything had been acknowledged but the end.
+                        None => return Ok(self.previous.take()),
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn pipeline_ready(&self) {
+        self.progress.send_modify(|progress| progress.pipelines += 1);
+    }
+
+    /// True once the writer flushed: readers may have seen bytes that only the pipeline's datanodes hold.
+    pub(super) fn flushed(&self) -> bool {
+        self.file.flushed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    pub(super) fn exclude(&mut self, datanode: DatanodeInfo) {
+        self.excluded.push((datanode, Instant::now()));
+    }
+
+    /// Datanodes not to be chosen for the next block.
+    pub(super) fn excluded(&mut self) -> Vec<DatanodeInfo> {
+        let expiry = self.shared.options.exclude_expiry;
+        self.excluded.retain(|(_, since)| since.elapsed() < expiry);
+        self.excluded.iter().map(|(datanode, _)| datanode.clone()).collect()
+    }
+}
