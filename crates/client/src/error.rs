@@ -25,7 +25,7 @@ pub enum Error {
     Refused { method: &'static str, exception: Exception, class: String, message: String },
     /// No namenode of the file system answered the call.
     #[error("{method} at namenode {address}")]
-    Namenode { method: &'static str, address: String, source: Arc<hearth_protocol::rpc::CallError> },
+    Namenode { method: &'static str, address: String, source: Arc<hearth_protocol::rpc::RpcError> },
     /// The namenode's answer lacks something or contradicts itself.
     #[error("namenode's answer to {method}: {why}")]
     Answer { method: &'static str, why: String },
@@ -84,7 +84,7 @@ pub enum DatanodeError {
     #[error("no acknowledgement of packet {sequence} of {block} for {after:?}")]
     AcknowledgementTimedOut { sequence: i64, block: Box<ExtendedBlock>, after: std::time::Duration },
     #[error("call to the datanode")]
-    Call(#[source] Arc<hearth_protocol::rpc::CallError>),
+    Call(#[source] Arc<hearth_protocol::rpc::RpcError>),
 }
 
 /// What a program usually wants to know of an error.

@@ -1,1 +1,41 @@
-//! (room being built)
+//! The Rust client of HDFS: Hearth's own servers and Apache Hadoop's alike.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), hearth_client::Error> {
+//! use hearth_client::{CreateOptions, FileSystem};
+//! let configuration = hearth_config::Configuration::empty().with("fs.defaultFS", "hdfs://localhost:8020");
+//! let fs = FileSystem::connect(&configuration, None, "ada")?;
+//! let mut writer = fs.create("notes.txt", CreateOptions::default()).await?;
+//! writer.write(b"in memory").await?;
+//! writer.close().await?;
+//! let reader = fs.open("notes.txt").await?;
+//! let mut bytes = [0; 9];
+//! reader.read_at(0, &mut bytes).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! A read goes [`read`] → locate → replica → packets; a write [`write`] → stream → block → pipeline → packets;
+//! [`namenode`] has the calls, [`datanode`] the connections.
+
+mod backoff;
+mod checksum;
+mod datanode;
+mod error;
+mod file_system;
+mod lease;
+mod namenode;
+mod options;
+mod path;
+mod read;
+mod user;
+mod write;
+
+pub use checksum::FileChecksum;
+pub use error::{DatanodeError, Error, ErrorKind};
+pub use file_system::{CreateOptions, FileSystem, RenameOptions};
+pub use namenode::{
+    BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction,
+};
+pub use read::{PositionedReader, Reader};
+pub use user::os_user_name;
+pub use write::Writer;

@@ -36,6 +36,12 @@ pub(crate) struct WrittenFile {
     pub flushed: AtomicBool,
 }
 
+impl WrittenFile {
+    pub(crate) fn new(path: String, inode: u64, replication: u16, block_size: u64) -> Self {
+        Self { path, inode, replication, block_size, flushed: AtomicBool::new(false) }
+    }
+}
+
 /// A file open for writing. Bytes are with the datanodes after `hflush`, on their disks after `hsync`; the file is whole
 /// after `close`. Dropped without it, the file stays open until its lease runs out.
 #[derive(Debug)]

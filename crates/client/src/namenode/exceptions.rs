@@ -1,14 +1,15 @@
-//! Java's exception classes, as the namenode names them on the wire, and what they mean here. The only place that
-//! knows their names.
+//! Java's exception classes, as the namenode names them on the wire, and what they mean here.
+
+use hearth_wire::rpc::exceptions as names;
 
 use crate::ErrorKind;
 
 macro_rules! exceptions {
-    ($($variant:ident = $name:literal, $kind:ident;)*) => {
+    ($($variant:ident = $name:ident, $kind:ident;)*) => {
         /// The class of an exception that a namenode answered.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Exception {
-            $(#[doc = concat!("`", $name, "`")] $variant,)*
+            $($variant,)*
             /// Any other class; its name stands in the error.
             Other,
         }
@@ -17,7 +18,7 @@ macro_rules! exceptions {
             /// From the fully qualified name.
             pub fn from_class(class: &str) -> Self {
                 match class {
-                    $($name => Self::$variant,)*
+                    $(names::$name => Self::$variant,)*
                     _ => Self::Other,
                 }
             }
@@ -33,39 +34,37 @@ macro_rules! exceptions {
 }
 
 exceptions! {
-    AccessControl = "org.apache.hadoop.security.AccessControlException", PermissionDenied;
-    FileNotFound = "java.io.FileNotFoundException", NotFound;
-    FileAlreadyExists = "org.apache.hadoop.fs.FileAlreadyExistsException", AlreadyExists;
-    ParentNotDirectory = "org.apache.hadoop.fs.ParentNotDirectoryException", NotADirectory;
-    PathIsNotDirectory = "org.apache.hadoop.fs.PathIsNotDirectoryException", NotADirectory;
-    PathIsNotEmptyDirectory = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException", DirectoryNotEmpty;
-    InvalidPath = "org.apache.hadoop.fs.InvalidPathException", InvalidInput;
-    AlreadyBeingCreated = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException", Busy;
-    RecoveryInProgress = "org.apache.hadoop.hdfs.protocol.RecoveryInProgressException", Busy;
-    LeaseExpired = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException", Busy;
-    NotReplicatedYet = "org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException", Busy;
-    SafeMode = "org.apache.hadoop.hdfs.server.namenode.SafeModeException", SafeMode;
-    NamespaceQuota = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException", QuotaExceeded;
-    SpaceQuota = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException", QuotaExceeded;
-    StorageTypeQuota = "org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException", QuotaExceeded;
-    ComponentTooLong =
-        "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException", InvalidInput;
-    DirectoryFull =
-        "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException", QuotaExceeded;
-    UnresolvedPath = "org.apache.hadoop.hdfs.protocol.UnresolvedPathException", Unsupported;
-    HadoopIllegalArgument = "org.apache.hadoop.HadoopIllegalArgumentException", InvalidInput;
-    IllegalArgument = "java.lang.IllegalArgumentException", InvalidInput;
-    UnsupportedOperation = "java.lang.UnsupportedOperationException", Unsupported;
-    UnsupportedAction = "org.apache.hadoop.hdfs.server.namenode.UnsupportedActionException", Unsupported;
-    NoSuchMethod = "org.apache.hadoop.ipc.RpcNoSuchMethodException", Unsupported;
-    NoSuchProtocol = "org.apache.hadoop.ipc.RpcNoSuchProtocolException", Unsupported;
-    Standby = "org.apache.hadoop.ipc.StandbyException", Unreachable;
-    ObserverRetryOnActive = "org.apache.hadoop.ipc.ObserverRetryOnActiveException", Unreachable;
-    Retriable = "org.apache.hadoop.ipc.RetriableException", Busy;
-    InvalidToken = "org.apache.hadoop.security.token.SecretManager$InvalidToken", PermissionDenied;
-    Authorization = "org.apache.hadoop.security.authorize.AuthorizationException", PermissionDenied;
-    ReplicaNotFound = "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException", DataUnavailable;
-    Io = "java.io.IOException", Other;
+    AccessControl = ACCESS_CONTROL, PermissionDenied;
+    FileNotFound = FILE_NOT_FOUND, NotFound;
+    FileAlreadyExists = FILE_ALREADY_EXISTS, AlreadyExists;
+    ParentNotDirectory = PARENT_NOT_DIRECTORY, NotADirectory;
+    PathIsNotDirectory = PATH_IS_NOT_DIRECTORY, NotADirectory;
+    PathIsNotEmptyDirectory = PATH_IS_NOT_EMPTY_DIRECTORY, DirectoryNotEmpty;
+    InvalidPath = INVALID_PATH, InvalidInput;
+    AlreadyBeingCreated = ALREADY_BEING_CREATED, Busy;
+    RecoveryInProgress = RECOVERY_IN_PROGRESS, Busy;
+    LeaseExpired = LEASE_EXPIRED, Busy;
+    NotReplicatedYet = NOT_REPLICATED_YET, Busy;
+    SafeMode = SAFE_MODE, SafeMode;
+    NamespaceQuota = NAMESPACE_QUOTA_EXCEEDED, QuotaExceeded;
+    SpaceQuota = SPACE_QUOTA_EXCEEDED, QuotaExceeded;
+    StorageTypeQuota = STORAGE_TYPE_QUOTA_EXCEEDED, QuotaExceeded;
+    ComponentTooLong = PATH_COMPONENT_TOO_LONG, InvalidInput;
+    DirectoryFull = MAX_DIRECTORY_ITEMS_EXCEEDED, QuotaExceeded;
+    UnresolvedPath = UNRESOLVED_PATH, Unsupported;
+    HadoopIllegalArgument = HADOOP_ILLEGAL_ARGUMENT, InvalidInput;
+    IllegalArgument = ILLEGAL_ARGUMENT, InvalidInput;
+    UnsupportedOperation = UNSUPPORTED_OPERATION, Unsupported;
+    UnsupportedAction = UNSUPPORTED_ACTION, Unsupported;
+    NoSuchMethod = RPC_NO_SUCH_METHOD, Unsupported;
+    NoSuchProtocol = RPC_NO_SUCH_PROTOCOL, Unsupported;
+    Standby = STANDBY, Unreachable;
+    ObserverRetryOnActive = OBSERVER_RETRY_ON_ACTIVE, Unreachable;
+    Retriable = RETRIABLE, Busy;
+    InvalidToken = INVALID_TOKEN, PermissionDenied;
+    Authorization = AUTHORIZATION, PermissionDenied;
+    ReplicaNotFound = REPLICA_NOT_FOUND, DataUnavailable;
+    Io = IO, Other;
 }
 
 /// The first lines of a Java message, without the stack trace that servers append.

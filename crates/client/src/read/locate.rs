@@ -133,7 +133,7 @@ async fn ask_datanodes(shared: &Shared, last: &LocatedBlock) -> Result<u64, Opti
     let mut missing = 0;
     let mut failure = None;
     for datanode in &last.locations {
-        match visible_length(shared, datanode, &last.block, &last.token).await {
+        match visible_length(shared, datanode, &last.block).await {
             Ok(VisibleLength::Bytes(length)) => return Ok(length),
             Ok(VisibleLength::NotReadable) => {}
             Ok(VisibleLength::NoReplica) => missing += 1,

@@ -1,0 +1,176 @@
+//! Checksums of whole files, combined from those of their blocks as Hadoop's clients do, so that two files can be
+//! compared without reading them, also across clusters.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hearth_types::{ChecksumKind, LocatedBlock};
+use hearth_wire::data_transfer::{BlockChecksum, BlockChecksumAnswer, BlockChecksumOptions, Operation};
+use md5::{Digest, Md5};
+
+use crate::Error;
+use crate::datanode::request;
+use crate::file_system::Shared;
+
+/// The MD5 of the MD5s of each block's CRCs.
+///
+/// Two files of equal content have equal checksums only if bytes per CRC, CRC type and block boundaries are equal too.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileChecksum {
+    pub bytes_per_crc: u32,
+    /// 0 for a file of one block.
+    pub crcs_per_block: u64,
+    pub crc_kind: ChecksumKind,
+    pub md5: [u8; 16],
+}
+
+impl FileChecksum {
+    /// `MD5-of-262144MD5-of-512CRC32C`.
+    pub fn algorithm(&self) -> String {
+        let kind = match self.crc_kind {
+            ChecksumKind::Null => "NULL",
+            ChecksumKind::Crc32 => "CRC32",
+            ChecksumKind::Crc32c => "CRC32C",
+        };
+        format!("MD5-of-{}MD5-of-{}{kind}", self.crcs_per_block, self.bytes_per_crc)
+    }
+
+    /// As `FileSystem.getFileChecksum` serializes it: bytes per CRC, CRCs per block, MD5.
+    pub fn bytes(&self) -> [u8; 28] {
+        let mut out = [0; 28];
+        out[..4].copy_from_slice(&self.bytes_per_crc.to_be_bytes());
+        out[4..12].copy_from_slice(&self.crcs_per_block.to_be_bytes());
+        out[12..].copy_from_slice(&self.md5);
+        out
+    }
+}
+
+impl fmt::Display for FileChecksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.algorithm())?;
+        f.write_str(":")?;
+        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The MD5s of the blocks, in memory that grows as Java's buffer does: Hadoop digests the whole buffer, its unused
+/// zeros included.
+#[derive(Debug)]
+struct Digests {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Digests {
+    fn new() -> Self {
+        Self { bytes: vec![0; 32], filled: 0 }
+    }
+
+    fn push(&mut self, digest: &[u8]) {
+        let end = self.filled + digest.len();
+        if end > self.bytes.len() {
+            let length = (self.bytes.len() * 2).max(end);
+            self.bytes.resize(length, 0);
+        }
+        self.bytes[self.filled..end].copy_from_slice(digest);
+        self.filled = end;
+    }
+
+    fn md5(&self) -> [u8; 16] {
+        Md5::digest(&self.bytes).into()
+    }
+}
+
+pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
+    let whole = length.unwrap_or(u64::MAX >> 1);
+    let located = shared.namenode.block_locations(path, 0, whole).await?;
+    if located.under_construction {
+        let why = "Fail to get checksum, since file is under construction.";
+        return Err(Error::InvalidPath { path: path.to_owned(), why });
+    }
+    let mut digests = Digests::new();
+    let mut found: Option<(u32, ChecksumKind)> = None;
+    let mut crcs_per_block = 0;
+    let mut left = whole.min(located.file_length);
+    let several = located.blocks.len() > 1;
+    for (index, mut block) in located.blocks.into_iter().enumerate() {
+        if left == 0 {
+            break;
+        }
+        let counted = block.block.length().min(left);
+        block.block.block.length = counted;
+        left -= counted;
+        let answer = block_checksum(shared, path, &block).await?;
+        let kind = answer.crc_kind.unwrap_or(ChecksumKind::Crc32);
+        match found {
+            None => found = Some((answer.bytes_per_crc, kind)),
+            Some(first) if first == (answer.bytes_per_crc, kind) => {}
+            Some(_) => {
+                let why = "its blocks have different kinds of checksums, which cannot be combined";
+                return Err(Error::InvalidPath { path: path.to_owned(), why });
+            }
+        }
+        if index == 0 && several {
+            crcs_per_block = answer.crcs;
+        }
+        digests.push(&answer.checksum);
+    }
+    // A file without blocks has the kind that Hadoop always gave it.
+    let (bytes_per_crc, crc_kind) = found.unwrap_or((0, ChecksumKind::Crc32));
+    Ok(FileChecksum { bytes_per_crc, crcs_per_block, crc_kind, md5: digests.md5() })
+}
+
+/// The first answer of the block's datanodes.
+async fn block_checksum(shared: &Shared, path: &str, block: &LocatedBlock) -> Result<BlockChecksumAnswer, Error> {
+    let operation = Operation::BlockChecksum(BlockChecksum {
+        block: block.block.clone(),
+        token: block.token.clone(),
+        options: BlockChecksumOptions::default(),
+    });
+    let timeout =
+        shared.options.socket_timeout + std::time::Duration::from_secs(3) * block.locations.len() as u32;
+    let mut last = None;
+    for datanode in &block.locations {
+        let answer = async {
+            let mut peer = request(shared, &datanode.id, &operation, timeout).await?;
+            let address = peer.connection.peer();
+            let response = peer.accepted("BLOCK_CHECKSUM", &block.block, timeout).await?;
+            match response.block_checksum {
+                Some(answer) if answer.checksum.len() == 16 => Ok(answer),
+                _ => Err(crate::DatanodeError::Protocol { peer: address, what: "no MD5 in its answer".to_owned() }),
+            }
+        };
+        match answer.await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => {
+                tracing::info!(path, block = %block.block, datanode = %datanode.id, %error, "no checksum");
+                last = Some(Arc::new(error));
+            }
+        }
+    }
+    Err(Error::BlockMissing { block: Box::new(block.block.clone()), path: path.to_owned(), source: last })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_blocks_has_hadoops_traditional_checksum() {
+        let md5 = Digests::new().md5();
+        let checksum = FileChecksum { bytes_per_crc: 0, crcs_per_block: 0, crc_kind: ChecksumKind::Crc32, md5 };
+        assert_eq!(
+            checksum.to_string(),
+            "MD5-of-0MD5-of-0CRC32:00000000000000000000000070bc8f4b72a86921468bf8e8441dce51"
+        );
+    }
+
+    #[test]
+    fn digests_keep_the_zeros_of_a_buffer_that_doubles() {
+        let mut digests = Digests::new();
+        for _ in 0..3 {
+            digests.push(&[7; 16]);
+        }
+        assert_eq!((digests.bytes.len(), digests.filled), (64, 48));
+    }
+}

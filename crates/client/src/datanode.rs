@@ -1,0 +1,40 @@
+//! Connections to datanodes: set up, kept for reuse, and what was learnt of datanodes that do not answer.
+
+mod operation;
+mod peers;
+mod unreachable;
+mod visible_length;
+
+pub(crate) use operation::{Peer, receive, request};
+pub(crate) use peers::Peers;
+pub(crate) use unreachable::Unreachable;
+pub(crate) use visible_length::{VisibleLength, visible_length};
+
+use std::net::{IpAddr, SocketAddr};
+
+use hearth_types::DatanodeId;
+
+use crate::DatanodeError;
+use crate::options::ClientOptions;
+
+/// The first address of a host, which may be an address itself.
+pub(crate) async fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    let found = tokio::net::lookup_host((host, port)).await.map_err(|error| format!("unknown host {host}: {error}"))?;
+    // IPv4 first: Hadoop's servers listen there unless told otherwise.
+    let mut addresses: Vec<_> = found.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.first().copied().ok_or_else(|| format!("unknown host {host}"))
+}
+
+/// Where a datanode's transfer or RPC port is, by address or by name.
+pub(crate) async fn address_of(
+    options: &ClientOptions,
+    datanode: &DatanodeId,
+    port: u16,
+) -> Result<SocketAddr, DatanodeError> {
+    let host = if options.use_datanode_hostname { &datanode.host_name } else { &datanode.ip };
+    resolve(host, port).await.map_err(|why| DatanodeError::Address { address: format!("{host}:{port}"), why })
+}

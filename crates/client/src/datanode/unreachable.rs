@@ -1,0 +1,41 @@
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use hearth_types::DatanodeUuid;
+use parking_lot::Mutex;
+
+/// How long a datanode that could not be reached comes last in every choice of this client.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Entries beyond this are not kept: a memory, not a directory.
+const ENTRIES_MAX: usize = 4096;
+
+/// Datanodes that did not answer lately. One reader's time-out spares the next reader the same.
+#[derive(Debug, Default)]
+pub(crate) struct Unreachable {
+    since: Mutex<HashMap<DatanodeUuid, Instant>>,
+}
+
+impl Unreachable {
+    pub(crate) fn insert(&self, datanode: DatanodeUuid) {
+        let mut since = self.since.lock();
+        if since.len() >= ENTRIES_MAX {
+            since.retain(|_, at| at.elapsed() < REMEMBERED);
+        }
+        if since.len() < ENTRIES_MAX {
+            since.insert(datanode, Instant::now());
+        }
+    }
+
+    pub(crate) fn contains(&self, datanode: &DatanodeUuid) -> bool {
+        let mut since = self.since.lock();
+        match since.get(datanode) {
+            Some(at) if at.elapsed() < REMEMBERED => true,
+            Some(_) => {
+                since.remove(datanode);
+                false
+            }
+            None => false,
+        }
+    }
+}

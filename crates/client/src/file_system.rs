@@ -1,0 +1,424 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use hearth_config::{Configuration, keys};
+use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
+use hearth_types::{
+    ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks, ServerDefaults,
+};
+use parking_lot::Mutex;
+
+use crate::checksum::FileChecksum;
+use crate::datanode::{Peers, Unreachable};
+use crate::lease::Leases;
+use crate::namenode::{
+    BlockStatistics, Creation, DatanodeReportKind, FsUsage, Listing, Namenode, QuotaUsage, SafeModeAction,
+};
+use crate::options::ClientOptions;
+use crate::read::Reader;
+use crate::write::{WrittenFile, Writer};
+use crate::{Error, ErrorKind, backoff, path};
+
+/// An HDFS file system: the way in. Cheap to clone; clones share connections, leases and what was learnt of datanodes.
+///
+/// Paths are absolute (`/a/b`) or relative to the user's home directory. Names are UTF-8.
+#[derive(Clone, Debug)]
+pub struct FileSystem {
+    shared: Arc<Shared>,
+}
+
+/// What everything that a [`FileSystem`] opens has in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub options: ClientOptions,
+    pub namenode: Namenode,
+    pub rpc_options: RpcClientOptions,
+    /// Holder of this client's leases; unique.
+    pub client_name: String,
+    pub user: Arc<str>,
+    pub peers: Peers,
+    pub unreachable: Unreachable,
+    pub leases: Leases,
+    uri: String,
+    home: String,
+    server_defaults: Mutex<Option<(ServerDefaults, Instant)>>,
+}
+
+/// How a file is created.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateOptions {
+    /// Replace a file that is there.
+    pub overwrite: bool,
+    /// Make missing directories above it.
+    pub parents: bool,
+    /// `None`: `dfs.replication`.
+    pub replication: Option<u16>,
+    /// Bytes; `None`: `dfs.blocksize`.
+    pub block_size: Option<u64>,
+    /// Before the umask; `None`: 0666.
+    pub permission: Option<FsPermission>,
+}
+
+impl Default for CreateOptions {
+    /// A new file with its directories, everything else as configured.
+    fn default() -> Self {
+        Self { overwrite: false, parents: true, replication: None, block_size: None, permission: None }
+    }
+}
+
+/// What the stricter rename does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RenameOptions {
+    /// Replace a file or an empty directory.
+    pub overwrite: bool,
+    /// Ask for the permissions that deleting wants.
+    pub to_trash: bool,
+}
+
+impl FileSystem {
+    /// The file system at `uri` (`hdfs://host:port`, `hdfs://nameservice`), or at `fs.defaultFS` when `None`, as `user`.
+    /// Nothing is sent yet: a namenode that does not answer is found by the first call. Needs a tokio runtime.
+    pub fn connect(configuration: &Configuration, uri: Option<&str>, user: &str) -> Result<Self, Error> {
+        let uri = match uri {
+            Some(uri) => uri.to_owned(),
+            None => configuration.get(keys::FS_DEFAULT_FS)?,
+        };
+        let authority = authority(&uri)?;
+        let service = configuration.client_nameservice(authority)?;
+        let options = ClientOptions::read(configuration)?;
+        let rpc_options = rpc_options(configuration)?;
+        let user: Arc<str> = user.into();
+        let rpc = RpcClient::new(rpc_options.clone());
+        let namenode = Namenode::new(rpc, service, Arc::clone(&user), &options);
+        let client_name = format!("DFSClient_NONMAPREDUCE_{}_{}", backoff::random_u32() as i32, std::process::id());
+        let shared = Shared {
+            peers: Peers::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
+            unreachable: Unreachable::default(),
+            leases: Leases::new(options.lease_hard_limit),
+            home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
+            uri: format!("hdfs://{authority}"),
+            server_defaults: Mutex::new(None),
+            options,
+            namenode,
+            rpc_options,
+            client_name,
+            user,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// `hdfs://` and the authority that it was connected with.
+    pub fn uri(&self) -> &str {
+        &self.shared.uri
+    }
+
+    pub fn user(&self) -> &str {
+        &self.shared.user
+    }
+
+    /// `host:port` of the namenode that answers now.
+    pub fn namenode_address(&self) -> String {
+        self.shared.namenode.address().to_string()
+    }
+
+    /// Where relative paths start.
+    pub fn home(&self) -> &str {
+        &self.shared.home
+    }
+
+    /// `path` as the namenode is asked for it.
+    pub fn absolute(&self, path: &str) -> Result<String, Error> {
+        path::absolute(path, &self.shared.home)
+    }
+
+    /// Errors: kind `NotFound`.
+    pub async fn status(&self, path: &str) -> Result<FileStatus, Error> {
+        let path = self.absolute(path)?;
+        self.shared.namenode.file_info(&path).await?.ok_or(Error::NotFound { path })
+    }
+
+    /// As `status`, of a symbolic link itself.
+    pub async fn link_status(&self, path: &str) -> Result<FileStatus, Error> {
+        let path = self.absolute(path)?;
+        self.shared.namenode.file_link_info(&path).await?.ok_or(Error::NotFound { path })
+    }
+
+    pub async fn exists(&self, path: &str) -> Result<bool, Error> {
+        match self.status(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The entries of a directory (or a file's own status), page by page.
+    pub async fn list(&self, path: &str) -> Result<Listing, Error> {
+        Listing::start(Arc::clone(&self.shared), self.absolute(path)?).await
+    }
+
+    /// All entries at once.
+    pub async fn list_all(&self, path: &str) -> Result<Vec<FileStatus>, Error> {
+        let mut listing = self.list(path).await?;
+        let mut entries = Vec::new();
+        while let Some(entry) = listing.next().await? {
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    /// Makes a directory; it is no error if it is there. `permission`: before the umask, 0777 when `None`.
+    /// `parents`: make missing directories above it.
+    pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
+        let permission = self.shared.options.directory_permission(permission);
+        self.make_directory(path, permission, parents).await
+    }
+
+    /// As `mkdirs`, with exactly this permission whatever the umask.
+    pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission, parents: bool) -> Result<(), Error> {
+        self.make_directory(path, (permission, permission), parents).await
+    }
+
+    async fn make_directory(
+        &self,
+        path: &str,
+        permission: (FsPermission, FsPermission),
+        parents: bool,
+    ) -> Result<(), Error> {
+        self.shared.namenode.mkdirs(&self.absolute(path)?, permission, parents).await.map(|_| ())
+    }
+
+    /// Renames, or moves into `to` when that is a directory. False when it could not be done (source missing,
+    /// destination a file, ...): the namenode does not say why. Prefer [`FileSystem::rename_to`].
+    pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Error> {
+        self.shared.namenode.rename(&self.absolute(from)?, &self.absolute(to)?).await
+    }
+
+    /// Renames `from` to exactly `to`, or says why not.
+    pub async fn rename_to(&self, from: &str, to: &str, options: RenameOptions) -> Result<(), Error> {
+        let RenameOptions { overwrite, to_trash } = options;
+        self.shared.namenode.rename2(&self.absolute(from)?, &self.absolute(to)?, overwrite, to_trash).await
+    }
+
+    /// False when nothing was there. A directory that is not empty wants `recursive`. Never goes through the trash.
+    pub async fn delete(&self, path: &str, recursive: bool) -> Result<bool, Error> {
+        self.shared.namenode.delete(&self.absolute(path)?, recursive).await
+    }
+
+    /// False when `path` is not a file. Copies are made or removed in the background.
+    pub async fn set_replication(&self, path: &str, replication: u16) -> Result<bool, Error> {
+        self.shared.namenode.set_replication(&self.absolute(path)?, replication).await
+    }
+
+    pub async fn set_permission(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
+        self.shared.namenode.set_permission(&self.absolute(path)?, permission).await
+    }
+
+    /// `None` leaves owner or group as it is.
+    pub async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
+        self.shared.namenode.set_owner(&self.absolute(path)?, user, group).await
+    }
+
+    /// Milliseconds since the epoch; `None` leaves a time as it is.
+    pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
+        self.shared.namenode.set_times(&self.absolute(path)?, modified, read).await
+    }
+
+    /// Asks whether the user may do what the bits of `action` say (read 4, write 2, execute 1).
+    ///
+    /// Errors: kind `PermissionDenied` when not.
+    pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
+        self.shared.namenode.check_access(&self.absolute(path)?, action).await
+    }
+
+    pub async fn content_summary(&self, path: &str) -> Result<ContentSummary, Error> {
+        self.shared.namenode.content_summary(&self.absolute(path)?).await
+    }
+
+    pub async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, Error> {
+        self.shared.namenode.quota_usage(&self.absolute(path)?).await
+    }
+
+    /// Appends the blocks of `sources` to `target`; the sources vanish.
+    pub async fn concat(&self, target: &str, sources: &[&str]) -> Result<(), Error> {
+        let sources: Vec<_> = sources.iter().map(|source| self.absolute(source)).collect::<Result<_, _>>()?;
+        self.shared.namenode.concat(&self.absolute(target)?, &sources).await
+    }
+
+    /// Shortens a file. False: a block is being cut in the background and the file stays open until it is.
+    pub async fn truncate(&self, path: &str, length: u64) -> Result<bool, Error> {
+        self.shared.namenode.truncate(&self.absolute(path)?, length, &self.shared.client_name).await
+    }
+
+    /// The checksum of the file's first `length` bytes, or of all, as Hadoop's clients combine it from its blocks.
+    pub async fn checksum(&self, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
+        crate::checksum::file_checksum(&self.shared, &self.absolute(path)?, length).await
+    }
+
+    /// The blocks that hold `length` bytes from `offset` on, and their datanodes.
+    pub async fn locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
+        self.shared.namenode.block_locations(&self.absolute(path)?, offset, length).await
+    }
+
+    /// Ends another writer's lease. True when the file is closed now; else ask `is_file_closed` until it is.
+    pub async fn recover_lease(&self, path: &str) -> Result<bool, Error> {
+        self.shared.namenode.recover_lease(&self.absolute(path)?, &self.shared.client_name).await
+    }
+
+    pub async fn is_file_closed(&self, path: &str) -> Result<bool, Error> {
+        self.shared.namenode.is_file_closed(&self.absolute(path)?).await
+    }
+
+    /// Sizes of the whole file system.
+    pub async fn usage(&self) -> Result<FsUsage, Error> {
+        self.shared.namenode.usage().await
+    }
+
+    pub async fn block_statistics(&self) -> Result<BlockStatistics, Error> {
+        self.shared.namenode.replicated_block_statistics().await
+    }
+
+    pub async fn erasure_coded_block_statistics(&self) -> Result<BlockStatistics, Error> {
+        self.shared.namenode.erasure_coded_block_statistics().await
+    }
+
+    /// Superusers only.
+    pub async fn datanodes(&self, kind: DatanodeReportKind) -> Result<Vec<DatanodeInfo>, Error> {
+        self.shared.namenode.datanode_report(kind).await
+    }
+
+    /// Whether safe mode is on after the action.
+    pub async fn safe_mode(&self, action: SafeModeAction) -> Result<bool, Error> {
+        self.shared.namenode.safe_mode(action).await
+    }
+
+    /// What the namenode proposes to clients; remembered for `dfs.client.server-defaults.validity.period.ms`.
+    pub async fn server_defaults(&self) -> Result<ServerDefaults, Error> {
+        let validity = self.shared.options.server_defaults_validity;
+        if let Some((defaults, since)) = &*self.shared.server_defaults.lock()
+            && since.elapsed() < validity
+        {
+            return Ok(defaults.clone());
+        }
+        let defaults = self.shared.namenode.server_defaults().await?;
+        *self.shared.server_defaults.lock() = Some((defaults.clone(), Instant::now()));
+        Ok(defaults)
+    }
+
+    /// Age at which trash is emptied: the namenode's, or the client's own when the namenode has none. Zero: no trash.
+    pub async fn trash_interval(&self) -> Result<std::time::Duration, Error> {
+        let minutes = self.server_defaults().await?.trash_interval_minutes;
+        let own = self.shared.options.trash_interval;
+        Ok(if minutes > 0 { std::time::Duration::from_secs(minutes.saturating_mul(60)) } else { own })
+    }
+
+    /// Opens a file for reading.
+    pub async fn open(&self, path: &str) -> Result<Reader, Error> {
+        let path = self.absolute(path)?;
+        let prefetch = self.shared.options.prefetch_bytes;
+        let located = self.shared.namenode.block_locations(&path, 0, prefetch).await?;
+        Reader::open(Arc::clone(&self.shared), path, located).await
+    }
+
+    /// Creates a file and opens it for writing. It is visible at once, with length 0.
+    pub async fn create(&self, path: &str, options: CreateOptions) -> Result<Writer, Error> {
+        let path = self.absolute(path)?;
+        let replication = options.replication.unwrap_or(self.shared.options.replication);
+        let block_size = options.block_size.unwrap_or(self.shared.options.block_size);
+        if block_size == 0 {
+            return Err(Error::InvalidPath { path, why: "a block size of 0" });
+        }
+        let creation = Creation {
+            path: &path,
+            permission: self.shared.options.file_permission(options.permission),
+            client: &self.shared.client_name,
+            overwrite: options.overwrite,
+            parents: options.parents,
+            replication,
+            block_size,
+        };
+        let open = Leases::open(&self.shared);
+        let inode = match self.shared.namenode.create(&creation).await? {
+            Some(status) => status.inode,
+            // Only servers of old say nothing; 0 means "by path" to them.
+            None => 0,
+        };
+        let file = WrittenFile::new(path, inode, replication, block_size);
+        Ok(Writer::start(Arc::clone(&self.shared), file, None, 0, open))
+    }
+
+    /// Opens a closed file for writing behind its end.
+    pub async fn append(&self, path: &str) -> Result<Writer, Error> {
+        let path = self.absolute(path)?;
+        let open = Leases::open(&self.shared);
+        let (block, status) = self.shared.namenode.append(&path, &self.shared.client_name, false).await?;
+        let status = match status {
+            Some(status) => status,
+            None => {
+                let found = self.shared.namenode.file_info(&path).await?;
+                found.ok_or_else(|| Error::NotFound { path: path.clone() })?
+            }
+        };
+        if status.kind != FileKind::File {
+            return Err(Error::IsDirectory { path });
+        }
+        if let Some(block) = &block
+            && block.block.length() >= status.block_size
+        {
+            let why = format!("block {} is full and cannot be continued", block.block);
+            return Err(Error::Answer { method: "append", why });
+        }
+        let length = match &block {
+            Some(block) => block.offset + block.block.length(),
+            None => status.length,
+        };
+        let file = WrittenFile::new(path, status.inode, status.replication, status.block_size);
+        Ok(Writer::start(Arc::clone(&self.shared), file, block, length, open))
+    }
+}
+
+/// `host:port` or nameservice of an `hdfs://` URI, whatever path follows.
+fn authority(uri: &str) -> Result<&str, Error> {
+    let wrong = |why: &str| Error::InvalidUri { uri: uri.to_owned(), why: why.to_owned() };
+    let (scheme, rest) = uri.split_once("://").ok_or_else(|| wrong("wanted hdfs://host:port"))?;
+    if !scheme.eq_ignore_ascii_case("hdfs") {
+        return Err(wrong("the scheme is not hdfs"));
+    }
+    let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
+    if authority.is_empty() { Err(wrong("it names no host")) } else { Ok(authority) }
+}
+
+fn rpc_options(configuration: &Configuration) -> Result<RpcClientOptions, Error> {
+    let timeout = configuration.get(keys::IPC_CLIENT_RPC_TIMEOUT)?;
+    Ok(RpcClientOptions {
+        connect_timeout: configuration.get(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
+        // 0 means for ever in Hadoop; every wait has an end here.
+        rpc_timeout: if timeout.is_zero() { std::time::Duration::from_secs(24 * 3600) } else { timeout },
+        ping_interval: configuration.get(keys::IPC_PING_INTERVAL)?,
+        idle_timeout: configuration.get(keys::IPC_CLIENT_CONNECTION_MAXIDLETIME)?,
+        response_bytes_max: configuration.get(keys::IPC_MAXIMUM_RESPONSE_LENGTH)? as usize,
+        bind: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities() {
+        assert_eq!(authority("hdfs://h:1/a/b").unwrap(), "h:1");
+        assert_eq!(authority("HDFS://ns").unwrap(), "ns");
+        for wrong in ["file:///", "hdfs:///a", "h:1", "s3://b"] {
+            assert!(authority(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_start_at_home() {
+        let conf = Configuration::empty().with("fs.defaultFS", "hdfs://h:1");
+        let fs = FileSystem::connect(&conf, None, "ada").unwrap();
+        assert_eq!(fs.absolute("x").unwrap(), "/user/ada/x");
+        assert_eq!((fs.uri(), fs.user(), fs.home()), ("hdfs://h:1", "ada", "/user/ada"));
+        assert!(FileSystem::connect(&Configuration::empty(), None, "ada").is_err());
+    }
+}

@@ -1,0 +1,13 @@
+//! Calls to the namenode: one method per call, in and out the nouns of `hearth_types`. Protobuf messages stop here.
+
+mod admin;
+mod exceptions;
+mod failover;
+mod files;
+mod writing;
+
+pub use admin::{BlockStatistics, DatanodeReportKind, FsUsage, SafeModeAction};
+pub use exceptions::Exception;
+pub(crate) use exceptions::without_stack_trace;
+pub(crate) use failover::Namenode;
+pub use files::{Listing, QuotaUsage};

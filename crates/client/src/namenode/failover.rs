@@ -1,0 +1,179 @@
+//! Which namenode a call goes to, and what happens when it does not answer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hearth_config::{HostPort, Nameservice};
+use hearth_protocol::rpc::{RpcClient, RpcError, Target};
+use hearth_wire::rpc::protocols;
+use prost::Message;
+
+use super::{Exception, without_stack_trace};
+use crate::options::ClientOptions;
+use crate::{Error, backoff};
+
+/// Answers of "try the same server again later" before it is believed to mean never.
+const RETRIABLE_MAX: u32 = 10;
+
+/// The namenodes of one file system. All methods are idempotent or protected by the namenode's retry cache (same call
+/// id on every repetition), so a call whose answer was lost is repeated.
+pub(crate) struct Namenode {
+    rpc: RpcClient,
+    service: Nameservice,
+    user: Arc<str>,
+    /// Index of the namenode that answered last.
+    current: AtomicUsize,
+    connect_retries: u32,
+    connect_retry_interval: Duration,
+    failovers_max: u32,
+    failover_sleep: Duration,
+    failover_sleep_max: Duration,
+}
+
+/// What to do after a call failed.
+enum Next {
+    GiveUp,
+    /// The same namenode, after a pause.
+    Again(Duration),
+    /// The next namenode, after a pause.
+    FailOver(Duration),
+}
+
+#[derive(Default)]
+struct Tries {
+    refused: u32,
+    failovers: u32,
+    retriable: u32,
+}
+
+impl Namenode {
+    pub(crate) fn new(rpc: RpcClient, service: Nameservice, user: Arc<str>, options: &ClientOptions) -> Self {
+        Self {
+            rpc,
+            service,
+            user,
+            current: AtomicUsize::new(0),
+            connect_retries: options.connect_retries,
+            connect_retry_interval: options.connect_retry_interval,
+            failovers_max: options.failovers_max,
+            failover_sleep: options.failover_sleep,
+            failover_sleep_max: options.failover_sleep_max,
+        }
+    }
+
+    /// `host:port` of the namenode that calls go to now.
+    pub(crate) fn address(&self) -> &HostPort {
+        let count = self.service.namenodes.len();
+        &self.service.namenodes[self.current.load(Ordering::Relaxed) % count].rpc
+    }
+
+    pub(super) async fn call<A: Message + Default>(
+        &self,
+        method: &'static str,
+        request: &impl Message,
+    ) -> Result<A, Error> {
+        let call = self.rpc.new_call();
+        let mut tries = Tries::default();
+        let mut repetition = 0;
+        loop {
+            let index = self.current.load(Ordering::Relaxed);
+            let address = self.address().clone();
+            let outcome = match resolve(&address).await {
+                Ok(resolved) => {
+                    let user = Arc::clone(&self.user);
+                    let target = Target { address: resolved, protocol: protocols::CLIENT, user };
+                    self.rpc.call_as(call, repetition, &target, method, request).await
+                }
+                Err(why) if self.service.namenodes.len() == 1 => {
+                    return Err(Error::InvalidUri { uri: address.to_string(), why });
+                }
+                Err(why) => Err(unresolved(why)),
+            };
+            let error = match outcome {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            repetition += 1;
+            let pause = match self.next(&error, &mut tries) {
+                Next::GiveUp => return Err(failed(method, &address, error)),
+                Next::Again(pause) => pause,
+                Next::FailOver(pause) => {
+                    // Another task may have moved on already.
+                    let next = index.wrapping_add(1);
+                    let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+                    pause
+                }
+            };
+            tracing::debug!(%address, method, %error, ?pause, "calling again");
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn next(&self, error: &RpcError, tries: &mut Tries) -> Next {
+        let several = self.service.namenodes.len() > 1;
+        let exception = error.remote_class().map(Exception::from_class);
+        match (exception, error) {
+            (Some(Exception::Standby | Exception::ObserverRetryOnActive), _) if several => self.fail_over(tries),
+            (Some(Exception::Retriable), _) => {
+                tries.retriable += 1;
+                if tries.retriable > RETRIABLE_MAX { Next::GiveUp } else { Next::Again(self.pause(tries.retriable)) }
+            }
+            (Some(_), _) => Next::GiveUp,
+            (None, error) if !error.is_transport() => Next::GiveUp,
+            (None, _) if several => self.fail_over(tries),
+            (None, RpcError::Connect { .. } | RpcError::Disconnected { .. }) => {
+                tries.refused += 1;
+                if tries.refused > self.connect_retries {
+                    Next::GiveUp
+                } else {
+                    Next::Again(self.connect_retry_interval)
+                }
+            }
+            (None, _) => Next::GiveUp,
+        }
+    }
+
+    fn fail_over(&self, tries: &mut Tries) -> Next {
+        tries.failovers += 1;
+        if tries.failovers > self.failovers_max {
+            return Next::GiveUp;
+        }
+        let pause = if tries.failovers == 1 { Duration::ZERO } else { self.pause(tries.failovers - 1) };
+        Next::FailOver(pause)
+    }
+
+    /// Half to one and a half of a base that doubles with every attempt.
+    fn pause(&self, attempt: u32) -> Duration {
+        let base = self.failover_sleep.saturating_mul(1 << attempt.min(10)).min(self.failover_sleep_max);
+        base / 2 + backoff::random_part(base)
+    }
+}
+
+async fn resolve(address: &HostPort) -> Result<SocketAddr, String> {
+    crate::datanode::resolve(&address.host, address.port).await
+}
+
+fn unresolved(why: String) -> RpcError {
+    let source = std::io::Error::new(std::io::ErrorKind::NotFound, why);
+    RpcError::Connect { address: SocketAddr::from(([0, 0, 0, 0], 0)), source }
+}
+
+fn failed(method: &'static str, address: &HostPort, error: RpcError) -> Error {
+    match error {
+        RpcError::Remote(remote) => Error::Refused {
+            method,
+            exception: Exception::from_class(&remote.class),
+            message: without_stack_trace(&remote.message).to_owned(),
+            class: remote.class,
+        },
+        error => Error::Namenode { method, address: address.to_string(), source: Arc::new(error) },
+    }
+}
+
+impl std::fmt::Debug for Namenode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Namenode").field("service", &self.service).field("user", &self.user).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,252 @@
+//! Calls that look at or change names: status, listings, directories, renames, attributes.
+
+use std::collections::VecDeque;
+
+use hearth_types::{ContentSummary, FileStatus, FsPermission, LocatedBlocks, ServerDefaults};
+use hearth_wire::convert::ConvertError;
+use hearth_wire::proto::hdfs::*;
+
+use super::Namenode;
+use crate::Error;
+
+/// What quotas count. Source: ClientNamenodeProtocol.proto, `QuotaUsageProto`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuotaUsage {
+    /// Files and directories, the directory itself included.
+    pub names: u64,
+    pub name_quota: Option<u64>,
+    /// Bytes, all replicas counted.
+    pub space_consumed: u64,
+    /// Bytes.
+    pub space_quota: Option<u64>,
+}
+
+pub(super) fn converted<T>(method: &'static str, result: Result<T, ConvertError>) -> Result<T, Error> {
+    result.map_err(|error| match error {
+        ConvertError::Striped { block } => Error::Unsupported { path: block },
+        error => Error::Answer { method, why: error.to_string() },
+    })
+}
+
+fn quota(value: u64) -> Option<u64> {
+    (value as i64 >= 0).then_some(value)
+}
+
+impl Namenode {
+    /// `None` when nothing is there.
+    pub(crate) async fn file_info(&self, path: &str) -> Result<Option<FileStatus>, Error> {
+        let request = GetFileInfoRequestProto { src: path.to_owned() };
+        let answer: GetFileInfoResponseProto = self.call("getFileInfo", &request).await?;
+        answer.fs.map(|status| converted("getFileInfo", status.try_into())).transpose()
+    }
+
+    /// As `file_info`, of a link itself.
+    pub(crate) async fn file_link_info(&self, path: &str) -> Result<Option<FileStatus>, Error> {
+        let request = GetFileLinkInfoRequestProto { src: path.to_owned() };
+        let answer: GetFileLinkInfoResponseProto = self.call("getFileLinkInfo", &request).await?;
+        answer.fs.map(|status| converted("getFileLinkInfo", status.try_into())).transpose()
+    }
+
+    pub(crate) async fn block_locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
+        const METHOD: &str = "getBlockLocations";
+        let request = GetBlockLocationsRequestProto { src: path.to_owned(), offset, length };
+        let answer: GetBlockLocationsResponseProto = self.call(METHOD, &request).await?;
+        let Some(located) = answer.locations else { return Err(Error::NotFound { path: path.to_owned() }) };
+        if located.ec_policy.is_some() || located.file_encryption_info.is_some() {
+            return Err(Error::Unsupported { path: path.to_owned() });
+        }
+        converted(METHOD, located.try_into())
+    }
+
+    pub(crate) async fn server_defaults(&self) -> Result<ServerDefaults, Error> {
+        const METHOD: &str = "getServerDefaults";
+        let answer: GetServerDefaultsResponseProto = self.call(METHOD, &GetServerDefaultsRequestProto {}).await?;
+        converted(METHOD, answer.server_defaults.try_into())
+    }
+
+    pub(crate) async fn mkdirs(
+        &self,
+        path: &str,
+        (masked, unmasked): (FsPermission, FsPermission),
+        parents: bool,
+    ) -> Result<bool, Error> {
+        let request = MkdirsRequestProto {
+            src: path.to_owned(),
+            masked: masked.into(),
+            create_parent: parents,
+            unmasked: Some(unmasked.into()),
+        };
+        let answer: MkdirsResponseProto = self.call("mkdirs", &request).await?;
+        Ok(answer.result)
+    }
+
+    pub(crate) async fn rename(&self, from: &str, to: &str) -> Result<bool, Error> {
+        let request = RenameRequestProto { src: from.to_owned(), dst: to.to_owned() };
+        let answer: RenameResponseProto = self.call("rename", &request).await?;
+        Ok(answer.result)
+    }
+
+    pub(crate) async fn rename2(&self, from: &str, to: &str, overwrite: bool, to_trash: bool) -> Result<(), Error> {
+        let request = Rename2RequestProto {
+            src: from.to_owned(),
+            dst: to.to_owned(),
+            overwrite_dest: overwrite,
+            move_to_trash: to_trash.then_some(true),
+        };
+        let _: Rename2ResponseProto = self.call("rename2", &request).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn delete(&self, path: &str, recursive: bool) -> Result<bool, Error> {
+        let request = DeleteRequestProto { src: path.to_owned(), recursive };
+        let answer: DeleteResponseProto = self.call("delete", &request).await?;
+        Ok(answer.result)
+    }
+
+    pub(crate) async fn set_replication(&self, path: &str, replication: u16) -> Result<bool, Error> {
+        let request = SetReplicationRequestProto { src: path.to_owned(), replication: u32::from(replication) };
+        let answer: SetReplicationResponseProto = self.call("setReplication", &request).await?;
+        Ok(answer.result)
+    }
+
+    pub(crate) async fn set_permission(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
+        let request = SetPermissionRequestProto { src: path.to_owned(), permission: permission.into() };
+        let _: SetPermissionResponseProto = self.call("setPermission", &request).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
+        let request = SetOwnerRequestProto {
+            src: path.to_owned(),
+            username: user.map(str::to_owned),
+            groupname: group.map(str::to_owned),
+        };
+        let _: SetOwnerResponseProto = self.call("setOwner", &request).await?;
+        Ok(())
+    }
+
+    /// Milliseconds since the epoch; `None` leaves a time as it is.
+    pub(crate) async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
+        let request = SetTimesRequestProto {
+            src: path.to_owned(),
+            mtime: modified.unwrap_or(u64::MAX),
+            atime: read.unwrap_or(u64::MAX),
+        };
+        let _: SetTimesResponseProto = self.call("setTimes", &request).await?;
+        Ok(())
+    }
+
+    /// `action`: bits of rwx, as `FsActionProto` counts them (read 4, write 2, execute 1).
+    pub(crate) async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
+        let request = CheckAccessRequestProto { path: path.to_owned(), mode: i32::from(action & 7) };
+        let _: CheckAccessResponseProto = self.call("checkAccess", &request).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn content_summary(&self, path: &str) -> Result<ContentSummary, Error> {
+        let request = GetContentSummaryRequestProto { path: path.to_owned() };
+        let answer: GetContentSummaryResponseProto = self.call("getContentSummary", &request).await?;
+        Ok(answer.summary.into())
+    }
+
+    pub(crate) async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, Error> {
+        let request = GetQuotaUsageRequestProto { path: path.to_owned() };
+        let answer: GetQuotaUsageResponseProto = self.call("getQuotaUsage", &request).await?;
+        let usage = answer.usage;
+        Ok(QuotaUsage {
+            names: usage.file_and_directory_count,
+            name_quota: quota(usage.quota),
+            space_consumed: usage.space_consumed,
+            space_quota: quota(usage.space_quota),
+        })
+    }
+
+    pub(crate) async fn concat(&self, target: &str, sources: &[String]) -> Result<(), Error> {
+        let request = ConcatRequestProto { trg: target.to_owned(), srcs: sources.to_vec() };
+        let _: ConcatResponseProto = self.call("concat", &request).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn truncate(&self, path: &str, length: u64, client: &str) -> Result<bool, Error> {
+        let request =
+            TruncateRequestProto { src: path.to_owned(), new_length: length, client_name: client.to_owned() };
+        let answer: TruncateResponseProto = self.call("truncate", &request).await?;
+        Ok(answer.result)
+    }
+
+    pub(crate) async fn is_file_closed(&self, path: &str) -> Result<bool, Error> {
+        let request = IsFileClosedRequestProto { src: path.to_owned() };
+        let answer: IsFileClosedResponseProto = self.call("isFileClosed", &request).await?;
+        Ok(answer.result)
+    }
+
+    pub(crate) async fn recover_lease(&self, path: &str, client: &str) -> Result<bool, Error> {
+        let request = RecoverLeaseRequestProto { src: path.to_owned(), client_name: client.to_owned() };
+        let answer: RecoverLeaseResponseProto = self.call("recoverLease", &request).await?;
+        Ok(answer.result)
+    }
+
+    /// One page of a listing: entries, and whether more follow. `None` when the directory is not there.
+    async fn listing_page(&self, path: &str, after: &[u8]) -> Result<Option<(Vec<FileStatus>, bool)>, Error> {
+        const METHOD: &str = "getListing";
+        let request = GetListingRequestProto {
+            src: path.to_owned(),
+            start_after: after.to_vec().into(),
+            need_location: false,
+        };
+        let answer: GetListingResponseProto = self.call(METHOD, &request).await?;
+        let Some(page) = answer.dir_list else { return Ok(None) };
+        let entries: Result<Vec<_>, _> = page.partial_listing.into_iter().map(FileStatus::try_from).collect();
+        let entries = converted(METHOD, entries)?;
+        if entries.is_empty() && page.remaining_entries > 0 {
+            return Err(Error::Answer { method: METHOD, why: "an empty page with more to come".to_owned() });
+        }
+        Ok(Some((entries, page.remaining_entries > 0)))
+    }
+}
+
+/// The entries of a directory, fetched page by page: a large directory is never held whole. Entries that come or go
+/// meanwhile may or may not be seen.
+#[derive(Debug)]
+pub struct Listing {
+    shared: std::sync::Arc<crate::file_system::Shared>,
+    path: String,
+    page: VecDeque<FileStatus>,
+    /// Name of the last entry fetched.
+    after: Vec<u8>,
+    more: bool,
+}
+
+impl Listing {
+    /// Fetches the first page, so that a missing directory is an error now.
+    pub(crate) async fn start(
+        shared: std::sync::Arc<crate::file_system::Shared>,
+        path: String,
+    ) -> Result<Self, Error> {
+        let mut listing = Self { shared, path, page: VecDeque::new(), after: Vec::new(), more: true };
+        listing.fetch().await?;
+        Ok(listing)
+    }
+
+    /// The next entry; `None` behind the last. Of a file, its own status with an empty name.
+    pub async fn next(&mut self) -> Result<Option<FileStatus>, Error> {
+        while self.page.is_empty() && self.more {
+            self.fetch().await?;
+        }
+        Ok(self.page.pop_front())
+    }
+
+    async fn fetch(&mut self) -> Result<(), Error> {
+        match self.shared.namenode.listing_page(&self.path, &self.after).await? {
+            Some((entries, more)) => {
+                if let Some(last) = entries.last() {
+                    self.after.clone_from(&last.local_name);
+                }
+                self.page = entries.into();
+                self.more = more;
+                Ok(())
+            }
+            None => Err(Error::NotFound { path: self.path.clone() }),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! WRITE_BLOCK: connecting to the first datanode of a pipeline, packets down, acknowledgements up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_fabric::tcp::{Connection, ReceiveBuffer};
+use hearth_types::{ExtendedBlock, GenerationStamp, Token};
+use hearth_wire::data_transfer::{
+    BlockOpResponse, CachingStrategy, HEARTBEAT_SEQNO, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck,
+    PipelineTarget, Stage as WireStage, Status, TransferBlock, WriteBlock,
+};
+
+use super::packet::Packet;
+use super::pipeline::{Failure, Target};
+use crate::DatanodeError;
+use crate::datanode::{Peer, receive, request};
+use crate::file_system::Shared;
+
+/// What a pipeline is set up for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Create,
+    Append,
+    AppendRecovery,
+    StreamingRecovery,
+    /// Everything was acknowledged but the block's end.
+    CloseRecovery,
+}
+
+impl Stage {
+    /// The stage of the next attempt, when this one's set-up failed.
+    pub(super) fn after_failure(self) -> Self {
+        match self {
+            Self::Append => Self::AppendRecovery,
+            stage => stage,
+        }
+    }
+
+    pub(super) fn is_append(self) -> bool {
+        matches!(self, Self::Append | Self::AppendRecovery)
+    }
+
+    fn to_wire(self) -> WireStage {
+        match self {
+            Self::Create => WireStage::PipelineSetupCreate,
+            Self::Append => WireStage::PipelineSetupAppend,
+            Self::AppendRecovery => WireStage::PipelineSetupAppendRecovery,
+            Self::StreamingRecovery => WireStage::PipelineSetupStreamingRecovery,
+            Self::CloseRecovery => WireStage::PipelineCloseRecovery,
+        }
+    }
+}
+
+/// A pipeline to be.
+pub(super) struct SetUp<'a> {
+    /// With the stamp that the replicas have now.
+    pub block: &'a ExtendedBlock,
+    pub token: &'a Token,
+    pub targets: &'a [Target],
+    pub stage: Stage,
+    pub acknowledged_bytes: u64,
+    pub sent_bytes: u64,
+    /// The stamp that the replicas get; `None` for a new block.
+    pub stamp: Option<GenerationStamp>,
+    /// Of the file: what the datanodes reserve.
+    pub block_size: u64,
+}
+
+/// Connects the pipeline's datanodes with each other and with us.
+pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, Acknowledgements), Failure> {
+    let first = |source| Failure { bad: 0, restarting: false, source };
+    let Some(head) = spec.targets.first() else {
+        let what = "a pipeline without datanodes".to_owned();
+        return Err(first(DatanodeError::Address { address: String::new(), why: what }));
+    };
+    let count = spec.targets.len();
+    let (read_timeout, write_timeout) =
+        (shared.options.pipeline_read_timeout(count), shared.options.pipeline_write_timeout(count));
+    let operation = Operation::WriteBlock(Box::new(message(shared, spec, head)));
+    let mut peer = request(shared, &head.datanode.id, &operation, write_timeout).await.map_err(first)?;
+    let response = peer.message(BlockOpResponse::decode, read_timeout).await.map_err(first)?;
+    if response.status != Status::Success || response.first_bad_link.as_deref().is_some_and(|link| !link.is_empty()) {
+        return Err(refused(spec, response));
+    }
+    let Peer { connection, buffer } = peer;
+    let connection = Arc::new(connection);
+    let link = Link { connection: Arc::clone(&connection), timeout: write_timeout };
+    Ok((link, Acknowledgements { connection, buffer, timeout: read_timeout }))
+}
+
+fn message(shared: &Shared, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
+    let mut block = spec.block.clone();
+    block.block.length = spec.block_size;
+    WriteBlock {
+        block,
+        token: spec.token.clone(),
+        client_name: shared.client_name.clone(),
+        targets: spec.targets[1..].iter().map(pipeline_target).collect(),
+        source: None,
+        stage: spec.stage.to_wire(),
+        pipeline_size: spec.targets.len() as u32,
+        bytes_received_min: spec.acknowledged_bytes,
+        bytes_received_max: spec.sent_bytes,
+        latest_stamp: spec.stamp.unwrap_or_default(),
+        checksum: shared.options.checksum,
+        caching: CachingStrategy::default(),
+        storage_type: head.storage_type,
+        storage_id: Some(head.storage.clone()),
+        allow_lazy_persist: false,
+        pinned: false,
+    }
+}
+
+fn pipeline_target(target: &Target) -> PipelineTarget {
+    PipelineTarget {
+        datanode: target.datanode.clone(),
+        storage_type: target.storage_type,
+        storage_id: Some(target.storage.clone()),
+        pinned: false,
+    }
+}
+
+/// Whom the answer to a set-up blames.
+fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> Failure {
+    let link = response.first_bad_link.unwrap_or_default();
+    let bad = spec.targets.iter().position(|target| target.datanode.id.transfer_address() == link).unwrap_or(0);
+    let block = Box::new(spec.block.clone());
+    let source = match response.status {
+        Status::ErrorAccessToken => DatanodeError::AccessToken { block },
+        status => DatanodeError::BadLink {
+            block,
+            first_bad_link: link,
+            status: format!("{status:?}"),
+            message: response.message.unwrap_or_default(),
+        },
+    };
+    Failure { bad, restarting: response.status == Status::OobRestart, source }
+}
+
+/// Has `source` copy what it holds of the block to `target`.
+pub(super) async fn transfer(
+    shared: &Shared,
+    block: &ExtendedBlock,
+    token: &Token,
+    source: &Target,
+    target: &Target,
+) -> Result<(), DatanodeError> {
+    let operation = Operation::TransferBlock(TransferBlock {
+        block: block.clone(),
+        token: token.clone(),
+        client_name: shared.client_name.clone(),
+        targets: vec![pipeline_target(target)],
+    });
+    // The answer comes when the copy is whole: allow for a slow one.
+    let timeout = shared.options.pipeline_read_timeout(2) * 2;
+    let mut peer = request(shared, &source.datanode.id, &operation, timeout).await?;
+    peer.accepted("TRANSFER_BLOCK", block, timeout).await?;
+    Ok(())
+}
+
+/// The way down.
+pub(super) struct Link {
+    connection: Arc<Connection>,
+    timeout: Duration,
+}
+
+impl Link {
+    pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
+        let (data, checksums) = (packet.data(), packet.checksums());
+        let header = PacketHeader {
+            offset: packet.offset,
+            seqno: packet.sequence,
+            last: packet.last,
+            data_bytes: data.len() as u32,
+            sync: packet.sync,
+        };
+        self.write(&header, checksums, data).await
+    }
+
+    /// Keeps the pipeline from taking silence for death.
+    pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
+        let header = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
+        self.write(&header, &[], &[]).await
+    }
+
+    async fn write(&self, header: &PacketHeader, checksums: &[u8], data: &[u8]) -> Result<(), DatanodeError> {
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let length = header.encode(checksums.len(), &mut head);
+        self.connection.write_vectored(&[&head[..length], checksums, data], false, self.timeout).await?;
+        Ok(())
+    }
+}
+
+/// The way up.
+pub(super) struct Acknowledgements {
+    connection: Arc<Connection>,
+    buffer: ReceiveBuffer,
+    timeout: Duration,
+}
+
+/// One acknowledgement.
+pub(super) struct Reply {
+    pub sequence: i64,
+    pub failed: Option<Failed>,
+}
+
+/// The datanode that an acknowledgement blames.
+pub(super) struct Failed {
+    pub index: usize,
+    pub status: String,
+    pub restarting: bool,
+}
+
+impl Acknowledgements {
+    /// `oldest`: the packet that is awaited, for messages.
+    pub(super) async fn next(&mut self, oldest: Option<i64>, block: &ExtendedBlock) -> Result<Reply, DatanodeError> {
+        let received = receive(&self.connection, &mut self.buffer, PipelineAck::decode, self.timeout).await;
+        let acknowledgement = match received {
+            Err(DatanodeError::Connection(hearth_fabric::tcp::Error::ReadTimedOut { after, .. })) => {
+                return Err(DatanodeError::AcknowledgementTimedOut {
+                    sequence: oldest.unwrap_or(HEARTBEAT_SEQNO),
+                    block: Box::new(block.clone()),
+                    after,
+                });
+            }
+            received => received?,
+        };
+        // From the far end, as in Apache's client: whoever is furthest down and failed made those before it fail.
+        let failed = acknowledgement.replies.iter().enumerate().rev().find_map(|(index, reply)| {
+            let status = reply.status();
+            (status != Status::Success).then(|| Failed {
+                index,
+                status: format!("{status:?}"),
+                restarting: status == Status::OobRestart,
+            })
+        });
+        Ok(Reply { sequence: acknowledgement.seqno, failed })
+    }
+
+    pub(super) fn unexpected(&self, sequence: i64, expected: Option<i64>) -> DatanodeError {
+        let what = format!("packet {sequence} acknowledged instead of {expected:?}");
+        DatanodeError::Protocol { peer: self.connection.peer(), what }
+    }
+}
