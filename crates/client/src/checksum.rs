@@ -127,14 +127,13 @@ async fn block_checksum(shared: &Shared, path: &str, block: &LocatedBlock) -> Re
         token: block.token.clone(),
         options: BlockChecksumOptions::default(),
     });
-    let timeout =
-        shared.options.socket_timeout + std::time::Duration::from_secs(3) * block.locations.len() as u32;
+    let timeouts = shared.options.pipeline_timeouts(block.locations.len());
     let mut last = None;
     for datanode in &block.locations {
         let answer = async {
-            let mut peer = request(shared, &datanode.id, &operation, timeout).await?;
-            let address = peer.connection.peer();
-            let response = peer.accepted("BLOCK_CHECKSUM", &block.block, timeout).await?;
+            let mut peer = request(shared, &datanode.id, &operation, timeouts).await?;
+            let address = peer.receiver.peer();
+            let response = peer.accepted("BLOCK_CHECKSUM", &block.block).await?;
             match response.block_checksum {
                 Some(answer) if answer.checksum.len() == 16 => Ok(answer),
                 _ => Err(crate::DatanodeError::Protocol { peer: address, what: "no MD5 in its answer".to_owned() }),

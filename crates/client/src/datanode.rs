@@ -5,7 +5,7 @@ mod peers;
 mod unreachable;
 mod visible_length;
 
-pub(crate) use operation::{Peer, receive, request};
+pub(crate) use operation::{Peer, request};
 pub(crate) use peers::Peers;
 pub(crate) use unreachable::Unreachable;
 pub(crate) use visible_length::{VisibleLength, visible_length};

@@ -65,8 +65,8 @@ pub enum Error {
 pub enum DatanodeError {
     #[error("address {address} of the datanode cannot be resolved: {why}")]
     Address { address: String, why: String },
-    #[error("connection")]
-    Connection(#[from] hearth_fabric::tcp::Error),
+    #[error(transparent)]
+    Transfer(#[from] hearth_protocol::data_transfer::TransferError),
     #[error("the datanode refused {operation} of {block}: {status} {message}")]
     Refused { operation: &'static str, block: Box<ExtendedBlock>, status: String, message: String },
     /// The block token is not, or no longer, good.
@@ -112,9 +112,10 @@ pub enum ErrorKind {
 impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Configuration(_) | Self::InvalidUri { .. } | Self::InvalidPath { .. } | Self::SeekBeyondEnd { .. } => {
-                ErrorKind::InvalidInput
-            }
+            Self::Configuration(_)
+            | Self::InvalidUri { .. }
+            | Self::InvalidPath { .. }
+            | Self::SeekBeyondEnd { .. } => ErrorKind::InvalidInput,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::IsDirectory { .. } => ErrorKind::IsADirectory,
             Self::Refused { exception, .. } => exception.kind(),

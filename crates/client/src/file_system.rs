@@ -3,9 +3,7 @@ use std::time::Instant;
 
 use hearth_config::{Configuration, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
-use hearth_types::{
-    ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks, ServerDefaults,
-};
+use hearth_types::{ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks, ServerDefaults};
 use parking_lot::Mutex;
 
 use crate::checksum::FileChecksum;
@@ -16,7 +14,7 @@ use crate::namenode::{
 };
 use crate::options::ClientOptions;
 use crate::read::Reader;
-use crate::write::{WrittenFile, Writer};
+use crate::write::{Writer, WrittenFile};
 use crate::{Error, ErrorKind, backoff, path};
 
 /// An HDFS file system: the way in. Cheap to clone; clones share connections, leases and what was learnt of datanodes.

@@ -42,7 +42,14 @@ pub(crate) struct OpenFile {
 
 impl Leases {
     pub(crate) fn new(hard_limit: Duration) -> Self {
-        Self { hard_limit, state: Arc::new(State { open: AtomicUsize::new(0), losses: AtomicU64::new(0), renewing: Mutex::new(false) }) }
+        Self {
+            hard_limit,
+            state: Arc::new(State {
+                open: AtomicUsize::new(0),
+                losses: AtomicU64::new(0),
+                renewing: Mutex::new(false),
+            }),
+        }
     }
 
     /// Counts a file that is about to be created or appended to.

@@ -33,9 +33,7 @@ mod write;
 pub use checksum::FileChecksum;
 pub use error::{DatanodeError, Error, ErrorKind};
 pub use file_system::{CreateOptions, FileSystem, RenameOptions};
-pub use namenode::{
-    BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction,
-};
+pub use namenode::{BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction};
 pub use read::{PositionedReader, Reader};
 pub use user::os_user_name;
 pub use write::Writer;

@@ -11,3 +11,4 @@ pub use exceptions::Exception;
 pub(crate) use exceptions::without_stack_trace;
 pub(crate) use failover::Namenode;
 pub use files::{Listing, QuotaUsage};
+pub(crate) use writing::Creation;

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use hearth_config::{ConfigError, Configuration, keys, parse};
+use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{ChecksumKind, ChecksumSpec, FsPermission};
 
 /// When to look for another datanode after one of a pipeline failed.
@@ -148,13 +149,14 @@ impl ClientOptions {
         (unmasked.without(self.umask), unmasked)
     }
 
-    /// Longest silence of a pipeline of `datanodes` while acknowledgements are due.
-    pub(crate) fn pipeline_read_timeout(&self, datanodes: usize) -> Duration {
-        self.socket_timeout + Duration::from_secs(5) * datanodes as u32
+    /// Waits of a reader.
+    pub(crate) fn read_timeouts(&self) -> Timeouts {
+        Timeouts { connect: self.socket_timeout, read: self.socket_timeout, write: self.write_timeout }
     }
 
-    pub(crate) fn pipeline_write_timeout(&self, datanodes: usize) -> Duration {
-        self.write_timeout + Duration::from_secs(5) * datanodes as u32
+    /// Waits of a writer whose pipeline has `datanodes`.
+    pub(crate) fn pipeline_timeouts(&self, datanodes: usize) -> Timeouts {
+        self.read_timeouts().with_targets(datanodes)
     }
 }
 

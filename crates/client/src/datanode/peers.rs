@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use hearth_fabric::tcp::{ReceiveBuffer, SocketOptions, connect};
-use hearth_wire::data_transfer::PACKET_BYTES_MAX;
+use hearth_fabric::tcp::SocketOptions;
+use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, connect};
 use parking_lot::Mutex;
 
 use super::Peer;
@@ -17,9 +17,6 @@ pub(crate) struct Peers {
     buffer_bytes: usize,
 }
 
-/// Room for the longest packet together with its length fields.
-const RECEIVE_BYTES_MAX: usize = PACKET_BYTES_MAX + 64;
-
 impl Peers {
     /// `kept`: connections; `expiry`: shorter than the datanodes wait for another request; `buffer_bytes`: what one system
     /// call of a reader fetches.
@@ -27,21 +24,37 @@ impl Peers {
         Self { idle: Mutex::new(Vec::new()), kept, expiry, buffer_bytes }
     }
 
-    pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<Peer, DatanodeError> {
-        let connection = connect(address, None, SocketOptions::default(), timeout).await?;
-        Ok(Peer { connection, buffer: ReceiveBuffer::new(self.buffer_bytes, RECEIVE_BYTES_MAX) })
+    /// A connection that packets will come on.
+    pub(crate) async fn connect_for_packets(
+        &self,
+        address: SocketAddr,
+        timeouts: Timeouts,
+    ) -> Result<Peer, DatanodeError> {
+        let (sender, receiver) = connect(address, None, SocketOptions::default(), self.buffer_bytes, timeouts).await?;
+        Ok(Peer { sender, receiver })
+    }
+
+    /// A connection that only answers and acknowledgements will come on.
+    pub(crate) async fn connect_for_messages(
+        &self,
+        address: SocketAddr,
+        timeouts: Timeouts,
+    ) -> Result<Peer, DatanodeError> {
+        let (sender, receiver) =
+            connect(address, None, SocketOptions::default(), MESSAGE_BUFFER_BYTES, timeouts).await?;
+        Ok(Peer { sender, receiver })
     }
 
     /// An idle connection to `address` that the datanode has not closed, as far as one can see.
     pub(crate) async fn reuse(&self, address: SocketAddr) -> Option<Peer> {
         loop {
-            let peer = {
+            let mut peer = {
                 let mut idle = self.idle.lock();
                 idle.retain(|(_, since)| since.elapsed() < self.expiry);
-                let at = idle.iter().rposition(|(peer, _)| peer.connection.peer() == address)?;
+                let at = idle.iter().rposition(|(peer, _)| peer.receiver.peer() == address)?;
                 idle.remove(at).0
             };
-            if !peer.connection.wait_closed(Duration::ZERO).await {
+            if !peer.receiver.wait_closed(Duration::ZERO).await {
                 return Some(peer);
             }
         }
@@ -49,7 +62,7 @@ impl Peers {
 
     /// Keeps a connection that is between requests.
     pub(crate) fn keep(&self, peer: Peer) {
-        if self.kept == 0 || !peer.buffer.available().is_empty() {
+        if self.kept == 0 || peer.receiver.has_unread() {
             return;
         }
         let mut idle = self.idle.lock();

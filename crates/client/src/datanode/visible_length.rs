@@ -6,9 +6,9 @@ use hearth_wire::proto::hdfs::{GetReplicaVisibleLengthRequestProto, GetReplicaVi
 use hearth_wire::rpc::protocols;
 
 use super::address_of;
+use crate::DatanodeError;
 use crate::file_system::Shared;
 use crate::namenode::Exception;
-use crate::DatanodeError;
 
 /// What a datanode says of a replica that is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

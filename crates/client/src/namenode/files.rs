@@ -168,8 +168,7 @@ impl Namenode {
     }
 
     pub(crate) async fn truncate(&self, path: &str, length: u64, client: &str) -> Result<bool, Error> {
-        let request =
-            TruncateRequestProto { src: path.to_owned(), new_length: length, client_name: client.to_owned() };
+        let request = TruncateRequestProto { src: path.to_owned(), new_length: length, client_name: client.to_owned() };
         let answer: TruncateResponseProto = self.call("truncate", &request).await?;
         Ok(answer.result)
     }
@@ -189,11 +188,8 @@ impl Namenode {
     /// One page of a listing: entries, and whether more follow. `None` when the directory is not there.
     async fn listing_page(&self, path: &str, after: &[u8]) -> Result<Option<(Vec<FileStatus>, bool)>, Error> {
         const METHOD: &str = "getListing";
-        let request = GetListingRequestProto {
-            src: path.to_owned(),
-            start_after: after.to_vec().into(),
-            need_location: false,
-        };
+        let request =
+            GetListingRequestProto { src: path.to_owned(), start_after: after.to_vec().into(), need_location: false };
         let answer: GetListingResponseProto = self.call(METHOD, &request).await?;
         let Some(page) = answer.dir_list else { return Ok(None) };
         let entries: Result<Vec<_>, _> = page.partial_listing.into_iter().map(FileStatus::try_from).collect();
@@ -219,10 +215,7 @@ pub struct Listing {
 
 impl Listing {
     /// Fetches the first page, so that a missing directory is an error now.
-    pub(crate) async fn start(
-        shared: std::sync::Arc<crate::file_system::Shared>,
-        path: String,
-    ) -> Result<Self, Error> {
+    pub(crate) async fn start(shared: std::sync::Arc<crate::file_system::Shared>, path: String) -> Result<Self, Error> {
         let mut listing = Self { shared, path, page: VecDeque::new(), after: Vec::new(), more: true };
         listing.fetch().await?;
         Ok(listing)

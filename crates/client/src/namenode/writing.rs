@@ -59,8 +59,7 @@ impl Namenode {
         new_block: bool,
     ) -> Result<(Option<LocatedBlock>, Option<FileStatus>), Error> {
         let flag = APPEND | if new_block { NEW_BLOCK } else { 0 };
-        let request =
-            AppendRequestProto { src: path.to_owned(), client_name: client.to_owned(), flag: Some(flag) };
+        let request = AppendRequestProto { src: path.to_owned(), client_name: client.to_owned(), flag: Some(flag) };
         let answer: AppendResponseProto = self.call("append", &request).await?;
         if answer.stat.as_ref().is_some_and(|stat| stat.ec_policy.is_some() || stat.file_encryption_info.is_some()) {
             return Err(Error::Unsupported { path: path.to_owned() });
@@ -141,8 +140,7 @@ impl Namenode {
         block: &ExtendedBlock,
         client: &str,
     ) -> Result<LocatedBlock, Error> {
-        let request =
-            UpdateBlockForPipelineRequestProto { block: block.into(), client_name: client.to_owned() };
+        let request = UpdateBlockForPipelineRequestProto { block: block.into(), client_name: client.to_owned() };
         let answer: UpdateBlockForPipelineResponseProto = self.call("updateBlockForPipeline", &request).await?;
         converted("updateBlockForPipeline", answer.block.try_into())
     }

@@ -1,9 +1,7 @@
 //! One replica, or a range of it, as packets over TCP.
 
 use hearth_types::{ByteRange, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
-use hearth_wire::data_transfer::{
-    CachingStrategy, Operation, PacketHead, ReadBlock, Status, encode_client_read_status,
-};
+use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHeader, ReadBlock, Status};
 
 use crate::DatanodeError;
 use crate::datanode::{Peer, Peers, address_of};
@@ -18,15 +16,12 @@ pub(super) struct BlockStream {
     /// Asked for.
     wanted: ByteRange,
     checksum: ChecksumSpec,
-    timeout: std::time::Duration,
     /// Where the next packet starts.
     next_offset: u64,
     next_sequence: i64,
-    /// Of the receive buffer: what of the current packet the caller has not consumed.
+    /// Of the packet that the receiver lends: what the caller has not consumed.
     start: usize,
     end: usize,
-    /// Bytes of the receive buffer up to the end of the current packet.
-    packet_bytes: usize,
     /// The datanode was told that all is well: the connection can serve another request.
     finished: bool,
 }
@@ -50,28 +45,26 @@ impl BlockStream {
             caching: CachingStrategy::default(),
         });
         while let Some(peer) = shared.peers.reuse(address).await {
-            match Self::start(shared, peer, &operation, located, datanode, range).await {
+            match Self::start(peer, &operation, located, datanode, range).await {
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
-                Err(DatanodeError::Connection(error)) if error.is_disconnect() => {}
+                Err(DatanodeError::Transfer(error)) if error.is_disconnect() => {}
                 outcome => return outcome,
             }
         }
-        let peer = shared.peers.connect(address, shared.options.socket_timeout).await?;
-        Self::start(shared, peer, &operation, located, datanode, range).await
+        let peer = shared.peers.connect_for_packets(address, shared.options.read_timeouts()).await?;
+        Self::start(peer, &operation, located, datanode, range).await
     }
 
     async fn start(
-        shared: &Shared,
         mut peer: Peer,
         operation: &Operation,
         located: &LocatedBlock,
         datanode: &DatanodeInfo,
         wanted: ByteRange,
     ) -> Result<Self, DatanodeError> {
-        let timeout = shared.options.socket_timeout;
-        peer.send(operation, timeout).await?;
-        let response = peer.accepted("READ_BLOCK", &located.block, timeout).await?;
-        let protocol = |what: String| DatanodeError::Protocol { peer: peer.connection.peer(), what };
+        peer.sender.send_operation(operation).await?;
+        let response = peer.accepted("READ_BLOCK", &located.block).await?;
+        let protocol = |what: String| DatanodeError::Protocol { peer: peer.receiver.peer(), what };
         let checksum = response.read_checksum.ok_or_else(|| protocol("no checksum in its answer".to_owned()))?;
         let first = checksum.chunk_offset;
         if first > wanted.start() || wanted.start() - first >= u64::from(checksum.spec.bytes_per_chunk) {
@@ -83,12 +76,10 @@ impl BlockStream {
             block: located.block.clone(),
             wanted,
             checksum: checksum.spec,
-            timeout,
             next_offset: first,
             next_sequence: 0,
             start: 0,
             end: 0,
-            packet_bytes: 0,
             finished: false,
         })
     }
@@ -99,7 +90,7 @@ impl BlockStream {
 
     /// What `advance` brought and was not consumed.
     pub(super) fn data(&self) -> &[u8] {
-        &self.peer.buffer.available()[self.start..self.end]
+        &self.peer.receiver.lent()[self.start..self.end]
     }
 
     pub(super) fn consume(&mut self, bytes: usize) {
@@ -110,61 +101,57 @@ impl BlockStream {
     /// Receives and verifies the next packet; what was not consumed of the last one is gone. False when everything asked
     /// for has come.
     pub(super) async fn advance(&mut self) -> Result<bool, DatanodeError> {
-        self.peer.buffer.consume(std::mem::take(&mut self.packet_bytes));
         (self.start, self.end) = (0, 0);
         if self.finished {
             return Ok(false);
         }
-        let head = self.head().await?;
+        let packet = self.peer.receiver.receive_packet().await?;
+        let (header, data_bytes) = (packet.header, packet.data.len());
+        let data_start = packet.raw.len() - data_bytes;
+        let verified = self.checksum.verify(packet.data, packet.checksums);
+        self.expect(&header)?;
         if self.next_offset >= self.wanted.end() {
-            if !head.header.last {
+            if !header.last {
                 return Err(self.protocol("more data than was asked for".to_owned()));
             }
-            return self.end().await;
+            return self.finished().await;
         }
-        if head.header.last || head.data_bytes == 0 {
-            return Err(self.protocol(format!("the end of the data at {} of {}", self.next_offset, self.wanted.end())));
+        if header.last || data_bytes == 0 {
+            return Err(self.protocol(format!("the data ends at {} of {}", self.next_offset, self.wanted.end())));
         }
-        self.body(&head).await?;
-        Ok(true)
-    }
-
-    async fn head(&mut self) -> Result<PacketHead, DatanodeError> {
-        let head: PacketHead = self.peer.message(PacketHead::decode, self.timeout).await?;
-        if head.header.seqno != self.next_sequence {
-            return Err(self.protocol(format!("packet {} instead of {}", head.header.seqno, self.next_sequence)));
-        }
-        if !head.header.last && head.header.offset != self.next_offset {
-            return Err(self.protocol(format!("data at {} instead of {}", head.header.offset, self.next_offset)));
-        }
-        self.next_sequence += 1;
-        Ok(head)
-    }
-
-    async fn body(&mut self, head: &PacketHead) -> Result<(), DatanodeError> {
-        let Peer { connection, buffer } = &mut self.peer;
-        buffer.fill_to(connection, head.body_bytes(), self.timeout).await?;
-        let (checksums, rest) = buffer.available().split_at(head.checksum_bytes);
-        let data = &rest[..head.data_bytes];
-        self.checksum.verify(data, checksums).map_err(|source| DatanodeError::Checksum {
+        verified.map_err(|source| DatanodeError::Checksum {
             block: Box::new(self.block.clone()),
             offset: self.next_offset,
             source,
         })?;
-        self.packet_bytes = head.body_bytes();
-        let skipped = self.wanted.start().saturating_sub(self.next_offset).min(head.data_bytes as u64) as usize;
-        let end_offset = self.next_offset + head.data_bytes as u64;
-        let surplus = end_offset.saturating_sub(self.wanted.end()) as usize;
-        self.start = head.checksum_bytes + skipped;
-        self.end = (head.checksum_bytes + head.data_bytes - surplus).max(self.start);
-        self.next_offset = end_offset;
+        self.show(data_start, data_bytes);
+        Ok(true)
+    }
+
+    /// The packets of a replica are numbered and leave no gap.
+    fn expect(&mut self, header: &PacketHeader) -> Result<(), DatanodeError> {
+        if header.seqno != self.next_sequence {
+            return Err(self.protocol(format!("packet {} instead of {}", header.seqno, self.next_sequence)));
+        }
+        if !header.last && header.offset != self.next_offset {
+            return Err(self.protocol(format!("data at {} instead of {}", header.offset, self.next_offset)));
+        }
+        self.next_sequence += 1;
         Ok(())
     }
 
-    async fn end(&mut self) -> Result<bool, DatanodeError> {
+    /// Shows the part of the packet's data that was asked for: chunks are sent whole.
+    fn show(&mut self, data_start: usize, data_bytes: usize) {
+        let skipped = self.wanted.start().saturating_sub(self.next_offset).min(data_bytes as u64) as usize;
+        self.next_offset += data_bytes as u64;
+        let surplus = self.next_offset.saturating_sub(self.wanted.end()) as usize;
+        self.start = data_start + skipped;
+        self.end = (data_start + data_bytes - surplus).max(self.start);
+    }
+
+    async fn finished(&mut self) -> Result<bool, DatanodeError> {
         let status = if self.checksum.kind.size() > 0 { Status::ChecksumOk } else { Status::Success };
-        let message = encode_client_read_status(status);
-        self.peer.connection.write_all(&message, self.timeout).await?;
+        self.peer.sender.send_read_status(status).await?;
         self.finished = true;
         Ok(false)
     }
@@ -177,6 +164,6 @@ impl BlockStream {
     }
 
     fn protocol(&self, what: String) -> DatanodeError {
-        DatanodeError::Protocol { peer: self.peer.connection.peer(), what }
+        DatanodeError::Protocol { peer: self.peer.receiver.peer(), what }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_protocol::data_transfer::TransferError;
 use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock, StorageId};
 use parking_lot::Mutex;
 
@@ -128,7 +129,9 @@ impl Replicas {
             DatanodeError::Checksum { .. } => {
                 self.corrupt.lock().entry(block.block.id()).or_default().push(datanode.clone());
             }
-            DatanodeError::Connection(_) => self.shared.unreachable.insert(datanode.id.uuid.clone()),
+            DatanodeError::Transfer(TransferError::Connection(_)) => {
+                self.shared.unreachable.insert(datanode.id.uuid.clone())
+            }
             _ => {}
         }
         self.dead.lock().insert(datanode.id.uuid.clone());

@@ -35,7 +35,7 @@ impl Stream {
                 Ok(ends) => {
                     self.pipeline_ready();
                     let heartbeat = self.shared.options.socket_timeout / 2;
-                    return Ok(Pipeline::new(ends, block, targets, located.token, false, heartbeat));
+                    return Ok(Pipeline::new(ends, block, targets, false, heartbeat));
                 }
                 Err(Failure { bad, source, .. }) => {
                     tracing::info!(path = %self.file.path, %block, datanode = %targets[bad].datanode.id, error = %source,
@@ -68,11 +68,8 @@ impl Stream {
         let mut attempt = 0;
         loop {
             let (file, client) = (&self.file, &self.shared.client_name);
-            let answer = self
-                .shared
-                .namenode
-                .add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded)
-                .await;
+            let answer =
+                self.shared.namenode.add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded).await;
             match answer {
                 Err(error) if error.exception() == Some(Exception::NotReplicatedYet) => {
                     if attempt >= options.locate_following_retries {

@@ -163,7 +163,7 @@ mod tests {
             self.next_sequence += 1;
             let offset = packet.offset as usize;
             assert!(offset <= self.bytes.len(), "a gap");
-            if offset % 512 != 0 && !packet.data().is_empty() {
+            if !offset.is_multiple_of(512) && !packet.data().is_empty() {
                 assert!(packet.data().len() <= 512 - offset % 512);
             }
             ChecksumSpec::DEFAULT.verify(packet.data(), packet.checksums()).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn any_mixture_of_writes_and_flushes_gives_the_same_bytes() {
         let pool = PacketPool::new(2, 2048, ChecksumSpec::DEFAULT);
-        let data: Vec<u8> = (0..30_000u32).map(|i| (i * 31 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..30_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
         for start in [0usize, 1, 511, 512, 700] {
             let mut chunker = Chunker::new(5000, 512, start as u64);
             let mut replica = Replica { bytes: data[..start].to_vec(), ..Replica::default() };

@@ -122,8 +122,7 @@ impl PacketPool {
     /// Memory for the next packet, when the window allows one more. `None` after `close`.
     pub(super) async fn take(self: &Arc<Self>) -> Option<Body> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
-        let (data, mut checksums) =
-            self.free.lock().pop().unwrap_or_else(|| (vec![0; self.data_bytes], Vec::new()));
+        let (data, mut checksums) = self.free.lock().pop().unwrap_or_else(|| (vec![0; self.data_bytes], Vec::new()));
         checksums.clear();
         Some(Body { data, filled: 0, checksums, summed: 0, pool: Arc::clone(self), _permit: permit })
     }
@@ -131,10 +130,6 @@ impl PacketPool {
     /// Wakes and refuses everybody who waits for memory: the writer failed.
     pub(super) fn close(&self) {
         self.permits.close();
-    }
-
-    pub(super) fn checksum(&self) -> ChecksumSpec {
-        self.checksum
     }
 }
 

@@ -1,19 +1,17 @@
 //! WRITE_BLOCK: connecting to the first datanode of a pipeline, packets down, acknowledgements up.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use hearth_fabric::tcp::{Connection, ReceiveBuffer};
+use hearth_fabric::tcp;
+use hearth_protocol::data_transfer::{DataReceiver, DataSender, TransferError};
 use hearth_types::{ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
-    BlockOpResponse, CachingStrategy, HEARTBEAT_SEQNO, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck,
-    PipelineTarget, Stage as WireStage, Status, TransferBlock, WriteBlock,
+    BlockOpResponse, CachingStrategy, HEARTBEAT_SEQNO, Operation, PacketHeader, PipelineTarget, Stage as WireStage,
+    Status, TransferBlock, WriteBlock,
 };
 
 use super::packet::Packet;
 use super::pipeline::{Failure, Target};
 use crate::DatanodeError;
-use crate::datanode::{Peer, receive, request};
+use crate::datanode::{Peer, request};
 use crate::file_system::Shared;
 
 /// What a pipeline is set up for.
@@ -73,19 +71,15 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, A
         let what = "a pipeline without datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
     };
-    let count = spec.targets.len();
-    let (read_timeout, write_timeout) =
-        (shared.options.pipeline_read_timeout(count), shared.options.pipeline_write_timeout(count));
+    let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
     let operation = Operation::WriteBlock(Box::new(message(shared, spec, head)));
-    let mut peer = request(shared, &head.datanode.id, &operation, write_timeout).await.map_err(first)?;
-    let response = peer.message(BlockOpResponse::decode, read_timeout).await.map_err(first)?;
+    let mut peer = request(shared, &head.datanode.id, &operation, timeouts).await.map_err(first)?;
+    let response = peer.receiver.receive_response().await.map_err(|error| first(error.into()))?;
     if response.status != Status::Success || response.first_bad_link.as_deref().is_some_and(|link| !link.is_empty()) {
         return Err(refused(spec, response));
     }
-    let Peer { connection, buffer } = peer;
-    let connection = Arc::new(connection);
-    let link = Link { connection: Arc::clone(&connection), timeout: write_timeout };
-    Ok((link, Acknowledgements { connection, buffer, timeout: read_timeout }))
+    let Peer { sender, receiver } = peer;
+    Ok((Link { sender }, Acknowledgements { receiver }))
 }
 
 fn message(shared: &Shared, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
@@ -152,16 +146,16 @@ pub(super) async fn transfer(
         targets: vec![pipeline_target(target)],
     });
     // The answer comes when the copy is whole: allow for a slow one.
-    let timeout = shared.options.pipeline_read_timeout(2) * 2;
-    let mut peer = request(shared, &source.datanode.id, &operation, timeout).await?;
-    peer.accepted("TRANSFER_BLOCK", block, timeout).await?;
+    let mut timeouts = shared.options.pipeline_timeouts(2);
+    timeouts.read *= 2;
+    let mut peer = request(shared, &source.datanode.id, &operation, timeouts).await?;
+    peer.accepted("TRANSFER_BLOCK", block).await?;
     Ok(())
 }
 
 /// The way down.
 pub(super) struct Link {
-    connection: Arc<Connection>,
-    timeout: Duration,
+    sender: DataSender,
 }
 
 impl Link {
@@ -174,28 +168,19 @@ impl Link {
             data_bytes: data.len() as u32,
             sync: packet.sync,
         };
-        self.write(&header, checksums, data).await
+        Ok(self.sender.send_packet(&header, checksums, data).await?)
     }
 
     /// Keeps the pipeline from taking silence for death.
     pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
         let header = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
-        self.write(&header, &[], &[]).await
-    }
-
-    async fn write(&self, header: &PacketHeader, checksums: &[u8], data: &[u8]) -> Result<(), DatanodeError> {
-        let mut head = [0; PACKET_HEADER_BYTES_MAX];
-        let length = header.encode(checksums.len(), &mut head);
-        self.connection.write_vectored(&[&head[..length], checksums, data], false, self.timeout).await?;
-        Ok(())
+        Ok(self.sender.send_packet(&header, &[], &[]).await?)
     }
 }
 
 /// The way up.
 pub(super) struct Acknowledgements {
-    connection: Arc<Connection>,
-    buffer: ReceiveBuffer,
-    timeout: Duration,
+    receiver: DataReceiver,
 }
 
 /// One acknowledgement.
@@ -214,9 +199,8 @@ pub(super) struct Failed {
 impl Acknowledgements {
     /// `oldest`: the packet that is awaited, for messages.
     pub(super) async fn next(&mut self, oldest: Option<i64>, block: &ExtendedBlock) -> Result<Reply, DatanodeError> {
-        let received = receive(&self.connection, &mut self.buffer, PipelineAck::decode, self.timeout).await;
-        let acknowledgement = match received {
-            Err(DatanodeError::Connection(hearth_fabric::tcp::Error::ReadTimedOut { after, .. })) => {
+        let acknowledgement = match self.receiver.receive_ack().await {
+            Err(TransferError::Connection(tcp::Error::ReadTimedOut { after, .. })) => {
                 return Err(DatanodeError::AcknowledgementTimedOut {
                     sequence: oldest.unwrap_or(HEARTBEAT_SEQNO),
                     block: Box::new(block.clone()),
@@ -239,6 +223,6 @@ impl Acknowledgements {
 
     pub(super) fn unexpected(&self, sequence: i64, expected: Option<i64>) -> DatanodeError {
         let what = format!("packet {sequence} acknowledged instead of {expected:?}");
-        DatanodeError::Protocol { peer: self.connection.peer(), what }
+        DatanodeError::Protocol { peer: self.receiver.peer(), what }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hearth_types::{DatanodeInfo, ExtendedBlock, StorageId, StorageType, Token};
+use hearth_types::{DatanodeInfo, ExtendedBlock, StorageId, StorageType};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
@@ -35,7 +35,9 @@ enum Next {
     /// finalizes the replica, and a finalized one could not take part in recovery.
     AwaitEmpty,
     /// Everything is sent; `ended`: the block's end too.
-    Nothing { ended: bool },
+    Nothing {
+        ended: bool,
+    },
 }
 
 impl Window {
@@ -94,7 +96,7 @@ impl Window {
     pub(super) fn take_end(&self) -> Option<Arc<Packet>> {
         let mut inner = self.inner.lock();
         inner.sent = 0;
-        inner.packets.pop_front_if(|packet| packet.last)
+        if inner.packets.front().is_some_and(|packet| packet.last) { inner.packets.pop_front() } else { None }
     }
 
     /// Bytes of the block that datanodes may have, acknowledged or not.
@@ -144,7 +146,6 @@ pub(super) struct Pipeline {
     /// With the stamp of this pipeline; the length counts acknowledged bytes.
     block: ExtendedBlock,
     pub(super) targets: Vec<Target>,
-    pub(super) token: Token,
     /// The block had bytes before this writer came, or was flushed: readers may have seen what only these datanodes hold.
     pub(super) appended: bool,
     heartbeat: Duration,
@@ -155,11 +156,10 @@ impl Pipeline {
         (link, acknowledgements): (Link, Acknowledgements),
         block: ExtendedBlock,
         targets: Vec<Target>,
-        token: Token,
         appended: bool,
         heartbeat: Duration,
     ) -> Self {
-        Self { link, acknowledgements, block, targets, token, appended, heartbeat }
+        Self { link, acknowledgements, block, targets, appended, heartbeat }
     }
 
     pub(super) fn block(&self) -> &ExtendedBlock {

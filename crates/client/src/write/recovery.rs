@@ -75,12 +75,7 @@ impl Stream {
     }
 
     /// Takes the datanode that failed out of `targets`.
-    fn leave_out(
-        &mut self,
-        block: &ExtendedBlock,
-        targets: &mut Vec<Target>,
-        failure: Failure,
-    ) -> Result<(), Error> {
+    fn leave_out(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>, failure: Failure) -> Result<(), Error> {
         let bad = targets.remove(failure.bad.min(targets.len() - 1));
         self.exclude(bad.datanode.clone());
         if targets.is_empty() {
@@ -134,9 +129,9 @@ impl Stream {
                 .additional_datanode(&file.path, file.inode, client, block, &datanodes, &storages, &excluded)
                 .await?;
             let chosen = targets_of(&located)?;
-            let new = chosen.iter().position(|target| {
-                !targets.iter().any(|known| known.datanode.id.uuid == target.datanode.id.uuid)
-            });
+            let new = chosen
+                .iter()
+                .position(|target| !targets.iter().any(|known| known.datanode.id.uuid == target.datanode.id.uuid));
             let Some(new) = new else {
                 return Err(Error::NoReplacement { path: self.file.path.clone() });
             };
@@ -233,7 +228,7 @@ impl Stream {
         self.pipeline_ready();
         let heartbeat = self.shared.options.socket_timeout / 2;
         let appended = stage.is_append() || block.length() > 0 && self.flushed();
-        Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), renewed.token, appended, heartbeat)))
+        Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), appended, heartbeat)))
     }
 }
 

@@ -45,7 +45,8 @@ impl Stream {
         pool: Arc<PacketPool>,
     ) -> (Self, watch::Receiver<Progress>) {
         let (progress, receiver) = watch::channel(Progress { acknowledged: -1, pipelines: 0, failed: None });
-        let stream = Self { shared, file, progress, pool, append, previous: None, recovering: (-1, 0), excluded: Vec::new() };
+        let stream =
+            Self { shared, file, progress, pool, append, previous: None, recovering: (-1, 0), excluded: Vec::new() };
         (stream, receiver)
     }
 

@@ -117,6 +117,12 @@ impl DataReceiver {
         Ok(Packet { header: head.header, checksums, data, raw })
     }
 
+    /// The packet that `receive_packet` brought last, as it arrived; empty after any other call. For callers that cannot
+    /// hold on to what `receive_packet` lends.
+    pub fn lent(&self) -> &[u8] {
+        &self.buffer.available()[..self.lent]
+    }
+
     /// Any other message that `decode` understands.
     pub async fn receive<T>(
         &mut self,

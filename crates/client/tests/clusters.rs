@@ -1,0 +1,295 @@
+//! The client against real clusters of either make. The first combination, Apache's own, is the judge of our reading of
+//! the protocol; Hearth's servers must look the same to it.
+
+use std::time::Duration;
+
+use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
+use hearth_config::{Configuration, Environment};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail};
+use hearth_types::{FileKind, FsPermission};
+
+type Outcome = anyhow::Result<()>;
+
+/// Runs `test` with a client of a cluster of each make.
+fn on_clusters<F>(name: &str, datanodes: usize, test: impl Fn(FileSystem, Cluster) -> F)
+where
+    F: Future<Output = Outcome>,
+{
+    for make in [Make::Apache, Make::Hearth] {
+        let spec = ClusterSpec::new(make, make).datanodes(datanodes).set("dfs.replication", datanodes.min(3));
+        let cluster = match spec.start() {
+            Ok(cluster) => cluster,
+            Err(error) if make == Make::Apache => {
+                skip_or_fail(name, &error);
+                continue;
+            }
+            Err(error) => panic!("{name}: {error:#}"),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let fs = client(&cluster);
+        runtime.block_on(async {
+            if let Err(error) = test(fs, cluster).await {
+                panic!("{name} on {make:?}: {error:?}");
+            }
+        });
+    }
+}
+
+fn client(cluster: &Cluster) -> FileSystem {
+    let conf = Configuration::load_dir(cluster.conf(), Environment::empty()).unwrap();
+    // The user that runs the daemons: a superuser.
+    FileSystem::connect(&conf, None, &hearth_client::os_user_name()).unwrap()
+}
+
+async fn write(fs: &FileSystem, path: &str, content: Content, length: usize) -> Outcome {
+    let mut writer = fs.create(path, CreateOptions { overwrite: true, ..CreateOptions::default() }).await?;
+    writer.write(&content.bytes(0, length)).await?;
+    anyhow::ensure!(writer.position() == length as u64);
+    writer.close().await?;
+    Ok(())
+}
+
+async fn read(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
+    let mut reader = fs.open(path).await?;
+    let mut bytes = Vec::new();
+    loop {
+        let next = reader.next().await?;
+        if next.is_empty() {
+            return Ok(bytes);
+        }
+        let count = next.len();
+        bytes.extend_from_slice(next);
+        reader.consume(count);
+    }
+}
+
+#[test]
+fn files_of_awkward_lengths_are_written_and_read() {
+    on_clusters("lengths", 1, |fs, _cluster| async move {
+        let block = 1 << 20;
+        let lengths = [0usize, 1, 511, 512, 513, 65536, block - 1, block, block + 1, 3 * block + 777];
+        for (seed, length) in lengths.into_iter().enumerate() {
+            let path = format!("/lengths/{length}");
+            let content = Content::new(seed as u64);
+            write(&fs, &path, content, length).await?;
+            let status = fs.status(&path).await?;
+            anyhow::ensure!(status.length == length as u64 && status.kind == FileKind::File, "{status:?}");
+            anyhow::ensure!(read(&fs, &path).await? == content.bytes(0, length), "content of {path}");
+            let reader = fs.open(&path).await?;
+            for (at, count) in [(0usize, 1usize), (length / 2, 700), (length.saturating_sub(3), 100), (length, 1)] {
+                let mut bytes = vec![0; count];
+                let got = reader.read_at(at as u64, &mut bytes).await?;
+                anyhow::ensure!(got == count.min(length.saturating_sub(at)), "{got} bytes at {at} of {path}");
+                anyhow::ensure!(bytes[..got] == content.bytes(at as u64, got)[..], "bytes at {at} of {path}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn flushed_bytes_are_seen_before_the_file_is_closed() {
+    on_clusters("flush", 1, |fs, _cluster| async move {
+        let content = Content::new(3);
+        let mut writer = fs.create("/flushed", CreateOptions::default()).await?;
+        let mut length = 0;
+        for (step, sync) in [(700usize, false), (1, true), (511, false), (3, false), (100_000, true), (900_000, false)]
+        {
+            writer.write(&content.bytes(length as u64, step)).await?;
+            length += step;
+            if sync {
+                writer.hsync().await?
+            } else {
+                writer.hflush().await?
+            }
+            let reader = fs.open("/flushed").await?;
+            anyhow::ensure!(reader.length() == length as u64, "{} of {length} visible", reader.length());
+            anyhow::ensure!(read(&fs, "/flushed").await? == content.bytes(0, length), "flushed content at {length}");
+        }
+        anyhow::ensure!(!fs.is_file_closed("/flushed").await?);
+        writer.hflush().await?;
+        writer.close().await?;
+        anyhow::ensure!(fs.is_file_closed("/flushed").await?);
+        anyhow::ensure!(fs.status("/flushed").await?.length == length as u64);
+        anyhow::ensure!(read(&fs, "/flushed").await? == content.bytes(0, length), "closed content");
+        Ok(())
+    });
+}
+
+#[test]
+fn appends_continue_blocks_and_chunks() {
+    on_clusters("append", 1, |fs, _cluster| async move {
+        let content = Content::new(5);
+        let mut length = 100;
+        write(&fs, "/appended", content, length).await?;
+        for step in [1usize, 411, 512, 1000, 24, (1 << 20) - 2048, 0, 1, 3 << 20] {
+            let mut writer = fs.append("/appended").await?;
+            anyhow::ensure!(writer.position() == length as u64, "{} instead of {length}", writer.position());
+            writer.write(&content.bytes(length as u64, step / 2)).await?;
+            writer.hflush().await?;
+            writer.write(&content.bytes((length + step / 2) as u64, step - step / 2)).await?;
+            writer.close().await?;
+            length += step;
+            anyhow::ensure!(fs.status("/appended").await?.length == length as u64);
+            anyhow::ensure!(read(&fs, "/appended").await? == content.bytes(0, length), "content at {length}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn names_are_made_listed_renamed_and_removed() {
+    on_clusters("names", 1, |fs, _cluster| async move {
+        fs.mkdirs("/d/e", Some(FsPermission(0o775)), true).await?;
+        anyhow::ensure!(fs.status("/d/e").await?.permission == FsPermission(0o755));
+        for index in 0..12 {
+            write(&fs, &format!("/d/f{index:02}"), Content::new(index), 10).await?;
+        }
+        let names: Vec<_> =
+            fs.list_all("/d").await?.into_iter().map(|status| String::from_utf8(status.local_name).unwrap()).collect();
+        anyhow::ensure!(names.len() == 13 && names.is_sorted(), "{names:?}");
+        anyhow::ensure!(fs.list_all("/nope").await.unwrap_err().kind() == ErrorKind::NotFound);
+        anyhow::ensure!(fs.status("/nope").await.unwrap_err().kind() == ErrorKind::NotFound);
+        anyhow::ensure!(fs.open("/nope").await.unwrap_err().kind() == ErrorKind::NotFound);
+        let exists = fs.create("/d/f00", CreateOptions::default()).await.unwrap_err();
+        anyhow::ensure!(exists.kind() == ErrorKind::AlreadyExists, "{exists}");
+        anyhow::ensure!(fs.rename("/d/f00", "/d/e").await?);
+        anyhow::ensure!(fs.exists("/d/e/f00").await? && !fs.exists("/d/f00").await?);
+        anyhow::ensure!(!fs.rename("/nope", "/d/x").await?);
+        let taken = fs.rename_to("/d/f01", "/d/f02", RenameOptions::default()).await.unwrap_err();
+        anyhow::ensure!(taken.kind() == ErrorKind::AlreadyExists, "{taken}");
+        fs.rename_to("/d/f01", "/d/f02", RenameOptions { overwrite: true, ..Default::default() }).await?;
+        anyhow::ensure!(fs.delete("/d", false).await.unwrap_err().kind() == ErrorKind::DirectoryNotEmpty);
+        fs.set_permission("/d/f02", FsPermission(0o600)).await?;
+        fs.set_owner("/d/f02", Some("ada"), Some("staff")).await?;
+        fs.set_times("/d/f02", Some(1_000_000), Some(2_000_000)).await?;
+        anyhow::ensure!(fs.set_replication("/d/f02", 2).await?);
+        let status = fs.status("/d/f02").await?;
+        anyhow::ensure!(
+            (status.owner.as_str(), status.group.as_str(), status.permission) == ("ada", "staff", FsPermission(0o600))
+        );
+        anyhow::ensure!(
+            (status.modification_time_ms, status.access_time_ms, status.replication) == (1_000_000, 2_000_000, 2)
+        );
+        let summary = fs.content_summary("/d").await?;
+        anyhow::ensure!((summary.directories, summary.files, summary.length) == (2, 11, 110), "{summary:?}");
+        anyhow::ensure!(fs.delete("/d", true).await?);
+        anyhow::ensure!(!fs.delete("/d", true).await?);
+        Ok(())
+    });
+}
+
+#[test]
+fn files_are_cut_joined_and_summed() {
+    on_clusters("cut", 1, |fs, _cluster| async move {
+        let content = Content::new(8);
+        write(&fs, "/cut/a", content, 3_000_000).await?;
+        let done = fs.truncate("/cut/a", 1 << 20).await?;
+        anyhow::ensure!(done && fs.status("/cut/a").await?.length == 1 << 20);
+        if !fs.truncate("/cut/a", 1000).await? {
+            for _ in 0..100 {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                if fs.is_file_closed("/cut/a").await? {
+                    break;
+                }
+            }
+        }
+        anyhow::ensure!(read(&fs, "/cut/a").await? == content.bytes(0, 1000));
+        let empty = "MD5-of-0MD5-of-0CRC32:00000000000000000000000070bc8f4b72a86921468bf8e8441dce51";
+        write(&fs, "/cut/empty", content, 0).await?;
+        anyhow::ensure!(fs.checksum("/cut/empty", None).await?.to_string() == empty);
+        write(&fs, "/cut/b", content, 1000).await?;
+        anyhow::ensure!(fs.checksum("/cut/a", None).await? == fs.checksum("/cut/b", None).await?);
+        write(&fs, "/cut/c", content, 2_500_000).await?;
+        let three_blocks = fs.checksum("/cut/c", None).await?;
+        anyhow::ensure!(three_blocks.algorithm() == "MD5-of-2048MD5-of-512CRC32C", "{three_blocks}");
+        fs.concat("/cut/c", &["/cut/a", "/cut/b"]).await?;
+        anyhow::ensure!(fs.status("/cut/c").await?.length == 2_502_000);
+        let mut expected = content.bytes(0, 2_500_000);
+        expected.extend(content.bytes(0, 1000));
+        expected.extend(content.bytes(0, 1000));
+        anyhow::ensure!(read(&fs, "/cut/c").await? == expected);
+        Ok(())
+    });
+}
+
+#[test]
+fn many_readers_share_a_file() {
+    on_clusters("positioned", 1, |fs, _cluster| async move {
+        let content = Content::new(9);
+        write(&fs, "/shared", content, 5 << 20).await?;
+        let reader = fs.open("/shared").await?;
+        let mut tasks = Vec::new();
+        for task in 0..16u64 {
+            let reader = reader.positioned();
+            tasks.push(tokio::spawn(async move {
+                for step in 0..40u64 {
+                    let at = (task * 7919 + step * 104_729) % (5 << 20);
+                    let mut bytes = vec![0; 5000];
+                    let got = reader.read_at(at, &mut bytes).await?;
+                    anyhow::ensure!(bytes[..got] == content.bytes(at, got)[..], "bytes at {at}");
+                }
+                anyhow::Ok(())
+            }));
+        }
+        for task in tasks {
+            task.await??;
+        }
+        let mut reader = fs.open("/shared").await?;
+        let mut bytes = [0; 10];
+        for position in [3_000_000u64, 100, 150, 70_000, 1 << 20, (5 << 20) - 10] {
+            reader.seek(position).await?;
+            anyhow::ensure!(reader.read(&mut bytes).await? == 10);
+            anyhow::ensure!(bytes[..] == content.bytes(position, 10)[..], "bytes at {position}");
+        }
+        anyhow::ensure!(reader.seek((5 << 20) + 1).await.is_err());
+        Ok(())
+    });
+}
+
+#[test]
+fn the_cluster_reports_itself() {
+    on_clusters("report", 1, |fs, _cluster| async move {
+        let live = fs.datanodes(DatanodeReportKind::Live).await?;
+        anyhow::ensure!(live.len() == 1 && live[0].capacity > 0, "{live:?}");
+        let usage = fs.usage().await?;
+        anyhow::ensure!(usage.capacity > 0 && usage.missing_blocks == 0, "{usage:?}");
+        anyhow::ensure!(!fs.safe_mode(SafeModeAction::Get).await?);
+        anyhow::ensure!(fs.safe_mode(SafeModeAction::Enter).await?);
+        let refused = fs.mkdirs("/x", None, true).await.unwrap_err();
+        anyhow::ensure!(refused.kind() == ErrorKind::SafeMode, "{refused}");
+        anyhow::ensure!(!fs.safe_mode(SafeModeAction::Leave).await?);
+        anyhow::ensure!(fs.server_defaults().await?.replication >= 1);
+        fs.block_statistics().await?;
+        fs.erasure_coded_block_statistics().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_datanode_killed_in_the_middle_is_replaced_and_nothing_is_lost() {
+    on_clusters("recovery", 4, |fs, mut cluster| async move {
+        let content = Content::new(11);
+        let mut writer = fs.create("/survivor", CreateOptions::default()).await?;
+        writer.write(&content.bytes(0, 300_000)).await?;
+        writer.hflush().await?;
+        let located = fs.locations("/survivor", 0, 1).await?;
+        let last = located.last_block.expect("a block");
+        anyhow::ensure!(last.locations.len() == 3);
+        for victim in [1, 0] {
+            let port = last.locations[victim].id.transfer_port;
+            let index = (0..4).find(|index| cluster.datanodes[*index].port("dfs.datanode.address").ok() == Some(port));
+            cluster.datanodes[index.expect("the datanode")].kill();
+            let at = writer.position();
+            writer.write(&content.bytes(at, 200_000)).await?;
+            writer.hflush().await?;
+            anyhow::ensure!(read(&fs, "/survivor").await? == content.bytes(0, writer.position() as usize));
+        }
+        let at = writer.position();
+        writer.write(&content.bytes(at, 2_000_000)).await?;
+        let length = writer.position() as usize;
+        writer.close().await?;
+        anyhow::ensure!(read(&fs, "/survivor").await? == content.bytes(0, length));
+        Ok(())
+    });
+}
