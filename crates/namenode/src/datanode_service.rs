@@ -23,6 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hearth_config::{ConfigError, Configuration, keys};
 use hearth_protocol::rpc::{Call, RemoteError, application_error, no_such_method, undecodable};
 use hearth_types::{DatanodeId, StorageId, StorageType};
 use hearth_wire::convert::{ConvertError, storage_type_from_wire};
@@ -31,6 +32,7 @@ use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 
 use crate::Namenode;
+use crate::block_tokens::BlockTokens;
 
 pub use background::run_block_monitor;
 pub use hosts_files::read_hosts;
@@ -72,6 +74,19 @@ impl Default for DatanodeServiceSettings {
     }
 }
 
+impl DatanodeServiceSettings {
+    pub fn from_configuration(configuration: &Configuration) -> Result<Self, ConfigError> {
+        let file = |name: Option<String>| name.filter(|name| !name.is_empty()).map(PathBuf::from);
+        Ok(Self {
+            oldest_datanode: configuration.get(keys::DFS_NAMENODE_MIN_SUPPORTED_DATANODE_VERSION)?,
+            check_host_names: configuration.get(keys::DFS_NAMENODE_DATANODE_REGISTRATION_IP_HOSTNAME_CHECK)?,
+            reject_unknown_racks: configuration.get(keys::DFS_NAMENODE_REJECT_UNRESOLVED_DN_TOPOLOGY_MAPPING)?,
+            include_file: file(configuration.get(keys::DFS_HOSTS)?),
+            exclude_file: file(configuration.get(keys::DFS_HOSTS_EXCLUDE)?),
+        })
+    }
+}
+
 /// The operation that takes a finished block recovery into the namespace and makes it durable.
 pub type CommitSynchronization =
     Box<dyn Fn(Synchronization) -> Pin<Box<dyn Future<Output = Result<(), RemoteError>> + Send>> + Send + Sync>;
@@ -81,6 +96,7 @@ pub struct DatanodeService {
     namenode: Arc<Namenode>,
     settings: DatanodeServiceSettings,
     racks: Racks,
+    tokens: Arc<BlockTokens>,
     commit_synchronization: CommitSynchronization,
 }
 
@@ -89,9 +105,23 @@ impl DatanodeService {
         namenode: Arc<Namenode>,
         settings: DatanodeServiceSettings,
         racks: Racks,
+        tokens: Arc<BlockTokens>,
         commit_synchronization: CommitSynchronization,
     ) -> Self {
-        Self { namenode, settings, racks, commit_synchronization }
+        Self { namenode, settings, racks, tokens, commit_synchronization }
+    }
+
+    /// Reads the hosts files again, and forgets which rack is where (refreshNodes; and once at start). A file that cannot be read
+    /// changes nothing.
+    pub async fn refresh_nodes(&self) -> std::io::Result<()> {
+        let hosts = read_hosts(&self.settings).await?;
+        self.racks.forget();
+        let clients = self.racks.all().await;
+        let mut state = self.namenode.state.write();
+        let now = crate::blocks::Now::of(&*self.namenode.clock);
+        state.blocks.set_client_racks(clients);
+        state.blocks.set_hosts(hosts, now);
+        Ok(())
     }
 
     /// Answers one call with an encoded response message.

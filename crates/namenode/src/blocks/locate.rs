@@ -84,6 +84,11 @@ impl BlockMap {
         }
     }
 
+    /// Where machines stand that are no datanodes, by address.
+    pub fn set_client_racks(&mut self, racks: std::collections::HashMap<String, String>) {
+        self.client_racks = racks;
+    }
+
     /// The machine and rack of a client. One that is no datanode stands alone in the rack that is known for it.
     pub(super) fn place_of(&self, ip: Option<&str>) -> (String, String) {
         let Some(ip) = ip else { return (String::new(), String::new()) };

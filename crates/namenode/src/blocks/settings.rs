@@ -1,5 +1,9 @@
 use std::time::Duration;
 
+use hearth_config::{ConfigError, Configuration, keys, parse};
+
+use super::StoragePolicy;
+
 /// What governs blocks and datanodes. The defaults are Apache Hadoop 3.4's; the configuration key stands at each field.
 #[derive(Clone, Debug)]
 pub struct BlockSettings {
@@ -88,6 +92,44 @@ impl Default for BlockSettings {
 }
 
 impl BlockSettings {
+    pub fn from_configuration(configuration: &Configuration) -> Result<Self, ConfigError> {
+        let narrow = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
+        let min_replication = narrow(configuration.get(keys::DFS_NAMENODE_REPLICATION_MIN)?).max(1);
+        let policy = configuration.get(keys::DFS_STORAGE_DEFAULT_POLICY)?;
+        let default_policy = StoragePolicy::by_name(&policy).ok_or_else(|| {
+            configuration.value_error(keys::DFS_STORAGE_DEFAULT_POLICY.name, &policy, "the name of a storage policy")
+        })?;
+        Ok(Self {
+            default_replication: configuration.get(keys::DFS_REPLICATION)?,
+            min_replication,
+            max_replication: narrow(configuration.get(keys::DFS_REPLICATION_MAX)?),
+            maintenance_min_replication: narrow(configuration.get(keys::DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN)?),
+            heartbeat_interval: configuration.get(keys::DFS_HEARTBEAT_INTERVAL)?,
+            heartbeat_recheck: configuration.get(keys::DFS_NAMENODE_HEARTBEAT_RECHECK_INTERVAL)?,
+            stale_after: configuration.get(keys::DFS_NAMENODE_STALE_DATANODE_INTERVAL)?,
+            avoid_stale_reads: configuration.get(keys::DFS_NAMENODE_AVOID_READ_STALE_DATANODE)?,
+            avoid_stale_writes: configuration.get(keys::DFS_NAMENODE_AVOID_WRITE_STALE_DATANODE)?,
+            consider_load: configuration.get(keys::DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD)?,
+            load_factor: configuration.get(keys::DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD_FACTOR)?,
+            max_streams: configuration.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS)?,
+            max_streams_hard: configuration.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS_HARD_LIMIT)?,
+            pending_timeout: configuration.get(keys::DFS_NAMENODE_RECONSTRUCTION_PENDING_TIMEOUT)?,
+            invalidate_limit: configuration.get(keys::DFS_BLOCK_INVALIDATE_LIMIT)? as usize,
+            deletion_delay: configuration.get(keys::DFS_NAMENODE_STARTUP_DELAY_BLOCK_DELETION)?,
+            report_leases: configuration.get(keys::DFS_NAMENODE_MAX_FULL_BLOCK_REPORT_LEASES)? as usize,
+            report_lease_length: configuration.get(keys::DFS_NAMENODE_FULL_BLOCK_REPORT_LEASE_LENGTH)?,
+            safe_threshold: configuration.get(keys::DFS_NAMENODE_SAFEMODE_THRESHOLD_PCT)?,
+            safe_min_datanodes: configuration.get(keys::DFS_NAMENODE_SAFEMODE_MIN_DATANODES)? as usize,
+            safe_replication: configuration
+                .get_as("dfs.namenode.safemode.replication.min", parse::int_u32)?
+                .map_or(min_replication, narrow),
+            safe_extension: configuration.get(keys::DFS_NAMENODE_SAFEMODE_EXTENSION)?,
+            decommission_interval: configuration.get(keys::DFS_NAMENODE_DECOMMISSION_INTERVAL)?,
+            default_policy: default_policy.id,
+            block_tokens: configuration.get(keys::DFS_BLOCK_ACCESS_TOKEN_ENABLE)?,
+        })
+    }
+
     /// Silence after which a datanode counts as dead: 630 s by default.
     pub fn dead_after(&self) -> Duration {
         self.heartbeat_recheck * 2 + self.heartbeat_interval * 10
@@ -101,5 +143,19 @@ impl BlockSettings {
     /// The shortest time between two attempts to recover one block.
     pub fn recovery_retry(&self) -> Duration {
         self.heartbeat_interval * 30
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_configuration_is_the_default() {
+        let settings = BlockSettings::from_configuration(&Configuration::empty()).unwrap();
+        assert_eq!(format!("{settings:?}"), format!("{:?}", BlockSettings::default()));
+        assert_eq!(settings.dead_after(), Duration::from_secs(630));
+        let odd = Configuration::empty().with("dfs.storage.default.policy", "LUKEWARM");
+        assert!(BlockSettings::from_configuration(&odd).is_err());
     }
 }

@@ -2,18 +2,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Namenode;
+use crate::block_tokens::BlockTokens;
 use crate::blocks::Now;
 
 /// How often the block map is told that time has passed.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Repairs, dead nodes, the end of safe mode: for as long as the namenode runs. Drop the future to stop it.
-pub async fn run_block_monitor(namenode: Arc<Namenode>) {
+/// Repairs, dead nodes, the end of safe mode, new block keys: for as long as the namenode runs. Drop the future to stop it.
+pub async fn run_block_monitor(namenode: Arc<Namenode>, tokens: Arc<BlockTokens>) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let now = Now::of(&*namenode.clock);
-        namenode.state.write().blocks.tick(now);
+        let rolled = tokens.roll(now.wall_ms);
+        let mut state = namenode.state.write();
+        if rolled {
+            state.blocks.announce_keys();
+        }
+        state.blocks.tick(now);
     }
 }

@@ -3,7 +3,7 @@ use hearth_wire::convert::storage_types_to_wire;
 use hearth_wire::proto::hdfs::block_command_proto::Action;
 use hearth_wire::proto::hdfs::datanode_command_proto::Type;
 use hearth_wire::proto::hdfs::{
-    BalancerBandwidthCommandProto, BlockCommandProto, BlockKeyProto, BlockRecoveryCommandProto, DatanodeCommandProto,
+    BalancerBandwidthCommandProto, BlockCommandProto, BlockRecoveryCommandProto, DatanodeCommandProto,
     DatanodeInfosProto, ExportedBlockKeysProto, FinalizeCommandProto, KeyUpdateCommandProto, RecoveringBlockProto,
     RegisterCommandProto, StorageTypesProto, StorageUuidsProto,
 };
@@ -60,13 +60,7 @@ impl DatanodeService {
 
     /// The keys by which datanodes check block tokens.
     pub(super) fn exported_keys(&self) -> ExportedBlockKeysProto {
-        ExportedBlockKeysProto {
-            is_block_token_enabled: false,
-            key_update_interval: 0,
-            token_life_time: 0,
-            current_key: BlockKeyProto { key_id: 0, expiry_date: 0, key_bytes: Some(Vec::new().into()) },
-            all_keys: Vec::new(),
-        }
+        (&self.tokens.exported()).into()
     }
 
     fn block_command(&self, action: Action) -> BlockCommandProto {

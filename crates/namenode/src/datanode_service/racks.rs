@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use hearth_config::{ConfigError, Configuration, keys};
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 
@@ -38,6 +39,14 @@ impl Racks {
         Self::new(Source::None)
     }
 
+    pub fn from_configuration(configuration: &Configuration) -> Result<Self, ConfigError> {
+        let set = |name: Option<String>| name.filter(|name| !name.is_empty()).map(PathBuf::from);
+        if let Some(file) = set(configuration.get(keys::NET_TOPOLOGY_TABLE_FILE_NAME)?) {
+            return Ok(Self::from_table(file));
+        }
+        Ok(set(configuration.get(keys::NET_TOPOLOGY_SCRIPT_FILE_NAME)?).map_or_else(Self::none, Self::from_script))
+    }
+
     pub fn from_table(file: PathBuf) -> Self {
         Self::new(Source::Table(file))
     }
@@ -53,6 +62,14 @@ impl Racks {
     /// Forgets what was looked up, so that changes of the table or of the script's mind are seen (refreshNodes).
     pub fn forget(&self) {
         self.cache.lock().clear();
+    }
+
+    /// Everything that the table says, for clients that are no datanodes; empty without a table.
+    pub async fn all(&self) -> HashMap<String, String> {
+        match &self.source {
+            Source::Table(file) => read_table(file).await.unwrap_or_default(),
+            Source::None | Source::Script(_) => HashMap::new(),
+        }
     }
 
     /// The rack of a machine; `None` when the source does not know it, or fails (which is logged).

@@ -1,0 +1,121 @@
+//! Block tokens as the namenode uses them: switched on or off, signed onto located blocks.
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_protocol::block_token::{
+    Access, AccessMode, BlockKeyMaster, BlockKeyMasterOptions, BlockTokenEncoding, ExportedKeys,
+};
+use hearth_types::LocatedBlock;
+
+/// Why tokens cannot be switched on.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockTokensError {
+    #[error(transparent)]
+    Configuration(#[from] ConfigError),
+    #[error("the system has no randomness for block keys: {0}")]
+    Randomness(getrandom::Error),
+}
+
+/// The namenode's half of `dfs.block.access.token.enable`. Keys are new at every start: datanodes get them when they register.
+pub struct BlockTokens(Option<BlockKeyMaster>);
+
+impl BlockTokens {
+    pub fn off() -> Self {
+        Self(None)
+    }
+
+    pub fn on(options: BlockKeyMasterOptions, now_ms: u64) -> Result<Self, BlockTokensError> {
+        Ok(Self(Some(BlockKeyMaster::new(options, now_ms).map_err(BlockTokensError::Randomness)?)))
+    }
+
+    pub fn from_configuration(configuration: &Configuration, now_ms: u64) -> Result<Self, BlockTokensError> {
+        if !configuration.get(keys::DFS_BLOCK_ACCESS_TOKEN_ENABLE)? {
+            return Ok(Self::off());
+        }
+        let protobuf = configuration.get(keys::DFS_BLOCK_ACCESS_TOKEN_PROTOBUF_ENABLE)?;
+        let options = BlockKeyMasterOptions {
+            update_interval_ms: configuration.get(keys::DFS_BLOCK_ACCESS_KEY_UPDATE_INTERVAL)?.as_millis() as u64,
+            token_lifetime_ms: configuration.get(keys::DFS_BLOCK_ACCESS_TOKEN_LIFETIME)?.as_millis() as u64,
+            encoding: if protobuf { BlockTokenEncoding::Protobuf } else { BlockTokenEncoding::Legacy },
+        };
+        Self::on(options, now_ms)
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Gives the block a token of `mode` for its locations; with tokens off the token stays empty.
+    ///
+    /// `mode`: `Read` for readers, `Write` for the pipelines of addBlock, append and updateBlockForPipeline, `Copy` for
+    /// getAdditionalDatanode (the source's right to transfer).
+    pub fn sign(&self, located: &mut LocatedBlock, mode: AccessMode, user: &str, now_ms: u64) {
+        let Some(master) = &self.0 else { return };
+        let access = Access {
+            storage_types: &located.storage_types,
+            storage_ids: &located.storage_ids,
+            ..Access::new(&located.block, mode)
+        };
+        located.token = master.mint(user, &access, &[mode], now_ms);
+    }
+
+    /// For datanodes.
+    pub fn exported(&self) -> ExportedKeys {
+        self.0.as_ref().map_or_else(ExportedKeys::disabled, BlockKeyMaster::export)
+    }
+
+    /// Rolls the keys over when it is time. True: announce them.
+    pub fn roll(&self, now_ms: u64) -> bool {
+        match self.0.as_ref().map(|master| master.update(now_ms)) {
+            None | Some(Ok(false)) => false,
+            Some(Ok(true)) => true,
+            Some(Err(error)) => {
+                // The old keys are good for a while yet; the next tick tries again.
+                tracing::error!(%error, "no new block key");
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hearth_protocol::block_token::BlockKeys;
+    use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, StorageId, StorageType};
+
+    fn located() -> LocatedBlock {
+        let block = Block { id: BlockId(1), stamp: GenerationStamp(1001), length: 5 };
+        LocatedBlock {
+            block: ExtendedBlock { pool: BlockPoolId::new("BP-1"), block },
+            offset: 0,
+            locations: Vec::new(),
+            storage_ids: vec![StorageId("DS-1".into())],
+            storage_types: vec![StorageType::Disk],
+            corrupt: false,
+            token: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_datanode_with_the_keys_accepts_what_was_signed() {
+        let tokens = BlockTokens::on(BlockKeyMasterOptions::default(), 1000).unwrap();
+        let datanode = BlockKeys::new();
+        datanode.import(&tokens.exported(), 1000);
+        let mut located = located();
+        tokens.sign(&mut located, AccessMode::Write, "alice", 1000);
+        let access = Access::new(&located.block, AccessMode::Write);
+        datanode.check(&located.token, &access, 1000).unwrap();
+        assert!(datanode.check(&located.token, &Access { mode: AccessMode::Read, ..access }, 1000).is_err());
+        assert!(!tokens.roll(1001));
+        assert!(tokens.roll(1000 + 36_000_000));
+    }
+
+    #[test]
+    fn switched_off_by_default() {
+        let tokens = BlockTokens::from_configuration(&Configuration::empty(), 0).unwrap();
+        let mut located = located();
+        tokens.sign(&mut located, AccessMode::Read, "alice", 0);
+        assert_eq!(located.token, Default::default());
+        assert!(!tokens.exported().enabled);
+    }
+}
