@@ -31,7 +31,14 @@ pub struct ClusterSpec {
     settings: Settings,
     directory: Option<PathBuf>,
     for_measuring: bool,
-    namenode_seen_at: Option<u16>,
+    ports: Option<NamenodePorts>,
+}
+
+/// Where the NameNode listens, and where DataNodes and clients find it: a proxy of the caller's may stand there.
+#[derive(Clone, Copy, Debug)]
+pub struct NamenodePorts {
+    pub rpc: u16,
+    pub seen: u16,
 }
 
 impl ClusterSpec {
@@ -48,15 +55,7 @@ impl ClusterSpec {
             .set("dfs.heartbeat.interval", 1)
             // Dead after 2 * recheck + 10 * heartbeat: 14 s.
             .set("dfs.namenode.heartbeat.recheck-interval", 2000);
-        Self {
-            namenode,
-            datanodes,
-            datanode_count: 1,
-            settings,
-            directory: None,
-            for_measuring: false,
-            namenode_seen_at: None,
-        }
+        Self { namenode, datanodes, datanode_count: 1, settings, directory: None, for_measuring: false, ports: None }
     }
 
     /// Every combination of makes, for suites that run over all of them; the first is the oracle.
@@ -97,9 +96,8 @@ impl ClusterSpec {
         self
     }
 
-    /// DataNodes and clients find the NameNode at this port, where a proxy of the caller's stands.
-    pub fn namenode_seen_at(mut self, port: u16) -> Self {
-        self.namenode_seen_at = Some(port);
+    pub fn ports(mut self, ports: NamenodePorts) -> Self {
+        self.ports = Some(ports);
         self
     }
 
@@ -128,8 +126,12 @@ impl ClusterSpec {
             .prefix("hearth-test-")
             .tempdir_in(&parent)
             .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
-        let (rpc_port, http_port) = (free_port(), free_port());
-        let seen_port = self.namenode_seen_at.unwrap_or(rpc_port);
+        let http_port = free_port();
+        let ports = self.ports.unwrap_or_else(|| {
+            let rpc = free_port();
+            NamenodePorts { rpc, seen: rpc }
+        });
+        let (rpc_port, seen_port) = (ports.rpc, ports.seen);
         let mut client = self.settings.clone();
         client
             .set("fs.defaultFS", format!("hdfs://127.0.0.1:{seen_port}"))
@@ -156,9 +158,10 @@ impl ClusterSpec {
             let name = format!("datanode-{index}");
             let data = directory.path().join(&name);
             let mut settings = client.clone();
-            settings
-                .set("dfs.datanode.data.dir", format!("file://{}", data.display()))
-                .set("dfs.datanode.hostname", "127.0.0.1");
+            settings.set("dfs.datanode.data.dir", format!("file://{}", data.display()));
+            if settings.get("dfs.datanode.hostname").is_none() {
+                settings.set("dfs.datanode.hostname", "127.0.0.1");
+            }
             if let Some(memory) = &memory {
                 settings.set("hearth.memory.dir", memory.path().join(&name).display());
             }

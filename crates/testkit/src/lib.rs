@@ -20,7 +20,7 @@ mod settings;
 mod usage;
 
 pub use apache::{Apache, ToolOutput};
-pub use cluster::{Cluster, ClusterSpec, Make, NodeProcess};
+pub use cluster::{Cluster, ClusterSpec, Make, NamenodePorts, NodeProcess};
 pub use content::{Content, sha256_hex};
 pub use driver::{Driver, DriverError};
 pub use http::{get_text, jmx_bean};

@@ -1,7 +1,7 @@
 //! A TCP proxy between a real client and a real server that keeps what passes: the source of golden vectors.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,7 +23,7 @@ pub struct Recorded {
 }
 
 pub struct RecordingProxy {
-    port: u16,
+    address: SocketAddr,
     connections: Arc<Mutex<Vec<Arc<Mutex<Recorded>>>>>,
     stop: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
@@ -33,11 +33,10 @@ pub struct RecordingProxy {
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 impl RecordingProxy {
-    /// Forwards connections to `127.0.0.1:listen_on` to `server`.
-    pub fn start(listen_on: u16, server: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, listen_on))
-            .with_context(|| format!("cannot listen on 127.0.0.1:{listen_on}"))?;
-        let port = listener.local_addr().context("the proxy's address")?.port();
+    /// Forwards connections that come to `listen_on` to `server`.
+    pub fn start(listen_on: SocketAddr, server: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(listen_on).with_context(|| format!("cannot listen on {listen_on}"))?;
+        let address = listener.local_addr().context("the proxy's address")?;
         let connections: Arc<Mutex<Vec<Arc<Mutex<Recorded>>>>> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
         let acceptor = std::thread::spawn({
@@ -56,11 +55,11 @@ impl RecordingProxy {
                 }
             }
         });
-        Ok(Self { port, connections, stop, acceptor: Some(acceptor) })
+        Ok(Self { address, connections, stop, acceptor: Some(acceptor) })
     }
 
-    pub fn port(&self) -> u16 {
-        self.port
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// What passed so far, one entry a connection in the order in which they came.
@@ -98,8 +97,7 @@ impl Drop for RecordingProxy {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         // Wakes the acceptor.
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
@@ -108,6 +106,8 @@ impl Drop for RecordingProxy {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -121,8 +121,8 @@ mod tests {
             connection.write_all(b"pong!").unwrap();
             question
         });
-        let proxy = RecordingProxy::start(0, address).unwrap();
-        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).unwrap();
+        let proxy = RecordingProxy::start((Ipv4Addr::LOCALHOST, 0).into(), address).unwrap();
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
         client.write_all(b"ping").unwrap();
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).unwrap();

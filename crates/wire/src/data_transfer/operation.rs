@@ -456,7 +456,12 @@ fn write_block(message: proto::OpWriteBlockProto) -> Result<WriteBlock, ConvertE
             message.target_storage_ids,
             &message.target_pinnings,
         )?,
-        source: message.source.map(DatanodeInfo::try_from).transpose()?,
+        // Java's DataNodes pass on a client's missing source as one without an identity.
+        source: message
+            .source
+            .filter(|source| !source.id.datanode_uuid.is_empty())
+            .map(DatanodeInfo::try_from)
+            .transpose()?,
         stage,
         pipeline_size: message.pipeline_size,
         bytes_received_min: message.min_bytes_rcvd,
