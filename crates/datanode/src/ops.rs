@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use hearth_blockstore::{Reaction, StoreError};
 use hearth_fabric::tcp;
-use hearth_types::{BlockPoolId, ChecksumError, ChecksumKind, ChecksumSpec, ExtendedBlock};
-use hearth_wire::proto::hdfs::{BlockOpResponseProto, ChecksumProto, Status};
+use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock};
+use hearth_wire::convert::ConvertError;
+use hearth_wire::proto::hdfs::{BlockOpResponseProto, Status};
 
 use crate::packets::PacketError;
 use crate::sender::SendError;
@@ -34,6 +35,8 @@ pub enum OpError {
     UnknownOperation { code: u8 },
     #[error("the request: {0}")]
     Malformed(&'static str),
+    #[error("the request: {0}")]
+    Convert(#[from] ConvertError),
     #[error("block pool {pool} is not registered with a namenode")]
     PoolNotReady { pool: BlockPoolId },
     #[error("access to {block}")]
@@ -87,7 +90,7 @@ impl OpError {
             Self::Token { .. } => Status::ErrorAccessToken,
             Self::Checksum { .. } | Self::ChecksumBytes { .. } => Status::ErrorChecksum,
             Self::Store(StoreError::ReplicaExists { .. }) => Status::ErrorExists,
-            Self::Malformed(_) => Status::ErrorInvalid,
+            Self::Malformed(_) | Self::Convert(_) => Status::ErrorInvalid,
             _ => Status::Error,
         }
     }
@@ -114,22 +117,4 @@ pub async fn answer_error(session: &Session, error: &OpError) -> Result<(), Sess
     }
     let answer = BlockOpResponseProto { message: Some(text), ..response(error.status()) };
     session.send(&answer).await
-}
-
-/// What a request says of its CRCs.
-pub fn checksum_spec(proto: &ChecksumProto) -> Result<ChecksumSpec, OpError> {
-    let kind = u8::try_from(proto.r#type)
-        .ok()
-        .and_then(ChecksumKind::from_number)
-        .ok_or(OpError::Malformed("unknown checksum type"))?;
-    // A chunk beyond this could not travel in a packet.
-    const BYTES_PER_CHUNK_MAX: u32 = 16 << 20;
-    if proto.bytes_per_checksum == 0 || proto.bytes_per_checksum > BYTES_PER_CHUNK_MAX {
-        return Err(OpError::Malformed("bytesPerChecksum out of range"));
-    }
-    Ok(ChecksumSpec { kind, bytes_per_chunk: proto.bytes_per_checksum })
-}
-
-pub fn checksum_proto(spec: ChecksumSpec) -> ChecksumProto {
-    ChecksumProto { r#type: spec.kind as i32, bytes_per_checksum: spec.bytes_per_chunk }
 }

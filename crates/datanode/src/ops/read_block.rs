@@ -8,9 +8,8 @@ use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ExtendedBlock, Replica
 use hearth_wire::delimited;
 use hearth_wire::proto::hdfs::{ClientReadStatusProto, OpReadBlockProto, ReadOpChecksumInfoProto, Status};
 
-use crate::convert;
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, checksum_proto, response};
+use crate::ops::{After, OpError, answer_error, response};
 use crate::sender::PacketSender;
 use crate::session::Session;
 use crate::tokens::Access;
@@ -38,7 +37,7 @@ pub async fn serve(
     };
     let mut answer = response(Status::Success);
     answer.read_op_checksum_info =
-        Some(ReadOpChecksumInfoProto { checksum: checksum_proto(checksum), chunk_offset: range.start() });
+        Some(ReadOpChecksumInfoProto { checksum: (&checksum).into(), chunk_offset: range.start() });
 
     let options = &datanode.options.transfer;
     let sender = PacketSender {
@@ -69,9 +68,9 @@ async fn open(
     request: &OpReadBlockProto,
 ) -> Result<(ExtendedBlock, ReplicaReader, ByteRange), OpError> {
     let header = &request.header.base_header;
-    let block = convert::extended_block(&header.block)?;
+    let block = ExtendedBlock::try_from(header.block.clone())?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    pool.check_token(header.token.as_ref(), &block, Access::Read, &datanode.options.clock)?;
+    pool.check_token(header.token.as_ref(), &block, Access::Read)?;
 
     let mut reader = datanode.store.reader(&block)?;
     let asked_length = request.len as i64;

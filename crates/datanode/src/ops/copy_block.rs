@@ -1,0 +1,58 @@
+//! COPY_BLOCK (84): a whole replica for the balancer's target. Source: datatransfer.proto, `OpCopyBlockProto`.
+
+use std::sync::Arc;
+
+use hearth_types::{ByteRange, ExtendedBlock};
+use hearth_wire::delimited;
+use hearth_wire::proto::hdfs::{OpCopyBlockProto, ReadOpChecksumInfoProto, Status};
+
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError, answer_error, response};
+use crate::sender::PacketSender;
+use crate::session::Session;
+use crate::tokens::Access;
+
+/// What stands behind the last packet: a Java char, `d`.
+pub const DONE: [u8; 2] = [0, b'd'];
+
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: OpCopyBlockProto,
+) -> Result<After, OpError> {
+    let header = request.header;
+    let block = ExtendedBlock::try_from(header.block)?;
+    let pool = datanode.ready_pool(&block.pool).await?;
+    let opened = pool.check_token(header.token.as_ref(), &block, Access::Copy).and_then(|()| {
+        let place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
+            OpError::Refused(format!("Not able to copy block {} because threads quota is exceeded.", block.id()))
+        })?;
+        Ok((datanode.store.reader(&block)?, place))
+    });
+    let (reader, _place) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            answer_error(session, &error).await?;
+            return Err(error);
+        }
+    };
+    let checksum = reader.checksum();
+    let mut answer = response(Status::Success);
+    answer.read_op_checksum_info =
+        Some(ReadOpChecksumInfoProto { checksum: (&checksum).into(), chunk_offset: 0 });
+    let options = &datanode.options.transfer;
+    let sender = PacketSender {
+        reader: &reader,
+        connection: &session.connection,
+        checksum,
+        transfer_to: options.transfer_to,
+        packet_bytes: options.read_packet_bytes,
+        write_timeout: options.write_timeout,
+        throttle: Some(&datanode.balance_throttle),
+    };
+    let all = ByteRange::with_length(0, reader.length()).ok_or(OpError::Malformed("the replica's length"))?;
+    sender.send(delimited::to_vec(&answer), all).await.map_err(|source| OpError::Send { block, source })?;
+    session.connection.write_all(&DONE, options.write_timeout).await?;
+    datanode.load.read_bytes(reader.length());
+    Ok(After::Close)
+}

@@ -1,0 +1,70 @@
+//! TRANSFER_BLOCK (86): a client lets this datanode fill another one that joins its pipeline.
+//! Source: datatransfer.proto, `OpTransferBlockProto`.
+
+use std::sync::Arc;
+
+use hearth_blockstore::StoreError;
+use hearth_types::{Block, ExtendedBlock, ReplicaState};
+use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
+use hearth_wire::proto::hdfs::{OpTransferBlockProto, Status};
+
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError, answer_error, response};
+use crate::session::Session;
+use crate::tokens::Access;
+use crate::transfer::{self, Transfer};
+
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: OpTransferBlockProto,
+) -> Result<After, OpError> {
+    match run(datanode, request).await {
+        Ok(()) => {
+            session.send(&response(Status::Success)).await?;
+            Ok(After::Close)
+        }
+        Err(error) => {
+            answer_error(session, &error).await?;
+            Err(error)
+        }
+    }
+}
+
+async fn run(datanode: &Arc<Datanode>, request: OpTransferBlockProto) -> Result<(), OpError> {
+    let header = request.header;
+    let block = ExtendedBlock::try_from(header.base_header.block)?;
+    let pool = datanode.ready_pool(&block.pool).await?;
+    pool.check_token(header.base_header.token.as_ref(), &block, Access::Copy)?;
+    let replica = datanode
+        .store
+        .replica(&block.pool, block.id())
+        .ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
+    if replica.block.stamp < block.stamp() {
+        return Err(OpError::Store(StoreError::StampMismatch {
+            stored: replica.block.stamp,
+            wanted: format!("at least {}", block.stamp()),
+            action: "transfer it",
+            block,
+        }));
+    }
+    let stage = match replica.state {
+        ReplicaState::BeingWritten => Stage::TransferRbw,
+        ReplicaState::Finalized => Stage::TransferFinalized,
+        state => {
+            let action = "transfer it";
+            return Err(OpError::Store(StoreError::WrongState { block, state, action }));
+        }
+    };
+    let length = replica.visible_length.unwrap_or(0);
+    let sent = ExtendedBlock { pool: block.pool, block: Block { length, ..replica.block } };
+    let transfer = Transfer {
+        block: sent,
+        stage,
+        client_name: header.client_name,
+        targets: request.targets,
+        target_storage_types: request.target_storage_types,
+        target_storage_ids: request.target_storage_ids,
+    };
+    transfer::run(datanode, &pool, transfer).await
+}
