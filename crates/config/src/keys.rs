@@ -351,6 +351,8 @@ keys! {
     DFS_DATANODE_XCEIVER_STOP_TIMEOUT: Key<Duration> = "dfs.datanode.xceiver.stop.timeout.millis", duration_ms, "60000";
     /// Tell writers of congestion.
     DFS_PIPELINE_ECN: Key<bool> = "dfs.pipeline.ecn", boolean, "false";
+    /// Acknowledgements say whether a datanode is slow.
+    DFS_PIPELINE_SLOWNODE: Key<bool> = "dfs.pipeline.slownode", boolean, "false";
 
     // Client.
 

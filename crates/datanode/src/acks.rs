@@ -100,8 +100,7 @@ mod tests {
 
         bytes.clear();
         put_ack(HEARTBEAT_SEQNO, success, &[success, success], 123_456, &mut bytes);
-        let expected =
-            [0x11, 0x08, 1, 0x10, 0, 0x10, 0, 0x10, 0, 0x18, 0xc0, 0xc4, 0x07, 0x22, 3, 0, 0, 0];
+        let expected = [0x11, 0x08, 1, 0x10, 0, 0x10, 0, 0x10, 0, 0x18, 0xc0, 0xc4, 0x07, 0x22, 3, 0, 0, 0];
         assert_eq!(bytes, expected);
 
         // SUCCESS + SUPPORTED + NORMAL, and ERROR + CONGESTED + SLOW.

@@ -16,4 +16,6 @@ pub enum Error {
     Store(#[from] StoreError),
     #[error("{0}")]
     Web(String),
+    #[error("a task of the store ended early")]
+    Interrupted,
 }

@@ -1,1 +1,38 @@
-//! (room being built)
+//! The datanode: where replicas meet the wire.
+//!
+//! [`Datanode::start`] opens the storage directories (`hearth_blockstore`), serves DataTransferProtocol
+//! (`server` → `ops/`), answers IPC (`ipc`), and keeps one actor for each namenode (`namenode/`), Apache's or our own.
+//!
+//! ```text
+//! READ_BLOCK   server → ops/read_block → sender → fabric (sendfile)
+//! WRITE_BLOCK  server → ops/write_block → receiver → blockstore, and downstream; acks/ back
+//! reports      blockstore, ops → pool → reports → namenode/reporting
+//! commands     namenode/actor → namenode/commands → transfer, blockstore, namenode/recovery
+//! ```
+
+mod acks;
+mod datanode;
+mod downstream;
+mod error;
+mod groups;
+mod ipc;
+mod load;
+mod namenode;
+mod ops;
+mod options;
+mod packets;
+mod pool;
+mod receiver;
+mod recovery;
+mod reports;
+mod sender;
+mod server;
+mod session;
+mod throttle;
+mod tokens;
+mod transfer;
+mod web;
+
+pub use datanode::{Addresses, Datanode, Handle};
+pub use error::Error;
+pub use options::{DatanodeOptions, RpcOptions, TimingOptions, TransferOptions};

@@ -2,16 +2,18 @@
 
 use std::net::SocketAddr;
 
-use hearth_blockstore::{Reaction, StoreError};
+use hearth_blockstore::StoreError;
 use hearth_fabric::tcp;
 use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock};
 use hearth_wire::convert::ConvertError;
+use hearth_wire::proto::common::TokenProto;
 use hearth_wire::proto::hdfs::{BlockOpResponseProto, Status};
 
 use crate::packets::PacketError;
+use crate::pool::Pool;
 use crate::sender::SendError;
 use crate::session::{Session, SessionError};
-use crate::tokens::TokenError;
+use crate::tokens::{Access, TokenError};
 
 pub mod block_checksum;
 pub mod copy_block;
@@ -94,11 +96,6 @@ impl OpError {
             _ => Status::Error,
         }
     }
-
-    /// The storage is at fault, not the request.
-    pub fn is_own_fault(&self) -> bool {
-        matches!(self, Self::Store(error) if error.reaction() == Reaction::Machine)
-    }
 }
 
 /// A plain answer.
@@ -117,4 +114,15 @@ pub async fn answer_error(session: &Session, error: &OpError) -> Result<(), Sess
     }
     let answer = BlockOpResponseProto { message: Some(text), ..response(error.status()) };
     session.send(&answer).await
+}
+
+/// Checks a request's token.
+pub fn check_token(
+    pool: &Pool,
+    token: Option<&TokenProto>,
+    block: &ExtendedBlock,
+    access: Access,
+) -> Result<(), OpError> {
+    pool.check_token(token.map(|token| token.clone().into()), block, access)
+        .map_err(|source| OpError::Token { block: block.clone(), source })
 }

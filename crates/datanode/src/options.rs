@@ -174,8 +174,7 @@ fn resolve(key: &str, address: &HostPort) -> Result<SocketAddr, Error> {
     if address.host == "0.0.0.0" {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port));
     }
-    let unresolved =
-        |source| Error::Address { key: key.to_owned(), address: address.to_string(), source };
+    let unresolved = |source| Error::Address { key: key.to_owned(), address: address.to_string(), source };
     (address.host.as_str(), address.port)
         .to_socket_addrs()
         .map_err(unresolved)?
@@ -205,7 +204,8 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
         None => default_memory_dir(&volumes),
     };
     let limit = conf.get(keys::HEARTH_MEMORY_LIMIT)?;
-    let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, if limit == 0 { u64::MAX } else { limit }));
+    let mut store =
+        StoreOptions::new(volumes, MemoryOptions::new(memory_dir, if limit == 0 { u64::MAX } else { limit }));
     store.flush_delay = conf.get(keys::HEARTH_MEMORY_FLUSH_DELAY)?;
     store.sync_on_finalize = conf.get(keys::DFS_DATANODE_SYNCONCLOSE)?;
     store.default_block_bytes = conf.get(keys::DFS_BLOCKSIZE)?;

@@ -4,7 +4,6 @@
 
 use std::ops::Range;
 
-use hearth_types::ChecksumSpec;
 use hearth_wire::proto::hdfs::PacketHeaderProto;
 use prost::Message;
 
@@ -132,11 +131,6 @@ pub fn put_packet_header(header: &PacketHeader, checksum_bytes: usize, into: &mu
     }
 }
 
-/// Bytes of the longest packet whose data has `data_bytes` under `checksum`.
-pub fn packet_bytes_max(data_bytes: usize, checksum: ChecksumSpec) -> usize {
-    PREFIX_BYTES + 27 + data_bytes + checksum.checksum_bytes(data_bytes as u64) as usize
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,13 +147,21 @@ mod tests {
     #[test]
     fn headers_as_hadoop_writes_them() {
         for (fields, checksum_bytes, expected) in [
-            (header(0, 0, false, 512, false), 4, "00000208 0019 09 0000000000000000 11 0000000000000000 1800 25 00020000"),
+            (
+                header(0, 0, false, 512, false),
+                4,
+                "00000208 0019 09 0000000000000000 11 0000000000000000 1800 25 00020000",
+            ),
             (
                 header(1024, 7, false, 512, true),
                 4,
                 "00000208 001b 09 0004000000000000 11 0700000000000000 1800 25 00020000 2801",
             ),
-            (header(1536, 8, true, 0, false), 0, "00000004 0019 09 0006000000000000 11 0800000000000000 1801 25 00000000"),
+            (
+                header(1536, 8, true, 0, false),
+                0,
+                "00000004 0019 09 0006000000000000 11 0800000000000000 1801 25 00000000",
+            ),
             (
                 header(0, HEARTBEAT_SEQNO, false, 0, false),
                 0,

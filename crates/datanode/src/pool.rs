@@ -7,11 +7,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hearth_types::{Block, BlockPoolId, PoolIdentity, StorageId};
+use hearth_types::{
+    Block, BlockPoolId, DatanodeAdminState, DatanodeId, DatanodeInfo, ExtendedBlock, PoolIdentity, StorageId,
+    StorageType, Token,
+};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use crate::reports::{PendingReports, ReplicaEvent};
+use crate::reports::{Notice, PendingReports, ReplicaEvent};
+use crate::tokens::{Access, BlockTokens, TokenError};
 
 /// The state that a namenode says it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +35,9 @@ pub struct Pool {
     /// One for each configured namenode of the nameservice, in configured order.
     reports: Vec<Arc<PendingReports>>,
     active: Mutex<ActiveView>,
+    /// As the namenodes know this datanode; from the last registration.
+    own: RwLock<Option<DatanodeId>>,
+    pub tokens: BlockTokens,
     /// How many namenodes this datanode is registered with at the moment.
     registered: watch::Sender<usize>,
 }
@@ -44,9 +51,11 @@ struct ActiveView {
 
 impl Pool {
     /// `namenodes`: how many serve this pool.
-    pub fn new(identity: PoolIdentity, namenodes: usize) -> Self {
+    pub fn new(identity: PoolIdentity, namenodes: usize, tokens: BlockTokens) -> Self {
         Self {
             identity,
+            own: RwLock::new(None),
+            tokens,
             reports: (0..namenodes).map(|_| Arc::new(PendingReports::default())).collect(),
             active: Mutex::new(ActiveView { active: None, last_txid: None }),
             registered: watch::Sender::new(0),
@@ -74,6 +83,71 @@ impl Pool {
         for reports in &self.reports {
             reports.flush();
         }
+    }
+
+    /// Takes note of how a namenode has registered this datanode.
+    pub fn set_own(&self, id: DatanodeId) {
+        *self.own.write() = Some(id);
+    }
+
+    /// This datanode as the namenodes know it; `None` before the first registration.
+    pub fn own(&self) -> Option<DatanodeId> {
+        self.own.read().clone()
+    }
+
+    /// `ip:port` by which clients name this datanode; empty before the first registration.
+    pub fn own_transfer_address(&self) -> String {
+        self.own.read().as_ref().map(DatanodeId::transfer_address).unwrap_or_default()
+    }
+
+    /// This datanode as the source of a copy.
+    pub fn own_datanode_info(&self) -> Option<DatanodeInfo> {
+        Some(DatanodeInfo {
+            id: self.own()?,
+            capacity: 0,
+            dfs_used: 0,
+            remaining: 0,
+            block_pool_used: 0,
+            non_dfs_used: 0,
+            last_update_ms: 0,
+            last_update_monotonic_ms: 0,
+            xceiver_count: 0,
+            location: "/default-rack".to_owned(),
+            admin_state: DatanodeAdminState::Normal,
+            cache_capacity: 0,
+            cache_used: 0,
+            block_count: 0,
+            last_block_report_ms: 0,
+        })
+    }
+
+    /// Tells every namenode that the replica of `block` at `datanode` is corrupt.
+    pub fn report_bad(&self, block: &ExtendedBlock, datanode: DatanodeInfo, storage: Option<(StorageId, StorageType)>) {
+        for reports in &self.reports {
+            let (block, datanode) = (block.clone(), Box::new(datanode.clone()));
+            reports.add_notice(Notice::BadReplica { block, datanode, storage: storage.clone() });
+        }
+    }
+
+    /// Tells every namenode that this datanode's own replica is corrupt.
+    pub fn report_own_bad(&self, block: &ExtendedBlock, storage: &StorageId, storage_type: StorageType) {
+        if let Some(own) = self.own_datanode_info() {
+            self.report_bad(block, own, Some((storage.clone(), storage_type)));
+        }
+    }
+
+    /// Tells every namenode something else.
+    pub fn notice(&self, notice: &Notice) {
+        for reports in &self.reports {
+            reports.add_notice(notice.clone());
+        }
+    }
+
+    /// Checks that `token` allows `access` to `block`; everything is allowed while tokens are off.
+    ///
+    /// Errors: why not.
+    pub fn check_token(&self, token: Option<Token>, block: &ExtendedBlock, access: Access) -> Result<(), TokenError> {
+        self.tokens.check(token, block, access, &[], &[])
     }
 
     /// Takes note of what `namenode` says of itself. Returns whether it is now held to be the active one.
@@ -214,7 +288,7 @@ mod tests {
             cluster_id: "CID-1".to_owned(),
             created_ms: 1,
         };
-        Pool::new(identity, namenodes)
+        Pool::new(identity, namenodes, BlockTokens::for_tests())
     }
 
     #[test]

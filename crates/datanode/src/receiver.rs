@@ -156,7 +156,11 @@ struct Pending {
 /// Where acknowledgements go.
 enum Acks<'a> {
     None,
-    Direct { acker: Acker, flag_bits: u32, bytes: Vec<u8> },
+    Direct {
+        acker: Acker,
+        flag_bits: u32,
+        bytes: Vec<u8>,
+    },
     /// Only once the downstream datanode has acknowledged, too.
     Pipeline(&'a Pipeline),
 }
@@ -181,7 +185,11 @@ struct Intake<'a> {
 /// Why a packet was not stored.
 enum Rejected {
     /// To be told to the sender as ERROR_CHECKSUM.
-    Corrupt { seqno: i64, offset: u64, source: ChecksumError },
+    Corrupt {
+        seqno: i64,
+        offset: u64,
+        source: ChecksumError,
+    },
     Failed(OpError),
 }
 
@@ -225,13 +233,7 @@ impl Intake<'_> {
             if let Some(header) = final_packet
                 && header.last
             {
-                return Ok(Pending {
-                    seqno: header.seqno,
-                    end: header.end(),
-                    last: true,
-                    sync: header.sync,
-                    received,
-                });
+                return Ok(Pending { seqno: header.seqno, end: header.end(), last: true, sync: header.sync, received });
             }
         }
     }
@@ -414,7 +416,7 @@ impl Forward {
         self.broken.load(Ordering::Acquire)
     }
 
-    fn note_broken(&self, error: &dyn std::error::Error) {
+    fn note_broken(&self, error: &(dyn std::error::Error + 'static)) {
         if !self.broken.swap(true, Ordering::AcqRel) {
             tracing::info!(downstream = %self.connection.peer(), error, "lost the downstream datanode of a pipeline");
             self.broke.notify_one();
@@ -490,7 +492,11 @@ impl Pipeline {
             }
             let packet = self.next().await;
             if packet.seqno != ack.seqno {
-                return Err(OpError::AckOutOfOrder { block: self.block.clone(), expected: packet.seqno, actual: ack.seqno });
+                return Err(OpError::AckOutOfOrder {
+                    block: self.block.clone(),
+                    expected: packet.seqno,
+                    actual: ack.seqno,
+                });
             }
             if downstream.first().is_some_and(|reply| reply.status() == Status::ErrorChecksum as u32) {
                 // What we passed on was corrupt when it arrived, so ours is the node to be blamed: end without a word.

@@ -3,10 +3,10 @@
 //! Every namenode of a pool has its own [`PendingReports`], because each must hear everything, at its own pace.
 //! RECEIVED wakes the sender at once (a client's `close()` waits for it); the others go with the next turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hearth_types::{Block, BlockId, StorageId};
+use hearth_types::{Block, BlockId, DatanodeInfo, ExtendedBlock, StorageId, StorageType};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -28,6 +28,20 @@ pub struct ReportedReplica {
     pub event: ReplicaEvent,
 }
 
+/// Things a namenode is told in calls of their own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// The replica of `block` at `datanode` is corrupt.
+    BadReplica { block: ExtendedBlock, datanode: Box<DatanodeInfo>, storage: Option<(StorageId, StorageType)> },
+    /// A block that was to be sent is not here, or not finalized (errorReport, INVALID_BLOCK).
+    InvalidBlock { message: String },
+    /// A storage directory failed (errorReport, DISK_ERROR).
+    DiskError { message: String },
+}
+
+/// Notices that wait at most; the oldest are dropped.
+const NOTICES_MAX: usize = 1000;
+
 /// Events that wait at most; beyond that they are dropped and a full report makes up for it.
 const EVENTS_MAX: usize = 1 << 20;
 
@@ -35,6 +49,7 @@ const EVENTS_MAX: usize = 1 << 20;
 #[derive(Default)]
 pub struct PendingReports {
     events: Mutex<Events>,
+    notices: Mutex<VecDeque<Notice>>,
     wake: Notify,
     /// Events were dropped: only a full report can tell now.
     overflowed: AtomicBool,
@@ -102,6 +117,30 @@ impl PendingReports {
                     events.count += 1;
                 }
             }
+        }
+    }
+
+    /// Adds a notice, and wakes the sender.
+    pub fn add_notice(&self, notice: Notice) {
+        let mut notices = self.notices.lock();
+        if notices.len() >= NOTICES_MAX {
+            notices.pop_front();
+        }
+        notices.push_back(notice);
+        drop(notices);
+        self.wake.notify_one();
+    }
+
+    /// The oldest notice.
+    pub fn take_notice(&self) -> Option<Notice> {
+        self.notices.lock().pop_front()
+    }
+
+    /// Puts back one that could not be delivered.
+    pub fn put_back_notice(&self, notice: Notice) {
+        let mut notices = self.notices.lock();
+        if notices.len() < NOTICES_MAX {
+            notices.push_front(notice);
         }
     }
 

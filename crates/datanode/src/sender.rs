@@ -89,13 +89,7 @@ impl PacketSender<'_> {
     }
 
     /// Sends `head` and, right behind it, `length` bytes of data.
-    async fn send_data(
-        &self,
-        head: &[u8],
-        offset: u64,
-        length: u64,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), SendError> {
+    async fn send_data(&self, head: &[u8], offset: u64, length: u64, scratch: &mut Vec<u8>) -> Result<(), SendError> {
         match self.reader.data() {
             DataSource::Bytes(bytes) => {
                 let data = &bytes[offset as usize..(offset + length) as usize];

@@ -59,10 +59,7 @@ impl Session {
 
     /// Whether a whole message has been received already.
     pub fn has_message(&self) -> bool {
-        matches!(
-            delimited::find(self.buffer.available(), MESSAGE_BYTES_MAX),
-            Ok(Progress::Complete { .. })
-        )
+        matches!(delimited::find(self.buffer.available(), MESSAGE_BYTES_MAX), Ok(Progress::Complete { .. }))
     }
 
     /// Sends one message with its length in front.

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use hearth_types::{ByteRange, ExtendedBlock};
+use hearth_types::{ByteRange, ExtendedBlock, StorageId};
+use hearth_wire::convert::storage_types_from_wire;
 use hearth_wire::proto::common::TokenProto;
 use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
 use hearth_wire::proto::hdfs::{
@@ -34,13 +35,16 @@ pub struct Transfer {
 
 /// Sends it to its end. In a client's name the target's answer is awaited, else the connection just ends.
 pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer) -> Result<(), OpError> {
-    let Transfer { block, stage, client_name, mut targets, mut target_storage_types, mut target_storage_ids } = transfer;
+    let Transfer { block, stage, client_name, mut targets, mut target_storage_types, mut target_storage_ids } =
+        transfer;
     if targets.is_empty() {
         return Err(OpError::Malformed("a transfer names no target"));
     }
     let reader = datanode.store.reader(&block)?;
     let waits = downstream::Waits::new(&datanode.options.transfer, targets.len() as u32);
-    let token: TokenProto = pool.mint_write_token(&block, &target_storage_types, &target_storage_ids);
+    let types = storage_types_from_wire(&target_storage_types);
+    let ids: Vec<StorageId> = target_storage_ids.iter().map(|id| StorageId(id.as_str().into())).collect();
+    let token = TokenProto::from(&pool.tokens.mint_write(&block, &types, &ids));
     let target = targets.remove(0);
     let mut session = downstream::connect(datanode, &target.id, waits).await?;
     let take_first = |list: &mut Vec<i32>| (!list.is_empty()).then(|| list.remove(0));
@@ -51,7 +55,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
             base_header: BaseHeaderProto { block: (&block).into(), token: Some(token) },
             client_name,
         },
-        source: Some(pool.own_datanode_info()),
+        source: pool.own_datanode_info().as_ref().map(DatanodeInfoProto::from),
         stage: stage as i32,
         requested_checksum: (&checksum).into(),
         caching_strategy: Some(CachingStrategyProto { drop_behind: Some(true), readahead: None }),

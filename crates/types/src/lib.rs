@@ -4,6 +4,7 @@ mod block;
 pub mod block_file;
 mod checksum;
 mod clock;
+mod crc_combine;
 mod datanode;
 mod file;
 mod located;
@@ -13,6 +14,7 @@ mod token;
 pub use block::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState};
 pub use checksum::{ChecksumError, ChecksumKind, ChecksumSpec, crc32c};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use crc_combine::CrcJoiner;
 pub use datanode::{
     DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, PoolIdentity, StorageId, StorageReport, StorageType,
 };

@@ -7,7 +7,7 @@ use hearth_wire::delimited;
 use hearth_wire::proto::hdfs::{OpCopyBlockProto, ReadOpChecksumInfoProto, Status};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, response};
+use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::sender::PacketSender;
 use crate::session::Session;
 use crate::tokens::Access;
@@ -23,7 +23,7 @@ pub async fn serve(
     let header = request.header;
     let block = ExtendedBlock::try_from(header.block)?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    let opened = pool.check_token(header.token.as_ref(), &block, Access::Copy).and_then(|()| {
+    let opened = check_token(&pool, header.token.as_ref(), &block, Access::Copy).and_then(|()| {
         let place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
             OpError::Refused(format!("Not able to copy block {} because threads quota is exceeded.", block.id()))
         })?;
@@ -38,8 +38,7 @@ pub async fn serve(
     };
     let checksum = reader.checksum();
     let mut answer = response(Status::Success);
-    answer.read_op_checksum_info =
-        Some(ReadOpChecksumInfoProto { checksum: (&checksum).into(), chunk_offset: 0 });
+    answer.read_op_checksum_info = Some(ReadOpChecksumInfoProto { checksum: (&checksum).into(), chunk_offset: 0 });
     let options = &datanode.options.transfer;
     let sender = PacketSender {
         reader: &reader,

@@ -9,7 +9,7 @@ use hearth_wire::delimited;
 use hearth_wire::proto::hdfs::{ClientReadStatusProto, OpReadBlockProto, ReadOpChecksumInfoProto, Status};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, response};
+use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::sender::PacketSender;
 use crate::session::Session;
 use crate::tokens::Access;
@@ -70,7 +70,7 @@ async fn open(
     let header = &request.header.base_header;
     let block = ExtendedBlock::try_from(header.block.clone())?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    pool.check_token(header.token.as_ref(), &block, Access::Read)?;
+    check_token(&pool, header.token.as_ref(), &block, Access::Read)?;
 
     let mut reader = datanode.store.reader(&block)?;
     let asked_length = request.len as i64;

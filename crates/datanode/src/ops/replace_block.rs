@@ -13,7 +13,7 @@ use hearth_wire::proto::hdfs::{
 use crate::datanode::Datanode;
 use crate::downstream;
 use crate::ops::copy_block::DONE;
-use crate::ops::{After, OpError, answer_error, response};
+use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::server::op;
@@ -54,7 +54,7 @@ async fn run(datanode: &Arc<Datanode>, request: OpReplaceBlockProto) -> Result<(
     let header = request.header;
     let block = ExtendedBlock::try_from(header.block.clone())?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    pool.check_token(header.token.as_ref(), &block, Access::Replace)?;
+    check_token(&pool, header.token.as_ref(), &block, Access::Replace)?;
     let _place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
         OpError::Refused(format!("Not able to receive block {} because threads quota is exceeded.", block.id()))
     })?;
@@ -91,8 +91,7 @@ async fn fetch(
     let checksum = ChecksumSpec::try_from(info.checksum)?;
     let create = CreateOptions { checksum, expected_bytes: block.length(), storage_type, storage };
     let created = block.clone();
-    let writer =
-        datanode.blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
+    let writer = datanode.blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
     let receiver = Receiver {
         block: block.clone(),
         upstream: &mut session,

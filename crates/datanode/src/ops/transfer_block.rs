@@ -9,7 +9,7 @@ use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as St
 use hearth_wire::proto::hdfs::{OpTransferBlockProto, Status};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, response};
+use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::session::Session;
 use crate::tokens::Access;
 use crate::transfer::{self, Transfer};
@@ -35,7 +35,7 @@ async fn run(datanode: &Arc<Datanode>, request: OpTransferBlockProto) -> Result<
     let header = request.header;
     let block = ExtendedBlock::try_from(header.base_header.block)?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    pool.check_token(header.base_header.token.as_ref(), &block, Access::Copy)?;
+    check_token(&pool, header.base_header.token.as_ref(), &block, Access::Copy)?;
     let replica = datanode
         .store
         .replica(&block.pool, block.id())

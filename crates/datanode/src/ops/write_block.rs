@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use hearth_blockstore::{
-    CreateKind, CreateOptions, Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter,
-};
-use hearth_types::{Block, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageId};
-use hearth_wire::convert::storage_type_from_wire;
+use hearth_blockstore::{CreateKind, CreateOptions, Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter};
+use hearth_types::{Block, ChecksumSpec, DatanodeInfo, ExtendedBlock, GenerationStamp, StorageId};
+use hearth_wire::convert::{storage_type_from_wire, storage_types_from_wire};
 use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
-use hearth_wire::proto::hdfs::{BlockOpResponseProto, LocatedBlockProto, OpWriteBlockProto, Status};
+use hearth_wire::proto::hdfs::{BlockOpResponseProto, OpWriteBlockProto, Status};
 
 use crate::acks::flag_bits;
 use crate::datanode::Datanode;
@@ -20,6 +18,7 @@ use crate::receiver::{Acknowledge, Mirror, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::server::op;
 use crate::session::Session;
+use crate::tokens::Access;
 
 /// A decoded request.
 struct Request {
@@ -95,8 +94,7 @@ pub async fn serve(
     let request = Request::decode(message)?;
     let pool = datanode.ready_pool(&request.block.pool).await?;
     let awaits_answer = request.is_client && !request.is_transfer;
-    let header = &request.message.header.base_header;
-    let opened = match pool.check_write_token(header.token.as_ref(), &request.block, &request.message) {
+    let opened = match check_write_token(&pool, &request) {
         Ok(()) => open(datanode, &request).await,
         Err(error) => Err(error),
     };
@@ -124,7 +122,9 @@ pub async fn serve(
 
     let mirror = connect_mirror(datanode, &request, session).await?;
     if awaits_answer {
-        session.send(&BlockOpResponseProto { first_bad_link: Some(String::new()), ..response(Status::Success) }).await?;
+        session
+            .send(&BlockOpResponseProto { first_bad_link: Some(String::new()), ..response(Status::Success) })
+            .await?;
     }
     match opened {
         Opened::Closed(replica) => {
@@ -151,18 +151,14 @@ async fn open(datanode: &Arc<Datanode>, request: &Request) -> Result<Opened, OpE
             let kind = CreateKind::BeingWritten { replace: true };
             datanode.blocking(move |store| store.create(&block, kind, &options)).await.map(Opened::Writer)
         }
-        Stage::PipelineSetupCreate => {
-            datanode
-                .blocking(move |store| store.create(&block, CreateKind::Temporary, &options))
-                .await
-                .map(Opened::Writer)
-        }
-        Stage::TransferRbw | Stage::TransferFinalized => {
-            datanode
-                .blocking(move |store| store.create(&block, CreateKind::Transfer, &options))
-                .await
-                .map(Opened::Writer)
-        }
+        Stage::PipelineSetupCreate => datanode
+            .blocking(move |store| store.create(&block, CreateKind::Temporary, &options))
+            .await
+            .map(Opened::Writer),
+        Stage::TransferRbw | Stage::TransferFinalized => datanode
+            .blocking(move |store| store.create(&block, CreateKind::Transfer, &options))
+            .await
+            .map(Opened::Writer),
         Stage::PipelineSetupAppend => {
             datanode.blocking(move |store| store.append(&block, new_stamp, min_acked)).await.map(Opened::Writer)
         }
@@ -171,10 +167,7 @@ async fn open(datanode: &Arc<Datanode>, request: &Request) -> Result<Opened, OpE
         }
         Stage::PipelineSetupStreamingRecovery => {
             let recovery = PipelineRecovery { new_stamp, min_acked, max_received };
-            datanode
-                .blocking(move |store| store.recover_being_written(&block, recovery))
-                .await
-                .map(Opened::Writer)
+            datanode.blocking(move |store| store.recover_being_written(&block, recovery)).await.map(Opened::Writer)
         }
         Stage::PipelineCloseRecovery => {
             datanode.blocking(move |store| store.recover_close(&block, new_stamp, min_acked)).await.map(Opened::Closed)
@@ -183,6 +176,24 @@ async fn open(datanode: &Arc<Datanode>, request: &Request) -> Result<Opened, OpE
             Err(OpError::Malformed("this stage of block construction sets nothing up"))
         }
     }
+}
+
+/// The token must allow every storage of the pipeline from here on.
+fn check_write_token(pool: &Pool, request: &Request) -> Result<(), OpError> {
+    let message = &request.message;
+    let mut types = vec![storage_type_from_wire(message.storage_type() as i32)];
+    types.extend(storage_types_from_wire(&message.target_storage_types));
+    let ids: Vec<StorageId> = message
+        .storage_id
+        .iter()
+        .chain(&message.target_storage_ids)
+        .filter(|id| !id.is_empty())
+        .map(|id| StorageId(id.as_str().into()))
+        .collect();
+    let token = message.header.base_header.token.clone().map(Into::into);
+    pool.tokens
+        .check(token, &request.block, Access::Write, &types, &ids)
+        .map_err(|source| OpError::Token { block: request.block.clone(), source })
 }
 
 async fn answer_bad_link(session: &Session, pool: &Pool, error: &OpError) -> Result<(), OpError> {
@@ -247,15 +258,11 @@ async fn open_mirror(
     let target = message.targets.remove(0);
     let waits = downstream::Waits::new(&datanode.options.transfer, targets);
     let mut session = downstream::connect(datanode, &target.id, waits).await?;
-    message.storage_type = if message.target_storage_types.is_empty() {
-        None
-    } else {
-        Some(message.target_storage_types.remove(0))
-    };
+    message.storage_type =
+        if message.target_storage_types.is_empty() { None } else { Some(message.target_storage_types.remove(0)) };
     message.storage_id =
         if message.target_storage_ids.is_empty() { None } else { Some(message.target_storage_ids.remove(0)) };
-    message.pinning =
-        if message.target_pinnings.is_empty() { None } else { Some(message.target_pinnings.remove(0)) };
+    message.pinning = if message.target_pinnings.is_empty() { None } else { Some(message.target_pinnings.remove(0)) };
     downstream::send_operation(&session, op::WRITE_BLOCK, &message).await?;
     let mut refusal = None;
     if request.is_client && !request.is_transfer {
@@ -354,11 +361,9 @@ async fn finish(
 
 /// A datanode sent a replica that does not fit its CRCs: its copy is bad, and the namenode must know.
 fn report_bad_source(pool: &Arc<Pool>, request: &Request) {
-    let Some(source) = &request.message.source else { return };
+    let Some(source) = request.message.source.clone() else { return };
     tracing::warn!(block = %request.block, source = %source.id.host_name, "received a corrupt replica from a datanode");
-    pool.report_bad(LocatedBlockProto {
-        b: (&request.block).into(),
-        locs: vec![source.clone()],
-        ..Default::default()
-    });
+    if let Ok(source) = DatanodeInfo::try_from(source) {
+        pool.report_bad(&request.block, source, None);
+    }
 }

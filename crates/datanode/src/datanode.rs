@@ -1,0 +1,301 @@
+//! The datanode as a whole: what its parts share, its start and its end.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use hearth_blockstore::{Blockstore, FlushProgress, StoreEvent};
+use hearth_fabric::tcp::{Connection, Listener};
+use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
+use hearth_types::{BlockPoolId, ExtendedBlock, StorageReport};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+use crate::error::Error;
+use crate::ipc::IpcService;
+use crate::load::Load;
+use crate::namenode;
+use crate::ops::OpError;
+use crate::options::DatanodeOptions;
+use crate::pool::{Pool, Pools};
+use crate::reports::Notice;
+use crate::throttle::Throttle;
+use crate::{server, web};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// How often the store is asked for news (corrupt replicas, failed volumes).
+const EVENTS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The ports in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    pub transfer: SocketAddr,
+    pub ipc: SocketAddr,
+    pub http: SocketAddr,
+}
+
+/// What all tasks of a datanode share.
+pub struct Datanode {
+    pub(crate) options: DatanodeOptions,
+    pub(crate) store: Arc<Blockstore>,
+    pub(crate) pools: Pools,
+    pub(crate) load: Arc<Load>,
+    pub(crate) writers: Arc<Writers>,
+    pub(crate) rpc: RpcClient,
+    pub(crate) balance_throttle: Throttle,
+    pub(crate) transfer_throttle: Throttle,
+    /// One for each copy that the balancer may have running.
+    pub(crate) move_places: Arc<Semaphore>,
+    pub(crate) started: Instant,
+    pub(crate) services: namenode::Services,
+    addresses: OnceLock<Addresses>,
+    stop: watch::Sender<bool>,
+    /// An administrator asked for the end of the process.
+    shutdown_asked: watch::Sender<bool>,
+}
+
+impl Datanode {
+    /// Opens the storage directories, listens, and begins to register with the namenodes.
+    ///
+    /// Errors: the first thing that keeps it from serving. Namenodes that cannot be reached do not: they are tried
+    /// for ever.
+    pub async fn start(options: DatanodeOptions) -> Result<Handle, Error> {
+        let store_options = options.store.clone();
+        let store = tokio::task::spawn_blocking(move || Blockstore::open(store_options))
+            .await
+            .map_err(|_| Error::Interrupted)??;
+        for warning in store.warnings() {
+            tracing::warn!("{warning}");
+        }
+        let listen = |what, address| move |source| Error::Listen { what, address, source };
+        let transfer = Listener::bind(options.transfer_address, options.transfer.socket, BACKLOG)
+            .map_err(listen("data transfer", options.transfer_address))?;
+        let rpc = RpcClient::new(RpcClientOptions {
+            connect_timeout: options.rpc.connect_timeout,
+            rpc_timeout: options.rpc.call_timeout,
+            response_bytes_max: options.rpc.frame_bytes_max,
+            // Clients connect to the address that a namenode sees us come from.
+            bind: Some(options.transfer_address.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_loopback()),
+            ..RpcClientOptions::default()
+        });
+        let datanode = Arc::new(Self {
+            store: Arc::new(store),
+            pools: Pools::default(),
+            load: Arc::new(Load::default()),
+            writers: Arc::new(Writers::default()),
+            rpc,
+            balance_throttle: Throttle::new(options.balance_bytes_per_second),
+            transfer_throttle: Throttle::new(options.transfer.transfer_bytes_per_second),
+            move_places: Arc::new(Semaphore::new(options.balance_moves_max)),
+            started: Instant::now(),
+            services: namenode::Services::default(),
+            addresses: OnceLock::new(),
+            stop: watch::Sender::new(false),
+            shutdown_asked: watch::Sender::new(false),
+            options,
+        });
+        let ipc = RpcServer::start(
+            &datanode.options.ipc_address.to_string(),
+            Arc::new(IpcService::new(datanode.clone())),
+            RpcServerOptions { frame_bytes_max: datanode.options.rpc.frame_bytes_max, ..RpcServerOptions::default() },
+        )
+        .await
+        .map_err(|error| Error::Listen {
+            what: "IPC",
+            address: datanode.options.ipc_address,
+            source: error.source,
+        })?;
+        let http = web::start(&datanode).await?;
+        let addresses = Addresses { transfer: transfer.address(), ipc: ipc.address(), http: http.address() };
+        // Set once, here, before anything that asks for it runs.
+        let _ = datanode.addresses.set(addresses);
+        tokio::spawn(server::accept(datanode.clone(), transfer));
+        tokio::spawn(watch_store(datanode.clone()));
+        namenode::start_all(&datanode);
+        tracing::info!(transfer = %addresses.transfer, ipc = %addresses.ipc, http = %addresses.http, "datanode serves");
+        Ok(Handle { datanode, addresses, _ipc: ipc, http: Some(http) })
+    }
+
+    /// The ports in use.
+    pub fn addresses(&self) -> Addresses {
+        *self.addresses.get().expect("set at the end of the start, before any task runs")
+    }
+
+    /// Resolves when the datanode stops.
+    pub(crate) async fn stopping(&self) {
+        let mut stop = self.stop.subscribe();
+        // The sender lives in self: it cannot go away before this future does.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// An administrator's wish; the owner of the handle carries it out.
+    pub(crate) fn ask_shutdown(&self) {
+        self.shutdown_asked.send_replace(true);
+    }
+
+    /// The pool of a request, once it is registered with a namenode.
+    pub(crate) async fn ready_pool(&self, id: &BlockPoolId) -> Result<Arc<Pool>, OpError> {
+        self.pools
+            .ready(id, self.options.transfer.pool_ready_timeout)
+            .await
+            .ok_or_else(|| OpError::PoolNotReady { pool: id.clone() })
+    }
+
+    /// Runs a call of the store that may wait, on a thread that may.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Blockstore) -> hearth_blockstore::Result<T> + Send + 'static,
+    ) -> Result<T, OpError> {
+        self.blocking_op(move |store| Ok(call(store)?)).await
+    }
+
+    /// The same for what can fail in more ways.
+    pub(crate) async fn blocking_op<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Blockstore) -> Result<T, OpError> + Send + 'static,
+    ) -> Result<T, OpError> {
+        let store = self.store.clone();
+        tokio::task::spawn_blocking(move || call(&store)).await.map_err(|_| OpError::Interrupted)?
+    }
+
+    /// For heartbeats and pages.
+    pub(crate) fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
+        self.store.storage_reports(pool)
+    }
+}
+
+/// A running datanode. Dropping it stops the tasks; `shutdown` ends it in good order.
+pub struct Handle {
+    datanode: Arc<Datanode>,
+    addresses: Addresses,
+    _ipc: RpcServer,
+    http: Option<web::WebServer>,
+}
+
+impl Handle {
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Resolves when every configured nameservice has registered this datanode with one of its namenodes.
+    pub async fn registered(&self) {
+        self.datanode.services.all_registered().await;
+    }
+
+    /// Resolves when the process should end: an administrator asked, or no namenode wants this datanode any more.
+    pub async fn ended(&self) {
+        let mut asked = self.datanode.shutdown_asked.subscribe();
+        let _ = asked.wait_for(|asked| *asked).await;
+    }
+
+    pub fn datanode(&self) -> &Arc<Datanode> {
+        &self.datanode
+    }
+
+    /// Stops serving; with `flush`, writes first to disk what is in memory only. Returns what is left unwritten.
+    pub async fn shutdown(mut self, flush: bool) -> FlushProgress {
+        self.datanode.stop.send_replace(true);
+        // Connections end at their next await; writers drop what they hold.
+        self.datanode.writers.disconnect_all();
+        self.http.take();
+        let mut progress = FlushProgress::default();
+        if flush {
+            let store = self.datanode.store.clone();
+            let flushed = tokio::task::spawn_blocking(move || {
+                let mut told = Instant::now();
+                store.flush_all(&mut |progress| {
+                    if told.elapsed() > Duration::from_secs(1) {
+                        told = Instant::now();
+                        tracing::info!(
+                            replicas = progress.replicas_left,
+                            bytes = progress.bytes_left,
+                            "left to be written to disk"
+                        );
+                    }
+                    true
+                })
+            });
+            if let Ok(done) = flushed.await {
+                progress = done;
+            }
+        }
+        progress
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.datanode.stop.send_replace(true);
+    }
+}
+
+/// The clients' writers at work, so that an administrator can end them.
+#[derive(Default)]
+pub(crate) struct Writers {
+    next: AtomicU64,
+    active: Mutex<HashMap<u64, (ExtendedBlock, Arc<Connection>)>>,
+}
+
+/// Takes a writer off the list when dropped.
+pub(crate) struct Writing {
+    writers: Arc<Writers>,
+    key: u64,
+}
+
+impl Writers {
+    pub fn add(self: &Arc<Self>, block: ExtendedBlock, connection: Arc<Connection>) -> Writing {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        self.active.lock().insert(key, (block, connection));
+        Writing { writers: self.clone(), key }
+    }
+
+    /// Ends the connections of all writers. Returns how many there were.
+    pub fn disconnect_all(&self) -> usize {
+        let active = self.active.lock();
+        for (block, connection) in active.values() {
+            tracing::info!(%block, writer = %connection.peer(), "ending a writer");
+            connection.shutdown();
+        }
+        active.len()
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.writers.active.lock().remove(&self.key);
+    }
+}
+
+/// Tells namenodes what the store finds out by itself.
+async fn watch_store(datanode: Arc<Datanode>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(EVENTS_INTERVAL) => {}
+            () = datanode.stopping() => return,
+        }
+        for event in datanode.store.take_events() {
+            match event {
+                StoreEvent::Corrupt { block, storage, storage_type } => {
+                    if let Some(pool) = datanode.pools.get(&block.pool) {
+                        pool.report_own_bad(&block, &storage, storage_type);
+                    }
+                }
+                StoreEvent::VolumeFailed { storage, dir, reason, capacity_lost } => {
+                    tracing::error!(%storage, dir = %dir.display(), reason, capacity_lost, "a storage directory has failed");
+                    let message = format!("storage directory {} has failed: {reason}", dir.display());
+                    for pool in datanode.pools.all() {
+                        pool.notice(&Notice::DiskError { message: message.clone() });
+                    }
+                    datanode.services.note_failed_volume(&dir, capacity_lost, datanode.options.clock.wall_ms());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Group membership by the machine's group file, for the administration of this datanode.
+
+/// Whether `user` stands among the members of `group` in `/etc/group`. Where the file cannot be read, nobody does.
+pub fn is_member(user: &str, group: &str) -> bool {
+    std::fs::read_to_string("/etc/group").is_ok_and(|text| lists_member(&text, user, group))
+}
+
+/// `text`: lines of `name:password:number:member,member`.
+fn lists_member(text: &str, user: &str, group: &str) -> bool {
+    !user.is_empty()
+        && text.lines().any(|line| {
+            let mut fields = line.split(':');
+            fields.next() == Some(group)
+                && fields.nth(2).is_some_and(|members| members.split(',').any(|member| member.trim() == user))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_stand_in_the_fourth_field() {
+        let text = "root:x:0:\nsupergroup:x:1001:alice,bob\n";
+        assert!(lists_member(text, "bob", "supergroup"));
+        assert!(!lists_member(text, "carol", "supergroup"));
+        assert!(!lists_member(text, "bob", "root"));
+        assert!(!lists_member(text, "", "root"));
+    }
+}

@@ -1,0 +1,289 @@
+//! The datanode's IPC port: ClientDatanodeProtocol, InterDatanodeProtocol, ReconfigurationProtocol.
+//! Source: ClientDatanodeProtocol.proto, InterDatanodeProtocol.proto, ReconfigurationProtocol.proto.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_blockstore::StoreError;
+use hearth_protocol::rpc::{Call, RemoteError, Service, application_error, no_such_method, undecodable};
+use hearth_types::{BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
+use hearth_wire::proto::hdfs::{
+    BlockProto, DatanodeLocalInfoProto, DatanodeVolumeInfoProto, DeleteBlockPoolRequestProto,
+    DeleteBlockPoolResponseProto, EvictWritersResponseProto, GetBalancerBandwidthResponseProto,
+    GetBlockLocalPathInfoRequestProto, GetDatanodeInfoResponseProto, GetReconfigurationStatusResponseProto,
+    GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto, GetVolumeReportResponseProto,
+    InitReplicaRecoveryRequestProto, InitReplicaRecoveryResponseProto, ListReconfigurablePropertiesResponseProto,
+    RefreshNamenodesResponseProto, ShutdownDatanodeRequestProto, ShutdownDatanodeResponseProto,
+    TriggerBlockReportRequestProto, TriggerBlockReportResponseProto, UpdateReplicaUnderRecoveryRequestProto,
+    UpdateReplicaUnderRecoveryResponseProto,
+};
+use hearth_wire::rpc::{exceptions, protocols};
+use prost::Message;
+
+use crate::datanode::Datanode;
+use crate::namenode::SOFTWARE_VERSION;
+use crate::ops::OpError;
+use crate::recovery;
+
+const PROTOCOLS: &[&str] = &[protocols::CLIENT_DATANODE, protocols::INTER_DATANODE, protocols::RECONFIGURATION];
+
+/// The versions of the configuration's schema, as Java datanodes answer them.
+const CONFIG_VERSION: &str = "core-3.0.0,hdfs-1";
+
+/// A datanode asked to end answers first. Hadoop's figure.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(1);
+
+/// Answers for one datanode.
+pub struct IpcService {
+    datanode: Arc<Datanode>,
+}
+
+impl IpcService {
+    pub fn new(datanode: Arc<Datanode>) -> Self {
+        Self { datanode }
+    }
+}
+
+impl Service for IpcService {
+    fn protocols(&self) -> &[&'static str] {
+        PROTOCOLS
+    }
+
+    async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        match call.protocol.as_str() {
+            protocols::INTER_DATANODE => self.inter_datanode(call).await,
+            protocols::CLIENT_DATANODE => self.client_datanode(call).await,
+            _ => self.reconfiguration(call),
+        }
+    }
+}
+
+fn decode<M: Message + Default>(call: &Call) -> Result<M, RemoteError> {
+    M::decode(call.request.clone()).map_err(|error| undecodable(&call.method, &error))
+}
+
+fn encoded(message: &impl Message) -> Bytes {
+    message.encode_to_vec().into()
+}
+
+/// The Java exception for an error of this room.
+fn exception(error: &OpError) -> RemoteError {
+    let class = match error {
+        OpError::Store(StoreError::ReplicaNotFound { .. }) => exceptions::REPLICA_NOT_FOUND,
+        OpError::Store(StoreError::ReplicaExists { .. }) => exceptions::REPLICA_ALREADY_EXISTS,
+        OpError::Store(StoreError::RecoveryInProgress { .. }) => exceptions::RECOVERY_IN_PROGRESS,
+        OpError::PoolNotReady { .. } | OpError::Store(StoreError::PoolNotAttached { .. }) => exceptions::RETRIABLE,
+        OpError::Token { .. } => exceptions::INVALID_TOKEN,
+        _ => exceptions::IO,
+    };
+    application_error(class, error.to_string())
+}
+
+fn block_of(message: hearth_wire::proto::hdfs::ExtendedBlockProto) -> Result<ExtendedBlock, RemoteError> {
+    ExtendedBlock::try_from(message).map_err(|error| exception(&error.into()))
+}
+
+impl IpcService {
+    async fn inter_datanode(&self, call: Call) -> Result<Bytes, RemoteError> {
+        match call.method.as_str() {
+            "initReplicaRecovery" => self.init_replica_recovery(decode(&call)?).await,
+            "updateReplicaUnderRecovery" => self.update_replica_under_recovery(decode(&call)?).await,
+            method => Err(no_such_method(&call.protocol, method)),
+        }
+    }
+
+    async fn client_datanode(&self, call: Call) -> Result<Bytes, RemoteError> {
+        match call.method.as_str() {
+            "getReplicaVisibleLength" => return self.replica_visible_length(decode(&call)?).await,
+            "getBlockLocalPathInfo" => return self.block_local_path_info(&call),
+            "getDatanodeInfo" => return Ok(self.datanode_info()),
+            _ => {}
+        }
+        self.require_administrator(&call)?;
+        match call.method.as_str() {
+            "refreshNamenodes" => Ok(encoded(&RefreshNamenodesResponseProto {})),
+            "deleteBlockPool" => self.delete_block_pool(decode(&call)?),
+            "shutdownDatanode" => self.shutdown(decode(&call)?),
+            "evictWriters" => {
+                self.datanode.writers.disconnect_all();
+                Ok(encoded(&EvictWritersResponseProto {}))
+            }
+            "triggerBlockReport" => self.trigger_block_report(decode(&call)?),
+            "getBalancerBandwidth" => {
+                Ok(encoded(&GetBalancerBandwidthResponseProto { bandwidth: self.datanode.balance_throttle.rate() }))
+            }
+            "getVolumeReport" => Ok(self.volume_report()),
+            _ => self.reconfiguration(call),
+        }
+    }
+
+    /// Nothing can be changed while the datanode runs; the calls say so.
+    fn reconfiguration(&self, call: Call) -> Result<Bytes, RemoteError> {
+        self.require_administrator(&call)?;
+        match call.method.as_str() {
+            "getReconfigurationStatus" => Ok(encoded(&GetReconfigurationStatusResponseProto::default())),
+            "listReconfigurableProperties" => Ok(encoded(&ListReconfigurablePropertiesResponseProto::default())),
+            "startReconfiguration" => Err(application_error(
+                exceptions::IO,
+                "this datanode has no properties that can be changed while it runs",
+            )),
+            method => Err(no_such_method(&call.protocol, method)),
+        }
+    }
+
+    fn require_administrator(&self, call: &Call) -> Result<(), RemoteError> {
+        let options = &self.datanode.options;
+        let user = &call.caller.user;
+        if *user == options.user || crate::groups::is_member(user, &options.superuser_group) {
+            return Ok(());
+        }
+        let message = format!("Access denied for user {user}. Superuser privilege is required");
+        Err(application_error(exceptions::ACCESS_CONTROL, message))
+    }
+
+    async fn replica_visible_length(&self, request: GetReplicaVisibleLengthRequestProto) -> Result<Bytes, RemoteError> {
+        let block = block_of(request.block)?;
+        if !self.datanode.pools.get(&block.pool).is_some_and(|pool| pool.is_registered()) {
+            // Clients repeat the call after this answer.
+            return Err(exception(&OpError::PoolNotReady { pool: block.pool }));
+        }
+        let replica = self
+            .datanode
+            .store
+            .replica(&block.pool, block.id())
+            .ok_or_else(|| exception(&StoreError::ReplicaNotFound { block: block.clone() }.into()))?;
+        if replica.block.stamp < block.stamp() {
+            let error = StoreError::StampMismatch {
+                stored: replica.block.stamp,
+                wanted: format!("at least {}", block.stamp()),
+                action: "tell its visible length",
+                block,
+            };
+            return Err(exception(&error.into()));
+        }
+        // -1: not readable here.
+        let length = replica.visible_length.unwrap_or(u64::MAX);
+        Ok(encoded(&GetReplicaVisibleLengthResponseProto { length }))
+    }
+
+    /// Paths are not handed out: short-circuit readers get descriptors.
+    fn block_local_path_info(&self, call: &Call) -> Result<Bytes, RemoteError> {
+        decode::<GetBlockLocalPathInfoRequestProto>(call)?;
+        let message = format!(
+            "Can't continue with getBlockLocalPathInfo() authorization. The user {} is not configured in dfs.block.local-path-access.user",
+            call.caller.user
+        );
+        Err(application_error(exceptions::ACCESS_CONTROL, message))
+    }
+
+    fn datanode_info(&self) -> Bytes {
+        encoded(&GetDatanodeInfoResponseProto {
+            local_info: DatanodeLocalInfoProto {
+                software_version: SOFTWARE_VERSION.to_owned(),
+                config_version: CONFIG_VERSION.to_owned(),
+                uptime: self.datanode.started.elapsed().as_secs(),
+            },
+        })
+    }
+
+    fn delete_block_pool(&self, request: DeleteBlockPoolRequestProto) -> Result<Bytes, RemoteError> {
+        let id = BlockPoolId::new(request.block_pool.as_str());
+        if self.datanode.pools.get(&id).is_some() {
+            let message = format!(
+                "The block pool is still running. First do a refreshNamenodes to shutdown the block pool service, then delete {id}"
+            );
+            return Err(application_error(exceptions::IO, message));
+        }
+        if !self.datanode.store.pools().contains(&id) {
+            return Ok(encoded(&DeleteBlockPoolResponseProto {}));
+        }
+        let message =
+            format!("Block pool {id} is in use by this process; stop the datanode and delete its directories");
+        Err(application_error(exceptions::IO, message))
+    }
+
+    fn shutdown(&self, request: ShutdownDatanodeRequestProto) -> Result<Bytes, RemoteError> {
+        tracing::info!(for_upgrade = request.for_upgrade, "an administrator ends this datanode");
+        let datanode = self.datanode.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(SHUTDOWN_DELAY).await;
+            datanode.ask_shutdown();
+        });
+        Ok(encoded(&ShutdownDatanodeResponseProto {}))
+    }
+
+    fn trigger_block_report(&self, request: TriggerBlockReportRequestProto) -> Result<Bytes, RemoteError> {
+        for service in self.datanode.services.all() {
+            for namenode in &service.namenodes {
+                let named = request.nn_address.as_deref().is_none_or(|name| name == namenode.address.to_string());
+                if named && !request.incremental {
+                    namenode.signal.ask_full_report();
+                }
+            }
+            if let Some(pool) = service.pool() {
+                pool.flush_reports();
+            }
+        }
+        Ok(encoded(&TriggerBlockReportResponseProto {}))
+    }
+
+    fn volume_report(&self) -> Bytes {
+        let store = &self.datanode.store;
+        let pools = self.datanode.pools.all();
+        let volume_info = store
+            .storages()
+            .into_iter()
+            .map(|storage| {
+                let reports = pools.iter().flat_map(|pool| store.storage_reports(pool.id()));
+                let report = reports.into_iter().find(|report| report.storage == storage.id);
+                let blocks: usize = pools
+                    .iter()
+                    .flat_map(|pool| store.report(pool.id()))
+                    .filter(|listed| listed.storage == storage.id)
+                    .map(|listed| listed.replicas.len())
+                    .sum();
+                DatanodeVolumeInfoProto {
+                    path: storage.dir.display().to_string(),
+                    storage_type: storage.storage_type as i32,
+                    used_space: report.as_ref().map_or(0, |report| report.dfs_used),
+                    free_space: report.as_ref().map_or(0, |report| report.remaining),
+                    reserved_space: 0,
+                    reserved_space_for_replicas: 0,
+                    num_blocks: blocks as u64,
+                }
+            })
+            .collect();
+        encoded(&GetVolumeReportResponseProto { volume_info })
+    }
+
+    async fn init_replica_recovery(&self, request: InitReplicaRecoveryRequestProto) -> Result<Bytes, RemoteError> {
+        let block = block_of(request.block.block.b)?;
+        let recovery_id = GenerationStamp(request.block.new_gen_stamp);
+        self.datanode.ready_pool(&block.pool).await.map_err(|error| exception(&error))?;
+        let found = recovery::initiate(&self.datanode, &block, recovery_id).await.map_err(|error| exception(&error))?;
+        Ok(encoded(&match found {
+            None => InitReplicaRecoveryResponseProto { replica_found: false, state: None, block: None },
+            Some(found) => InitReplicaRecoveryResponseProto {
+                replica_found: true,
+                state: Some(found.original_state as i32),
+                block: Some(BlockProto::from(&found.block)),
+            },
+        }))
+    }
+
+    async fn update_replica_under_recovery(
+        &self,
+        request: UpdateReplicaUnderRecoveryRequestProto,
+    ) -> Result<Bytes, RemoteError> {
+        let new_id = Some(BlockId(request.new_block_id() as i64)).filter(|id| id.0 != 0);
+        let old = block_of(request.block)?;
+        let recovery_id = GenerationStamp(request.recovery_id);
+        let pool = self.datanode.ready_pool(&old.pool).await.map_err(|error| exception(&error))?;
+        let replica = recovery::update(&self.datanode, &pool, &old, recovery_id, request.new_length, new_id)
+            .await
+            .map_err(|error| exception(&error))?;
+        let storage_uuid = Some(replica.storage.0.as_ref().to_owned());
+        Ok(encoded(&UpdateReplicaUnderRecoveryResponseProto { storage_uuid }))
+    }
+}

@@ -1,0 +1,234 @@
+//! One namenode's actor: registers, then beats, reports, and passes commands on, until the datanode stops or the
+//! namenode will not have it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_wire::proto::hdfs::{
+    DatanodeCommandProto, HeartbeatRequestProto, HeartbeatResponseProto, StorageReportProto, VolumeFailureSummaryProto,
+    datanode_command_proto,
+};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::handshake::{self, HandshakeError, Registered, ha_state};
+use super::proxy::{Meaning, Proxy};
+use super::reporting::{self, FullReports};
+use super::{Service, commands};
+use crate::datanode::Datanode;
+use crate::pool::{NamenodeIndex, Pool};
+
+/// Lists of commands that wait to be carried out. A namenode gives few with each heartbeat; when they pile up the
+/// heartbeats wait.
+const COMMANDS_QUEUED_MAX: usize = 64;
+
+/// After a failed call.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why a conversation ended.
+enum Ended {
+    Stopping,
+    /// Begin again: the namenode does not know us any more.
+    Register,
+    /// For good.
+    Refused,
+}
+
+pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: NamenodeIndex) {
+    let address = service.namenodes[index.0].address.clone();
+    let proxy = Proxy::new(datanode.rpc.clone(), address.clone(), &datanode.options.user);
+    loop {
+        let registered = match handshake::run(&datanode, &service, index, &proxy).await {
+            Ok(registered) => registered,
+            Err(HandshakeError::Stopping) => return,
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(namenode = %address, error, "not serving this namenode");
+                break;
+            }
+        };
+        tracing::info!(namenode = %address, pool = %registered.pool.id(), "registered");
+        registered.pool.add_registered();
+        let pool = registered.pool.clone();
+        let ended = Conversation::new(&datanode, &service, index, proxy.clone(), registered).run().await;
+        pool.remove_registered();
+        match ended {
+            Ended::Stopping => return,
+            Ended::Register => {
+                if !pool.is_active(index) {
+                    // The full report will tell it all.
+                    pool.reports(index).clear();
+                }
+            }
+            Ended::Refused => break,
+        }
+    }
+    if service.actor_ended() {
+        tracing::error!(nameservice = service.name, "no namenode of this nameservice is served any more");
+        if let Some(pool) = service.pool() {
+            datanode.pools.remove(pool.id());
+        }
+        if !datanode.services.any_alive() {
+            datanode.ask_shutdown();
+        }
+    }
+}
+
+struct Conversation<'a> {
+    datanode: &'a Arc<Datanode>,
+    service: &'a Arc<Service>,
+    index: NamenodeIndex,
+    proxy: Proxy,
+    pool: Arc<Pool>,
+    registered: Registered,
+    full_reports: FullReports,
+    commands: mpsc::Sender<Vec<DatanodeCommandProto>>,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(
+        datanode: &'a Arc<Datanode>,
+        service: &'a Arc<Service>,
+        index: NamenodeIndex,
+        proxy: Proxy,
+        registered: Registered,
+    ) -> Self {
+        let pool = registered.pool.clone();
+        let (commands, queue) = mpsc::channel(COMMANDS_QUEUED_MAX);
+        tokio::spawn(commands::carry_out(datanode.clone(), pool.clone(), index, proxy.clone(), queue));
+        let full_reports = FullReports::new(&datanode.options.timing);
+        Self { datanode, service, index, proxy, pool, registered, full_reports, commands }
+    }
+
+    async fn run(mut self) -> Ended {
+        let timing = &self.datanode.options.timing;
+        let reports = self.pool.reports(self.index).clone();
+        let signal = &self.service.namenodes[self.index.0].signal;
+        let mut next_heartbeat = Instant::now();
+        let mut next_incremental = Instant::now();
+        loop {
+            if self.datanode.is_stopping() {
+                return Ended::Stopping;
+            }
+            if Instant::now() >= next_heartbeat {
+                next_heartbeat = Instant::now() + timing.heartbeat;
+                match self.heartbeat().await {
+                    Ok(None) => {}
+                    Ok(Some(ended)) => return ended,
+                    Err(wait) => next_heartbeat = Instant::now() + wait.min(timing.heartbeat),
+                }
+            }
+            if reports.take_overflow() {
+                self.full_reports.ask();
+            }
+            let forced = signal.take_full_report();
+            let full_due = forced || self.full_reports.may_send();
+            if full_due || Instant::now() >= next_incremental {
+                next_incremental = Instant::now() + timing.incremental_report;
+                // Before a full report, or an old event could follow what the report says.
+                if let Err(error) =
+                    reporting::send_incremental(self.datanode, &self.proxy, &self.registered, &reports).await
+                {
+                    match error.meaning() {
+                        Meaning::Refused => return self.refused(&error),
+                        _ => {
+                            tracing::warn!(%error, "incremental block report");
+                            tokio::time::sleep(RETRY).await;
+                        }
+                    }
+                }
+            }
+            if full_due {
+                match self.full_reports.send(self.datanode, &self.proxy, &self.registered, forced).await {
+                    Ok(command) => {
+                        if let Some(ended) = self.take_commands(command.into_iter().collect()).await {
+                            return ended;
+                        }
+                    }
+                    Err(error) => match error.meaning() {
+                        Meaning::Refused => return self.refused(&error),
+                        Meaning::LeaseLost => self.full_reports.forget_lease(),
+                        Meaning::Later => {
+                            tracing::warn!(%error, "full block report");
+                            self.full_reports.forget_lease();
+                            tokio::time::sleep(RETRY).await;
+                        }
+                    },
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(next_heartbeat) => {}
+                () = reports.urgent() => {
+                    if timing.incremental_report.is_zero() {
+                        continue;
+                    }
+                    tokio::time::sleep_until(next_incremental.min(next_heartbeat)).await;
+                }
+                () = signal.woken() => {}
+                () = self.datanode.stopping() => return Ended::Stopping,
+            }
+        }
+    }
+
+    /// One heartbeat and what its answer asks for. `Err`: how long to wait before the next.
+    async fn heartbeat(&mut self) -> Result<Option<Ended>, Duration> {
+        let request = self.heartbeat_request();
+        let answer = match self.proxy.heartbeat(&request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                match error.meaning() {
+                    Meaning::Refused => return Ok(Some(self.refused(&error))),
+                    Meaning::LeaseLost => self.full_reports.forget_lease(),
+                    Meaning::Later => tracing::warn!(%error, "heartbeat"),
+                }
+                return Err(RETRY);
+            }
+        };
+        let HeartbeatResponseProto { cmds, ha_status, full_block_report_lease_id, .. } = answer;
+        self.full_reports.granted(full_block_report_lease_id.unwrap_or(0));
+        let state = ha_state(ha_status.state());
+        self.pool.note_ha_state(self.index, state, ha_status.txid);
+        Ok(self.take_commands(cmds).await)
+    }
+
+    /// Register is obeyed here and from any namenode, and the rest of its list dropped; others are queued.
+    async fn take_commands(&mut self, commands: Vec<DatanodeCommandProto>) -> Option<Ended> {
+        if commands.is_empty() {
+            return None;
+        }
+        if commands.iter().any(|command| command.cmd_type() == datanode_command_proto::Type::Register) {
+            tracing::info!(pool = %self.pool.id(), "the namenode asks for a new registration");
+            return Some(Ended::Register);
+        }
+        // The other end lives as long as this one.
+        let _ = self.commands.send(commands).await;
+        None
+    }
+
+    fn refused(&self, error: &super::proxy::CallError) -> Ended {
+        tracing::error!(pool = %self.pool.id(), %error, "the namenode refuses this datanode");
+        Ended::Refused
+    }
+
+    fn heartbeat_request(&self) -> HeartbeatRequestProto {
+        let load = &self.datanode.load;
+        let failed = self.datanode.services.failed_volumes();
+        HeartbeatRequestProto {
+            registration: self.registered.registration.clone(),
+            reports: self.datanode.storage_reports(self.pool.id()).iter().map(StorageReportProto::from).collect(),
+            xmits_in_progress: Some(load.transfers() as u32),
+            xceiver_count: Some(load.xceivers() as u32),
+            failed_volumes: Some(failed.dirs.len() as u32),
+            cache_capacity: Some(0),
+            cache_used: Some(0),
+            volume_failure_summary: (!failed.dirs.is_empty()).then_some(VolumeFailureSummaryProto {
+                failed_storage_locations: failed.dirs,
+                last_volume_failure_date: failed.last_ms,
+                estimated_capacity_lost_total: failed.capacity_lost,
+            }),
+            request_full_block_report_lease: Some(self.full_reports.wants_lease()),
+            slow_peers: Vec::new(),
+            slow_disks: Vec::new(),
+        }
+    }
+}

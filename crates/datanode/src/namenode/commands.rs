@@ -1,0 +1,199 @@
+//! What a namenode tells this datanode to do. Source: DatanodeProtocol.proto, `DatanodeCommandProto`.
+
+use std::sync::Arc;
+
+use hearth_blockstore::StoreError;
+use hearth_types::{Block, ExtendedBlock, ReplicaState};
+use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
+use hearth_wire::proto::hdfs::{
+    BlockCommandProto, DatanodeCommandProto, block_command_proto, block_id_command_proto, datanode_command_proto,
+};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::proxy::Proxy;
+use super::recovery;
+use crate::datanode::Datanode;
+use crate::pool::{NamenodeIndex, Pool};
+use crate::reports::{Notice, ReplicaEvent};
+use crate::transfer::{self, Transfer};
+
+/// Copies to other datanodes that run at once; a namenode gives out fewer (`dfs.namenode.replication.max-streams`).
+const TRANSFERS_MAX: usize = 64;
+/// Block recoveries that this datanode leads at once.
+const RECOVERIES_MAX: usize = 64;
+
+/// A length that says: no DELETED event is wanted. The namenode uses it for the blocks of deleted files.
+const NO_ACK: u64 = i64::MAX as u64;
+
+/// Carries out lists of commands one after the other, until the conversation ends.
+pub async fn carry_out(
+    datanode: Arc<Datanode>,
+    pool: Arc<Pool>,
+    index: NamenodeIndex,
+    proxy: Proxy,
+    mut queue: mpsc::Receiver<Vec<DatanodeCommandProto>>,
+) {
+    let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
+    let recoveries = Arc::new(Semaphore::new(RECOVERIES_MAX));
+    while let Some(commands) = queue.recv().await {
+        for command in commands {
+            carry_out_one(&datanode, &pool, index, &proxy, command, &transfers, &recoveries).await;
+        }
+    }
+}
+
+async fn carry_out_one(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    index: NamenodeIndex,
+    proxy: &Proxy,
+    command: DatanodeCommandProto,
+    transfers: &Arc<Semaphore>,
+    recoveries: &Arc<Semaphore>,
+) {
+    use datanode_command_proto::Type;
+    let kind = command.cmd_type();
+    if kind == Type::KeyUpdate {
+        // From standby namenodes, too: their keys will be in use after a failover.
+        if let Some(update) = command.key_update_cmd {
+            pool.tokens.install(&update.keys);
+        }
+        return;
+    }
+    if !pool.is_active(index) {
+        tracing::info!(?kind, "ignoring a command of a namenode that is not active");
+        return;
+    }
+    match kind {
+        Type::Block => {
+            if let Some(blocks) = command.blk_cmd {
+                match blocks.action() {
+                    block_command_proto::Action::Transfer => transfer_blocks(datanode, pool, blocks, transfers).await,
+                    block_command_proto::Action::Invalidate => invalidate(datanode, pool, blocks).await,
+                    // Never sent.
+                    block_command_proto::Action::Shutdown => {}
+                }
+            }
+        }
+        Type::BlockRecovery => {
+            for block in command.recovery_cmd.map(|command| command.blocks).unwrap_or_default() {
+                // Bounded: further ones wait for a place, and the namenode repeats what takes too long.
+                let Ok(place) = recoveries.clone().acquire_owned().await else { return };
+                let (datanode, pool, proxy) = (datanode.clone(), pool.clone(), proxy.clone());
+                tokio::spawn(async move {
+                    let _counted = datanode.load.recovery();
+                    recovery::lead(&datanode, &pool, &proxy, block).await;
+                    drop(place);
+                });
+            }
+        }
+        Type::BalancerBandwidth => {
+            if let Some(bandwidth) = command.balancer_cmd.map(|command| command.bandwidth).filter(|rate| *rate > 0) {
+                tracing::info!(bytes_per_second = bandwidth, "new bandwidth for the balancer");
+                datanode.balance_throttle.set_rate(bandwidth);
+            }
+        }
+        Type::BlockId => {
+            // Replicas are in memory as it is: nothing is pinned on top of that, and no cache is reported.
+            if let Some(command) = command.blk_id_cmd {
+                let caching = command.action() == block_id_command_proto::Action::Cache;
+                tracing::debug!(blocks = command.block_ids.len(), caching, "centralised caching is acknowledged only");
+            }
+        }
+        // Nothing of a former layout is kept that could be finalized.
+        Type::Finalize => {}
+        Type::BlockEcReconstruction => {
+            tracing::debug!("erasure-coded blocks are not rebuilt here; the namenode asks another datanode");
+        }
+        Type::KeyUpdate | Type::Register | Type::UnusedUpgrade | Type::NullDatanode => {}
+    }
+}
+
+/// Deletes replicas. Events follow for those whose deletion the namenode waits for.
+async fn invalidate(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCommandProto) {
+    let blocks: Vec<Block> = command.blocks.into_iter().map(Block::from).collect();
+    let store = datanode.store.clone();
+    let id = pool.id().clone();
+    let asked = blocks.clone();
+    let Ok(results) = tokio::task::spawn_blocking(move || store.invalidate(&id, &asked)).await else { return };
+    for (block, result) in blocks.iter().zip(results) {
+        match result {
+            Ok(replica) => {
+                if block.length != NO_ACK {
+                    pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Deleted);
+                }
+            }
+            Err(StoreError::ReplicaNotFound { .. }) => {}
+            Err(error) => tracing::warn!(%block, %error, "not deleting a replica"),
+        }
+    }
+}
+
+/// Starts the copies that a namenode asks for.
+async fn transfer_blocks(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    command: BlockCommandProto,
+    transfers: &Arc<Semaphore>,
+) {
+    let BlockCommandProto { blocks, mut targets, mut target_storage_uuids, mut target_storage_types, .. } = command;
+    for (index, block) in blocks.into_iter().map(Block::from).enumerate() {
+        let block = ExtendedBlock { pool: pool.id().clone(), block };
+        let targets = targets.get_mut(index).map(|list| std::mem::take(&mut list.datanodes)).unwrap_or_default();
+        if targets.is_empty() {
+            continue;
+        }
+        let Some(block) = transferable(datanode, pool, &block) else { continue };
+        let transfer = Transfer {
+            block,
+            stage: Stage::PipelineSetupCreate,
+            client_name: String::new(),
+            targets,
+            target_storage_ids: target_storage_uuids
+                .get_mut(index)
+                .map(|list| std::mem::take(&mut list.storage_uuids))
+                .unwrap_or_default(),
+            target_storage_types: target_storage_types
+                .get_mut(index)
+                .map(|list| std::mem::take(&mut list.storage_types))
+                .unwrap_or_default(),
+        };
+        // Counted from now on, so that the next heartbeat does not ask for more than can be done.
+        let counted = datanode.load.transfer();
+        let Ok(place) = transfers.clone().acquire_owned().await else { return };
+        let (datanode, pool) = (datanode.clone(), pool.clone());
+        tokio::spawn(async move {
+            let block = transfer.block.clone();
+            let target = transfer.targets[0].id.host_name.clone();
+            match transfer::run(&datanode, &pool, transfer).await {
+                Ok(()) => tracing::info!(%block, target, "replica sent"),
+                Err(error) => {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(%block, target, error, "sending a replica");
+                }
+            }
+            drop((counted, place));
+        });
+    }
+}
+
+/// The replica with its own length and stamp, if it may be sent; else the namenodes are told why not.
+fn transferable(datanode: &Datanode, pool: &Pool, block: &ExtendedBlock) -> Option<ExtendedBlock> {
+    let replica = datanode.store.replica(&block.pool, block.id());
+    match replica {
+        Some(replica) if replica.state == ReplicaState::Finalized && replica.block.stamp >= block.stamp() => {
+            if replica.block.length < block.length() {
+                tracing::warn!(%block, length = replica.block.length, "a replica is shorter than its block");
+                pool.report_own_bad(block, &replica.storage, replica.storage_type);
+                return None;
+            }
+            Some(ExtendedBlock { pool: block.pool.clone(), block: replica.block })
+        }
+        _ => {
+            let message = format!("Can't send invalid block {block}");
+            tracing::warn!("{message}");
+            pool.notice(&Notice::InvalidBlock { message });
+            None
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! versionRequest and registerDatanode: who the namenode is, and who we are to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_config::keys;
+use hearth_types::block_file::DATANODE_LAYOUT_VERSION;
+use hearth_types::{DatanodeId, PoolIdentity};
+use hearth_wire::convert::{ConvertError, storage_info};
+use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
+use hearth_wire::proto::hdfs::{
+    BlockKeyProto, DatanodeIdProto, DatanodeRegistrationProto, ExportedBlockKeysProto, RegisterDatanodeRequestProto,
+};
+
+use super::Service;
+use super::proxy::{CallError, Meaning, Proxy};
+use super::service::AdoptError;
+use crate::datanode::Datanode;
+use crate::pool::{HaState, NamenodeIndex, Pool};
+
+/// The version of Apache Hadoop whose protocol this datanode speaks; namenodes compare it with the least they accept.
+pub const SOFTWARE_VERSION: &str = "3.4.2";
+
+/// A namenode that does not answer is asked again after this, at most.
+const VERSION_RETRY_MAX: Duration = Duration::from_secs(5);
+/// At first it is asked more often: both may have been started at the same moment.
+const VERSION_RETRY_FIRST: Duration = Duration::from_millis(100);
+const REGISTER_RETRY: Duration = Duration::from_secs(1);
+
+/// Why a namenode is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("the namenode refuses this datanode")]
+    Refused(#[from] CallError),
+    #[error("the namenode's version {found} is older than {least}")]
+    TooOld { found: String, least: String },
+    #[error("what the namenode says of itself")]
+    Malformed(#[from] ConvertError),
+    #[error("the namenode's block pool")]
+    Adopt(#[from] AdoptError),
+    #[error("the datanode stops")]
+    Stopping,
+}
+
+/// A registration that holds.
+pub struct Registered {
+    pub pool: Arc<Pool>,
+    /// As the namenode returned it; goes with every later call.
+    pub registration: DatanodeRegistrationProto,
+    /// Full reports travel in buffers.
+    pub capabilities: u64,
+}
+
+/// Both steps, repeated until the namenode answers.
+pub async fn run(
+    datanode: &Arc<Datanode>,
+    service: &Arc<Service>,
+    index: NamenodeIndex,
+    proxy: &Proxy,
+) -> Result<Registered, HandshakeError> {
+    let info = ask_version(datanode, proxy).await?;
+    let least = datanode
+        .options
+        .configuration
+        .get(keys::DFS_DATANODE_MIN_SUPPORTED_NAMENODE_VERSION)
+        .unwrap_or_else(|_| "2.1.0-beta".to_owned());
+    if compare_versions(&info.software_version, &least).is_lt() {
+        return Err(HandshakeError::TooOld { found: info.software_version, least });
+    }
+    let identity = PoolIdentity::try_from(&info)?;
+    let pool = service.adopt(datanode, identity).await?;
+    pool.note_handshake_state(index, info.state.map(|_| ha_state(info.state())));
+    let registration = register(datanode, proxy, &pool).await?;
+    pool.tokens.install(&registration.keys);
+    pool.set_own(DatanodeId::try_from(registration.datanode_id.clone())?);
+    Ok(Registered { pool, registration, capabilities: info.capabilities() })
+}
+
+/// The word for a state on the wire.
+pub fn ha_state(state: State) -> HaState {
+    match state {
+        State::Active => HaState::Active,
+        State::Standby => HaState::Standby,
+        State::Observer => HaState::Observer,
+    }
+}
+
+async fn ask_version(
+    datanode: &Arc<Datanode>,
+    proxy: &Proxy,
+) -> Result<hearth_wire::proto::hdfs::NamespaceInfoProto, HandshakeError> {
+    let mut wait = VERSION_RETRY_FIRST;
+    loop {
+        match proxy.version_request().await {
+            Ok(info) => return Ok(info),
+            Err(error) => tracing::info!(%error, "the namenode does not answer yet"),
+        }
+        pause(datanode, wait).await?;
+        wait = (wait * 2).min(VERSION_RETRY_MAX);
+    }
+}
+
+async fn register(
+    datanode: &Arc<Datanode>,
+    proxy: &Proxy,
+    pool: &Pool,
+) -> Result<DatanodeRegistrationProto, HandshakeError> {
+    let request = RegisterDatanodeRequestProto { registration: own_registration(datanode, pool) };
+    loop {
+        match proxy.register(&request).await {
+            Ok(answer) => return Ok(answer.registration),
+            Err(error) if error.meaning() == Meaning::Refused => return Err(error.into()),
+            Err(error) => tracing::warn!(%error, "registering with the namenode"),
+        }
+        pause(datanode, REGISTER_RETRY).await?;
+    }
+}
+
+async fn pause(datanode: &Arc<Datanode>, wait: Duration) -> Result<(), HandshakeError> {
+    tokio::select! {
+        () = tokio::time::sleep(wait) => Ok(()),
+        () = datanode.stopping() => Err(HandshakeError::Stopping),
+    }
+}
+
+/// What this datanode says of itself. The namenode replaces the address by that of the connection.
+fn own_registration(datanode: &Datanode, pool: &Pool) -> DatanodeRegistrationProto {
+    let addresses = datanode.addresses();
+    let id = DatanodeId {
+        ip: addresses.transfer.ip().to_string(),
+        host_name: datanode.options.host_name.clone(),
+        uuid: datanode.store.datanode_uuid().clone(),
+        transfer_port: addresses.transfer.port(),
+        info_port: addresses.http.port(),
+        ipc_port: addresses.ipc.port(),
+        info_secure_port: 0,
+    };
+    DatanodeRegistrationProto {
+        datanode_id: DatanodeIdProto::from(&id),
+        storage_info: storage_info(&pool.identity, DATANODE_LAYOUT_VERSION),
+        keys: ExportedBlockKeysProto {
+            is_block_token_enabled: false,
+            key_update_interval: 0,
+            token_life_time: 0,
+            current_key: BlockKeyProto { key_id: 0, expiry_date: 0, key_bytes: Some(Default::default()) },
+            all_keys: Vec::new(),
+        },
+        software_version: SOFTWARE_VERSION.to_owned(),
+    }
+}
+
+/// Compares the numbers of two versions; what follows a `-` counts as before the plain version.
+fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
+    let split = |version: &str| {
+        let (numbers, suffix) = version.split_once('-').map_or((version, None), |(n, s)| (n, Some(s.to_owned())));
+        let numbers: Vec<u64> = numbers.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+        (numbers, suffix)
+    };
+    let ((a_numbers, a_suffix), (b_numbers, b_suffix)) = (split(a), split(b));
+    a_numbers.cmp(&b_numbers).then_with(|| match (a_suffix, b_suffix) {
+        (None, None) => std::cmp::Ordering::Equal,
+        (None, Some(_)) => std::cmp::Ordering::Greater,
+        (Some(_), None) => std::cmp::Ordering::Less,
+        (Some(a), Some(b)) => a.cmp(&b),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(compare_versions("3.4.2", "2.1.0-beta").is_gt());
+        assert!(compare_versions("2.1.0-beta", "2.1.0-beta").is_eq());
+        assert!(compare_versions("2.1.0-alpha", "2.1.0-beta").is_lt());
+        assert!(compare_versions("2.0.9", "2.1.0-beta").is_lt());
+        assert!(compare_versions("2.1.0", "2.1.0-beta").is_gt());
+        assert!(compare_versions("3.10.0", "3.9.9").is_gt());
+    }
+}

@@ -1,0 +1,130 @@
+//! The calls of DatanodeProtocol to one namenode.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hearth_config::HostPort;
+use hearth_protocol::rpc::{RpcClient, RpcError, Target};
+use hearth_wire::proto::hdfs::{
+    BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto, BlockReportRequestProto,
+    BlockReportResponseProto, CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto,
+    ErrorReportRequestProto, ErrorReportResponseProto, HeartbeatRequestProto, HeartbeatResponseProto,
+    NamespaceInfoProto, RegisterDatanodeRequestProto, RegisterDatanodeResponseProto, ReportBadBlocksRequestProto,
+    ReportBadBlocksResponseProto, VersionRequestProto, VersionResponseProto,
+};
+use hearth_wire::rpc::{exceptions, protocols};
+use prost::Message;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("no address for namenode {name}")]
+    Unresolved { name: String, source: std::io::Error },
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+}
+
+/// What a failed call means for the conversation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meaning {
+    /// This namenode will not have this datanode: stop.
+    Refused,
+    /// The lease of a full report is not valid any more: ask for another.
+    LeaseLost,
+    /// Try again a little later.
+    Later,
+}
+
+impl CallError {
+    pub fn meaning(&self) -> Meaning {
+        let Self::Rpc(error) = self else { return Meaning::Later };
+        match error.remote_class() {
+            Some(exceptions::UNREGISTERED_NODE | exceptions::DISALLOWED_DATANODE | exceptions::INCORRECT_VERSION) => {
+                Meaning::Refused
+            }
+            Some(exceptions::INVALID_BLOCK_REPORT_LEASE) => Meaning::LeaseLost,
+            _ => Meaning::Later,
+        }
+    }
+
+    /// The namenode answered with an exception, as opposed to not at all.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Rpc(error) if error.remote_class().is_some())
+    }
+}
+
+/// One namenode as seen from here.
+#[derive(Clone)]
+pub struct Proxy {
+    rpc: RpcClient,
+    name: HostPort,
+    user: Arc<str>,
+}
+
+impl Proxy {
+    pub fn new(rpc: RpcClient, name: HostPort, user: &str) -> Self {
+        Self { rpc, name, user: user.into() }
+    }
+
+    /// Names are asked for again with each call: a namenode may have moved.
+    async fn target(&self) -> Result<Target, CallError> {
+        let unresolved = |source| CallError::Unresolved { name: self.name.to_string(), source };
+        let address = match self.name.host.parse::<std::net::IpAddr>() {
+            Ok(ip) => SocketAddr::new(ip, self.name.port),
+            Err(_) => tokio::net::lookup_host((self.name.host.as_str(), self.name.port))
+                .await
+                .map_err(unresolved)?
+                .next()
+                .ok_or_else(|| unresolved(std::io::Error::other("the name has no address")))?,
+        };
+        Ok(Target { address, protocol: protocols::DATANODE, user: self.user.clone() })
+    }
+
+    async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, CallError> {
+        let target = self.target().await?;
+        Ok(self.rpc.call(&target, method, request).await?)
+    }
+
+    pub async fn version_request(&self) -> Result<NamespaceInfoProto, CallError> {
+        let answer: VersionResponseProto = self.call("versionRequest", &VersionRequestProto {}).await?;
+        Ok(answer.info)
+    }
+
+    pub async fn register(
+        &self,
+        request: &RegisterDatanodeRequestProto,
+    ) -> Result<RegisterDatanodeResponseProto, CallError> {
+        self.call("registerDatanode", request).await
+    }
+
+    pub async fn heartbeat(&self, request: &HeartbeatRequestProto) -> Result<HeartbeatResponseProto, CallError> {
+        self.call("sendHeartbeat", request).await
+    }
+
+    pub async fn block_report(&self, request: &BlockReportRequestProto) -> Result<BlockReportResponseProto, CallError> {
+        self.call("blockReport", request).await
+    }
+
+    pub async fn received_and_deleted(&self, request: &BlockReceivedAndDeletedRequestProto) -> Result<(), CallError> {
+        let _: BlockReceivedAndDeletedResponseProto = self.call("blockReceivedAndDeleted", request).await?;
+        Ok(())
+    }
+
+    pub async fn error_report(&self, request: &ErrorReportRequestProto) -> Result<(), CallError> {
+        let _: ErrorReportResponseProto = self.call("errorReport", request).await?;
+        Ok(())
+    }
+
+    pub async fn report_bad_blocks(&self, request: &ReportBadBlocksRequestProto) -> Result<(), CallError> {
+        let _: ReportBadBlocksResponseProto = self.call("reportBadBlocks", request).await?;
+        Ok(())
+    }
+
+    pub async fn commit_block_synchronization(
+        &self,
+        request: &CommitBlockSynchronizationRequestProto,
+    ) -> Result<(), CallError> {
+        let _: CommitBlockSynchronizationResponseProto = self.call("commitBlockSynchronization", request).await?;
+        Ok(())
+    }
+}

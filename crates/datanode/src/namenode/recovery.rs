@@ -1,0 +1,306 @@
+//! Block recovery as the primary datanode: asks every holder of a block that lost its writer how much it has, brings
+//! them to one length and stamp, and tells the namenode. Also truncation.
+//! Source: InterDatanodeProtocol.proto; DatanodeProtocol.proto, `commitBlockSynchronization`.
+
+use std::sync::Arc;
+
+use hearth_blockstore::StoreError;
+use hearth_protocol::rpc::{RpcError, Target};
+use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
+use hearth_wire::proto::hdfs::{
+    CommitBlockSynchronizationRequestProto, DatanodeIdProto, InitReplicaRecoveryRequestProto,
+    InitReplicaRecoveryResponseProto, RecoveringBlockProto, UpdateReplicaUnderRecoveryRequestProto,
+    UpdateReplicaUnderRecoveryResponseProto,
+};
+use hearth_wire::rpc::{exceptions, protocols};
+
+use super::proxy::{CallError, Proxy};
+use crate::datanode::Datanode;
+use crate::downstream;
+use crate::ops::OpError;
+use crate::pool::Pool;
+use crate::recovery;
+
+/// Why a recovery was given up. The namenode starts another one when this takes too long.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    #[error("a newer recovery of {block} is running")]
+    Overtaken { block: ExtendedBlock },
+    #[error("none of the {holders} holders of {block} could be asked")]
+    NobodyAnswered { block: ExtendedBlock, holders: usize },
+    #[error("no replica of {block} is in a state that could be recovered")]
+    NoCandidate { block: ExtendedBlock },
+    #[error("finalized replicas of {block} have {first} and {second} bytes")]
+    FinalizedDiffer { block: ExtendedBlock, first: u64, second: u64 },
+    #[error("no replica of {block} could be brought to {length} bytes")]
+    NobodyUpdated { block: ExtendedBlock, length: u64 },
+    #[error("{block} is a group of erasure-coded blocks")]
+    Striped { block: ExtendedBlock },
+    #[error("the recovery command")]
+    Malformed(#[from] hearth_wire::convert::ConvertError),
+    #[error("telling the namenode")]
+    Commit(#[from] CallError),
+}
+
+/// One holder's answer.
+struct Holder {
+    id: DatanodeIdProto,
+    replica: Block,
+    state: ReplicaState,
+}
+
+/// Asking one holder failed.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error(transparent)]
+    Op(#[from] OpError),
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    #[error("the answer says that a replica was found, and nothing of it")]
+    Incomplete,
+}
+
+impl AskError {
+    fn is_recovery_in_progress(&self) -> bool {
+        match self {
+            Self::Op(OpError::Store(StoreError::RecoveryInProgress { .. })) => true,
+            Self::Rpc(error) => error.remote_class() == Some(exceptions::RECOVERY_IN_PROGRESS),
+            _ => false,
+        }
+    }
+}
+
+/// Leads one recovery to its end.
+pub async fn lead(datanode: &Arc<Datanode>, pool: &Arc<Pool>, proxy: &Proxy, command: RecoveringBlockProto) {
+    match run(datanode, pool, proxy, command).await {
+        Ok(()) => {}
+        Err(RecoveryError::Overtaken { block }) => tracing::info!(%block, "a newer block recovery is running"),
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "block recovery given up");
+        }
+    }
+}
+
+async fn run(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    proxy: &Proxy,
+    command: RecoveringBlockProto,
+) -> Result<(), RecoveryError> {
+    let block = ExtendedBlock::try_from(command.block.b.clone())?;
+    let recovery_id = GenerationStamp(command.new_gen_stamp);
+    if command.ec_policy.is_some() {
+        return Err(RecoveryError::Striped { block });
+    }
+    let truncate = command.truncate_block.clone().map(Block::from);
+    let locations: Vec<DatanodeIdProto> = command.block.locs.iter().map(|location| location.id.clone()).collect();
+    tracing::info!(%block, %recovery_id, holders = locations.len(), "leading a block recovery");
+
+    let holders = ask_all(datanode, pool, &block, &command, &locations).await?;
+    if holders.is_empty() {
+        // Nobody has a byte of it: the block goes.
+        return commit(proxy, &block, recovery_id, 0, true, &[]).await;
+    }
+    let (length, participants) = agree(&block, &holders)?;
+    let (length, new_id) = match truncate {
+        Some(truncated) => (truncated.length, truncated.id),
+        None => (length, block.id()),
+    };
+    let mut updated = Vec::new();
+    for holder in participants {
+        match update(datanode, pool, &block, holder, recovery_id, new_id, length).await {
+            Ok(storage) => updated.push((holder.id.clone(), storage)),
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(%block, holder = %holder.id.host_name, error, "a holder could not be updated");
+            }
+        }
+    }
+    if updated.is_empty() {
+        return Err(RecoveryError::NobodyUpdated { block, length });
+    }
+    commit(proxy, &block, recovery_id, length, false, &updated).await?;
+    tracing::info!(%block, %recovery_id, length, holders = updated.len(), "block recovered");
+    Ok(())
+}
+
+/// The answers that count: a replica with bytes, not older than the block.
+async fn ask_all(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    block: &ExtendedBlock,
+    command: &RecoveringBlockProto,
+    locations: &[DatanodeIdProto],
+) -> Result<Vec<Holder>, RecoveryError> {
+    let mut holders = Vec::new();
+    let mut failures = 0;
+    for id in locations {
+        match initiate(datanode, pool, block, command, id).await {
+            Ok(Some(holder)) if holder.replica.stamp >= block.stamp() && holder.replica.length > 0 => {
+                holders.push(holder);
+            }
+            Ok(_) => {}
+            Err(error) if error.is_recovery_in_progress() => {
+                return Err(RecoveryError::Overtaken { block: block.clone() });
+            }
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(%block, holder = %id.host_name, error, "a holder could not be asked");
+                failures += 1;
+            }
+        }
+    }
+    if failures == locations.len() {
+        return Err(RecoveryError::NobodyAnswered { block: block.clone(), holders: locations.len() });
+    }
+    Ok(holders)
+}
+
+/// The length to agree on, and who takes part: finalized replicas before those being written, these before those that
+/// were being written when their datanode stopped.
+fn agree<'a>(block: &ExtendedBlock, holders: &'a [Holder]) -> Result<(u64, Vec<&'a Holder>), RecoveryError> {
+    let in_state = |state| holders.iter().filter(move |holder: &&Holder| holder.state == state);
+    let finalized: Vec<_> = in_state(ReplicaState::Finalized).collect();
+    if let Some(first) = finalized.first() {
+        let length = first.replica.length;
+        if let Some(other) = finalized.iter().find(|holder| holder.replica.length != length) {
+            return Err(RecoveryError::FinalizedDiffer {
+                block: block.clone(),
+                first: length,
+                second: other.replica.length,
+            });
+        }
+        // A being-written replica of just that length has everything, too.
+        let same = in_state(ReplicaState::BeingWritten).filter(|holder| holder.replica.length == length);
+        return Ok((length, finalized.into_iter().chain(same).collect()));
+    }
+    for state in [ReplicaState::BeingWritten, ReplicaState::WaitingToBeRecovered] {
+        let participants: Vec<_> = in_state(state).collect();
+        // What all of them have: acknowledged bytes are with every one.
+        if let Some(length) = participants.iter().map(|holder| holder.replica.length).min() {
+            return Ok((length, participants));
+        }
+    }
+    Err(RecoveryError::NoCandidate { block: block.clone() })
+}
+
+fn is_self(datanode: &Datanode, id: &DatanodeIdProto) -> bool {
+    id.datanode_uuid == *datanode.store.datanode_uuid().0
+}
+
+async fn target(datanode: &Arc<Datanode>, id: &DatanodeIdProto) -> Result<Target, OpError> {
+    Ok(Target {
+        address: downstream::resolve(datanode, id, id.ipc_port).await?,
+        protocol: protocols::INTER_DATANODE,
+        user: datanode.options.user.as_str().into(),
+    })
+}
+
+async fn initiate(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    block: &ExtendedBlock,
+    command: &RecoveringBlockProto,
+    id: &DatanodeIdProto,
+) -> Result<Option<Holder>, AskError> {
+    if is_self(datanode, id) {
+        let found = recovery::initiate(datanode, block, GenerationStamp(command.new_gen_stamp)).await?;
+        let id = pool.own().map_or_else(|| id.clone(), |own| DatanodeIdProto::from(&own));
+        return Ok(found.map(|found| Holder { id, replica: found.block, state: found.original_state }));
+    }
+    let target = target(datanode, id).await?;
+    let request = InitReplicaRecoveryRequestProto { block: command.clone() };
+    let answer: InitReplicaRecoveryResponseProto = datanode.rpc.call(&target, "initReplicaRecovery", &request).await?;
+    if !answer.replica_found {
+        return Ok(None);
+    }
+    let state = answer.state.and_then(|state| u8::try_from(state).ok()).and_then(ReplicaState::from_number);
+    let (Some(state), Some(replica)) = (state, answer.block) else { return Err(AskError::Incomplete) };
+    Ok(Some(Holder { id: id.clone(), replica: Block::from(replica), state }))
+}
+
+/// Returns the storage that holds the replica now.
+async fn update(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    block: &ExtendedBlock,
+    holder: &Holder,
+    recovery_id: GenerationStamp,
+    new_id: BlockId,
+    length: u64,
+) -> Result<String, AskError> {
+    let old = ExtendedBlock { pool: block.pool.clone(), block: holder.replica };
+    if is_self(datanode, &holder.id) {
+        let replica = recovery::update(datanode, pool, &old, recovery_id, length, Some(new_id)).await?;
+        return Ok(replica.storage.0.as_ref().to_owned());
+    }
+    let target = target(datanode, &holder.id).await?;
+    let request = UpdateReplicaUnderRecoveryRequestProto {
+        block: (&old).into(),
+        recovery_id: recovery_id.0,
+        new_length: length,
+        new_block_id: Some(new_id.0 as u64),
+    };
+    let answer: UpdateReplicaUnderRecoveryResponseProto =
+        datanode.rpc.call(&target, "updateReplicaUnderRecovery", &request).await?;
+    Ok(answer.storage_uuid.unwrap_or_default())
+}
+
+async fn commit(
+    proxy: &Proxy,
+    block: &ExtendedBlock,
+    recovery_id: GenerationStamp,
+    length: u64,
+    delete: bool,
+    updated: &[(DatanodeIdProto, String)],
+) -> Result<(), RecoveryError> {
+    let request = CommitBlockSynchronizationRequestProto {
+        block: block.into(),
+        new_gen_stamp: recovery_id.0,
+        new_length: length,
+        close_file: true,
+        delete_block: delete,
+        new_targets: updated.iter().map(|(id, _)| id.clone()).collect(),
+        new_target_storages: updated.iter().map(|(_, storage)| storage.clone()).collect(),
+    };
+    Ok(proxy.commit_block_synchronization(&request).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::BlockPoolId;
+
+    use super::*;
+
+    fn holder(name: &str, state: ReplicaState, length: u64) -> Holder {
+        Holder {
+            id: DatanodeIdProto { datanode_uuid: name.to_owned(), ..Default::default() },
+            replica: Block { id: BlockId(1), stamp: GenerationStamp(5), length },
+            state,
+        }
+    }
+
+    fn agreed(holders: &[Holder]) -> Option<(u64, Vec<&str>)> {
+        let pool = BlockPoolId::new("BP-1");
+        let block = ExtendedBlock { pool, block: Block { id: BlockId(1), stamp: GenerationStamp(5), length: 0 } };
+        let (length, participants) = agree(&block, holders).ok()?;
+        Some((length, participants.iter().map(|holder| holder.id.datanode_uuid.as_str()).collect()))
+    }
+
+    #[test]
+    fn the_best_state_decides_and_the_shortest_of_it() {
+        use ReplicaState::{BeingWritten, Finalized, Temporary, WaitingToBeRecovered};
+        assert_eq!(
+            agreed(&[holder("a", BeingWritten, 7), holder("b", Finalized, 9), holder("c", BeingWritten, 9)]),
+            Some((9, vec!["b", "c"]))
+        );
+        assert_eq!(agreed(&[holder("a", Finalized, 9), holder("b", Finalized, 8)]), None);
+        assert_eq!(
+            agreed(&[holder("a", BeingWritten, 7), holder("b", BeingWritten, 9), holder("c", WaitingToBeRecovered, 3)]),
+            Some((7, vec!["a", "b"]))
+        );
+        assert_eq!(agreed(&[holder("c", WaitingToBeRecovered, 3)]), Some((3, vec!["c"])));
+        assert_eq!(agreed(&[holder("c", Temporary, 3)]), None);
+    }
+}

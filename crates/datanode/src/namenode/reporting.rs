@@ -1,0 +1,247 @@
+//! Block reports: full ones under a lease, and incremental ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_blockstore::StorageReplicas;
+use hearth_types::{StorageId, StorageType};
+use hearth_wire::block_report::{self, ReportedReplica};
+use hearth_wire::proto::common::TokenProto;
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+use hearth_wire::proto::hdfs::{
+    BlockReceivedAndDeletedRequestProto, BlockReportContextProto, BlockReportRequestProto, DatanodeCommandProto,
+    DatanodeInfoProto, DatanodeStorageProto, ErrorReportRequestProto, LocatedBlockProto, ReceivedDeletedBlockInfoProto,
+    ReportBadBlocksRequestProto, StorageBlockReportProto, StorageReceivedDeletedBlocksProto, datanode_storage_proto,
+};
+use tokio::time::Instant;
+
+use super::handshake::Registered;
+use super::proxy::{CallError, Proxy};
+use crate::datanode::Datanode;
+use crate::options::TimingOptions;
+use crate::reports::{Notice, PendingReports, ReplicaEvent};
+
+/// Codes of errorReport.
+const DISK_ERROR: u32 = 1;
+const INVALID_BLOCK: u32 = 2;
+
+/// When full reports are due, and the lease to send one.
+pub struct FullReports {
+    interval: Duration,
+    split_threshold: u64,
+    due: Instant,
+    sent_before: bool,
+    /// 0: none.
+    lease: u64,
+    /// Of the next report; rises by one with each.
+    id: i64,
+}
+
+impl FullReports {
+    pub fn new(timing: &TimingOptions) -> Self {
+        Self {
+            interval: timing.block_report,
+            split_threshold: timing.block_report_split,
+            due: Instant::now() + random_part(timing.block_report_initial_delay),
+            sent_before: false,
+            lease: 0,
+            id: (random() >> 2) as i64 | 1,
+        }
+    }
+
+    /// Makes one due now.
+    pub fn ask(&mut self) {
+        self.due = Instant::now();
+    }
+
+    pub fn wants_lease(&self) -> bool {
+        self.lease == 0 && Instant::now() >= self.due
+    }
+
+    pub fn granted(&mut self, lease: u64) {
+        if lease != 0 {
+            self.lease = lease;
+        }
+    }
+
+    pub fn forget_lease(&mut self) {
+        self.lease = 0;
+    }
+
+    pub fn may_send(&self) -> bool {
+        self.lease != 0 && Instant::now() >= self.due
+    }
+
+    /// Sends one. `forced`: an administrator asked; it goes without a lease.
+    pub async fn send(
+        &mut self,
+        datanode: &Arc<Datanode>,
+        proxy: &Proxy,
+        registered: &Registered,
+        forced: bool,
+    ) -> Result<Option<DatanodeCommandProto>, CallError> {
+        let lease = if forced { 0 } else { self.lease };
+        let store = datanode.store.clone();
+        let pool = registered.pool.id().clone();
+        // Millions of replicas take a while to list: not on a thread that serves connections.
+        let storages = match tokio::task::spawn_blocking(move || store.report(&pool)).await {
+            Ok(storages) => storages,
+            Err(_) => return Ok(None),
+        };
+        let total: u64 = storages.iter().map(|storage| storage.replicas.len() as u64).sum();
+        let calls: Vec<Vec<StorageReplicas>> = if total < self.split_threshold || storages.len() < 2 {
+            vec![storages]
+        } else {
+            storages.into_iter().map(|storage| vec![storage]).collect()
+        };
+        let total_rpcs = calls.len() as i32;
+        let mut command = None;
+        for (index, storages) in calls.into_iter().enumerate() {
+            let request = BlockReportRequestProto {
+                registration: registered.registration.clone(),
+                block_pool_id: registered.pool.id().as_str().to_owned(),
+                reports: storages.into_iter().map(|storage| storage_report(storage, registered.capabilities)).collect(),
+                context: Some(BlockReportContextProto {
+                    total_rpcs,
+                    cur_rpc: index as i32,
+                    id: self.id,
+                    lease_id: Some(lease),
+                }),
+            };
+            command = proxy.block_report(&request).await?.cmd.or(command);
+        }
+        tracing::info!(pool = %registered.pool.id(), replicas = total, "full block report sent");
+        self.lease = 0;
+        self.id += 1;
+        // The second one comes at a random moment, so that datanodes started together do not stay together.
+        let wait = if self.sent_before { self.interval } else { random_part(self.interval) };
+        self.due = Instant::now() + wait;
+        self.sent_before = true;
+        Ok(command)
+    }
+}
+
+fn storage_report(storage: StorageReplicas, capabilities: u64) -> StorageBlockReportProto {
+    let proto = storage_proto(&storage.storage, storage.storage_type);
+    if capabilities & block_report::CAPABILITY_BLOCK_REPORT_BUFFERS == 0 {
+        return StorageBlockReportProto { storage: proto, blocks: old_list(&storage), ..Default::default() };
+    }
+    let replicas = storage.replicas.into_iter().map(|(block, state)| ReportedReplica { block, state });
+    let (count, blocks_buffers) = block_report::encode(replicas);
+    StorageBlockReportProto { storage: proto, blocks: Vec::new(), number_of_blocks: Some(count), blocks_buffers }
+}
+
+/// The list of a namenode that does not know buffers: counts, finalized replicas, three times -1, the others.
+fn old_list(storage: &StorageReplicas) -> Vec<u64> {
+    let finalized = |(_, state): &&(hearth_types::Block, hearth_types::ReplicaState)| {
+        *state == hearth_types::ReplicaState::Finalized
+    };
+    let count = storage.replicas.iter().filter(finalized).count();
+    let mut list = vec![count as u64, (storage.replicas.len() - count) as u64];
+    for (block, _) in storage.replicas.iter().filter(finalized) {
+        list.extend([block.id.0 as u64, block.length, block.stamp.0]);
+    }
+    list.extend([u64::MAX; 3]);
+    for (block, state) in storage.replicas.iter().filter(|replica| !finalized(replica)) {
+        list.extend([block.id.0 as u64, block.length, block.stamp.0, *state as u64]);
+    }
+    list
+}
+
+fn storage_proto(id: &StorageId, storage_type: StorageType) -> DatanodeStorageProto {
+    DatanodeStorageProto {
+        storage_uuid: id.0.as_ref().to_owned(),
+        state: Some(datanode_storage_proto::StorageState::Normal as i32),
+        storage_type: Some(storage_type as i32),
+    }
+}
+
+/// Sends what waits: events of replicas in one call, then each notice.
+pub async fn send_incremental(
+    datanode: &Arc<Datanode>,
+    proxy: &Proxy,
+    registered: &Registered,
+    reports: &PendingReports,
+) -> Result<(), CallError> {
+    let taken = reports.take();
+    if !taken.is_empty() {
+        let types: Vec<_> =
+            datanode.store.storages().into_iter().map(|storage| (storage.id, storage.storage_type)).collect();
+        let request = BlockReceivedAndDeletedRequestProto {
+            registration: registered.registration.clone(),
+            block_pool_id: registered.pool.id().as_str().to_owned(),
+            blocks: taken
+                .iter()
+                .map(|(storage, replicas)| {
+                    let storage_type =
+                        types.iter().find(|(id, _)| id == storage).map_or(StorageType::Disk, |(_, kind)| *kind);
+                    StorageReceivedDeletedBlocksProto {
+                        storage_uuid: storage.0.as_ref().to_owned(),
+                        blocks: replicas.iter().map(event_proto).collect(),
+                        storage: Some(storage_proto(storage, storage_type)),
+                    }
+                })
+                .collect(),
+        };
+        if let Err(error) = proxy.received_and_deleted(&request).await {
+            reports.put_back(taken);
+            return Err(error);
+        }
+    }
+    while let Some(notice) = reports.take_notice() {
+        if let Err(error) = send_notice(proxy, registered, &notice).await {
+            // An exception would come again; a lost connection is worth another try.
+            if !error.is_remote() {
+                reports.put_back_notice(notice);
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn event_proto(replica: &crate::reports::ReportedReplica) -> ReceivedDeletedBlockInfoProto {
+    let (status, delete_hint) = match &replica.event {
+        ReplicaEvent::Receiving => (BlockStatus::Receiving, None),
+        ReplicaEvent::Received { delete_hint } => (BlockStatus::Received, delete_hint.clone()),
+        ReplicaEvent::Deleted => (BlockStatus::Deleted, None),
+    };
+    ReceivedDeletedBlockInfoProto { block: (&replica.block).into(), delete_hint, status: status as i32 }
+}
+
+async fn send_notice(proxy: &Proxy, registered: &Registered, notice: &Notice) -> Result<(), CallError> {
+    let error_report = |error_code, message: &str| ErrorReportRequestProto {
+        registration: registered.registration.clone(),
+        error_code,
+        msg: message.to_owned(),
+    };
+    match notice {
+        Notice::BadReplica { block, datanode, storage } => {
+            let located = LocatedBlockProto {
+                b: block.into(),
+                offset: 0,
+                locs: vec![DatanodeInfoProto::from(&**datanode)],
+                corrupt: false,
+                block_token: TokenProto::default(),
+                storage_types: storage.iter().map(|(_, kind)| *kind as i32).collect(),
+                storage_ids: storage.iter().map(|(id, _)| id.0.as_ref().to_owned()).collect(),
+                ..Default::default()
+            };
+            proxy.report_bad_blocks(&ReportBadBlocksRequestProto { blocks: vec![located] }).await
+        }
+        Notice::InvalidBlock { message } => proxy.error_report(&error_report(INVALID_BLOCK, message)).await,
+        Notice::DiskError { message } => proxy.error_report(&error_report(DISK_ERROR, message)).await,
+    }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Only for spreading work: without randomness it is not spread.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// A random part of `whole`.
+fn random_part(whole: Duration) -> Duration {
+    whole.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
+}

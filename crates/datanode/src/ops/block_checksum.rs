@@ -1,0 +1,193 @@
+//! BLOCK_CHECKSUM (85): one checksum for a block, made of the CRCs of its chunks; for `FileSystem.getFileChecksum`.
+//! Source: datatransfer.proto, `OpBlockChecksumProto`.
+
+use std::sync::Arc;
+
+use hearth_blockstore::ReplicaReader;
+use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcJoiner, ExtendedBlock};
+use hearth_wire::proto::hdfs::{
+    BlockChecksumOptionsProto, BlockChecksumTypeProto, BlockOpResponseProto, OpBlockChecksumProto,
+    OpBlockChecksumResponseProto, Status,
+};
+use md5::{Digest, Md5};
+
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError, answer_error, check_token, response};
+use crate::session::Session;
+use crate::tokens::Access;
+
+/// CRCs of so much data are looked at together.
+const STEP_BYTES: u64 = 64 << 20;
+
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: OpBlockChecksumProto,
+) -> Result<After, OpError> {
+    match run(datanode, request).await {
+        Ok(answer) => {
+            session
+                .send(&BlockOpResponseProto { checksum_response: Some(answer), ..response(Status::Success) })
+                .await?;
+            Ok(After::Close)
+        }
+        Err(error) => {
+            answer_error(session, &error).await?;
+            Err(error)
+        }
+    }
+}
+
+/// BLOCK_GROUP_CHECKSUM (90): erasure-coded groups are not kept here.
+pub async fn refuse_group(session: &Session) -> Result<After, OpError> {
+    let message = "checksums of erasure-coded block groups are not supported by this datanode".to_owned();
+    session.send(&BlockOpResponseProto { message: Some(message), ..response(Status::ErrorUnsupported) }).await?;
+    Ok(After::Close)
+}
+
+async fn run(datanode: &Arc<Datanode>, request: OpBlockChecksumProto) -> Result<OpBlockChecksumResponseProto, OpError> {
+    let block = ExtendedBlock::try_from(request.header.block)?;
+    let pool = datanode.ready_pool(&block.pool).await?;
+    check_token(&pool, request.header.token.as_ref(), &block, Access::Read)?;
+    let options = request.block_checksum_options.unwrap_or_default();
+    let kind = options.block_checksum_type();
+    let stripe = options.stripe_length();
+    let (spec, chunks, checksum) = datanode
+        .blocking_op(move |store| {
+            let reader = store.reader(&block)?;
+            let length = block.length().min(reader.visible_length());
+            let checksum = match kind {
+                BlockChecksumTypeProto::Md5crc => md5_of_crcs(&reader, length)?,
+                BlockChecksumTypeProto::CompositeCrc => composite_crc(&reader, length, stripe)?,
+            };
+            Ok((reader.checksum(), reader.checksum().chunks(reader.length()), checksum))
+        })
+        .await?;
+    Ok(OpBlockChecksumResponseProto {
+        bytes_per_crc: spec.bytes_per_chunk,
+        crc_per_block: if spec.kind == ChecksumKind::Null { 0 } else { chunks },
+        block_checksum: checksum.into(),
+        crc_type: Some(spec.kind as i32),
+        block_checksum_options: Some(BlockChecksumOptionsProto {
+            block_checksum_type: Some(kind as i32),
+            stripe_length: Some(stripe),
+        }),
+    })
+}
+
+/// Hands the CRCs over the first `length` bytes to `take`, some at a time; that of a cut last chunk is computed.
+fn for_each_crcs(reader: &ReplicaReader, length: u64, mut take: impl FnMut(&[u8])) -> Result<(), OpError> {
+    let spec = reader.checksum();
+    let chunk = u64::from(spec.bytes_per_chunk);
+    // A chunk that the replica has whole, or whose end is the replica's, has its CRC stored.
+    let stored_end = if length == reader.length() { length } else { length / chunk * chunk };
+    let step = (STEP_BYTES / chunk).max(1) * chunk;
+    let mut crcs = Vec::new();
+    let mut offset = 0;
+    while offset < stored_end {
+        let end = (offset + step).min(stored_end);
+        crcs.clear();
+        let range = ByteRange::new(offset, end).ok_or(OpError::Malformed("the length to be covered"))?;
+        reader.checksums(range, &mut crcs)?;
+        take(&crcs);
+        offset = end;
+    }
+    if offset < length {
+        let mut data = vec![0; (length - offset) as usize];
+        reader.read_at(offset, &mut data)?;
+        crcs.clear();
+        spec.compute(&data, &mut crcs);
+        take(&crcs);
+    }
+    Ok(())
+}
+
+fn md5_of_crcs(reader: &ReplicaReader, length: u64) -> Result<Vec<u8>, OpError> {
+    let mut md5 = Md5::new();
+    for_each_crcs(reader, length, |crcs| md5.update(crcs))?;
+    Ok(md5.finalize().to_vec())
+}
+
+/// `stripe`: one CRC for each so many bytes; 0 for one over all.
+fn composite_crc(reader: &ReplicaReader, length: u64, stripe: u64) -> Result<Vec<u8>, OpError> {
+    let spec = reader.checksum();
+    let mut composer = Composer::new(spec, length, stripe)?;
+    for_each_crcs(reader, length, |crcs| {
+        for crc in crcs.chunks_exact(4) {
+            composer.add(u32::from_be_bytes([crc[0], crc[1], crc[2], crc[3]]));
+        }
+    })?;
+    Ok(composer.finish())
+}
+
+/// Joins the CRCs of consecutive chunks.
+struct Composer {
+    kind: ChecksumKind,
+    chunk: u64,
+    whole: CrcJoiner,
+    stripe: u64,
+    /// Bytes not yet covered.
+    left: u64,
+    in_stripe: u64,
+    current: u32,
+    done: Vec<u8>,
+}
+
+impl Composer {
+    fn new(spec: ChecksumSpec, length: u64, stripe: u64) -> Result<Self, OpError> {
+        let chunk = u64::from(spec.bytes_per_chunk);
+        let whole = CrcJoiner::new(spec.kind, chunk)
+            .ok_or_else(|| OpError::Refused("the replica has no checksums to compose".to_owned()))?;
+        if stripe % chunk != 0 {
+            return Err(OpError::Malformed("the stripe is no whole number of chunks"));
+        }
+        Ok(Self { kind: spec.kind, chunk, whole, stripe, left: length, in_stripe: 0, current: 0, done: Vec::new() })
+    }
+
+    fn add(&mut self, crc: u32) {
+        let bytes = self.chunk.min(self.left);
+        let joiner = if bytes == self.chunk { Some(self.whole) } else { CrcJoiner::new(self.kind, bytes) };
+        self.current = match joiner {
+            Some(joiner) if self.in_stripe > 0 => joiner.join(self.current, crc),
+            _ => crc,
+        };
+        self.left -= bytes;
+        self.in_stripe += bytes;
+        if self.stripe > 0 && self.in_stripe >= self.stripe {
+            self.end_stripe();
+        }
+    }
+
+    fn end_stripe(&mut self) {
+        self.done.extend_from_slice(&self.current.to_be_bytes());
+        self.in_stripe = 0;
+        self.current = 0;
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        if self.in_stripe > 0 || self.done.is_empty() {
+            self.end_stripe();
+        }
+        self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn composed_crcs_are_those_of_the_data() {
+        let data: Vec<u8> = (0..5000u32).map(|i| (i * i) as u8).collect();
+        let spec = ChecksumSpec::DEFAULT;
+        let mut crcs = Vec::new();
+        spec.compute(&data, &mut crcs);
+        for stripe in [0usize, 1024, 4096] {
+            let mut composer = Composer::new(spec, data.len() as u64, stripe as u64).unwrap();
+            crcs.chunks(4).for_each(|crc| composer.add(u32::from_be_bytes(crc.try_into().unwrap())));
+            let cells = if stripe == 0 { data.len() } else { stripe };
+            let expected: Vec<u8> = data.chunks(cells).flat_map(|cell| spec.kind.of(cell).to_be_bytes()).collect();
+            assert_eq!(composer.finish(), expected, "stripe {stripe}");
+        }
+    }
+}
