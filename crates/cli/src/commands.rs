@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod datanode;
+
 #[derive(Parser)]
 #[command(name = "hearth", version, about = "An in-memory, RDMA-enabled HDFS that every HDFS client can use unchanged")]
 struct Arguments {
@@ -13,6 +15,8 @@ struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Run a DataNode, configured by HADOOP_CONF_DIR.
+    Datanode(datanode::Arguments),
     /// Print the version and what this build contains.
     Version,
 }
@@ -21,6 +25,7 @@ enum Command {
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
+        Command::Datanode(arguments) => datanode::run(&arguments),
         Command::Version => version(),
     };
     match outcome {

@@ -5,7 +5,6 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 /// Starts logging at `default_level` unless `HEARTH_LOG` says otherwise. Called once, by the subcommand.
-#[expect(dead_code, reason = "the first subcommand that serves uses it")]
 pub fn start(default_level: &str) {
     let filter = EnvFilter::try_from_env("HEARTH_LOG").unwrap_or_else(|_| EnvFilter::new(default_level));
     tracing_subscriber::fmt()

@@ -36,3 +36,14 @@ mod web;
 pub use datanode::{Addresses, Datanode, Handle};
 pub use error::Error;
 pub use options::{DatanodeOptions, RpcOptions, TimingOptions, TransferOptions};
+
+/// Empties the memory tier that a killed datanode left: everything to disk, verified. After that its directories can be
+/// given to Apache's DataNode. Blocks.
+///
+/// `progress` is told after each batch, and ends the work by answering false.
+pub fn flush_offline(
+    options: &DatanodeOptions,
+    progress: &mut dyn FnMut(hearth_blockstore::FlushProgress) -> bool,
+) -> Result<hearth_blockstore::FlushProgress, Error> {
+    Ok(hearth_blockstore::Blockstore::flush_offline(options.store.clone(), progress)?)
+}

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use hearth_blockstore::StoreError;
 use hearth_fabric::tcp;
+use hearth_protocol::block_token::{AccessMode, BlockTokenError};
 use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock};
 use hearth_wire::convert::ConvertError;
 use hearth_wire::proto::common::TokenProto;
@@ -13,7 +14,6 @@ use crate::packets::PacketError;
 use crate::pool::Pool;
 use crate::sender::SendError;
 use crate::session::{Session, SessionError};
-use crate::tokens::{Access, TokenError};
 
 pub mod block_checksum;
 pub mod copy_block;
@@ -42,7 +42,7 @@ pub enum OpError {
     #[error("block pool {pool} is not registered with a namenode")]
     PoolNotReady { pool: BlockPoolId },
     #[error("access to {block}")]
-    Token { block: ExtendedBlock, source: TokenError },
+    Token { block: ExtendedBlock, source: BlockTokenError },
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error("sending {block}")]
@@ -121,8 +121,8 @@ pub fn check_token(
     pool: &Pool,
     token: Option<&TokenProto>,
     block: &ExtendedBlock,
-    access: Access,
+    mode: AccessMode,
 ) -> Result<(), OpError> {
-    pool.check_token(token.map(|token| token.clone().into()), block, access)
-        .map_err(|source| OpError::Token { block: block.clone(), source })
+    let token = token.cloned().map(Into::into).unwrap_or_default();
+    pool.tokens.check(&token, block, mode).map_err(|source| OpError::Token { block: block.clone(), source })
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use hearth_types::{
     Block, BlockPoolId, DatanodeAdminState, DatanodeId, DatanodeInfo, ExtendedBlock, PoolIdentity, StorageId,
-    StorageType, Token,
+    StorageType,
 };
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::reports::{Notice, PendingReports, ReplicaEvent};
-use crate::tokens::{Access, BlockTokens, TokenError};
+use crate::tokens::BlockTokens;
 
 /// The state that a namenode says it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,13 +141,6 @@ impl Pool {
         for reports in &self.reports {
             reports.add_notice(notice.clone());
         }
-    }
-
-    /// Checks that `token` allows `access` to `block`; everything is allowed while tokens are off.
-    ///
-    /// Errors: why not.
-    pub fn check_token(&self, token: Option<Token>, block: &ExtendedBlock, access: Access) -> Result<(), TokenError> {
-        self.tokens.check(token, block, access, &[], &[])
     }
 
     /// Takes note of what `namenode` says of itself. Returns whether it is now held to be the active one.

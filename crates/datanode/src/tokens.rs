@@ -1,29 +1,15 @@
-//! Block tokens as this datanode checks and mints them: keys come from the namenodes, with the registration and by
+//! Block tokens as this datanode checks and mints them. Keys come from the namenodes, with the registration and by
 //! command.
 
 use std::sync::Arc;
 
+use hearth_protocol::block_token::{Access, AccessMode, BlockKeys, BlockTokenEncoding, BlockTokenError};
 use hearth_types::{Clock, ExtendedBlock, StorageId, StorageType, Token};
 use hearth_wire::proto::hdfs::ExportedBlockKeysProto;
 
-/// What a token must allow. Names as in `AccessModeProto`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    Read,
-    Write,
-    Copy,
-    Replace,
-}
-
-/// Why a token does not open the block.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TokenError {
-    #[error("the request carries no block token")]
-    Missing,
-}
-
 /// The keys of one pool.
 pub struct BlockTokens {
+    keys: BlockKeys,
     clock: Arc<dyn Clock>,
     user: String,
 }
@@ -31,28 +17,35 @@ pub struct BlockTokens {
 impl BlockTokens {
     /// `user`: named in the tokens minted here.
     pub fn new(clock: Arc<dyn Clock>, user: &str) -> Self {
-        Self { clock, user: user.to_owned() }
+        Self { keys: BlockKeys::new(), clock, user: user.to_owned() }
     }
 
     /// Takes over keys that a namenode sent.
-    pub fn install(&self, _keys: &ExportedBlockKeysProto) {}
-
-    /// Checks that `token` allows `access` to `block` on these storages.
-    pub fn check(
-        &self,
-        _token: Option<Token>,
-        _block: &ExtendedBlock,
-        _access: Access,
-        _storage_types: &[StorageType],
-        _storage_ids: &[StorageId],
-    ) -> Result<(), TokenError> {
-        let _ = (&self.clock, &self.user);
-        Ok(())
+    pub fn install(&self, keys: &ExportedBlockKeysProto) {
+        self.keys.import(&keys.clone().into(), self.clock.wall_ms());
     }
 
-    /// A token for writing `block`; empty while tokens are off.
-    pub fn mint_write(&self, _block: &ExtendedBlock, _types: &[StorageType], _ids: &[StorageId]) -> Token {
-        Token::default()
+    /// Checks that `token` allows `mode` for `block`; everything passes while tokens are off.
+    pub fn check(&self, token: &Token, block: &ExtendedBlock, mode: AccessMode) -> Result<(), BlockTokenError> {
+        self.keys.check(token, &Access::new(block, mode), self.clock.wall_ms())
+    }
+
+    /// The same for writing on these storages, an entry for each datanode of the pipeline from here on.
+    pub fn check_write(
+        &self,
+        token: &Token,
+        block: &ExtendedBlock,
+        storage_types: &[StorageType],
+        storage_ids: &[StorageId],
+    ) -> Result<(), BlockTokenError> {
+        let access = Access { block, mode: AccessMode::Write, storage_types, storage_ids };
+        self.keys.check(token, &access, self.clock.wall_ms())
+    }
+
+    /// A token for writing `block` to other datanodes; empty while tokens are off.
+    pub fn mint_write(&self, block: &ExtendedBlock, storage_types: &[StorageType], storage_ids: &[StorageId]) -> Token {
+        let access = Access { block, mode: AccessMode::Write, storage_types, storage_ids };
+        self.keys.mint(&self.user, &access, BlockTokenEncoding::default(), self.clock.wall_ms())
     }
 
     #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hearth_blockstore::ReplicaReader;
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcJoiner, ExtendedBlock};
 use hearth_wire::proto::hdfs::{
     BlockChecksumOptionsProto, BlockChecksumTypeProto, BlockOpResponseProto, OpBlockChecksumProto,
@@ -14,7 +15,6 @@ use md5::{Digest, Md5};
 use crate::datanode::Datanode;
 use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::session::Session;
-use crate::tokens::Access;
 
 /// CRCs of so much data are looked at together.
 const STEP_BYTES: u64 = 64 << 20;
@@ -48,7 +48,7 @@ pub async fn refuse_group(session: &Session) -> Result<After, OpError> {
 async fn run(datanode: &Arc<Datanode>, request: OpBlockChecksumProto) -> Result<OpBlockChecksumResponseProto, OpError> {
     let block = ExtendedBlock::try_from(request.header.block)?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, request.header.token.as_ref(), &block, Access::Read)?;
+    check_token(&pool, request.header.token.as_ref(), &block, AccessMode::Read)?;
     let options = request.block_checksum_options.unwrap_or_default();
     let kind = options.block_checksum_type();
     let stripe = options.stripe_length();

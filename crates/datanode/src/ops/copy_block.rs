@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ExtendedBlock};
 use hearth_wire::delimited;
 use hearth_wire::proto::hdfs::{OpCopyBlockProto, ReadOpChecksumInfoProto, Status};
@@ -10,7 +11,6 @@ use crate::datanode::Datanode;
 use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::sender::PacketSender;
 use crate::session::Session;
-use crate::tokens::Access;
 
 /// What stands behind the last packet: a Java char, `d`.
 pub const DONE: [u8; 2] = [0, b'd'];
@@ -23,7 +23,7 @@ pub async fn serve(
     let header = request.header;
     let block = ExtendedBlock::try_from(header.block)?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    let opened = check_token(&pool, header.token.as_ref(), &block, Access::Copy).and_then(|()| {
+    let opened = check_token(&pool, header.token.as_ref(), &block, AccessMode::Copy).and_then(|()| {
         let place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
             OpError::Refused(format!("Not able to copy block {} because threads quota is exceeded.", block.id()))
         })?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{ReplicaReader, StoreError};
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ExtendedBlock, ReplicaState};
 use hearth_wire::delimited;
 use hearth_wire::proto::hdfs::{ClientReadStatusProto, OpReadBlockProto, ReadOpChecksumInfoProto, Status};
@@ -12,7 +13,6 @@ use crate::datanode::Datanode;
 use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::sender::PacketSender;
 use crate::session::Session;
-use crate::tokens::Access;
 
 /// How long a read of a replica that is being written waits for bytes that have not come yet. Hadoop's figure.
 const WAIT_FOR_BYTES: Duration = Duration::from_secs(3);
@@ -70,7 +70,7 @@ async fn open(
     let header = &request.header.base_header;
     let block = ExtendedBlock::try_from(header.block.clone())?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, header.token.as_ref(), &block, Access::Read)?;
+    check_token(&pool, header.token.as_ref(), &block, AccessMode::Read)?;
 
     let mut reader = datanode.store.reader(&block)?;
     let asked_length = request.len as i64;

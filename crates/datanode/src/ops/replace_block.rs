@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hearth_blockstore::{CreateKind, CreateOptions, Durability, ReplicaSummary};
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ChecksumSpec, ExtendedBlock, StorageId, StorageType};
 use hearth_wire::convert::storage_type_from_wire;
 use hearth_wire::proto::hdfs::{
@@ -18,7 +19,6 @@ use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::server::op;
 use crate::session::Session;
-use crate::tokens::Access;
 
 pub async fn serve(
     datanode: &Arc<Datanode>,
@@ -54,7 +54,7 @@ async fn run(datanode: &Arc<Datanode>, request: OpReplaceBlockProto) -> Result<(
     let header = request.header;
     let block = ExtendedBlock::try_from(header.block.clone())?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, header.token.as_ref(), &block, Access::Replace)?;
+    check_token(&pool, header.token.as_ref(), &block, AccessMode::Replace)?;
     let _place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
         OpError::Refused(format!("Not able to receive block {} because threads quota is exceeded.", block.id()))
     })?;

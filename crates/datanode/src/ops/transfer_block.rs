@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hearth_blockstore::StoreError;
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{Block, ExtendedBlock, ReplicaState};
 use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
 use hearth_wire::proto::hdfs::{OpTransferBlockProto, Status};
@@ -11,7 +12,6 @@ use hearth_wire::proto::hdfs::{OpTransferBlockProto, Status};
 use crate::datanode::Datanode;
 use crate::ops::{After, OpError, answer_error, check_token, response};
 use crate::session::Session;
-use crate::tokens::Access;
 use crate::transfer::{self, Transfer};
 
 pub async fn serve(
@@ -35,7 +35,7 @@ async fn run(datanode: &Arc<Datanode>, request: OpTransferBlockProto) -> Result<
     let header = request.header;
     let block = ExtendedBlock::try_from(header.base_header.block)?;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, header.base_header.token.as_ref(), &block, Access::Copy)?;
+    check_token(&pool, header.base_header.token.as_ref(), &block, AccessMode::Copy)?;
     let replica = datanode
         .store
         .replica(&block.pool, block.id())

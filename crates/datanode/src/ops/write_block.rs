@@ -18,7 +18,6 @@ use crate::receiver::{Acknowledge, Mirror, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::server::op;
 use crate::session::Session;
-use crate::tokens::Access;
 
 /// A decoded request.
 struct Request {
@@ -190,9 +189,9 @@ fn check_write_token(pool: &Pool, request: &Request) -> Result<(), OpError> {
         .filter(|id| !id.is_empty())
         .map(|id| StorageId(id.as_str().into()))
         .collect();
-    let token = message.header.base_header.token.clone().map(Into::into);
+    let token = message.header.base_header.token.clone().map(Into::into).unwrap_or_default();
     pool.tokens
-        .check(token, &request.block, Access::Write, &types, &ids)
+        .check_write(&token, &request.block, &types, &ids)
         .map_err(|source| OpError::Token { block: request.block.clone(), source })
 }
 

@@ -1,0 +1,87 @@
+//! `hearth datanode`: serves blocks until it is told to stop; `--flush` instead empties the memory that a killed datanode
+//! left.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hearth_datanode::{Datanode, DatanodeOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::announce::Announcement;
+use crate::{configuration, logging};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Write what a killed DataNode left in memory to its storage directories, and exit. Needed before they are given
+    /// to another DataNode.
+    #[arg(long)]
+    flush: bool,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    logging::start("info");
+    let configuration = configuration::load()?;
+    let options = DatanodeOptions::from_configuration(
+        Arc::new(configuration),
+        &configuration::user(),
+        &configuration::host_name(),
+    )?;
+    if arguments.flush {
+        return flush(options);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let handle = Datanode::start(options).await?;
+    let addresses = handle.addresses();
+    let announce = async {
+        handle.registered().await;
+        Announcement::new(
+            "datanode",
+            [("transfer", addresses.transfer), ("ipc", addresses.ipc), ("http", addresses.http)],
+        )
+        .print();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = announce => {}
+        () = handle.ended() => tracing::info!("ending: asked to, or no NameNode wants this DataNode"),
+        _ = terminate.recv() => tracing::info!("ending: SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("ending: SIGINT"),
+    }
+    let left = handle.shutdown(true).await;
+    if left.replicas_left > 0 || left.failures > 0 {
+        tracing::error!(
+            replicas = left.replicas_left,
+            bytes = left.bytes_left,
+            failures = left.failures,
+            "not everything could be written to disk; it stays in memory"
+        );
+        return Ok(ExitCode::FAILURE);
+    }
+    tracing::info!(replicas = left.replicas_done, bytes = left.bytes_done, "everything is on disk");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn flush(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
+    let mut told = Instant::now();
+    let done = hearth_datanode::flush_offline(&options, &mut |progress| {
+        if told.elapsed() > Duration::from_secs(1) {
+            told = Instant::now();
+            eprintln!("{} replicas, {} bytes left", progress.replicas_left, progress.bytes_left);
+        }
+        true
+    })?;
+    println!("{} replicas, {} bytes written to disk", done.replicas_done, done.bytes_done);
+    if done.failures > 0 {
+        eprintln!("{} replicas could not be written and stay in memory", done.failures);
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
