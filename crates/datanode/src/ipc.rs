@@ -81,7 +81,7 @@ fn exception(error: &OpError) -> RemoteError {
 }
 
 fn block_of(message: hearth_wire::proto::hdfs::ExtendedBlockProto) -> Result<ExtendedBlock, RemoteError> {
-    ExtendedBlock::try_from(message).map_err(|error| exception(&error.into()))
+    ExtendedBlock::try_from(message).map_err(|error| application_error(exceptions::IO, error.to_string()))
 }
 
 impl IpcService {

@@ -5,12 +5,9 @@ use std::net::SocketAddr;
 use hearth_blockstore::StoreError;
 use hearth_fabric::tcp;
 use hearth_protocol::block_token::{AccessMode, BlockTokenError};
-use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock};
-use hearth_wire::convert::ConvertError;
-use hearth_wire::proto::common::TokenProto;
-use hearth_wire::proto::hdfs::{BlockOpResponseProto, Status};
+use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock, Token};
+use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status};
 
-use crate::packets::PacketError;
 use crate::pool::Pool;
 use crate::sender::SendError;
 use crate::session::{Session, SessionError};
@@ -33,12 +30,8 @@ pub enum After {
 /// Why an operation failed. The connection is closed after it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpError {
-    #[error("unknown operation {code}")]
-    UnknownOperation { code: u8 },
     #[error("the request: {0}")]
     Malformed(&'static str),
-    #[error("the request: {0}")]
-    Convert(#[from] ConvertError),
     #[error("block pool {pool} is not registered with a namenode")]
     PoolNotReady { pool: BlockPoolId },
     #[error("access to {block}")]
@@ -76,7 +69,7 @@ impl From<tcp::Error> for OpError {
 }
 
 impl OpError {
-    /// The peer went away, or asked for something that is not here: nothing is wrong with this datanode.
+    /// The peer went away, or a later operation took the replica over: nothing is wrong with this datanode.
     pub fn is_disconnect(&self) -> bool {
         match self {
             Self::Session(SessionError::Connection(error)) => error.is_disconnect(),
@@ -92,37 +85,30 @@ impl OpError {
             Self::Token { .. } => Status::ErrorAccessToken,
             Self::Checksum { .. } | Self::ChecksumBytes { .. } => Status::ErrorChecksum,
             Self::Store(StoreError::ReplicaExists { .. }) => Status::ErrorExists,
-            Self::Malformed(_) | Self::Convert(_) => Status::ErrorInvalid,
+            Self::Malformed(_) => Status::ErrorInvalid,
             _ => Status::Error,
         }
     }
-}
 
-/// A plain answer.
-pub fn response(status: Status) -> BlockOpResponseProto {
-    BlockOpResponseProto { status: status as i32, ..Default::default() }
+    /// The error with its causes, for the peer.
+    pub fn text(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
 }
 
 /// Answers with the error's status and text; the connection is closed after that by the caller.
 pub async fn answer_error(session: &Session, error: &OpError) -> Result<(), SessionError> {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    let answer = BlockOpResponseProto { message: Some(text), ..response(error.status()) };
-    session.send(&answer).await
+    session.send(&BlockOpResponse::error(error.status(), error.text()).encode()).await
 }
 
 /// Checks a request's token.
-pub fn check_token(
-    pool: &Pool,
-    token: Option<&TokenProto>,
-    block: &ExtendedBlock,
-    mode: AccessMode,
-) -> Result<(), OpError> {
-    let token = token.cloned().map(Into::into).unwrap_or_default();
-    pool.tokens.check(&token, block, mode).map_err(|source| OpError::Token { block: block.clone(), source })
+pub fn check_token(pool: &Pool, token: &Token, block: &ExtendedBlock, mode: AccessMode) -> Result<(), OpError> {
+    pool.tokens.check(token, block, mode).map_err(|source| OpError::Token { block: block.clone(), source })
 }

@@ -9,6 +9,7 @@ use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
 use hearth_config::{Configuration, HostPort, Nameservice, keys};
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, SystemClock};
+use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
 use crate::Error;
 
@@ -62,8 +63,6 @@ pub struct TransferOptions {
     pub transfer_to: bool,
     /// Data bytes of one packet of a read.
     pub read_packet_bytes: usize,
-    /// Header, CRCs and data of a packet that is received.
-    pub packet_bytes_max: usize,
     /// Operations wait this long for their pool to be registered.
     pub pool_ready_timeout: Duration,
     /// Say in acknowledgements that congestion would be told (`dfs.pipeline.ecn`).
@@ -109,10 +108,9 @@ impl DatanodeOptions {
         let conf = &*configuration;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
-        let packet_bytes_max = conf.get(keys::DFS_DATA_TRANSFER_MAX_PACKET_SIZE)?.clamp(64 << 10, 1 << 30) as usize;
         // A packet's CRCs and header must fit in besides.
         let read_packet_bytes =
-            conf.get(keys::IO_FILE_BUFFER_SIZE)?.max(READ_PACKET_BYTES_MIN).min(packet_bytes_max as u64 / 2) as usize;
+            conf.get(keys::IO_FILE_BUFFER_SIZE)?.max(READ_PACKET_BYTES_MIN).min(PACKET_BYTES_MAX as u64 / 2) as usize;
         let write_timeout = conf.get(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?;
         Ok(Self {
             nameservices: conf.datanode_nameservices()?,
@@ -134,7 +132,6 @@ impl DatanodeOptions {
                 keepalive: conf.get(keys::DFS_DATANODE_SOCKET_REUSE_KEEPALIVE)?,
                 transfer_to: conf.get(keys::DFS_DATANODE_TRANSFER_TO_ALLOWED)?,
                 read_packet_bytes,
-                packet_bytes_max,
                 pool_ready_timeout: conf.get(keys::DFS_DATANODE_BP_READY_TIMEOUT)?,
                 pipeline_ecn: conf.get(keys::DFS_PIPELINE_ECN)?,
                 pipeline_slow: conf.get(keys::DFS_PIPELINE_SLOWNODE)?,

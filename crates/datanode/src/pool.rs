@@ -189,6 +189,7 @@ impl Pool {
     }
 
     /// The namenode held to be active, if any.
+    #[cfg(test)]
     pub fn active(&self) -> Option<NamenodeIndex> {
         self.active.lock().active
     }

@@ -6,6 +6,7 @@
 //! in front; both run in the same task. A batch goes downstream before it goes to the store.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,13 +14,11 @@ use std::time::{Duration, Instant};
 use hearth_blockstore::{Acker, Checksums, Durability, ReplicaWriter};
 use hearth_fabric::tcp::Connection;
 use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
-use hearth_wire::proto::hdfs::{PipelineAckProto, Status};
+use hearth_wire::data_transfer::{AckReply, Decoded, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::acks::{Reply, put_ack, replies};
 use crate::ops::OpError;
-use crate::packets::{HEARTBEAT_SEQNO, PacketProgress, ParsedPacket, UNKNOWN_SEQNO, parse_packet};
 use crate::session::Session;
 use crate::throttle::Throttle;
 
@@ -64,9 +63,8 @@ pub struct Receiver<'a> {
     pub verify: bool,
     /// Silence of the sender that is borne.
     pub read_timeout: Duration,
-    pub packet_bytes_max: usize,
-    /// ECN and SLOW bits of our own acknowledgements.
-    pub flag_bits: u32,
+    /// What our own acknowledgements say when all is well.
+    pub own_reply: AckReply,
     pub throttle: Option<&'a Throttle>,
 }
 
@@ -98,7 +96,7 @@ impl Receiver<'_> {
     pub async fn run(self) -> Result<Received, OpError> {
         let upstream = self.upstream.connection.clone();
         let write_timeout = self.upstream.write_timeout;
-        self.upstream.buffer.grow_to(BUFFER_BYTES.min(self.packet_bytes_max));
+        self.upstream.buffer.grow_to(BUFFER_BYTES);
         let acker = self.writer.acker();
         let translate = self.writer.checksum() != self.checksum;
         let mut intake = Intake {
@@ -109,18 +107,15 @@ impl Receiver<'_> {
             verify: self.verify,
             translate,
             read_timeout: self.read_timeout,
-            packet_bytes_max: self.packet_bytes_max,
             throttle: self.throttle,
             batch: Vec::new(),
         };
-        let flag_bits = self.flag_bits;
+        let own = self.own_reply;
         let (last, ack) = match (self.mirror, self.acknowledge) {
             (None, Acknowledge::Packets) => {
-                let mut acks = Acks::Direct { acker, flag_bits, bytes: Vec::new() };
+                let mut acks = Acks::Direct { acker, own, bytes: Vec::new() };
                 let last = intake.run(None, &mut acks).await?;
-                let mut ack = Vec::new();
-                put_ack(last.seqno, Reply::new(Status::Success, flag_bits), &[], 0, &mut ack);
-                (last, ack)
+                (last, ack(last.seqno, own, Vec::new(), 0).encode())
             }
             (mirror, Acknowledge::Nothing) => {
                 let forward = mirror.map(|mirror| Forward::new(&mirror.session));
@@ -132,7 +127,7 @@ impl Receiver<'_> {
                 let mut acks = Acks::Pipeline(&pipeline);
                 tokio::try_join!(
                     intake.run(Some(&forward), &mut acks),
-                    pipeline.respond(mirror, &forward, &upstream, write_timeout, &acker, flag_bits),
+                    pipeline.respond(mirror, &forward, &upstream, write_timeout, &acker, own),
                 )?
             }
         };
@@ -158,7 +153,7 @@ enum Acks<'a> {
     None,
     Direct {
         acker: Acker,
-        flag_bits: u32,
+        own: AckReply,
         bytes: Vec<u8>,
     },
     /// Only once the downstream datanode has acknowledged, too.
@@ -176,10 +171,17 @@ struct Intake<'a> {
     /// The replica keeps CRCs of another kind than the sender's.
     translate: bool,
     read_timeout: Duration,
-    packet_bytes_max: usize,
     throttle: Option<&'a Throttle>,
     /// The whole packets at the front of the buffer, at their positions there.
-    batch: Vec<ParsedPacket>,
+    batch: Vec<Packet>,
+}
+
+/// A whole packet in the receive buffer.
+struct Packet {
+    header: PacketHeader,
+    /// Where its CRCs and its data are.
+    checksums: Range<usize>,
+    data: Range<usize>,
 }
 
 /// Why a packet was not stored.
@@ -246,23 +248,30 @@ impl Intake<'_> {
             self.batch.clear();
             let mut at = 0;
             let available = buffer.available();
-            let wanted = loop {
-                let progress = parse_packet(&available[at..], self.packet_bytes_max).map_err(|source| {
-                    OpError::Packet { block: self.block.clone(), peer: self.upstream.connection.peer(), source }
+            let missing = loop {
+                let rest = &available[at..];
+                let head = PacketHead::decode(rest).map_err(|source| OpError::Packet {
+                    block: self.block.clone(),
+                    peer: self.upstream.connection.peer(),
+                    source,
                 })?;
-                match progress {
-                    PacketProgress::Needs(bytes) => break bytes,
-                    PacketProgress::Complete(mut packet) => {
-                        let bytes = packet.bytes();
-                        packet.checksums = packet.checksums.start + at..packet.checksums.end + at;
-                        packet.data = packet.data.start + at..packet.data.end + at;
-                        at += bytes;
-                        let header = packet.header;
-                        self.batch.push(packet);
-                        if header.last || header.sync {
-                            return Ok(at);
-                        }
-                    }
+                let (head, head_bytes) = match head {
+                    Decoded::Needs(missing) => break missing,
+                    Decoded::Complete(head, bytes) => (head, bytes),
+                };
+                let total = head_bytes + head.body_bytes();
+                if rest.len() < total {
+                    break total - rest.len();
+                }
+                let data = at + head_bytes + head.checksum_bytes;
+                self.batch.push(Packet {
+                    header: head.header,
+                    checksums: at + head_bytes..data,
+                    data: data..data + head.data_bytes,
+                });
+                at += total;
+                if head.header.last || head.header.sync {
+                    return Ok(at);
                 }
             };
             if at > 0 {
@@ -272,6 +281,7 @@ impl Intake<'_> {
                 }
                 return Ok(at);
             }
+            let wanted = buffer.available().len() + missing;
             buffer.fill_to(&self.upstream.connection, wanted, self.read_timeout).await?;
         }
     }
@@ -284,7 +294,7 @@ impl Intake<'_> {
         };
         for (index, packet) in self.batch.iter().enumerate() {
             let header = &packet.header;
-            if header.seqno == HEARTBEAT_SEQNO || header.data_bytes == 0 {
+            if header.is_heartbeat() || packet.data.is_empty() {
                 continue;
             }
             let data = &available[packet.data.clone()];
@@ -330,11 +340,12 @@ impl Intake<'_> {
     /// Says that a packet was corrupt, and gives the sender time to read it: closing with bytes unread would reset the
     /// connection and could destroy the answer.
     async fn tell_corrupt(&mut self, acks: &Acks<'_>, seqno: i64) {
-        let Acks::Direct { flag_bits, .. } = acks else { return };
+        if !matches!(acks, Acks::Direct { .. }) {
+            return;
+        }
         let connection = self.upstream.connection.clone();
-        let mut answer = Vec::new();
-        put_ack(seqno, Reply::new(Status::ErrorChecksum, *flag_bits), &[], 0, &mut answer);
-        if connection.write_all(&answer, self.upstream.write_timeout).await.is_err() {
+        let answer = PipelineAck::last(seqno, Status::ErrorChecksum);
+        if connection.write_all(&answer.encode(), self.upstream.write_timeout).await.is_err() {
             return;
         }
         let drain = async {
@@ -364,12 +375,12 @@ async fn acknowledge(
             }
             Ok(())
         }
-        Acks::Direct { acker, flag_bits, bytes } => {
+        Acks::Direct { acker, own, bytes } => {
             bytes.clear();
             let mut end = 0;
             for pending in packets.filter(|pending| !pending.last) {
                 end = end.max(pending.end);
-                put_ack(pending.seqno, Reply::new(Status::Success, *flag_bits), &[], 0, bytes);
+                bytes.extend_from_slice(&ack(pending.seqno, *own, Vec::new(), 0).encode());
             }
             if bytes.is_empty() {
                 return Ok(());
@@ -474,20 +485,17 @@ impl Pipeline {
         upstream: &Connection,
         write_timeout: Duration,
         acker: &Acker,
-        flag_bits: u32,
+        own: AckReply,
     ) -> Result<Vec<u8>, OpError> {
-        let own = Reply::new(Status::Success, flag_bits);
         let mut out = Vec::new();
         loop {
             let Some(ack) = self.downstream_ack(&mut mirror, forward).await? else {
                 return self.respond_alone(upstream, write_timeout, own).await;
             };
-            let downstream = replies(&ack);
             if ack.seqno == UNKNOWN_SEQNO {
                 // Out of band: a datanode further down restarts, or lost its own mirror.
-                put_ack(UNKNOWN_SEQNO, own, &downstream, ack.downstream_ack_time_nanos(), &mut out);
-                upstream.write_all(&out, write_timeout).await?;
-                out.clear();
+                let nanos = ack.downstream_nanos;
+                upstream.write_all(&ack.passed_on(own, nanos).encode(), write_timeout).await?;
                 continue;
             }
             let packet = self.next().await;
@@ -498,20 +506,20 @@ impl Pipeline {
                     actual: ack.seqno,
                 });
             }
-            if downstream.first().is_some_and(|reply| reply.status() == Status::ErrorChecksum as u32) {
+            if ack.replies.first().is_some_and(|reply| reply.status() == Status::ErrorChecksum) {
                 // What we passed on was corrupt when it arrived, so ours is the node to be blamed: end without a word.
                 return Err(OpError::CorruptForDownstream { block: self.block.clone() });
             }
-            if packet.end > 0 && downstream.iter().all(|reply| reply.is_success()) {
+            if packet.end > 0 && ack.is_success() {
                 acker.set(packet.end)?;
             }
             let nanos = packet.received.elapsed().as_nanos() as u64;
-            put_ack(packet.seqno, own, &downstream, nanos, &mut out);
+            out.extend_from_slice(&ack.passed_on(own, nanos).encode());
             if packet.last {
                 return Ok(out);
             }
             // Acknowledgements that have come together leave together.
-            if !(self.has_pending() && mirror.session.has_message()) {
+            if !(self.has_pending() && mirror.session.has_ack()) {
                 upstream.write_all(&out, write_timeout).await?;
                 out.clear();
             }
@@ -519,17 +527,13 @@ impl Pipeline {
     }
 
     /// The next acknowledgement from downstream; `None` when that datanode is lost.
-    async fn downstream_ack(
-        &self,
-        mirror: &mut Mirror,
-        forward: &Forward,
-    ) -> Result<Option<PipelineAckProto>, OpError> {
+    async fn downstream_ack(&self, mirror: &mut Mirror, forward: &Forward) -> Result<Option<PipelineAck>, OpError> {
         if forward.is_broken() {
             return Ok(None);
         }
         tokio::select! {
             biased;
-            ack = mirror.session.receive::<PipelineAckProto>(mirror.read_timeout) => match ack {
+            ack = mirror.session.receive_ack(mirror.read_timeout) => match ack {
                 Ok(ack) => Ok(Some(ack)),
                 Err(error) => {
                     let idle = forward.last_sent.lock().elapsed();
@@ -550,19 +554,24 @@ impl Pipeline {
         &self,
         upstream: &Connection,
         write_timeout: Duration,
-        own: Reply,
+        own: AckReply,
     ) -> Result<Vec<u8>, OpError> {
-        let lost = [Reply::new(Status::Error, 0)];
-        let mut out = Vec::new();
-        put_ack(UNKNOWN_SEQNO, own, &lost, 0, &mut out);
+        let lost = |seqno| ack(seqno, own, vec![AckReply(Status::Error as u32)], 0).encode();
+        let mut out = lost(UNKNOWN_SEQNO);
         loop {
             upstream.write_all(&out, write_timeout).await?;
-            out.clear();
             let packet = self.next().await;
-            put_ack(packet.seqno, own, &lost, 0, &mut out);
+            out = lost(packet.seqno);
             if packet.last {
                 return Ok(out);
             }
         }
     }
+}
+
+/// An acknowledgement of ours, with replies from downstream.
+fn ack(seqno: i64, own: AckReply, downstream: Vec<AckReply>, downstream_nanos: u64) -> PipelineAck {
+    let mut replies = downstream;
+    replies.insert(0, own);
+    PipelineAck { seqno, replies, downstream_nanos }
 }

@@ -151,11 +151,13 @@ impl PendingReports {
         events.count = 0;
     }
 
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.events.lock().count == 0
     }
 
     /// Events waiting.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.events.lock().count
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use hearth_blockstore::{DataSource, ReplicaReader, StoreError};
 use hearth_fabric::tcp::{self, Connection};
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec};
+use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 
-use crate::packets::{PacketHeader, put_packet_header};
 use crate::throttle::Throttle;
 
 /// Data up to this many bytes goes out in one write with everything around it: below it, copying is cheaper than a
@@ -59,8 +59,8 @@ impl PacketSender<'_> {
             if let Some(throttle) = self.throttle {
                 throttle.pass(data_bytes).await;
             }
-            let header = PacketHeader { offset, seqno, last: false, data_bytes: data_bytes as usize, sync: false };
-            put_packet_header(&header, self.checksum.checksum_bytes(data_bytes) as usize, &mut head);
+            let header = PacketHeader { offset, seqno, last: false, data_bytes: data_bytes as u32, sync: false };
+            put_header(&header, self.checksum.checksum_bytes(data_bytes) as usize, &mut head);
             if self.checksum.kind != ChecksumKind::Null {
                 let covered = ByteRange::with_length(offset, data_bytes).expect("lies in the range, which is valid");
                 self.reader.checksums(covered, &mut head)?;
@@ -76,7 +76,7 @@ impl PacketSender<'_> {
             }
         }
         let last = PacketHeader { offset: range.end(), seqno, last: true, data_bytes: 0, sync: false };
-        put_packet_header(&last, 0, &mut head);
+        put_header(&last, 0, &mut head);
         self.connection.write_all(&head, self.write_timeout).await?;
         Ok(())
     }
@@ -107,4 +107,11 @@ impl PacketSender<'_> {
         }
         Ok(())
     }
+}
+
+/// Appends a packet's lengths and header.
+fn put_header(header: &PacketHeader, checksum_bytes: usize, into: &mut Vec<u8>) {
+    let mut bytes = [0; PACKET_HEADER_BYTES_MAX];
+    let length = header.encode(checksum_bytes, &mut bytes);
+    into.extend_from_slice(&bytes[..length]);
 }

@@ -6,35 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::tcp::{Connection, Listener};
-use hearth_wire::proto::hdfs::{
-    OpBlockChecksumProto, OpBlockGroupChecksumProto, OpCopyBlockProto, OpReadBlockProto, OpReplaceBlockProto,
-    OpRequestShortCircuitAccessProto, OpTransferBlockProto, OpWriteBlockProto, ReleaseShortCircuitAccessRequestProto,
-    ShortCircuitShmRequestProto,
-};
+use hearth_wire::data_transfer::{BlockOpResponse, OpCode, OpError as OperationError, Operation, Status};
 
 use crate::datanode::Datanode;
 use crate::ops::{self, After, OpError};
-use crate::session::Session;
-
-/// The version of DataTransferProtocol that Hadoop 2 and 3 speak.
-pub const DATA_TRANSFER_VERSION: u16 = 28;
-
-/// `u16` version and the operation's code.
-const OP_PREFIX_BYTES: usize = 3;
-
-/// The operations and their codes.
-pub mod op {
-    pub const WRITE_BLOCK: u8 = 80;
-    pub const READ_BLOCK: u8 = 81;
-    pub const REPLACE_BLOCK: u8 = 83;
-    pub const COPY_BLOCK: u8 = 84;
-    pub const BLOCK_CHECKSUM: u8 = 85;
-    pub const TRANSFER_BLOCK: u8 = 86;
-    pub const REQUEST_SHORT_CIRCUIT_FDS: u8 = 87;
-    pub const RELEASE_SHORT_CIRCUIT_FDS: u8 = 88;
-    pub const REQUEST_SHORT_CIRCUIT_SHM: u8 = 89;
-    pub const BLOCK_GROUP_CHECKSUM: u8 = 90;
-}
+use crate::session::{Session, SessionError};
 
 /// Accepts until the datanode stops. Connections beyond the limit are closed at once.
 pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
@@ -71,22 +47,30 @@ pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
 async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
     let options = &datanode.options.transfer;
     let peer = connection.peer();
-    let mut session = Session::new(Arc::new(connection), options.packet_bytes_max, options.write_timeout);
+    let mut session = Session::new(Arc::new(connection), options.write_timeout);
     let mut wait = options.read_timeout;
     loop {
-        let code = match next_operation(&mut session, wait).await {
-            Some(code) => code,
-            None => return,
+        let operation = match session.receive_operation(wait).await {
+            Ok(operation) => operation,
+            // The usual end.
+            Err(SessionError::Connection(_)) => return,
+            Err(error) => {
+                refuse(&session, &error).await;
+                return;
+            }
         };
+        let op = operation.code();
         let served = datanode.load.operation();
-        match dispatch(datanode, &mut session, code).await {
+        match dispatch(datanode, &mut session, operation).await {
             Ok(After::KeepAlive) if !options.keepalive.is_zero() => {}
             Ok(_) => return,
             Err(error) => {
-                if error.is_disconnect() {
-                    tracing::debug!(%peer, op = code, error = &error as &dyn std::error::Error, "operation ended early");
+                let quiet = error.is_disconnect();
+                let error: &dyn std::error::Error = &error;
+                if quiet {
+                    tracing::debug!(%peer, ?op, error, "operation ended early");
                 } else {
-                    tracing::warn!(%peer, op = code, error = &error as &dyn std::error::Error, "operation failed");
+                    tracing::warn!(%peer, ?op, error, "operation failed");
                 }
                 return;
             }
@@ -96,63 +80,29 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
     }
 }
 
-/// The code of the next operation; `None` when the peer closed, was silent, or does not speak this protocol.
-async fn next_operation(session: &mut Session, wait: Duration) -> Option<u8> {
-    session.buffer.fill_to(&session.connection, OP_PREFIX_BYTES, wait).await.ok()?;
-    let prefix = &session.buffer.available()[..OP_PREFIX_BYTES];
-    let version = u16::from_be_bytes([prefix[0], prefix[1]]);
-    let code = prefix[2];
-    session.buffer.consume(OP_PREFIX_BYTES);
-    if version != DATA_TRANSFER_VERSION {
-        tracing::info!(peer = %session.connection.peer(), version, "closing a connection of another protocol version");
-        return None;
+/// What cannot be understood is closed without an answer, as Java datanodes do; an operation that is understood and not
+/// offered is answered.
+async fn refuse(session: &Session, error: &SessionError) {
+    tracing::info!(error = error as &dyn std::error::Error, "closing a data connection");
+    if let SessionError::Operation { source: OperationError::Unsupported { op: OpCode::BlockGroupChecksum }, .. } =
+        error
+    {
+        let message = "checksums of erasure-coded block groups are not supported by this datanode";
+        // The connection ends either way.
+        let _ = session.send(&BlockOpResponse::error(Status::ErrorUnsupported, message).encode()).await;
     }
-    Some(code)
 }
 
-async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, code: u8) -> Result<After, OpError> {
-    let wait = datanode.options.transfer.read_timeout;
-    match code {
-        op::READ_BLOCK => {
-            let request = session.receive::<OpReadBlockProto>(wait).await?;
-            ops::read_block::serve(datanode, session, request).await
-        }
-        op::WRITE_BLOCK => {
-            let request = session.receive::<OpWriteBlockProto>(wait).await?;
-            ops::write_block::serve(datanode, session, request).await
-        }
-        op::TRANSFER_BLOCK => {
-            let request = session.receive::<OpTransferBlockProto>(wait).await?;
-            ops::transfer_block::serve(datanode, session, request).await
-        }
-        op::BLOCK_CHECKSUM => {
-            let request = session.receive::<OpBlockChecksumProto>(wait).await?;
-            ops::block_checksum::serve(datanode, session, request).await
-        }
-        op::COPY_BLOCK => {
-            let request = session.receive::<OpCopyBlockProto>(wait).await?;
-            ops::copy_block::serve(datanode, session, request).await
-        }
-        op::REPLACE_BLOCK => {
-            let request = session.receive::<OpReplaceBlockProto>(wait).await?;
-            ops::replace_block::serve(datanode, session, request).await
-        }
-        op::REQUEST_SHORT_CIRCUIT_FDS => {
-            session.receive::<OpRequestShortCircuitAccessProto>(wait).await?;
-            ops::short_circuit::refuse_descriptors(session).await
-        }
-        op::RELEASE_SHORT_CIRCUIT_FDS => {
-            session.receive::<ReleaseShortCircuitAccessRequestProto>(wait).await?;
-            ops::short_circuit::refuse_release(session).await
-        }
-        op::REQUEST_SHORT_CIRCUIT_SHM => {
-            session.receive::<ShortCircuitShmRequestProto>(wait).await?;
-            ops::short_circuit::refuse_shared_memory(session).await
-        }
-        op::BLOCK_GROUP_CHECKSUM => {
-            session.receive::<OpBlockGroupChecksumProto>(wait).await?;
-            ops::block_checksum::refuse_group(session).await
-        }
-        code => Err(OpError::UnknownOperation { code }),
+async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Operation) -> Result<After, OpError> {
+    match operation {
+        Operation::ReadBlock(request) => ops::read_block::serve(datanode, session, request).await,
+        Operation::WriteBlock(request) => ops::write_block::serve(datanode, session, *request).await,
+        Operation::TransferBlock(request) => ops::transfer_block::serve(datanode, session, request).await,
+        Operation::BlockChecksum(request) => ops::block_checksum::serve(datanode, session, request).await,
+        Operation::CopyBlock(request) => ops::copy_block::serve(datanode, session, request).await,
+        Operation::ReplaceBlock(request) => ops::replace_block::serve(datanode, session, *request).await,
+        Operation::RequestShortCircuitFds(_) => ops::short_circuit::refuse_descriptors(session).await,
+        Operation::ReleaseShortCircuitFds(_) => ops::short_circuit::refuse_release(session).await,
+        Operation::RequestShortCircuitShm { .. } => ops::short_circuit::refuse_shared_memory(session).await,
     }
 }

@@ -1,26 +1,30 @@
-//! One connection of DataTransferProtocol, at either end: delimited messages, and what is received ahead of them.
+//! One connection of DataTransferProtocol, at either end: whole messages, and what is received ahead of them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
-use hearth_wire::delimited::{self, DelimitedError, Progress};
-use prost::Message;
-
-/// The longest message that opens or answers an operation. Pipelines, tokens and texts are far below it.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
+use hearth_wire::data_transfer::{
+    BlockOpResponse, Decoded, MessageError, OpError as OperationError, Operation, PACKET_BYTES_MAX, PipelineAck,
+    RESPONSE_BYTES_MAX,
+};
 
 /// What a connection's buffer begins with: enough for any operation's header in one call.
 const BUFFER_BYTES: usize = 4 << 10;
+
+/// Bytes that stand before a packet's or message's counted part.
+const FRAMING_BYTES: usize = 64;
 
 /// Why a message did not come.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]
     Connection(#[from] tcp::Error),
-    #[error("{peer} sent no valid message")]
-    Message { peer: std::net::SocketAddr, source: DelimitedError },
+    #[error("request of {peer}")]
+    Operation { peer: SocketAddr, source: OperationError },
+    #[error("message of {peer}")]
+    Message { peer: SocketAddr, source: MessageError },
 }
 
 /// A connection with the bytes received and not yet taken.
@@ -31,25 +35,53 @@ pub struct Session {
 }
 
 impl Session {
-    /// `packet_bytes_max`: what the buffer may grow to.
-    pub fn new(connection: Arc<Connection>, packet_bytes_max: usize, write_timeout: Duration) -> Self {
-        let limit = packet_bytes_max.max(MESSAGE_BYTES_MAX) + 64;
+    pub fn new(connection: Arc<Connection>, write_timeout: Duration) -> Self {
+        let limit = PACKET_BYTES_MAX.max(RESPONSE_BYTES_MAX) + FRAMING_BYTES;
         Self { connection, buffer: ReceiveBuffer::new(BUFFER_BYTES, limit), write_timeout }
     }
 
-    /// Receives one message with its length in front.
-    pub async fn receive<M: Message + Default>(&mut self, timeout: Duration) -> Result<M, SessionError> {
+    /// The next operation. `timeout`: for its first byte, and again for each further piece.
+    pub async fn receive_operation(&mut self, timeout: Duration) -> Result<Operation, SessionError> {
         let peer = self.connection.peer();
-        let malformed = |source| SessionError::Message { peer, source };
+        self.receive(Operation::decode, timeout, |source| SessionError::Operation { peer, source }).await
+    }
+
+    pub async fn receive_answer(&mut self, timeout: Duration) -> Result<BlockOpResponse, SessionError> {
+        self.receive_message(BlockOpResponse::decode, timeout).await
+    }
+
+    pub async fn receive_ack(&mut self, timeout: Duration) -> Result<PipelineAck, SessionError> {
+        self.receive_message(PipelineAck::decode, timeout).await
+    }
+
+    /// Whether an acknowledgement has been received already.
+    pub fn has_ack(&self) -> bool {
+        matches!(PipelineAck::decode(self.buffer.available()), Ok(Decoded::Complete(..)))
+    }
+
+    /// Receives until `decode` has its message.
+    pub async fn receive_message<T>(
+        &mut self,
+        decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>,
+        timeout: Duration,
+    ) -> Result<T, SessionError> {
+        let peer = self.connection.peer();
+        self.receive(decode, timeout, |source| SessionError::Message { peer, source }).await
+    }
+
+    async fn receive<T, E>(
+        &mut self,
+        decode: impl Fn(&[u8]) -> Result<Decoded<T>, E>,
+        timeout: Duration,
+        failed: impl Fn(E) -> SessionError,
+    ) -> Result<T, SessionError> {
         loop {
-            match delimited::find(self.buffer.available(), MESSAGE_BYTES_MAX).map_err(malformed)? {
-                Progress::Complete { start, end } => {
-                    // The message keeps slices of what it is decoded from: not the buffer, which is used again.
-                    let bytes = Bytes::copy_from_slice(&self.buffer.available()[start..end]);
-                    self.buffer.consume(end);
-                    return M::decode(bytes).map_err(|error| malformed(error.into()));
+            match decode(self.buffer.available()).map_err(&failed)? {
+                Decoded::Complete(message, bytes) => {
+                    self.buffer.consume(bytes);
+                    return Ok(message);
                 }
-                Progress::Needs(bytes) => {
+                Decoded::Needs(bytes) => {
                     let wanted = self.buffer.available().len() + bytes;
                     self.buffer.fill_to(&self.connection, wanted, timeout).await?;
                 }
@@ -57,13 +89,7 @@ impl Session {
         }
     }
 
-    /// Whether a whole message has been received already.
-    pub fn has_message(&self) -> bool {
-        matches!(delimited::find(self.buffer.available(), MESSAGE_BYTES_MAX), Ok(Progress::Complete { .. }))
-    }
-
-    /// Sends one message with its length in front.
-    pub async fn send(&self, message: &impl Message) -> Result<(), SessionError> {
-        Ok(self.connection.write_all(&delimited::to_vec(message), self.write_timeout).await?)
+    pub async fn send(&self, bytes: &[u8]) -> Result<(), SessionError> {
+        Ok(self.connection.write_all(bytes, self.write_timeout).await?)
     }
 }

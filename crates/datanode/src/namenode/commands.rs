@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use hearth_blockstore::StoreError;
-use hearth_types::{Block, ExtendedBlock, ReplicaState};
-use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
+use hearth_types::{Block, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use hearth_wire::convert::{ConvertError, storage_type_from_wire};
+use hearth_wire::data_transfer::{PipelineTarget, Stage};
 use hearth_wire::proto::hdfs::{
-    BlockCommandProto, DatanodeCommandProto, block_command_proto, block_id_command_proto, datanode_command_proto,
+    BlockCommandProto, DatanodeCommandProto, DatanodeInfoProto, block_command_proto, block_id_command_proto,
+    datanode_command_proto,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -136,45 +138,59 @@ async fn transfer_blocks(
     command: BlockCommandProto,
     transfers: &Arc<Semaphore>,
 ) {
-    let BlockCommandProto { blocks, mut targets, mut target_storage_uuids, mut target_storage_types, .. } = command;
+    let BlockCommandProto { blocks, targets, target_storage_uuids, target_storage_types, .. } = command;
     for (index, block) in blocks.into_iter().map(Block::from).enumerate() {
         let block = ExtendedBlock { pool: pool.id().clone(), block };
-        let targets = targets.get_mut(index).map(|list| std::mem::take(&mut list.datanodes)).unwrap_or_default();
-        if targets.is_empty() {
-            continue;
-        }
-        let Some(block) = transferable(datanode, pool, &block) else { continue };
-        let transfer = Transfer {
-            block,
-            stage: Stage::PipelineSetupCreate,
-            client_name: String::new(),
-            targets,
-            target_storage_ids: target_storage_uuids
-                .get_mut(index)
-                .map(|list| std::mem::take(&mut list.storage_uuids))
-                .unwrap_or_default(),
-            target_storage_types: target_storage_types
-                .get_mut(index)
-                .map(|list| std::mem::take(&mut list.storage_types))
-                .unwrap_or_default(),
+        let datanodes = targets.get(index).map(|list| list.datanodes.as_slice()).unwrap_or_default();
+        let ids = target_storage_uuids.get(index).map(|list| list.storage_uuids.as_slice()).unwrap_or_default();
+        let types = target_storage_types.get(index).map(|list| list.storage_types.as_slice()).unwrap_or_default();
+        let targets = match pipeline(datanodes, types, ids) {
+            Ok(targets) if !targets.is_empty() => targets,
+            Ok(_) => continue,
+            Err(error) => {
+                tracing::warn!(%block, %error, "a namenode named a target that makes no sense");
+                continue;
+            }
         };
+        let Some(block) = transferable(datanode, pool, &block) else { continue };
+        let transfer = Transfer { block, stage: Stage::PipelineSetupCreate, client_name: String::new(), targets };
         // Counted from now on, so that the next heartbeat does not ask for more than can be done.
         let counted = datanode.load.transfer();
         let Ok(place) = transfers.clone().acquire_owned().await else { return };
         let (datanode, pool) = (datanode.clone(), pool.clone());
         tokio::spawn(async move {
             let block = transfer.block.clone();
-            let target = transfer.targets[0].id.host_name.clone();
+            let target = transfer.targets[0].datanode.id.clone();
             match transfer::run(&datanode, &pool, transfer).await {
-                Ok(()) => tracing::info!(%block, target, "replica sent"),
+                Ok(()) => tracing::info!(%block, %target, "replica sent"),
                 Err(error) => {
                     let error: &dyn std::error::Error = &error;
-                    tracing::warn!(%block, target, error, "sending a replica");
+                    tracing::warn!(%block, %target, error, "sending a replica");
                 }
             }
             drop((counted, place));
         });
     }
+}
+
+/// Targets with their storages, which older namenodes do not name.
+fn pipeline(
+    datanodes: &[DatanodeInfoProto],
+    types: &[i32],
+    ids: &[String],
+) -> Result<Vec<PipelineTarget>, ConvertError> {
+    datanodes
+        .iter()
+        .enumerate()
+        .map(|(index, datanode)| {
+            Ok(PipelineTarget {
+                datanode: datanode.clone().try_into()?,
+                storage_type: types.get(index).map_or(StorageType::Disk, |number| storage_type_from_wire(*number)),
+                storage_id: ids.get(index).filter(|id| !id.is_empty()).map(|id| StorageId(id.as_str().into())),
+                pinned: false,
+            })
+        })
+        .collect()
 }
 
 /// The replica with its own length and stamp, if it may be sent; else the namenodes are told why not.

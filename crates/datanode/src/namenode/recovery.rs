@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hearth_blockstore::StoreError;
 use hearth_protocol::rpc::{RpcError, Target};
-use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
+use hearth_types::{Block, BlockId, DatanodeId, ExtendedBlock, GenerationStamp, ReplicaState};
 use hearth_wire::proto::hdfs::{
     CommitBlockSynchronizationRequestProto, DatanodeIdProto, InitReplicaRecoveryRequestProto,
     InitReplicaRecoveryResponseProto, RecoveringBlockProto, UpdateReplicaUnderRecoveryRequestProto,
@@ -44,7 +44,7 @@ pub enum RecoveryError {
 
 /// One holder's answer.
 struct Holder {
-    id: DatanodeIdProto,
+    id: DatanodeId,
     replica: Block,
     state: ReplicaState,
 }
@@ -93,8 +93,13 @@ async fn run(
     if command.ec_policy.is_some() {
         return Err(RecoveryError::Striped { block });
     }
-    let truncate = command.truncate_block.clone().map(Block::from);
-    let locations: Vec<DatanodeIdProto> = command.block.locs.iter().map(|location| location.id.clone()).collect();
+    let truncate = command.truncate_block.map(Block::from);
+    let locations = command
+        .block
+        .locs
+        .iter()
+        .map(|location| DatanodeId::try_from(location.id.clone()))
+        .collect::<Result<Vec<_>, _>>()?;
     tracing::info!(%block, %recovery_id, holders = locations.len(), "leading a block recovery");
 
     let holders = ask_all(datanode, pool, &block, &command, &locations).await?;
@@ -131,7 +136,7 @@ async fn ask_all(
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     command: &RecoveringBlockProto,
-    locations: &[DatanodeIdProto],
+    locations: &[DatanodeId],
 ) -> Result<Vec<Holder>, RecoveryError> {
     let mut holders = Vec::new();
     let mut failures = 0;
@@ -185,11 +190,11 @@ fn agree<'a>(block: &ExtendedBlock, holders: &'a [Holder]) -> Result<(u64, Vec<&
     Err(RecoveryError::NoCandidate { block: block.clone() })
 }
 
-fn is_self(datanode: &Datanode, id: &DatanodeIdProto) -> bool {
-    id.datanode_uuid == *datanode.store.datanode_uuid().0
+fn is_self(datanode: &Datanode, id: &DatanodeId) -> bool {
+    id.uuid == *datanode.store.datanode_uuid()
 }
 
-async fn target(datanode: &Arc<Datanode>, id: &DatanodeIdProto) -> Result<Target, OpError> {
+async fn target(datanode: &Arc<Datanode>, id: &DatanodeId) -> Result<Target, OpError> {
     Ok(Target {
         address: downstream::resolve(datanode, id, id.ipc_port).await?,
         protocol: protocols::INTER_DATANODE,
@@ -202,11 +207,11 @@ async fn initiate(
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     command: &RecoveringBlockProto,
-    id: &DatanodeIdProto,
+    id: &DatanodeId,
 ) -> Result<Option<Holder>, AskError> {
     if is_self(datanode, id) {
         let found = recovery::initiate(datanode, block, GenerationStamp(command.new_gen_stamp)).await?;
-        let id = pool.own().map_or_else(|| id.clone(), |own| DatanodeIdProto::from(&own));
+        let id = pool.own().unwrap_or_else(|| id.clone());
         return Ok(found.map(|found| Holder { id, replica: found.block, state: found.original_state }));
     }
     let target = target(datanode, id).await?;
@@ -253,7 +258,7 @@ async fn commit(
     recovery_id: GenerationStamp,
     length: u64,
     delete: bool,
-    updated: &[(DatanodeIdProto, String)],
+    updated: &[(DatanodeId, String)],
 ) -> Result<(), RecoveryError> {
     let request = CommitBlockSynchronizationRequestProto {
         block: block.into(),
@@ -261,7 +266,7 @@ async fn commit(
         new_length: length,
         close_file: true,
         delete_block: delete,
-        new_targets: updated.iter().map(|(id, _)| id.clone()).collect(),
+        new_targets: updated.iter().map(|(id, _)| DatanodeIdProto::from(id)).collect(),
         new_target_storages: updated.iter().map(|(_, storage)| storage.clone()).collect(),
     };
     Ok(proxy.commit_block_synchronization(&request).await?)
@@ -275,7 +280,7 @@ mod tests {
 
     fn holder(name: &str, state: ReplicaState, length: u64) -> Holder {
         Holder {
-            id: DatanodeIdProto { datanode_uuid: name.to_owned(), ..Default::default() },
+            id: DatanodeId::try_from(DatanodeIdProto { datanode_uuid: name.to_owned(), ..Default::default() }).unwrap(),
             replica: Block { id: BlockId(1), stamp: GenerationStamp(5), length },
             state,
         }
@@ -285,7 +290,7 @@ mod tests {
         let pool = BlockPoolId::new("BP-1");
         let block = ExtendedBlock { pool, block: Block { id: BlockId(1), stamp: GenerationStamp(5), length: 0 } };
         let (length, participants) = agree(&block, holders).ok()?;
-        Some((length, participants.iter().map(|holder| holder.id.datanode_uuid.as_str()).collect()))
+        Some((length, participants.iter().map(|holder| &*holder.id.uuid.0).collect()))
     }
 
     #[test]

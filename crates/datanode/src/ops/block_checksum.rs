@@ -5,30 +5,22 @@ use std::sync::Arc;
 
 use hearth_blockstore::ReplicaReader;
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcJoiner, ExtendedBlock};
-use hearth_wire::proto::hdfs::{
-    BlockChecksumOptionsProto, BlockChecksumTypeProto, BlockOpResponseProto, OpBlockChecksumProto,
-    OpBlockChecksumResponseProto, Status,
-};
+use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcJoiner};
+use hearth_wire::data_transfer::{BlockChecksum, BlockChecksumAnswer, BlockChecksumKind, BlockOpResponse, Status};
 use md5::{Digest, Md5};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token, response};
+use crate::ops::{After, OpError, answer_error, check_token};
 use crate::session::Session;
 
 /// CRCs of so much data are looked at together.
 const STEP_BYTES: u64 = 64 << 20;
 
-pub async fn serve(
-    datanode: &Arc<Datanode>,
-    session: &mut Session,
-    request: OpBlockChecksumProto,
-) -> Result<After, OpError> {
+pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: BlockChecksum) -> Result<After, OpError> {
     match run(datanode, request).await {
         Ok(answer) => {
-            session
-                .send(&BlockOpResponseProto { checksum_response: Some(answer), ..response(Status::Success) })
-                .await?;
+            let answer = BlockOpResponse { block_checksum: Some(answer), ..BlockOpResponse::new(Status::Success) };
+            session.send(&answer.encode()).await?;
             Ok(After::Close)
         }
         Err(error) => {
@@ -38,41 +30,28 @@ pub async fn serve(
     }
 }
 
-/// BLOCK_GROUP_CHECKSUM (90): erasure-coded groups are not kept here.
-pub async fn refuse_group(session: &Session) -> Result<After, OpError> {
-    let message = "checksums of erasure-coded block groups are not supported by this datanode".to_owned();
-    session.send(&BlockOpResponseProto { message: Some(message), ..response(Status::ErrorUnsupported) }).await?;
-    Ok(After::Close)
-}
-
-async fn run(datanode: &Arc<Datanode>, request: OpBlockChecksumProto) -> Result<OpBlockChecksumResponseProto, OpError> {
-    let block = ExtendedBlock::try_from(request.header.block)?;
+async fn run(datanode: &Arc<Datanode>, request: BlockChecksum) -> Result<BlockChecksumAnswer, OpError> {
+    let BlockChecksum { block, token, options } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, request.header.token.as_ref(), &block, AccessMode::Read)?;
-    let options = request.block_checksum_options.unwrap_or_default();
-    let kind = options.block_checksum_type();
-    let stripe = options.stripe_length();
-    let (spec, chunks, checksum) = datanode
+    check_token(&pool, &token, &block, AccessMode::Read)?;
+    datanode
         .blocking_op(move |store| {
             let reader = store.reader(&block)?;
             let length = block.length().min(reader.visible_length());
-            let checksum = match kind {
-                BlockChecksumTypeProto::Md5crc => md5_of_crcs(&reader, length)?,
-                BlockChecksumTypeProto::CompositeCrc => composite_crc(&reader, length, stripe)?,
+            let spec = reader.checksum();
+            let checksum = match options.kind {
+                BlockChecksumKind::Md5Crc => md5_of_crcs(&reader, length)?,
+                BlockChecksumKind::CompositeCrc => composite_crc(&reader, length, options.stripe_length)?,
             };
-            Ok((reader.checksum(), reader.checksum().chunks(reader.length()), checksum))
+            Ok(BlockChecksumAnswer {
+                bytes_per_crc: spec.bytes_per_chunk,
+                crcs: if spec.kind == ChecksumKind::Null { 0 } else { spec.chunks(reader.length()) },
+                checksum,
+                crc_kind: Some(spec.kind),
+                options: Some(options),
+            })
         })
-        .await?;
-    Ok(OpBlockChecksumResponseProto {
-        bytes_per_crc: spec.bytes_per_chunk,
-        crc_per_block: if spec.kind == ChecksumKind::Null { 0 } else { chunks },
-        block_checksum: checksum.into(),
-        crc_type: Some(spec.kind as i32),
-        block_checksum_options: Some(BlockChecksumOptionsProto {
-            block_checksum_type: Some(kind as i32),
-            stripe_length: Some(stripe),
-        }),
-    })
+        .await
 }
 
 /// Hands the CRCs over the first `length` bytes to `take`, some at a time; that of a cut last chunk is computed.
@@ -138,7 +117,7 @@ impl Composer {
         let chunk = u64::from(spec.bytes_per_chunk);
         let whole = CrcJoiner::new(spec.kind, chunk)
             .ok_or_else(|| OpError::Refused("the replica has no checksums to compose".to_owned()))?;
-        if stripe % chunk != 0 {
+        if !stripe.is_multiple_of(chunk) {
             return Err(OpError::Malformed("the stripe is no whole number of chunks"));
         }
         Ok(Self { kind: spec.kind, chunk, whole, stripe, left: length, in_stripe: 0, current: 0, done: Vec::new() })

@@ -3,27 +3,21 @@
 use std::sync::Arc;
 
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::{ByteRange, ExtendedBlock};
-use hearth_wire::delimited;
-use hearth_wire::proto::hdfs::{OpCopyBlockProto, ReadOpChecksumInfoProto, Status};
+use hearth_types::ByteRange;
+use hearth_wire::data_transfer::{BlockOpResponse, CopyBlock};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token, response};
+use crate::ops::{After, OpError, answer_error, check_token};
 use crate::sender::PacketSender;
 use crate::session::Session;
 
 /// What stands behind the last packet: a Java char, `d`.
 pub const DONE: [u8; 2] = [0, b'd'];
 
-pub async fn serve(
-    datanode: &Arc<Datanode>,
-    session: &mut Session,
-    request: OpCopyBlockProto,
-) -> Result<After, OpError> {
-    let header = request.header;
-    let block = ExtendedBlock::try_from(header.block)?;
+pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: CopyBlock) -> Result<After, OpError> {
+    let CopyBlock { block, token } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
-    let opened = check_token(&pool, header.token.as_ref(), &block, AccessMode::Copy).and_then(|()| {
+    let opened = check_token(&pool, &token, &block, AccessMode::Copy).and_then(|()| {
         let place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
             OpError::Refused(format!("Not able to copy block {} because threads quota is exceeded.", block.id()))
         })?;
@@ -37,8 +31,6 @@ pub async fn serve(
         }
     };
     let checksum = reader.checksum();
-    let mut answer = response(Status::Success);
-    answer.read_op_checksum_info = Some(ReadOpChecksumInfoProto { checksum: (&checksum).into(), chunk_offset: 0 });
     let options = &datanode.options.transfer;
     let sender = PacketSender {
         reader: &reader,
@@ -50,7 +42,10 @@ pub async fn serve(
         throttle: Some(&datanode.balance_throttle),
     };
     let all = ByteRange::with_length(0, reader.length()).ok_or(OpError::Malformed("the replica's length"))?;
-    sender.send(delimited::to_vec(&answer), all).await.map_err(|source| OpError::Send { block, source })?;
+    sender
+        .send(BlockOpResponse::read(checksum, 0).encode(), all)
+        .await
+        .map_err(|source| OpError::Send { block, source })?;
     session.connection.write_all(&DONE, options.write_timeout).await?;
     datanode.load.read_bytes(reader.length());
     Ok(After::Close)

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use hearth_blockstore::{ReplicaReader, StoreError};
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ExtendedBlock, ReplicaState};
-use hearth_wire::delimited;
-use hearth_wire::proto::hdfs::{ClientReadStatusProto, OpReadBlockProto, ReadOpChecksumInfoProto, Status};
+use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ReplicaState};
+use hearth_wire::data_transfer::{BlockOpResponse, ReadBlock, Status, client_read_status};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token, response};
+use crate::ops::{After, OpError, answer_error, check_token};
 use crate::sender::PacketSender;
 use crate::session::Session;
 
@@ -18,27 +17,19 @@ use crate::session::Session;
 const WAIT_FOR_BYTES: Duration = Duration::from_secs(3);
 const POLL_FOR_BYTES: Duration = Duration::from_millis(50);
 
-pub async fn serve(
-    datanode: &Arc<Datanode>,
-    session: &mut Session,
-    request: OpReadBlockProto,
-) -> Result<After, OpError> {
-    let (block, reader, range) = match open(datanode, &request).await {
+pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: ReadBlock) -> Result<After, OpError> {
+    let (reader, range) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
             answer_error(session, &error).await?;
             return Err(error);
         }
     };
-    let checksum = if request.send_checksums() {
+    let checksum = if request.send_checksums {
         reader.checksum()
     } else {
         ChecksumSpec { kind: ChecksumKind::Null, ..reader.checksum() }
     };
-    let mut answer = response(Status::Success);
-    answer.read_op_checksum_info =
-        Some(ReadOpChecksumInfoProto { checksum: (&checksum).into(), chunk_offset: range.start() });
-
     let options = &datanode.options.transfer;
     let sender = PacketSender {
         reader: &reader,
@@ -49,54 +40,42 @@ pub async fn serve(
         write_timeout: options.write_timeout,
         throttle: None,
     };
-    let sent = sender.send(delimited::to_vec(&answer), range).await;
+    let sent = sender.send(BlockOpResponse::read(checksum, range.start()).encode(), range).await;
     drop(reader);
-    sent.map_err(|source| OpError::Send { block, source })?;
+    sent.map_err(|source| OpError::Send { block: request.block, source })?;
     datanode.load.read_bytes(range.length());
 
     // A client that stops early closes; one that got all says whether the CRCs were right.
-    let status = session.receive::<ClientReadStatusProto>(options.read_timeout).await?;
-    match status.status() {
+    match session.receive_message(client_read_status, options.read_timeout).await? {
         Status::Success | Status::ChecksumOk => Ok(After::KeepAlive),
         _ => Ok(After::Close),
     }
 }
 
 /// Finds the replica and the bytes to send: what was asked for, widened to whole chunks.
-async fn open(
-    datanode: &Arc<Datanode>,
-    request: &OpReadBlockProto,
-) -> Result<(ExtendedBlock, ReplicaReader, ByteRange), OpError> {
-    let header = &request.header.base_header;
-    let block = ExtendedBlock::try_from(header.block.clone())?;
+async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaReader, ByteRange), OpError> {
+    let block = &request.block;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, header.token.as_ref(), &block, AccessMode::Read)?;
+    check_token(&pool, &request.token, block, AccessMode::Read)?;
 
-    let mut reader = datanode.store.reader(&block)?;
-    let asked_length = request.len as i64;
-    let asked_end = if asked_length < 0 { None } else { request.offset.checked_add(asked_length as u64) };
+    let mut reader = datanode.store.reader(block)?;
+    let asked_end = request.length.map(|length| request.offset.saturating_add(length));
     if reader.state() == ReplicaState::BeingWritten
         && let Some(end) = asked_end
     {
         let deadline = tokio::time::Instant::now() + WAIT_FOR_BYTES;
         while reader.length() < end && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(POLL_FOR_BYTES).await;
-            reader = datanode.store.reader(&block)?;
+            reader = datanode.store.reader(block)?;
         }
     }
-    let end = match asked_end {
-        Some(end) => end,
-        None if asked_length < 0 => reader.visible_length(),
-        None => u64::MAX,
-    };
-    let outside = |range| {
-        OpError::Store(StoreError::OutOfRange { block: reader.block().clone(), range, length: reader.length() })
-    };
+    let end = asked_end.unwrap_or_else(|| reader.visible_length());
     let range = ByteRange::new(request.offset, end)
         .ok_or(OpError::Malformed("the offset is beyond the end of what is asked for"))?;
     if end > reader.length() {
-        return Err(outside(range));
+        let error = StoreError::OutOfRange { block: reader.block().clone(), range, length: reader.length() };
+        return Err(error.into());
     }
     let widened = range.widened(reader.checksum().bytes_per_chunk, reader.length());
-    Ok((block, reader, widened))
+    Ok((reader, widened))
 }

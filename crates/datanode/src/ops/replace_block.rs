@@ -5,26 +5,17 @@ use std::sync::Arc;
 
 use hearth_blockstore::{CreateKind, CreateOptions, Durability, ReplicaSummary};
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::{ChecksumSpec, ExtendedBlock, StorageId, StorageType};
-use hearth_wire::convert::storage_type_from_wire;
-use hearth_wire::proto::hdfs::{
-    BaseHeaderProto, BlockOpResponseProto, DatanodeIdProto, OpCopyBlockProto, OpReplaceBlockProto, Status,
-};
+use hearth_wire::data_transfer::{AckReply, BlockOpResponse, CopyBlock, Operation, ReplaceBlock, Status};
 
 use crate::datanode::Datanode;
 use crate::downstream;
 use crate::ops::copy_block::DONE;
-use crate::ops::{After, OpError, answer_error, check_token, response};
+use crate::ops::{After, OpError, answer_error, check_token};
 use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
-use crate::server::op;
 use crate::session::Session;
 
-pub async fn serve(
-    datanode: &Arc<Datanode>,
-    session: &mut Session,
-    request: OpReplaceBlockProto,
-) -> Result<After, OpError> {
+pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: ReplaceBlock) -> Result<After, OpError> {
     // The balancer is kept patient while the copy runs.
     let every = datanode.options.transfer.read_timeout / 2;
     let outcome = {
@@ -33,13 +24,13 @@ pub async fn serve(
         loop {
             tokio::select! {
                 outcome = &mut replace => break outcome,
-                () = tokio::time::sleep(every) => session.send(&response(Status::InProgress)).await?,
+                () = tokio::time::sleep(every) => session.send(&BlockOpResponse::new(Status::InProgress).encode()).await?,
             }
         }
     };
     match outcome {
         Ok(()) => {
-            session.send(&response(Status::Success)).await?;
+            session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
             Ok(After::Close)
         }
         Err(error) => {
@@ -49,47 +40,42 @@ pub async fn serve(
     }
 }
 
-async fn run(datanode: &Arc<Datanode>, request: OpReplaceBlockProto) -> Result<(), OpError> {
-    let storage_type = storage_type_from_wire(request.storage_type() as i32);
-    let header = request.header;
-    let block = ExtendedBlock::try_from(header.block.clone())?;
+async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpError> {
+    let block = &request.block;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, header.token.as_ref(), &block, AccessMode::Replace)?;
+    check_token(&pool, &request.token, block, AccessMode::Replace)?;
     let _place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
         OpError::Refused(format!("Not able to receive block {} because threads quota is exceeded.", block.id()))
     })?;
-    let replica = if request.source.id.datanode_uuid == *datanode.store.datanode_uuid().0 {
-        let block = block.clone();
+    let replica = if request.source.id.uuid == *datanode.store.datanode_uuid() {
+        let (block, storage_type) = (block.clone(), request.storage_type);
         datanode.blocking(move |store| store.move_to_storage_type(&block, storage_type)).await?
     } else {
-        let storage = request.storage_id.filter(|id| !id.is_empty()).map(|id| StorageId(id.into()));
-        fetch(datanode, &block, header, &request.source.id, storage_type, storage).await?
+        fetch(datanode, &request).await?
     };
-    let delete_hint = (!request.del_hint.is_empty()).then_some(request.del_hint);
+    let delete_hint = (!request.delete_hint.is_empty()).then_some(request.delete_hint);
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
     Ok(())
 }
 
-/// Copies the replica from `source`.
-async fn fetch(
-    datanode: &Arc<Datanode>,
-    block: &ExtendedBlock,
-    header: BaseHeaderProto,
-    source: &DatanodeIdProto,
-    storage_type: StorageType,
-    storage: Option<StorageId>,
-) -> Result<ReplicaSummary, OpError> {
-    let options = &datanode.options.transfer;
-    let waits = downstream::Waits::new(options, 1);
-    let mut session = downstream::connect(datanode, source, waits).await?;
-    downstream::send_operation(&session, op::COPY_BLOCK, &OpCopyBlockProto { header }).await?;
-    let answer = session.receive::<BlockOpResponseProto>(waits.read).await?;
-    let (Status::Success, Some(info)) = (answer.status(), &answer.read_op_checksum_info) else {
-        let message = format!("{:?} {}", answer.status(), answer.message());
-        return Err(OpError::Downstream { block: block.clone(), peer: name_of(source), message });
+/// Copies the replica from the datanode that the balancer named.
+async fn fetch(datanode: &Arc<Datanode>, request: &ReplaceBlock) -> Result<ReplicaSummary, OpError> {
+    let block = &request.block;
+    let waits = downstream::Waits::new(&datanode.options.transfer, 1);
+    let mut session = downstream::connect(datanode, &request.source.id, waits).await?;
+    let copy = CopyBlock { block: block.clone(), token: request.token.clone() };
+    session.send(&Operation::CopyBlock(copy).encode()).await?;
+    let answer = session.receive_answer(waits.read).await?;
+    let (Status::Success, Some(info)) = (answer.status, answer.read_checksum) else {
+        let message = format!("{:?} {}", answer.status, answer.message.unwrap_or_default());
+        return Err(OpError::Downstream { block: block.clone(), peer: request.source.id.transfer_address(), message });
     };
-    let checksum = ChecksumSpec::try_from(info.checksum)?;
-    let create = CreateOptions { checksum, expected_bytes: block.length(), storage_type, storage };
+    let create = CreateOptions {
+        checksum: info.spec,
+        expected_bytes: block.length(),
+        storage_type: request.storage_type,
+        storage: request.storage_id.clone(),
+    };
     let created = block.clone();
     let writer = datanode.blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
     let receiver = Receiver {
@@ -98,11 +84,10 @@ async fn fetch(
         writer,
         mirror: None,
         acknowledge: Acknowledge::Nothing,
-        checksum,
+        checksum: info.spec,
         verify: true,
         read_timeout: waits.read,
-        packet_bytes_max: options.packet_bytes_max,
-        flag_bits: 0,
+        own_reply: AckReply::SUCCESS,
         throttle: Some(&datanode.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await?;
@@ -111,8 +96,4 @@ async fn fetch(
     let replica = datanode.blocking(move |_| writer.finalize(Durability::Memory)).await?;
     datanode.load.written_bytes(replica.block.length());
     Ok(replica)
-}
-
-fn name_of(id: &DatanodeIdProto) -> String {
-    format!("{}:{}", id.ip_addr, id.xfer_port)
 }

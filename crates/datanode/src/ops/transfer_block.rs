@@ -6,22 +6,17 @@ use std::sync::Arc;
 use hearth_blockstore::StoreError;
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{Block, ExtendedBlock, ReplicaState};
-use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
-use hearth_wire::proto::hdfs::{OpTransferBlockProto, Status};
+use hearth_wire::data_transfer::{BlockOpResponse, Stage, Status, TransferBlock};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token, response};
+use crate::ops::{After, OpError, answer_error, check_token};
 use crate::session::Session;
 use crate::transfer::{self, Transfer};
 
-pub async fn serve(
-    datanode: &Arc<Datanode>,
-    session: &mut Session,
-    request: OpTransferBlockProto,
-) -> Result<After, OpError> {
+pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: TransferBlock) -> Result<After, OpError> {
     match run(datanode, request).await {
         Ok(()) => {
-            session.send(&response(Status::Success)).await?;
+            session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
             Ok(After::Close)
         }
         Err(error) => {
@@ -31,11 +26,10 @@ pub async fn serve(
     }
 }
 
-async fn run(datanode: &Arc<Datanode>, request: OpTransferBlockProto) -> Result<(), OpError> {
-    let header = request.header;
-    let block = ExtendedBlock::try_from(header.base_header.block)?;
+async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {
+    let TransferBlock { block, token, client_name, targets } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
-    check_token(&pool, header.base_header.token.as_ref(), &block, AccessMode::Copy)?;
+    check_token(&pool, &token, &block, AccessMode::Copy)?;
     let replica = datanode
         .store
         .replica(&block.pool, block.id())
@@ -58,13 +52,5 @@ async fn run(datanode: &Arc<Datanode>, request: OpTransferBlockProto) -> Result<
     };
     let length = replica.visible_length.unwrap_or(0);
     let sent = ExtendedBlock { pool: block.pool, block: Block { length, ..replica.block } };
-    let transfer = Transfer {
-        block: sent,
-        stage,
-        client_name: header.client_name,
-        targets: request.targets,
-        target_storage_types: request.target_storage_types,
-        target_storage_ids: request.target_storage_ids,
-    };
-    transfer::run(datanode, &pool, transfer).await
+    transfer::run(datanode, &pool, Transfer { block: sent, stage, client_name, targets }).await
 }

@@ -4,76 +4,56 @@
 use std::sync::Arc;
 
 use hearth_blockstore::{CreateKind, CreateOptions, Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter};
-use hearth_types::{Block, ChecksumSpec, DatanodeInfo, ExtendedBlock, GenerationStamp, StorageId};
-use hearth_wire::convert::{storage_type_from_wire, storage_types_from_wire};
-use hearth_wire::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
-use hearth_wire::proto::hdfs::{BlockOpResponseProto, OpWriteBlockProto, Status};
+use hearth_types::{Block, DatanodeInfo, ExtendedBlock, StorageId, StorageType};
+use hearth_wire::data_transfer::{
+    AckReply, BlockOpResponse, CongestionState, Operation, SlowState, Stage, Status, WriteBlock,
+};
 
-use crate::acks::flag_bits;
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::ops::{After, OpError, response};
+use crate::ops::{After, OpError};
+use crate::options::TransferOptions;
 use crate::pool::Pool;
 use crate::receiver::{Acknowledge, Mirror, Received, Receiver};
 use crate::reports::ReplicaEvent;
-use crate::server::op;
 use crate::session::Session;
 
-/// A decoded request.
+/// What the stage and the sender make of a request.
 struct Request {
-    /// As asked for: old stamp in appends and recoveries.
-    block: ExtendedBlock,
-    stage: Stage,
+    /// As asked for: the block with its old stamp in appends and recoveries.
+    write: WriteBlock,
     /// The peer is a client, or a datanode in its name.
     is_client: bool,
     /// TRANSFER_RBW or TRANSFER_FINALIZED: a datanode fills this one in to join a pipeline.
     is_transfer: bool,
-    checksum: ChecksumSpec,
-    new_stamp: GenerationStamp,
-    min_bytes: u64,
-    max_bytes: u64,
-    /// As received, for the next datanode.
-    message: OpWriteBlockProto,
 }
 
 impl Request {
-    fn decode(message: OpWriteBlockProto) -> Result<Self, OpError> {
-        let block = ExtendedBlock::try_from(message.header.base_header.block.clone())?;
-        let stage =
-            Stage::try_from(message.stage).map_err(|_| OpError::Malformed("unknown stage of block construction"))?;
-        if matches!(stage, Stage::DataStreaming | Stage::PipelineClose) {
+    fn new(write: WriteBlock) -> Result<Self, OpError> {
+        if matches!(write.stage, Stage::DataStreaming | Stage::PipelineClose) {
             return Err(OpError::Malformed("this stage of block construction sets nothing up"));
         }
-        let is_client = !message.header.client_name.is_empty();
-        let is_transfer = matches!(stage, Stage::TransferRbw | Stage::TransferFinalized);
-        if !is_client && stage != Stage::PipelineSetupCreate {
+        let is_client = write.is_from_client();
+        if !is_client && write.stage != Stage::PipelineSetupCreate {
             return Err(OpError::Malformed("a datanode may only create a replica"));
         }
-        Ok(Self {
-            stage,
-            is_client,
-            is_transfer,
-            checksum: ChecksumSpec::try_from(message.requested_checksum)?,
-            new_stamp: GenerationStamp(message.latest_generation_stamp),
-            min_bytes: message.min_bytes_rcvd,
-            max_bytes: message.max_bytes_rcvd,
-            block,
-            message,
-        })
+        let is_transfer = matches!(write.stage, Stage::TransferRbw | Stage::TransferFinalized);
+        Ok(Self { write, is_client, is_transfer })
+    }
+
+    /// A client waits for the answer to the set-up, and for acknowledgements.
+    fn awaits_answers(&self) -> bool {
+        self.is_client && !self.is_transfer
     }
 
     fn create_options(&self) -> CreateOptions {
         CreateOptions {
-            checksum: self.checksum,
+            checksum: self.write.checksum,
             // Of clients this is the file's block size.
-            expected_bytes: self.block.length(),
-            storage_type: storage_type_from_wire(self.message.storage_type() as i32),
-            storage: self.message.storage_id.as_deref().filter(|id| !id.is_empty()).map(|id| StorageId(id.into())),
+            expected_bytes: self.write.block.length(),
+            storage_type: self.write.storage_type,
+            storage: self.write.storage_id.clone(),
         }
-    }
-
-    fn with_stamp(&self, stamp: GenerationStamp) -> ExtendedBlock {
-        ExtendedBlock { pool: self.block.pool.clone(), block: Block { stamp, ..self.block.block } }
     }
 }
 
@@ -85,14 +65,9 @@ enum Opened {
     Closed(ReplicaSummary),
 }
 
-pub async fn serve(
-    datanode: &Arc<Datanode>,
-    session: &mut Session,
-    message: OpWriteBlockProto,
-) -> Result<After, OpError> {
-    let request = Request::decode(message)?;
-    let pool = datanode.ready_pool(&request.block.pool).await?;
-    let awaits_answer = request.is_client && !request.is_transfer;
+pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
+    let request = Request::new(write)?;
+    let pool = datanode.ready_pool(&request.write.block.pool).await?;
     let opened = match check_write_token(&pool, &request) {
         Ok(()) => open(datanode, &request).await,
         Err(error) => Err(error),
@@ -100,7 +75,7 @@ pub async fn serve(
     let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            if awaits_answer {
+            if request.awaits_answers() {
                 // Named as the bad link, so that the client leaves out this datanode and no other.
                 answer_bad_link(session, &pool, &error).await?;
             }
@@ -109,21 +84,19 @@ pub async fn serve(
     };
     if let Opened::Writer(writer) = &opened
         && matches!(
-            request.stage,
+            request.write.stage,
             Stage::PipelineSetupCreate | Stage::PipelineSetupAppend | Stage::PipelineSetupAppendRecovery
         )
         && request.is_client
     {
         let replica = writer.block();
-        let told = Block { length: request.block.length(), ..replica.block };
+        let told = Block { length: request.write.block.length(), ..replica.block };
         pool.notify(&writer.storage().0, told, ReplicaEvent::Receiving);
     }
 
     let mirror = connect_mirror(datanode, &request, session).await?;
-    if awaits_answer {
-        session
-            .send(&BlockOpResponseProto { first_bad_link: Some(String::new()), ..response(Status::Success) })
-            .await?;
+    if request.awaits_answers() {
+        session.send(&BlockOpResponse::pipeline(Status::Success, "").encode()).await?;
     }
     match opened {
         Opened::Closed(replica) => {
@@ -137,16 +110,17 @@ pub async fn serve(
 /// Makes or finds the local replica. On a thread that may wait: former writers are stopped and disks asked here.
 async fn open(datanode: &Arc<Datanode>, request: &Request) -> Result<Opened, OpError> {
     let options = request.create_options();
-    let (block, new_stamp) = (request.block.clone(), request.new_stamp);
-    let (min_acked, max_received) = (request.min_bytes, request.max_bytes);
-    match request.stage {
+    let write = &request.write;
+    let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
+    let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
+    match write.stage {
         Stage::PipelineSetupCreate if request.is_client => {
             if new_stamp.0 == 0 {
                 // The common case touches memory only: no change of thread.
                 let kind = CreateKind::BeingWritten { replace: false };
                 return Ok(Opened::Writer(datanode.store.create(&block, kind, &options)?));
             }
-            let block = request.with_stamp(new_stamp);
+            let block = ExtendedBlock { block: Block { stamp: new_stamp, ..block.block }, ..block };
             let kind = CreateKind::BeingWritten { replace: true };
             datanode.blocking(move |store| store.create(&block, kind, &options)).await.map(Opened::Writer)
         }
@@ -179,30 +153,22 @@ async fn open(datanode: &Arc<Datanode>, request: &Request) -> Result<Opened, OpE
 
 /// The token must allow every storage of the pipeline from here on.
 fn check_write_token(pool: &Pool, request: &Request) -> Result<(), OpError> {
-    let message = &request.message;
-    let mut types = vec![storage_type_from_wire(message.storage_type() as i32)];
-    types.extend(storage_types_from_wire(&message.target_storage_types));
-    let ids: Vec<StorageId> = message
-        .storage_id
-        .iter()
-        .chain(&message.target_storage_ids)
-        .filter(|id| !id.is_empty())
-        .map(|id| StorageId(id.as_str().into()))
-        .collect();
-    let token = message.header.base_header.token.clone().map(Into::into).unwrap_or_default();
+    let write = &request.write;
+    let types: Vec<StorageType> =
+        std::iter::once(write.storage_type).chain(write.targets.iter().map(|target| target.storage_type)).collect();
+    let targets = write.targets.iter().filter_map(|target| target.storage_id.clone());
+    let ids: Vec<StorageId> = write.storage_id.clone().into_iter().chain(targets).collect();
     pool.tokens
-        .check_write(&token, &request.block, &types, &ids)
-        .map_err(|source| OpError::Token { block: request.block.clone(), source })
+        .check_write(&write.token, &write.block, &types, &ids)
+        .map_err(|source| OpError::Token { block: write.block.clone(), source })
 }
 
 async fn answer_bad_link(session: &Session, pool: &Pool, error: &OpError) -> Result<(), OpError> {
-    let bad_link = pool.own_transfer_address();
-    let answer = BlockOpResponseProto {
-        first_bad_link: Some(bad_link),
-        message: Some(error.to_string()),
-        ..response(error.status())
+    let answer = BlockOpResponse {
+        message: Some(error.text()),
+        ..BlockOpResponse::pipeline(error.status(), pool.own_transfer_address())
     };
-    Ok(session.send(&answer).await?)
+    Ok(session.send(&answer.encode()).await?)
 }
 
 /// Sets up the rest of the pipeline. `None` when there is none, or when it failed and the sender does not care
@@ -212,61 +178,47 @@ async fn connect_mirror(
     request: &Request,
     upstream: &Session,
 ) -> Result<Option<Mirror>, OpError> {
-    let Some(target) = request.message.targets.first() else { return Ok(None) };
-    let name = format!("{}:{}", target.id.ip_addr, target.id.xfer_port);
-    let awaits_answer = request.is_client && !request.is_transfer;
-    let failed = match open_mirror(datanode, request).await {
+    let Some((next, downstream_request)) = request.write.downstream() else { return Ok(None) };
+    let name = next.id.transfer_address();
+    let answer = match open_mirror(datanode, request, next, downstream_request).await {
         Ok((mirror, None)) => return Ok(Some(mirror)),
         // The downstream datanode says who is bad.
-        Ok((_, Some(answer))) => {
-            let message = format!("{:?}, first bad link {}", answer.status(), answer.first_bad_link());
-            if awaits_answer {
-                let passed_on = BlockOpResponseProto {
-                    first_bad_link: Some(answer.first_bad_link().to_owned()),
-                    message: answer.message.clone(),
-                    ..response(answer.status())
-                };
-                upstream.send(&passed_on).await?;
+        Ok((_, Some(refusal))) => refusal,
+        Err(error) => {
+            if !request.is_client {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(block = %request.write.block, downstream = %name, error, "storing a copy without the rest of its pipeline");
+                return Ok(None);
             }
-            return Err(OpError::Downstream { block: request.block.clone(), peer: name, message });
+            BlockOpResponse { message: Some(error.text()), ..BlockOpResponse::pipeline(Status::Error, name.as_str()) }
         }
-        Err(error) => error,
     };
-    if !request.is_client {
-        tracing::warn!(block = %request.block, downstream = %name, error = %failed, "storing a copy without the rest of its pipeline");
-        return Ok(None);
+    if request.awaits_answers() {
+        upstream.send(&answer.encode()).await?;
     }
-    if awaits_answer {
-        let answer = BlockOpResponseProto {
-            first_bad_link: Some(name.clone()),
-            message: Some(failed.to_string()),
-            ..response(Status::Error)
-        };
-        upstream.send(&answer).await?;
-    }
-    Err(OpError::Downstream { block: request.block.clone(), peer: name, message: failed.to_string() })
+    let message = format!(
+        "{:?}, first bad link {}, {}",
+        answer.status,
+        answer.first_bad_link.as_deref().unwrap_or_default(),
+        answer.message.as_deref().unwrap_or_default()
+    );
+    Err(OpError::Downstream { block: request.write.block.clone(), peer: name, message })
 }
 
-/// Connects to the next datanode and asks it to write, too. With an answer when it refuses.
+/// Connects to the next datanode and asks it to write, too. With its answer when it refuses.
 async fn open_mirror(
     datanode: &Arc<Datanode>,
     request: &Request,
-) -> Result<(Mirror, Option<BlockOpResponseProto>), OpError> {
-    let mut message = request.message.clone();
-    let targets = message.targets.len() as u32;
-    let target = message.targets.remove(0);
-    let waits = downstream::Waits::new(&datanode.options.transfer, targets);
-    let mut session = downstream::connect(datanode, &target.id, waits).await?;
-    message.storage_type =
-        if message.target_storage_types.is_empty() { None } else { Some(message.target_storage_types.remove(0)) };
-    message.storage_id =
-        if message.target_storage_ids.is_empty() { None } else { Some(message.target_storage_ids.remove(0)) };
-    message.pinning = if message.target_pinnings.is_empty() { None } else { Some(message.target_pinnings.remove(0)) };
-    downstream::send_operation(&session, op::WRITE_BLOCK, &message).await?;
+    next: &DatanodeInfo,
+    downstream_request: WriteBlock,
+) -> Result<(Mirror, Option<BlockOpResponse>), OpError> {
+    let waits = downstream::Waits::new(&datanode.options.transfer, request.write.targets.len() as u32);
+    let mut session = downstream::connect(datanode, &next.id, waits).await?;
+    session.send(&Operation::WriteBlock(Box::new(downstream_request)).encode()).await?;
     let mut refusal = None;
-    if request.is_client && !request.is_transfer {
-        let answer = session.receive::<BlockOpResponseProto>(waits.read).await?;
-        if answer.status() != Status::Success || !answer.first_bad_link().is_empty() {
+    if request.awaits_answers() {
+        let answer = session.receive_answer(waits.read).await?;
+        if answer.status != Status::Success {
             refusal = Some(answer);
         }
     }
@@ -296,23 +248,18 @@ async fn receive(
     }));
     let _writing = datanode.writers.add(writer.block(), session.connection.clone());
     let own_checksum = writer.checksum();
-    if own_checksum.bytes_per_chunk != request.checksum.bytes_per_chunk {
+    if own_checksum.bytes_per_chunk != request.write.checksum.bytes_per_chunk {
         return Err(OpError::Malformed("bytesPerChecksum differs from the replica's"));
     }
     let receiver = Receiver {
         block: writer.block(),
         verify: mirror.is_none() || !request.is_client,
-        acknowledge: if request.is_client && !request.is_transfer {
-            Acknowledge::Packets
-        } else {
-            Acknowledge::Nothing
-        },
+        acknowledge: if request.awaits_answers() { Acknowledge::Packets } else { Acknowledge::Nothing },
         writer,
         mirror,
-        checksum: request.checksum,
+        checksum: request.write.checksum,
         read_timeout: options.read_timeout,
-        packet_bytes_max: options.packet_bytes_max,
-        flag_bits: flag_bits(options.pipeline_ecn, options.pipeline_slow),
+        own_reply: own_reply(options),
         throttle: None,
         upstream: session,
     };
@@ -337,10 +284,10 @@ async fn finish(
     received: Received,
 ) -> Result<After, OpError> {
     let Received { writer, durability, last_ack } = received;
-    if request.stage == Stage::TransferRbw {
+    if request.write.stage == Stage::TransferRbw {
         let replica = datanode.blocking(move |_| writer.leave_being_written()).await?;
         datanode.load.written_bytes(replica.block.length());
-        session.send(&response(Status::Success)).await?;
+        session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
         return Ok(After::Close);
     }
     let replica = match durability {
@@ -348,9 +295,9 @@ async fn finish(
         Durability::Disk => datanode.blocking(move |_| writer.finalize(durability)).await?,
     };
     datanode.load.written_bytes(replica.block.length());
-    if request.stage == Stage::TransferFinalized {
+    if request.write.stage == Stage::TransferFinalized {
         // The pipeline that follows reports it.
-        session.send(&response(Status::Success)).await?;
+        session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
         return Ok(After::Close);
     }
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
@@ -360,9 +307,14 @@ async fn finish(
 
 /// A datanode sent a replica that does not fit its CRCs: its copy is bad, and the namenode must know.
 fn report_bad_source(pool: &Arc<Pool>, request: &Request) {
-    let Some(source) = request.message.source.clone() else { return };
-    tracing::warn!(block = %request.block, source = %source.id.host_name, "received a corrupt replica from a datanode");
-    if let Ok(source) = DatanodeInfo::try_from(source) {
-        pool.report_bad(&request.block, source, None);
-    }
+    let Some(source) = &request.write.source else { return };
+    tracing::warn!(block = %request.write.block, source = %source.id.host_name, "received a corrupt replica from a datanode");
+    pool.report_bad(&request.write.block, source.clone(), None);
+}
+
+/// What this datanode says in acknowledgements.
+fn own_reply(options: &TransferOptions) -> AckReply {
+    let congestion = if options.pipeline_ecn { CongestionState::Supported } else { CongestionState::Disabled };
+    let slow = if options.pipeline_slow { SlowState::Normal } else { SlowState::Disabled };
+    AckReply::new(Status::Success, congestion, slow)
 }
