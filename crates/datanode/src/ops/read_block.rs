@@ -41,7 +41,6 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Rea
         throttle: None,
     };
     let sent = sender.send(BlockOpResponse::read(checksum, range.start()).encode(), range).await;
-    drop(reader);
     sent.map_err(|source| OpError::Send { block: request.block, source })?;
     datanode.load.read_bytes(range.length());
 
