@@ -296,6 +296,11 @@ impl Cluster {
         self.client.get("fs.defaultFS").expect("set when prepared")
     }
 
+    /// Whether all daemons are Apache's.
+    pub fn is_apache(&self) -> bool {
+        self.namenode.make == Make::Apache && self.datanodes.iter().all(|datanode| datanode.make == Make::Apache)
+    }
+
     /// The clients' HADOOP_CONF_DIR.
     pub fn conf(&self) -> &Path {
         &self.conf

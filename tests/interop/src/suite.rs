@@ -65,6 +65,11 @@ impl Session<'_> {
         Ok(directory)
     }
 
+    /// Whether this is Apache's own servers, which show that the test is right.
+    pub fn is_oracle(&self) -> bool {
+        self.cluster.is_apache()
+    }
+
     /// Compares an answer with what the first cluster of the suite gave under the same name.
     pub fn same_as_oracle(&mut self, name: &str, answer: Value) -> Result<()> {
         match self.observed.get(name) {
