@@ -1,0 +1,433 @@
+//! What can go wrong, in the words that clients parse, and the Java class that stands for it on the wire.
+//!
+//! Texts and classes are those that an Apache NameNode 3.4 was seen to answer.
+
+use hearth_types::{Block, BlockPoolId};
+
+/// Why an operation was refused. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    // Paths.
+    #[error("Invalid path name {path}")]
+    InvalidPath { path: String },
+    #[error("Invalid path name Invalid file name: {path}")]
+    InvalidFileName { path: String },
+    #[error("Invalid path name Cannot rename to or from /.reserved")]
+    RenameReserved,
+    #[error("Absolute path required, but got '{path}'")]
+    RelativePath { path: String },
+    #[error("{operation}: Pathname too long.  Limit 8000 characters, 1000 levels.")]
+    PathTooLong { operation: &'static str },
+    #[error(
+        "File name \"{name}\" is reserved and cannot be created. If this is during upgrade change the name of the \
+         existing file or directory to another name before upgrading to the new release."
+    )]
+    ReservedName { name: String },
+    #[error("\".snapshot\" is a reserved name.")]
+    SnapshotName,
+    #[error("Modification on a read-only snapshot is disallowed")]
+    SnapshotReadOnly,
+    #[error(
+        "The maximum path component name limit of {name} in directory {directory} is exceeded: limit={limit} length={length}"
+    )]
+    ComponentTooLong { name: String, directory: String, limit: usize, length: usize },
+    #[error("The directory item limit of {directory} is exceeded: limit={limit} items={items}")]
+    DirectoryFull { directory: String, limit: usize, items: usize },
+    #[error("{path} (is not a directory)")]
+    NotADirectory { path: String },
+    /// As `NotADirectory`, where something was to be created.
+    #[error("{path} (is not a directory)")]
+    ParentNotADirectory { path: String },
+    #[error("Parent directory doesn't exist: {path}")]
+    ParentMissing { path: String },
+
+    // Missing things: each operation has its own words.
+    #[error("File does not exist: {path}")]
+    FileMissing { path: String },
+    #[error("Path is not a file: {path}")]
+    NotAFile { path: String },
+    #[error("File for given inode path does not exist: {path}")]
+    InodeMissing { path: String },
+    #[error("Directory/File does not exist {path}")]
+    AttributesOfMissing { path: String },
+    #[error("File/Directory {path} does not exist.")]
+    TimesOfMissing { path: String },
+    #[error("File/Directory does not exist: {path}")]
+    FileOrDirectoryMissing { path: String },
+    #[error("Directory does not exist: {path}")]
+    DirectoryMissing { path: String },
+    #[error("Path not found: {path}")]
+    PathMissing { path: String },
+    #[error("Path {path} does not exist")]
+    ListedPathMissing { path: String },
+    #[error("cannot find {path}")]
+    CannotFind { path: String },
+    #[error("Path {path} is not a symbolic link")]
+    NotASymlink { path: String },
+    #[error("Can't find startAfter {name}")]
+    StartAfterMissing { name: String },
+
+    // Rights.
+    #[error("Permission denied: user={user}, access={access}, inode=\"{path}\":{inode}")]
+    PermissionDenied { user: String, access: &'static str, path: String, inode: String },
+    #[error("Permission denied. user={user} is not the owner of inode={path}")]
+    NotOwner { user: String, path: String },
+    #[error(
+        "Permission denied by sticky bit: user={user}, path=\"{path}\":{inode}, parent=\"{parent_path}\":{parent_inode}"
+    )]
+    StickyBit { user: String, path: String, inode: String, parent_path: String, parent_inode: String },
+    #[error("Access denied for user {user}. Superuser privilege is required for operation {operation}")]
+    SuperuserRequired { user: String, operation: &'static str },
+    /// Apache says it this way where no operation is named.
+    #[error("Access denied for user {user}. Superuser privilege is required")]
+    SuperuserOnly { user: String },
+    #[error("User {user} is not a super user (non-super user cannot change owner).")]
+    OwnerChangeDenied { user: String },
+    #[error("User {user} does not belong to {group}")]
+    NotInGroup { user: String, group: String },
+    #[error("Cannot delete/rename non-empty protected directory {path}")]
+    Protected { path: String },
+    #[error("Cannot delete/rename non-empty protected subdirectory {path}")]
+    ProtectedDescendant { path: String },
+
+    // Creating, opening, writing.
+    #[error("{path} already exists as a directory")]
+    ExistsAsDirectory { path: String },
+    #[error("Path is not a directory: {path}")]
+    ExistsAsFile { path: String },
+    #[error("{path} for client {machine} already exists")]
+    FileExists { path: String, machine: String },
+    #[error("Can't overwrite non-existent {path}")]
+    OverwriteMissing { path: String },
+    #[error(
+        "Specified block size {size} is less than configured minimum value \
+         dfs.namenode.fs-limits.min-block-size={minimum}"
+    )]
+    BlockSizeTooSmall { size: u64, minimum: u64 },
+    #[error("Requested replication factor of {replication} is less than the required minimum of {minimum} for {path}{client}")]
+    ReplicationTooSmall { replication: u32, minimum: u32, path: String, client: String },
+    #[error("Requested replication factor of {replication} exceeds maximum of {maximum} for {path}{client}")]
+    ReplicationTooLarge { replication: u32, maximum: u32, path: String, client: String },
+    #[error("SHOULD_REPLICATE flag and ecPolicyName are exclusive parameters. Set both is not allowed!")]
+    ReplicateAndErasureCode,
+    #[error("Failed to {operation} {path} for {client} on {machine} because {reason}")]
+    BeingCreated { operation: &'static str, path: String, client: String, machine: String, reason: String },
+    #[error(
+        "Failed to {operation} {path} for {client} on {machine} because lease recovery is in progress. Try again later."
+    )]
+    RecoveryInProgress { operation: &'static str, path: String, client: String, machine: String },
+    #[error(
+        "Failed to {operation} {path} for {client} on {machine} because another recovery is in progress by {holder} on {holder_machine}"
+    )]
+    OtherRecoveryInProgress {
+        operation: &'static str,
+        path: String,
+        client: String,
+        machine: String,
+        holder: String,
+        holder_machine: String,
+    },
+    #[error("DIR* NameSystem.internalReleaseLease: Failed to release lease for file {path}. Committed blocks are waiting to be minimally replicated.")]
+    ReleaseWaitsForReplicas { path: String },
+    #[error("Failed to append to non-existent file {path} for client {machine}")]
+    AppendMissing { path: String, machine: String },
+    #[error("Cannot append to directory {path}; already exists as a directory.")]
+    AppendDirectory { path: String },
+    #[error("append: lastBlock={block} of src={path} is COMMITTED but not yet COMPLETE.")]
+    AppendCommitted { block: Block, path: String },
+    #[error("append: lastBlock={block} of src={path} is not sufficiently replicated yet.")]
+    AppendUnderReplicated { block: Block, path: String },
+    #[error("Cannot append to lazy persist file {path}")]
+    AppendLazyPersist { path: String },
+    #[error("File does not exist: {path} (inode {inode}) {lease}")]
+    WrittenFileMissing { path: String, inode: u64, lease: String },
+    #[error("INode is not a regular file: {path} (inode {inode}) {lease}")]
+    WrittenNotAFile { path: String, inode: u64, lease: String },
+    #[error("File is not open for writing: {path} (inode {inode}) {lease}")]
+    NotOpen { path: String, inode: u64, lease: String },
+    #[error("File is deleted: {path} (inode {inode}) {lease}")]
+    Deleted { path: String, inode: u64, lease: String },
+    #[error("Client (={client}) is not the lease owner (={owner}: {path} (inode {inode}) {lease}")]
+    NotLeaseOwner { client: String, owner: String, path: String, inode: u64, lease: String },
+    #[error("Lease mismatch: {pool}:{block} is accessed by a non lease holder {client}")]
+    LeaseMismatch { pool: BlockPoolId, block: Block, client: String },
+    #[error("Unexpected BlockPoolId {given} - expected {expected}")]
+    WrongPool { given: String, expected: BlockPoolId },
+    #[error("Not replicated yet: {path}")]
+    NotReplicatedYet { path: String },
+    #[error("File has reached the limit on maximum number of blocks (dfs.namenode.fs-limits.max-blocks-per-file): {count} >= {limit}")]
+    TooManyBlocks { count: usize, limit: usize },
+    #[error(
+        "Cannot allocate block in {path}: passed 'previous' block {previous} does not match actual last block in file {last}"
+    )]
+    PreviousMismatch { path: String, previous: String, last: String },
+    #[error(
+        "File {path} could only be written to {found} of the {minimum} minReplication nodes. There are {running} \
+         datanode(s) running and {excluded} node(s) are excluded in this operation."
+    )]
+    NoTargets { path: String, found: usize, minimum: usize, running: usize, excluded: String },
+    #[error("{pool}:{block} does not exist.")]
+    BlockMissing { pool: BlockPoolId, block: Block },
+    #[error("The file {pool}:{block} belonged to does not exist or it is not under construction.")]
+    BlockOfClosedFile { pool: BlockPoolId, block: Block },
+    #[error("Unexpected BlockUCState: {pool}:{block} is {state} but not UNDER_CONSTRUCTION")]
+    BlockNotUnderConstruction { pool: BlockPoolId, block: Block, state: &'static str },
+    #[error("Update {pool}:{old} but the new block {pool}:{new} does not have a larger generation stamp than the last block {pool}:{last}")]
+    StampNotLarger { pool: BlockPoolId, old: Block, new: Block, last: Block },
+    #[error("Update {pool}:{old} (size={old_length}) to a smaller size block {pool}:{new} (size={new_length})")]
+    PipelineShrinks { pool: BlockPoolId, old: Block, old_length: u64, new: Block, new_length: u64 },
+    #[error("Update {pool}:{old} but it is not the last block of its file; {pool}:{last} is")]
+    NotLastBlock { pool: BlockPoolId, old: Block, last: Block },
+    #[error("Trying to commit inconsistent block: id = {given}, expected id = {expected}")]
+    CommitOtherBlock { given: Block, expected: Block },
+    #[error("Commit block with mismatching GS. NN has {expected}, client submits {given}")]
+    CommitOtherStamp { given: Block, expected: Block },
+    #[error("Commit block with {given} bytes, which is more than the {limit} bytes of one block of {path}")]
+    CommitTooLong { given: u64, limit: u64, path: String },
+    #[error("namespaces([{namespaces}]) should be null or empty")]
+    Namespaces { namespaces: String },
+
+    // Block recovery reported by datanodes.
+    #[error("Block (={block}) not found")]
+    SynchronizedBlockMissing { block: Block },
+    #[error("Unexpected block (={block}) since the file (={path}) is not under construction")]
+    SynchronizedFileClosed { block: Block, path: String },
+    #[error("The recovery id {given} does not match current recovery id {expected} for block {block}")]
+    RecoveryIdMismatch { given: u64, expected: u64, block: Block },
+    #[error("The block {block} is not under recovery")]
+    NotUnderRecovery { block: Block },
+
+    // Truncate, concat.
+    #[error("Cannot truncate to a negative file size: {length}.")]
+    TruncateNegative { length: i64 },
+    #[error("Cannot truncate to a larger file size. Current size: {current}, truncate size: {asked}.")]
+    TruncateLarger { current: u64, asked: u64 },
+    #[error("Cannot truncate lazy persist file {path}")]
+    TruncateLazyPersist { path: String },
+    #[error("No sources given")]
+    ConcatNothing,
+    #[error("concat: the src file {path} is the same with the target file {target}")]
+    ConcatSelf { path: String, target: String },
+    #[error("concat: source file {path} is invalid or empty or underConstruction")]
+    ConcatSource { path: String },
+    #[error("concat: target file {path} is under construction")]
+    ConcatTargetOpen { path: String },
+    #[error("Source file {path} is not in the same directory with the target {target}")]
+    ConcatElsewhere { path: String, target: String },
+    #[error("concat: at least two of the source files are the same")]
+    ConcatTwice,
+    #[error(
+        "concat: source file {path} has preferred block size {size} which is greater than the target file's preferred block size {target_size}"
+    )]
+    ConcatBlockSize { path: String, size: u64, target_size: u64 },
+
+    // Rename, delete.
+    #[error("rename source {path} is not found.")]
+    RenameSourceMissing { path: String },
+    #[error("rename source cannot be the root")]
+    RenameRoot,
+    #[error("rename destination cannot be the root")]
+    RenameToRoot,
+    #[error("The source {source_path} and destination {destination} are the same")]
+    RenameSame { source_path: String, destination: String },
+    #[error("Rename destination {destination} is a directory or file under source {source_path}")]
+    RenameBelowItself { source_path: String, destination: String },
+    #[error("Source {source_path} and destination {destination} must both be directories")]
+    RenameKinds { source_path: String, destination: String },
+    #[error("rename destination {path} already exists")]
+    RenameExists { path: String },
+    #[error("rename destination directory is not empty: {path}")]
+    RenameNotEmpty { path: String },
+    #[error("rename destination parent {path} not found.")]
+    RenameParentMissing { path: String },
+    #[error("`{path} is non empty': Directory is not empty")]
+    NotEmpty { path: String },
+
+    // Attributes and everything else that is asked about.
+    #[error("Access time for hdfs is not configured.  Please set dfs.namenode.accesstime.precision configuration parameter.")]
+    AccessTimesOff,
+    #[error("Cannot find a block policy with the name {name}")]
+    NoSuchPolicy { name: String },
+    #[error("Policy {policy} cannot be set after file creation.")]
+    PolicyOnlyAtCreation { policy: String },
+    #[error("Negative offset is not supported. File: {path}")]
+    NegativeOffset { path: String },
+    #[error("Negative length is not supported. File: {path}")]
+    NegativeLength { path: String },
+    #[error("{message}")]
+    IllegalArgument { message: String },
+    #[error("Cannot {action}. Name node is in safe mode.\n{tip} NamenodeHostName:{host}")]
+    SafeMode { action: String, tip: String, host: String },
+    #[error("Safe mode should be turned ON in order to create namespace image.")]
+    SafeModeNeeded,
+
+    // What is not kept here.
+    #[error("{what}")]
+    Unsupported { what: String },
+    #[error("Symlinks not supported")]
+    Symlinks,
+    #[error("Directory is not a snapshottable directory: {path}")]
+    NotSnapshottable { path: String },
+    #[error("Snapshots are not supported by this NameNode: {path}")]
+    SnapshotsUnsupported { path: String },
+    #[error("The ACL operation has been rejected.  Support for ACLs has been disabled by setting dfs.namenode.acls.enabled to false.")]
+    AclsOff,
+    #[error("The {operation} operation has been rejected.  Support for XAttrs has been disabled by setting dfs.namenode.xattrs.enabled to false.")]
+    XattrsOff { operation: &'static str },
+    #[error("Can't create an encryption zone for {path} since no key provider is available.")]
+    NoKeyProvider { path: String },
+    #[error("Policy '{policy}' does not match any enabled erasure coding policies: []. An erasure coding policy can be enabled by enableErasureCodingPolicy API.")]
+    NoErasureCoding { policy: String },
+    #[error("No erasure coding policy explicitly set on {path}")]
+    NoErasureCodingSet { path: String },
+    #[error(
+        "Cannot request to satisfy storage policy when storage policy satisfier feature has been disabled by admin. \
+         Seek for an admin help to enable it or use Mover tool."
+    )]
+    NoPolicySatisfier,
+    #[error("{message}")]
+    InvalidToken { message: String },
+    #[error("Rolling upgrades are not supported by this NameNode")]
+    RollingUpgrade,
+
+    // Outside of the namespace.
+    #[error("the request cannot be decoded: {0}")]
+    Malformed(String),
+    #[error("Unknown method {method} called on {protocol} protocol.")]
+    NoSuchMethod { method: String, protocol: String },
+    /// The store cannot make changes durable any more; the NameNode is stopping.
+    #[error("the namespace store has failed, nothing can be changed any more: {reason}")]
+    StoreFailed { reason: String },
+    #[error("too many changes are waiting for the disk, try again")]
+    Overloaded,
+    /// The blocks' half of the NameNode refused; it names its own class.
+    #[error("{message}")]
+    Blocks { class: &'static str, message: String },
+}
+
+macro_rules! hdfs {
+    ($name:literal) => {
+        concat!("org.apache.hadoop.hdfs.", $name)
+    };
+}
+
+impl Error {
+    /// The Java class that clients are told.
+    pub fn class(&self) -> &'static str {
+        use Error::*;
+        match self {
+            InvalidPath { .. } | InvalidFileName { .. } | RenameReserved => "org.apache.hadoop.fs.InvalidPathException",
+            RelativePath { .. } => "java.lang.AssertionError",
+            ReservedName { .. }
+            | SnapshotName
+            | TruncateNegative { .. }
+            | TruncateLarger { .. }
+            | ConcatSelf { .. }
+            | ConcatSource { .. }
+            | ConcatTargetOpen { .. }
+            | ConcatElsewhere { .. }
+            | ConcatTwice
+            | ConcatBlockSize { .. }
+            | NoSuchPolicy { .. }
+            | PolicyOnlyAtCreation { .. }
+            | ReplicateAndErasureCode
+            | NoErasureCoding { .. } => "org.apache.hadoop.HadoopIllegalArgumentException",
+            SnapshotReadOnly => hdfs!("protocol.SnapshotAccessControlException"),
+            ComponentTooLong { .. } => hdfs!("protocol.FSLimitException$PathComponentTooLongException"),
+            DirectoryFull { .. } => hdfs!("protocol.FSLimitException$MaxDirectoryItemsExceededException"),
+            NotADirectory { .. }
+            | PermissionDenied { .. }
+            | NotOwner { .. }
+            | StickyBit { .. }
+            | SuperuserRequired { .. }
+            | SuperuserOnly { .. }
+            | OwnerChangeDenied { .. }
+            | NotInGroup { .. }
+            | Protected { .. }
+            | ProtectedDescendant { .. } => "org.apache.hadoop.security.AccessControlException",
+            ParentNotADirectory { .. } => "org.apache.hadoop.fs.ParentNotDirectoryException",
+            ParentMissing { .. }
+            | FileMissing { .. }
+            | NotAFile { .. }
+            | InodeMissing { .. }
+            | AttributesOfMissing { .. }
+            | TimesOfMissing { .. }
+            | FileOrDirectoryMissing { .. }
+            | DirectoryMissing { .. }
+            | PathMissing { .. }
+            | ListedPathMissing { .. }
+            | CannotFind { .. }
+            | OverwriteMissing { .. }
+            | AppendMissing { .. }
+            | WrittenFileMissing { .. }
+            | Deleted { .. }
+            | RenameSourceMissing { .. }
+            | RenameParentMissing { .. } => "java.io.FileNotFoundException",
+            StartAfterMissing { .. } => "org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException",
+            ExistsAsDirectory { .. }
+            | ExistsAsFile { .. }
+            | FileExists { .. }
+            | AppendDirectory { .. }
+            | RenameSame { .. }
+            | RenameExists { .. } => "org.apache.hadoop.fs.FileAlreadyExistsException",
+            BeingCreated { .. } | ReleaseWaitsForReplicas { .. } => hdfs!("protocol.AlreadyBeingCreatedException"),
+            RecoveryInProgress { .. } | OtherRecoveryInProgress { .. } => hdfs!("protocol.RecoveryInProgressException"),
+            AppendCommitted { .. } | Overloaded => "org.apache.hadoop.ipc.RetriableException",
+            WrittenNotAFile { .. } | NotOpen { .. } | NotLeaseOwner { .. } | LeaseMismatch { .. } => {
+                hdfs!("server.namenode.LeaseExpiredException")
+            }
+            NotReplicatedYet { .. } => hdfs!("server.namenode.NotReplicatedYetException"),
+            NotEmpty { .. } => "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException",
+            ConcatNothing | NegativeOffset { .. } | NegativeLength { .. } | IllegalArgument { .. } => {
+                "java.lang.IllegalArgumentException"
+            }
+            AppendLazyPersist { .. } | TruncateLazyPersist { .. } | Unsupported { .. } | Symlinks => {
+                "java.lang.UnsupportedOperationException"
+            }
+            SafeMode { .. } => hdfs!("server.namenode.SafeModeException"),
+            NotSnapshottable { .. } | SnapshotsUnsupported { .. } => hdfs!("protocol.SnapshotException"),
+            AclsOff => hdfs!("protocol.AclException"),
+            NoErasureCodingSet { .. } => hdfs!("protocol.NoECPolicySetException"),
+            NoPolicySatisfier => hdfs!("server.namenode.UnsupportedActionException"),
+            InvalidToken { .. } => "org.apache.hadoop.security.token.SecretManager$InvalidToken",
+            NoSuchMethod { .. } => "org.apache.hadoop.ipc.RpcNoSuchMethodException",
+            Blocks { class, .. } => class,
+            PathTooLong { .. }
+            | NotASymlink { .. }
+            | BlockSizeTooSmall { .. }
+            | ReplicationTooSmall { .. }
+            | ReplicationTooLarge { .. }
+            | AppendUnderReplicated { .. }
+            | WrongPool { .. }
+            | TooManyBlocks { .. }
+            | PreviousMismatch { .. }
+            | NoTargets { .. }
+            | BlockMissing { .. }
+            | BlockOfClosedFile { .. }
+            | BlockNotUnderConstruction { .. }
+            | StampNotLarger { .. }
+            | PipelineShrinks { .. }
+            | NotLastBlock { .. }
+            | CommitOtherBlock { .. }
+            | CommitOtherStamp { .. }
+            | CommitTooLong { .. }
+            | Namespaces { .. }
+            | SynchronizedBlockMissing { .. }
+            | SynchronizedFileClosed { .. }
+            | RecoveryIdMismatch { .. }
+            | NotUnderRecovery { .. }
+            | RenameRoot
+            | RenameToRoot
+            | RenameBelowItself { .. }
+            | RenameKinds { .. }
+            | RenameNotEmpty { .. }
+            | AccessTimesOff
+            | SafeModeNeeded
+            | XattrsOff { .. }
+            | NoKeyProvider { .. }
+            | RollingUpgrade
+            | Malformed(_)
+            | StoreFailed { .. } => "java.io.IOException",
+        }
+    }
+}

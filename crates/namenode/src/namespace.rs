@@ -1,0 +1,440 @@
+//! Files and directories in memory.
+//!
+//! A pure state machine: every function takes the time and the caller as arguments, does no I/O and waits for nothing.
+//! A function that changes something checks everything first; what it changed is noted and taken, encoded for the
+//! store, by [`Namespace::take_changes`] before the lock is given back.
+
+mod arena;
+mod attributes;
+mod children;
+mod create;
+mod inode;
+mod listing;
+mod names;
+mod path;
+mod permission;
+mod record;
+mod remove;
+mod rename;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use hearth_types::{BlockId, FsPermission, GenerationStamp};
+
+pub use attributes::EffectivePolicy;
+pub use children::{Children, compare_names};
+pub use create::NewFile;
+pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
+pub use listing::Listing;
+pub use names::{NameId, Names};
+pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
+pub use permission::{Access, Caller, Need, join};
+pub use record::RecordError;
+pub use remove::Removed;
+pub use rename::Renamed;
+pub use summary::Summary;
+
+use crate::changes::{Changes, Counters};
+use crate::error::Error;
+use arena::Arena;
+
+/// What an operation is about to do with a path: decides how odd paths are refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    Read,
+    Write,
+    /// Something is to be created at the path: it must be a valid name.
+    Create,
+}
+
+/// Rules that configuration sets.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub permissions_enabled: bool,
+    /// Bytes of one name; 0 for no limit.
+    pub component_length_max: usize,
+    pub directory_items_max: usize,
+    pub block_size_min: u64,
+    pub blocks_per_file_max: usize,
+    pub replication_min: u16,
+    pub replication_max: u16,
+    /// Access times are written down at most this often; 0 switches them off.
+    pub access_time_precision_ms: u64,
+    /// `fs.protected.directories`, canonical.
+    pub protected: Vec<String>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            permissions_enabled: true,
+            component_length_max: 255,
+            directory_items_max: 1024 * 1024,
+            block_size_min: 1024 * 1024,
+            blocks_per_file_max: 10_000,
+            replication_min: 1,
+            replication_max: 512,
+            access_time_precision_ms: 3_600_000,
+            protected: Vec::new(),
+        }
+    }
+}
+
+/// Inode ids are dense counters: one multiplication spreads them.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
+
+type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
+
+pub struct Namespace {
+    inodes: Arena,
+    by_id: IdMap<Slot>,
+    root: Slot,
+    pub names: Names,
+    counters: Counters,
+    pub limits: Limits,
+    files: u64,
+    blocks: u64,
+    /// Ids of inodes that are new or changed since the last `take_changes`; an id may stand here twice.
+    changed: Vec<InodeId>,
+    removed: Vec<InodeId>,
+    counters_changed: bool,
+}
+
+impl Namespace {
+    /// An empty namespace as formatting leaves it: the root belongs to the user who formats.
+    pub fn format(limits: Limits, user: &str, group: &str, now_ms: u64) -> Self {
+        let mut names = Names::default();
+        let root = Inode {
+            id: InodeId::ROOT,
+            parent: Slot(0),
+            name: Box::default(),
+            owner: names.intern(user),
+            group: names.intern(group),
+            permission: FsPermission(0o755),
+            storage_policy: 0,
+            modification_time_ms: now_ms,
+            access_time_ms: 0,
+            kind: InodeKind::Directory(Children::default()),
+        };
+        let mut inodes = Arena::default();
+        let root = inodes.insert(root);
+        let mut by_id = IdMap::default();
+        by_id.insert(InodeId::ROOT.0, root);
+        Self {
+            inodes,
+            by_id,
+            root,
+            names,
+            counters: Counters::FRESH,
+            limits,
+            files: 0,
+            blocks: 0,
+            changed: vec![InodeId::ROOT],
+            removed: Vec::new(),
+            counters_changed: true,
+        }
+    }
+
+    pub fn root(&self) -> Slot {
+        self.root
+    }
+
+    pub fn inode(&self, slot: Slot) -> &Inode {
+        self.inodes.get(slot)
+    }
+
+    /// The inode to change, noted as changed.
+    pub fn inode_mut(&mut self, slot: Slot) -> &mut Inode {
+        let inode = self.inodes.get_mut(slot);
+        self.changed.push(inode.id);
+        inode
+    }
+
+    /// A file's part of an inode that is known to be a file, noted as changed.
+    pub fn file_mut(&mut self, slot: Slot) -> &mut FilePart {
+        self.inode_mut(slot).as_file_mut().expect("the inode was seen to be a file")
+    }
+
+    pub fn slot(&self, id: InodeId) -> Option<Slot> {
+        self.by_id.get(&id.0).copied()
+    }
+
+    /// Files and directories, the root included.
+    pub fn inode_count(&self) -> u64 {
+        self.inodes.len() as u64
+    }
+
+    pub fn file_count(&self) -> u64 {
+        self.files
+    }
+
+    /// Blocks of all files, those under construction included.
+    pub fn block_count(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Every inode in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Inode> {
+        self.inodes.iter()
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// A number for a new block.
+    pub fn next_block_id(&mut self) -> BlockId {
+        self.counters.last_block += 1;
+        self.counters_changed = true;
+        BlockId(self.counters.last_block)
+    }
+
+    pub fn next_stamp(&mut self) -> GenerationStamp {
+        self.counters.last_stamp += 1;
+        self.counters_changed = true;
+        GenerationStamp(self.counters.last_stamp)
+    }
+
+    /// The full path of an inode.
+    pub fn path_of(&self, slot: Slot) -> String {
+        let mut names = Vec::new();
+        let mut at = slot;
+        while at != self.root {
+            let inode = self.inode(at);
+            names.push(&inode.name);
+            at = inode.parent;
+        }
+        if names.is_empty() {
+            return "/".into();
+        }
+        let mut path = String::new();
+        for name in names.iter().rev() {
+            path.push('/');
+            path.push_str(&String::from_utf8_lossy(name));
+        }
+        path
+    }
+
+    /// The child of a directory under `name`; `None` also where `directory` is a file.
+    pub fn child(&self, directory: Slot, name: &[u8]) -> Option<Slot> {
+        self.inode(directory).children()?.find(|slot| compare_names(&self.inode(slot).name, name))
+    }
+
+    /// Walks to an inode without any check.
+    pub fn lookup(&self, path: &str) -> Option<Slot> {
+        path::components(path).try_fold(self.root, |slot, name| self.child(slot, name))
+    }
+
+    /// Walks `path` for a caller: odd paths are refused as Apache refuses them, and the caller must be allowed to
+    /// traverse every directory of it.
+    ///
+    /// Errors: `InvalidFileName` (create), `RelativePath`, `InodeMissing` (`/.reserved/.inodes/ID`),
+    /// `NotADirectory` or, to create, `ParentNotADirectory`, `PermissionDenied`.
+    pub fn resolve(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<Trail, Error> {
+        if purpose == Purpose::Create && !is_valid(path) {
+            return Err(Error::InvalidFileName { path: path.into() });
+        }
+        let trail = self.trail(caller, path, purpose)?;
+        self.check_traverse(caller, &trail).map_err(|error| match (purpose, error) {
+            (Purpose::Create, Error::NotADirectory { path }) => Error::ParentNotADirectory { path },
+            (_, error) => error,
+        })?;
+        Ok(trail)
+    }
+
+    /// As `resolve` for a path that must lead to something; `missing` says it in the operation's words.
+    pub fn resolve_existing(
+        &self,
+        caller: &Caller,
+        path: &str,
+        purpose: Purpose,
+        missing: impl FnOnce(String) -> Error,
+    ) -> Result<(Trail, Slot), Error> {
+        let trail = self.resolve(caller, path, purpose)?;
+        match trail.target() {
+            Some(slot) => Ok((trail, slot)),
+            None => Err(missing(trail.path())),
+        }
+    }
+
+    /// As `resolve` for a path that must lead to a file.
+    pub fn resolve_file(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<(Trail, Slot), Error> {
+        let (trail, slot) =
+            self.resolve_existing(caller, path, purpose, |path| Error::FileMissing { path })?;
+        if self.inode(slot).is_directory() {
+            return Err(Error::NotAFile { path: trail.path() });
+        }
+        Ok((trail, slot))
+    }
+
+    fn trail(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<Trail, Error> {
+        if !path.starts_with('/') {
+            return Err(Error::RelativePath { path: path.into() });
+        }
+        let canonical = if is_reserved(path) { self.dereference(caller, path, purpose)? } else { Cow::Borrowed(path) };
+        let mut existing = vec![self.root];
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        for name in path::components(&canonical) {
+            if existing.len() == names.len() + 1 {
+                if let Some(child) = self.child(existing[names.len()], name) {
+                    existing.push(child);
+                } else if name == b".snapshot" && purpose == Purpose::Write {
+                    return Err(Error::SnapshotReadOnly);
+                }
+            }
+            names.push(name.into());
+        }
+        Ok(Trail { existing, names })
+    }
+
+    /// Turns `/.reserved/.inodes/ID/rest` and `/.reserved/raw/path` into the path they stand for.
+    fn dereference<'a>(&self, caller: &Caller, path: &'a str, purpose: Purpose) -> Result<Cow<'a, str>, Error> {
+        let mut parts = path::components(path).skip(1);
+        match parts.next() {
+            Some(b".inodes") => {
+                let Some(id) = parts.next() else { return Ok(Cow::Borrowed(path)) };
+                let missing = || Error::InodeMissing { path: path.into() };
+                let id: u64 = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).ok_or_else(missing)?;
+                // Children are looked up below even a file: the walk then says that it is none.
+                let slot = self.slot(InodeId(id)).ok_or_else(missing)?;
+                let mut full = self.path_of(slot);
+                for part in parts {
+                    // Java clients ask for the parent of a file by its number.
+                    if part == b".." {
+                        full.truncate(full.rfind('/').unwrap_or(0));
+                        if full.is_empty() {
+                            full.push('/');
+                        }
+                    } else {
+                        full = join(&full, part);
+                    }
+                }
+                Ok(Cow::Owned(full))
+            }
+            Some(b"raw") => {
+                // Encrypted bytes and raw attributes: nothing here is encrypted, so it is the same tree.
+                if purpose != Purpose::Read && self.checks_rights_of(caller) {
+                    return Err(Error::SuperuserOnly { user: caller.user.clone() });
+                }
+                let mut full = String::new();
+                for part in parts {
+                    full = join(&full, part);
+                }
+                Ok(Cow::Owned(if full.is_empty() { "/".into() } else { full }))
+            }
+            _ => Ok(Cow::Borrowed(path)),
+        }
+    }
+
+    /// Links a new inode into its directory. The name was checked.
+    fn attach(&mut self, parent: Slot, name: &[u8], mut make: impl FnMut(InodeId) -> Inode, now_ms: u64) -> Slot {
+        self.counters.last_inode += 1;
+        self.counters_changed = true;
+        let id = InodeId(self.counters.last_inode);
+        let mut inode = make(id);
+        inode.parent = parent;
+        inode.name = name.into();
+        if !inode.is_directory() {
+            self.files += 1;
+        }
+        let slot = self.inodes.insert(inode);
+        self.by_id.insert(id.0, slot);
+        self.changed.push(id);
+        self.link(parent, slot, now_ms);
+        slot
+    }
+
+    /// Puts an inode into the entries of `parent` and moves that directory's modification time.
+    fn link(&mut self, parent: Slot, slot: Slot, now_ms: u64) {
+        let mut children = self.take_children(parent, now_ms);
+        let name = &self.inode(slot).name;
+        children.insert(slot, |other| compare_names(&self.inode(other).name, name));
+        self.put_children(parent, children);
+    }
+
+    /// Takes an inode out of the entries of its directory and moves that directory's modification time.
+    fn unlink(&mut self, slot: Slot, now_ms: u64) {
+        let parent = self.inode(slot).parent;
+        let mut children = self.take_children(parent, now_ms);
+        let name = &self.inode(slot).name;
+        children.remove(|other| compare_names(&self.inode(other).name, name));
+        self.put_children(parent, children);
+    }
+
+    /// The entries of a directory, for as long as they change: comparing their names needs the other inodes.
+    fn take_children(&mut self, directory: Slot, now_ms: u64) -> Children {
+        let inode = self.inode_mut(directory);
+        inode.modification_time_ms = now_ms;
+        match &mut inode.kind {
+            InodeKind::Directory(children) => std::mem::take(children),
+            InodeKind::File(_) => unreachable!("a parent is a directory"),
+        }
+    }
+
+    fn put_children(&mut self, directory: Slot, entries: Children) {
+        match &mut self.inodes.get_mut(directory).kind {
+            InodeKind::Directory(children) => *children = entries,
+            InodeKind::File(_) => unreachable!("a parent is a directory"),
+        }
+    }
+
+    /// Appends a block to an open file.
+    pub fn push_block(&mut self, slot: Slot, block: BlockRecord) {
+        self.file_mut(slot).blocks.push(block);
+        self.blocks += 1;
+    }
+
+    /// Takes the last block off a file.
+    pub fn pop_block(&mut self, slot: Slot) -> Option<BlockRecord> {
+        let last = self.file_mut(slot).blocks.pop();
+        self.blocks -= u64::from(last.is_some());
+        last
+    }
+
+    /// What was changed since the last call, encoded. Called before the lock is released.
+    pub fn take_changes(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.sort_unstable();
+        changed.dedup();
+        for id in &changed {
+            if let Some(slot) = self.by_id.get(&id.0) {
+                let inode = self.inodes.get(*slot);
+                let parent = self.inodes.get(inode.parent).id;
+                changes.inodes_put.push((id.0, record::encode(inode, parent)));
+            }
+        }
+        changes.inodes_removed = std::mem::take(&mut self.removed).into_iter().map(|id| id.0).collect();
+        changes.names_put = self.names.take_new();
+        if std::mem::take(&mut self.counters_changed) {
+            changes.counters = Some(self.counters);
+        }
+        // Keeps the buffer for the next operation.
+        changed.clear();
+        self.changed = changed;
+        changes
+    }
+}

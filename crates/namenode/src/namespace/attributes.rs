@@ -1,0 +1,127 @@
+//! Mode, owner, times, replication and storage policy of what exists.
+
+use hearth_types::FsPermission;
+
+use super::inode::{InodeKind, Slot};
+use super::permission::{Access, Caller, Need};
+use super::{Namespace, Purpose};
+use crate::error::Error;
+
+/// The storage policy that holds for an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EffectivePolicy {
+    /// Its own, else the nearest directory's; 0 where nobody set one.
+    pub number: u8,
+}
+
+impl Namespace {
+    /// Errors: `AttributesOfMissing`, `NotOwner`, those of traversal.
+    pub fn set_permission(&mut self, caller: &Caller, path: &str, permission: FsPermission) -> Result<(), Error> {
+        let (trail, slot) =
+            self.resolve_existing(caller, path, Purpose::Write, |path| Error::AttributesOfMissing { path })?;
+        self.check_owner(caller, &trail)?;
+        self.inode_mut(slot).permission = FsPermission(permission.0 & FsPermission::MASK);
+        Ok(())
+    }
+
+    /// `owner`, `group`: `None` leaves it as it is.
+    ///
+    /// Errors: `AttributesOfMissing`, `NotOwner`, `OwnerChangeDenied`, `NotInGroup`, those of traversal.
+    pub fn set_owner(
+        &mut self,
+        caller: &Caller,
+        path: &str,
+        owner: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<(), Error> {
+        let (trail, slot) =
+            self.resolve_existing(caller, path, Purpose::Write, |path| Error::AttributesOfMissing { path })?;
+        self.check_owner(caller, &trail)?;
+        if !caller.superuser {
+            if owner.is_some_and(|owner| owner != caller.user) {
+                return Err(Error::OwnerChangeDenied { user: caller.user.clone() });
+            }
+            if let Some(group) = group.filter(|group| !caller.groups.iter().any(|mine| mine == group)) {
+                return Err(Error::NotInGroup { user: caller.user.clone(), group: group.into() });
+            }
+        }
+        let owner = owner.map(|owner| self.names.intern(owner));
+        let group = group.map(|group| self.names.intern(group));
+        let inode = self.inode_mut(slot);
+        inode.owner = owner.unwrap_or(inode.owner);
+        inode.group = group.unwrap_or(inode.group);
+        Ok(())
+    }
+
+    /// Times in milliseconds since the epoch; `None` leaves it as it is.
+    pub fn set_times(
+        &mut self,
+        caller: &Caller,
+        path: &str,
+        modification_ms: Option<u64>,
+        access_ms: Option<u64>,
+    ) -> Result<(), Error> {
+        if access_ms.is_some() && self.limits.access_time_precision_ms == 0 {
+            return Err(Error::AccessTimesOff);
+        }
+        let (trail, slot) =
+            self.resolve_existing(caller, path, Purpose::Write, |path| Error::TimesOfMissing { path })?;
+        self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+        let inode = self.inode_mut(slot);
+        inode.modification_time_ms = modification_ms.unwrap_or(inode.modification_time_ms);
+        inode.access_time_ms = access_ms.unwrap_or(inode.access_time_ms);
+        Ok(())
+    }
+
+    /// Whether reading a file now is worth writing down.
+    pub fn access_time_is_due(&self, slot: Slot, now_ms: u64) -> bool {
+        let precision = self.limits.access_time_precision_ms;
+        precision > 0 && now_ms > self.inode(slot).access_time_ms.saturating_add(precision)
+    }
+
+    /// The file's slot and the number of replicas that it had. `None` for a directory or a missing path.
+    ///
+    /// Errors: the replication bounds, `PermissionDenied`, those of traversal.
+    pub fn set_replication(
+        &mut self,
+        caller: &Caller,
+        path: &str,
+        replication: u32,
+    ) -> Result<Option<(Slot, u16)>, Error> {
+        self.check_replication(path, replication, None)?;
+        let trail = self.resolve(caller, path, Purpose::Write)?;
+        self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+        let Some(slot) = trail.target().filter(|slot| !self.inode(*slot).is_directory()) else { return Ok(None) };
+        let old = self.inode(slot).as_file().expect("seen to be a file").replication;
+        if u32::from(old) != replication {
+            self.file_mut(slot).replication = replication as u16;
+        }
+        Ok(Some((slot, old)))
+    }
+
+    /// Sets a policy on a file or directory; 0 takes it away. Nothing moves.
+    pub fn set_storage_policy(&mut self, caller: &Caller, path: &str, number: u8) -> Result<Slot, Error> {
+        let (trail, slot) =
+            self.resolve_existing(caller, path, Purpose::Write, |path| Error::FileOrDirectoryMissing { path })?;
+        self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+        self.inode_mut(slot).storage_policy = number;
+        Ok(slot)
+    }
+
+    /// The policy that holds for an inode: its own, else the nearest directory's.
+    pub fn storage_policy(&self, slot: Slot) -> EffectivePolicy {
+        let mut at = slot;
+        loop {
+            let inode = self.inode(at);
+            if inode.storage_policy != 0 || at == self.root {
+                return EffectivePolicy { number: inode.storage_policy };
+            }
+            at = inode.parent;
+        }
+    }
+
+    /// Whether a file is one, for answers that differ by kind.
+    pub fn is_file(&self, slot: Slot) -> bool {
+        matches!(self.inode(slot).kind, InodeKind::File(_))
+    }
+}

@@ -1,0 +1,159 @@
+//! The entries of a directory in listing order, four bytes each.
+
+use std::cmp::Ordering;
+
+use super::inode::Slot;
+
+/// Entries a run holds before it is split. Insertion moves at most this many slots.
+const RUN_MAX: usize = 1024;
+
+/// Slots of the children, ordered by name. The names live in the inodes, so every search is told how to compare.
+#[derive(Debug, Default)]
+pub struct Children {
+    runs: Vec<Vec<Slot>>,
+    count: usize,
+}
+
+/// Hadoop's order of names: byte by byte, as Java's signed bytes, a prefix first. Non-ASCII names come before ASCII.
+pub fn compare_names(a: &[u8], b: &[u8]) -> Ordering {
+    let common = a.len().min(b.len());
+    for i in 0..common {
+        if a[i] != b[i] {
+            return (a[i] as i8).cmp(&(b[i] as i8));
+        }
+    }
+    a.len().cmp(&b.len())
+}
+
+impl Children {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The run and the place in it where a child is found, or where it would stand.
+    /// `order`: how the given child's name compares to the name sought.
+    fn search(&self, order: impl Fn(Slot) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
+        // The last run whose first name is not after the one sought.
+        let run = self.runs.partition_point(|run| order(run[0]) != Ordering::Greater).saturating_sub(1);
+        match self.runs.get(run) {
+            None => Err((0, 0)),
+            Some(slots) => match slots.binary_search_by(|slot| order(*slot)) {
+                Ok(at) => Ok((run, at)),
+                Err(at) => Err((run, at)),
+            },
+        }
+    }
+
+    /// `order`: how the given child's name compares to the name sought.
+    pub fn find(&self, order: impl Fn(Slot) -> Ordering) -> Option<Slot> {
+        self.search(order).ok().map(|(run, at)| self.runs[run][at])
+    }
+
+    /// Adds a child whose name is not there yet.
+    pub fn insert(&mut self, slot: Slot, order: impl Fn(Slot) -> Ordering) {
+        let (run, at) = match self.search(order) {
+            Ok(_) => panic!("a directory never has two entries of one name"),
+            Err(place) => place,
+        };
+        if self.runs.is_empty() {
+            self.runs.push(Vec::new());
+        }
+        self.runs[run].insert(at, slot);
+        self.count += 1;
+        if self.runs[run].len() > RUN_MAX {
+            // Names often arrive in order: a split at the end leaves full runs behind instead of half-full ones.
+            let split = if run + 1 == self.runs.len() && at == RUN_MAX { RUN_MAX } else { RUN_MAX / 2 };
+            let tail = self.runs[run].split_off(split);
+            self.runs[run].shrink_to_fit();
+            self.runs.insert(run + 1, tail);
+        }
+    }
+
+    /// Takes a child out that is there.
+    pub fn remove(&mut self, order: impl Fn(Slot) -> Ordering) -> Slot {
+        let (run, at) = self.search(order).expect("a child stands under its name in its parent");
+        let slot = self.runs[run].remove(at);
+        if self.runs[run].is_empty() {
+            self.runs.remove(run);
+        }
+        self.count -= 1;
+        slot
+    }
+
+    /// All children in order.
+    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.runs.iter().flatten().copied()
+    }
+
+    /// How many children stand up to and including the name sought. `order` as in `find`.
+    pub fn rank_after(&self, order: impl Fn(Slot) -> Ordering) -> usize {
+        let (run, at) = match self.search(order) {
+            Ok((run, at)) => (run, at + 1),
+            Err(place) => place,
+        };
+        self.runs[..run.min(self.runs.len())].iter().map(Vec::len).sum::<usize>() + at
+    }
+
+    /// The children after the name sought, in order. `order` as in `find`.
+    pub fn after(&self, order: impl Fn(Slot) -> Ordering) -> impl Iterator<Item = Slot> + '_ {
+        let (run, at) = match self.search(order) {
+            Ok((run, at)) => (run, at + 1),
+            Err(place) => place,
+        };
+        let first = self.runs.get(run).map_or(&[][..], |slots| &slots[at..]);
+        let rest = self.runs.get(run + 1..).unwrap_or(&[]);
+        first.iter().chain(rest.iter().flatten()).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn children_keep_the_order_of_a_set(operations in prop::collection::vec((any::<bool>(), 0u32..3000), 1..4000), probe in 0u32..3000) {
+            // The name of a slot is its number here.
+            let mut children = Children::default();
+            let mut model = BTreeSet::new();
+            for (add, number) in operations {
+                if add && model.insert(number) {
+                    children.insert(Slot(number), |slot| slot.0.cmp(&number));
+                } else if !add && model.remove(&number) {
+                    prop_assert_eq!(children.remove(|slot| slot.0.cmp(&number)), Slot(number));
+                }
+            }
+            prop_assert_eq!(children.len(), model.len());
+            prop_assert!(children.iter().map(|slot| slot.0).eq(model.iter().copied()));
+            prop_assert_eq!(children.find(|slot| slot.0.cmp(&probe)).is_some(), model.contains(&probe));
+            let after: Vec<u32> = children.after(|slot| slot.0.cmp(&probe)).map(|slot| slot.0).collect();
+            prop_assert!(after.iter().copied().eq(model.range(probe + 1..).copied()));
+            prop_assert_eq!(children.rank_after(|slot| slot.0.cmp(&probe)), model.range(..=probe).count());
+        }
+    }
+
+    #[test]
+    fn sorted_arrival_splits_into_full_runs() {
+        let mut children = Children::default();
+        for number in 0..10_000 {
+            children.insert(Slot(number), |slot| slot.0.cmp(&number));
+        }
+        assert_eq!(children.runs.len(), 10_000usize.div_ceil(RUN_MAX));
+        assert!(children.iter().map(|slot| slot.0).eq(0..10_000));
+    }
+
+    #[test]
+    fn names_are_ordered_as_signed_bytes() {
+        let mut names = ["b", "a", "~", "é", "_x", "Z", "中", "0", "", "aa"];
+        names.sort_by(|a, b| compare_names(a.as_bytes(), b.as_bytes()));
+        assert_eq!(names, ["", "é", "中", "0", "Z", "_x", "a", "aa", "b", "~"]);
+    }
+}

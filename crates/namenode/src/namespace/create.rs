@@ -1,0 +1,241 @@
+//! Making directories and files.
+
+use hearth_types::FsPermission;
+
+use super::inode::{BlockList, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
+use super::path::{self, Trail};
+use super::permission::{Access, Caller, Need};
+use super::{Children, Namespace, Purpose, is_exactly_reserved};
+use crate::error::Error;
+
+/// What `create` asks for beside the path.
+pub struct NewFile<'a> {
+    pub permission: FsPermission,
+    pub replication: u32,
+    /// Bytes.
+    pub block_size: u64,
+    /// The number of a storage policy set on the file itself; 0 for none.
+    pub storage_policy: u8,
+    pub writer: Writer,
+    /// Make missing directories above.
+    pub make_parents: bool,
+    pub caller: &'a Caller,
+}
+
+impl Namespace {
+    /// Makes a directory and those missing above it. An existing directory is left as it is.
+    ///
+    /// Returns its slot. Errors: `InvalidFileName`, `ExistsAsFile`, `ParentNotADirectory`, `ParentMissing`,
+    /// `PermissionDenied`, `ReservedName`, `SnapshotName`, `ComponentTooLong`, `DirectoryFull`.
+    pub fn mkdirs(
+        &mut self,
+        caller: &Caller,
+        path: &str,
+        permission: FsPermission,
+        make_parents: bool,
+        now_ms: u64,
+    ) -> Result<Slot, Error> {
+        let trail = self.resolve(caller, path, Purpose::Create)?;
+        if let Some(slot) = trail.target() {
+            if self.inode(slot).is_directory() {
+                return Ok(slot);
+            }
+            return Err(Error::ExistsAsFile { path: path.into() });
+        }
+        self.check(caller, &trail, Need { ancestor: Some(Access::WRITE), ..Need::default() })?;
+        if !make_parents {
+            self.check_parent(&trail)?;
+        }
+        self.check_new_names(&trail)?;
+        // Whoever makes a tree can walk it and write in it, whatever mode was asked for.
+        let implicit = FsPermission(permission.0 | 0o300);
+        let parent = self.make_ancestors(caller, &trail, implicit, now_ms);
+        Ok(self.make_directory(caller, parent, trail.last_name(), permission, now_ms))
+    }
+
+    /// Checks that a file may be created at a path and returns the walk to it. What stands there already, the caller
+    /// decides about.
+    ///
+    /// `overwrite`, `create`: the flags of the call.
+    pub fn check_create(
+        &self,
+        caller: &Caller,
+        path: &str,
+        create: bool,
+        overwrite: bool,
+        make_parents: bool,
+    ) -> Result<Trail, Error> {
+        let below_reserved = path::is_reserved(path)
+            && !path.starts_with("/.reserved/.inodes/")
+            && !path.starts_with("/.reserved/raw/");
+        if !path::is_valid(path) || is_exactly_reserved(path) || below_reserved {
+            return Err(Error::InvalidPath { path: path.into() });
+        }
+        let trail = self.resolve(caller, path, Purpose::Create)?;
+        self.check(caller, &trail, Need { ancestor: Some(Access::WRITE), ..Need::default() })?;
+        match trail.target() {
+            Some(slot) if self.inode(slot).is_directory() => {
+                return Err(Error::ExistsAsDirectory { path: trail.path() });
+            }
+            Some(_) if overwrite => {
+                self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+            }
+            Some(_) => {}
+            None => {
+                if !make_parents {
+                    self.check_parent(&trail)?;
+                }
+                if !create {
+                    return Err(Error::OverwriteMissing { path: path.into() });
+                }
+            }
+        }
+        Ok(trail)
+    }
+
+    /// Checks the shape of a new file.
+    pub fn check_new_file(&self, path: &str, block_size: u64, replication: u32, machine: &str) -> Result<(), Error> {
+        if block_size < self.limits.block_size_min {
+            return Err(Error::BlockSizeTooSmall { size: block_size, minimum: self.limits.block_size_min });
+        }
+        self.check_replication(path, replication, Some(machine))
+    }
+
+    /// Checks a number of replicas against the configured bounds. `machine`: of the creating client.
+    pub fn check_replication(&self, path: &str, replication: u32, machine: Option<&str>) -> Result<(), Error> {
+        let (minimum, maximum) = (u32::from(self.limits.replication_min), u32::from(self.limits.replication_max));
+        let client = || machine.map_or(String::new(), |machine| format!(", clientName={machine}"));
+        if replication < minimum {
+            return Err(Error::ReplicationTooSmall { replication, minimum, path: path.into(), client: client() });
+        }
+        if replication > maximum {
+            return Err(Error::ReplicationTooLarge { replication, maximum, path: path.into(), client: client() });
+        }
+        Ok(())
+    }
+
+    /// Makes an empty open file where `check_create` and `check_new_file` found that one may be, and nothing is (any
+    /// more).
+    ///
+    /// Errors: those of a bad name; all checks are made before the first change.
+    pub fn create_file(&mut self, trail: &Trail, file: NewFile<'_>, now_ms: u64) -> Result<Slot, Error> {
+        assert!(trail.target().is_none(), "the path is free");
+        self.check_new_names(trail)?;
+        // Directories made on the way take the mode of the one they stand in.
+        let above = self.inode(trail.ancestor()).permission;
+        let parent = self.make_ancestors(file.caller, trail, FsPermission(above.0 | 0o300), now_ms);
+        let owner = self.names.intern(&file.caller.user);
+        let group = self.inode(parent).group;
+        let mut writer = Some(Box::new(file.writer));
+        Ok(self.attach(
+            parent,
+            trail.last_name(),
+            |id| Inode {
+                id,
+                parent,
+                name: Box::default(),
+                owner,
+                group,
+                permission: FsPermission(file.permission.0 & FsPermission::MASK),
+                storage_policy: file.storage_policy,
+                modification_time_ms: now_ms,
+                access_time_ms: now_ms,
+                kind: InodeKind::File(FilePart {
+                    block_size: file.block_size,
+                    replication: file.replication as u16,
+                    blocks: BlockList::default(),
+                    writer: writer.take(),
+                }),
+            },
+            now_ms,
+        ))
+    }
+
+    /// The directory of the target must be there.
+    fn check_parent(&self, trail: &Trail) -> Result<(), Error> {
+        match trail.parent() {
+            None if !trail.is_root() => Err(Error::ParentMissing { path: trail.parent_path() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the names of all components that do not exist yet, and that the directory above them has room.
+    pub(super) fn check_new_names(&self, trail: &Trail) -> Result<(), Error> {
+        let first_new = trail.existing.len() - 1;
+        for (depth, name) in trail.names.iter().enumerate().skip(first_new) {
+            self.check_name(trail, depth, name)?;
+        }
+        self.check_room(trail, trail.existing[first_new])
+    }
+
+    /// Checks a name that is to appear as component `depth` of the path.
+    pub(super) fn check_name(&self, trail: &Trail, depth: usize, name: &[u8]) -> Result<(), Error> {
+        if depth == 0 && name == b".reserved" {
+            return Err(Error::ReservedName { name: ".reserved".into() });
+        }
+        if name == b".snapshot" {
+            return Err(Error::SnapshotName);
+        }
+        let limit = self.limits.component_length_max;
+        if limit > 0 && name.len() > limit {
+            return Err(Error::ComponentTooLong {
+                name: String::from_utf8_lossy(name).into_owned(),
+                directory: trail.prefix(depth),
+                limit,
+                length: name.len(),
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_room(&self, trail: &Trail, directory: Slot) -> Result<(), Error> {
+        let items = self.inode(directory).children().map_or(0, Children::len) + 1;
+        if items > self.limits.directory_items_max {
+            return Err(Error::DirectoryFull {
+                directory: trail.prefix(trail.existing.len() - 1),
+                limit: self.limits.directory_items_max,
+                items,
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes all missing directories above the target; returns the last.
+    fn make_ancestors(&mut self, caller: &Caller, trail: &Trail, permission: FsPermission, now_ms: u64) -> Slot {
+        let mut parent = trail.ancestor();
+        let missing = trail.existing.len() - 1..trail.names.len() - 1;
+        for name in &trail.names[missing] {
+            parent = self.make_directory(caller, parent, name, permission, now_ms);
+        }
+        parent
+    }
+
+    fn make_directory(
+        &mut self,
+        caller: &Caller,
+        parent: Slot,
+        name: &[u8],
+        permission: FsPermission,
+        now_ms: u64,
+    ) -> Slot {
+        let owner = self.names.intern(&caller.user);
+        let group = self.inode(parent).group;
+        self.attach(
+            parent,
+            name,
+            |id: InodeId| Inode {
+                id,
+                parent,
+                name: Box::default(),
+                owner,
+                group,
+                permission: FsPermission(permission.0 & FsPermission::MASK),
+                storage_policy: 0,
+                modification_time_ms: now_ms,
+                access_time_ms: 0,
+                kind: InodeKind::Directory(Children::default()),
+            },
+            now_ms,
+        )
+    }
+}

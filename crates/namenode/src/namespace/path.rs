@@ -1,0 +1,140 @@
+//! Paths: which may be created, and their parts.
+
+use super::inode::Slot;
+
+/// Longest path that may be created, in UTF-16 units as Java counts them.
+pub const PATH_LENGTH_MAX: usize = 8000;
+/// Most components of a path that may be created.
+pub const PATH_DEPTH_MAX: usize = 1000;
+
+/// The parts of a path between slashes; empty ones are skipped, `.` and `..` are names like others.
+pub fn components(path: &str) -> impl Iterator<Item = &[u8]> {
+    path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty())
+}
+
+/// Whether something may be created at `path`.
+pub fn is_valid(path: &str) -> bool {
+    if !path.starts_with('/') {
+        return false;
+    }
+    let parts: Vec<&str> = path.split('/').collect();
+    let by_inode = parts.len() > 4 && parts[1] == ".reserved" && parts[2] == ".inodes";
+    parts.iter().enumerate().all(|(i, part)| match *part {
+        "." => false,
+        ".." => by_inode,
+        "" => i == 0 || i == parts.len() - 1,
+        part => !part.contains(':'),
+    })
+}
+
+/// Whether `path` is short and shallow enough to be created.
+pub fn is_within_limits(path: &str) -> bool {
+    path.encode_utf16().count() <= PATH_LENGTH_MAX && components(path).count() <= PATH_DEPTH_MAX
+}
+
+/// `/.reserved` itself.
+pub fn is_exactly_reserved(path: &str) -> bool {
+    path == "/.reserved" || path == "/.reserved/"
+}
+
+/// `/.reserved` or anything below it.
+pub fn is_reserved(path: &str) -> bool {
+    path == "/.reserved" || path.starts_with("/.reserved/")
+}
+
+/// Whether `path` lies below `ancestor` in the tree; both canonical.
+pub fn is_below(path: &str, ancestor: &str) -> bool {
+    ancestor == "/" && path != "/"
+        || path.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
+}
+
+/// A path walked through the tree: the inodes that exist from the root on, and the names of all components.
+#[derive(Clone, Debug)]
+pub struct Trail {
+    /// The root first; as many of the components as exist.
+    pub(super) existing: Vec<Slot>,
+    /// All components, the last one's existing or not.
+    pub(super) names: Vec<Box<[u8]>>,
+}
+
+impl Trail {
+    /// The inode that the whole path names, if it exists.
+    pub fn target(&self) -> Option<Slot> {
+        (self.existing.len() == self.names.len() + 1).then(|| self.existing[self.names.len()])
+    }
+
+    /// The directory that holds, or would hold, the target; `None` for the root or when it is missing.
+    pub fn parent(&self) -> Option<Slot> {
+        let depth = self.names.len();
+        (depth > 0 && self.existing.len() >= depth).then(|| self.existing[depth - 1])
+    }
+
+    /// The nearest inode above the target that exists. The root's is the root.
+    pub fn ancestor(&self) -> Slot {
+        self.existing[(self.existing.len() - 1).min(self.names.len().saturating_sub(1))]
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    pub fn last_name(&self) -> &[u8] {
+        self.names.last().map_or(&[], |name| name)
+    }
+
+    /// The canonical text of the first `count` components.
+    pub fn prefix(&self, count: usize) -> String {
+        if count == 0 {
+            return "/".into();
+        }
+        let mut text = String::new();
+        for name in &self.names[..count] {
+            text.push('/');
+            text.push_str(&String::from_utf8_lossy(name));
+        }
+        text
+    }
+
+    /// The canonical text of the path.
+    pub fn path(&self) -> String {
+        self.prefix(self.names.len())
+    }
+
+    /// The canonical text of the path without its last component.
+    pub fn parent_path(&self) -> String {
+        self.prefix(self.names.len().saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_clean_absolute_paths_may_be_created() {
+        for good in ["/", "/a", "/a/b/", "/a b", "/.reserved/.inodes/16385/../x", "/é"] {
+            assert!(is_valid(good), "{good}");
+        }
+        for bad in ["", "a", "a/b", "/a//b", "/a/./b", "/a/../b", "/a:b", "/.", "/..", "//"] {
+            // Apache lets "//" through as two empty ends; both name the root.
+            assert_eq!(is_valid(bad), bad == "//", "{bad}");
+        }
+    }
+
+    #[test]
+    fn below_means_below() {
+        assert!(is_below("/a/b", "/a"));
+        assert!(is_below("/a", "/"));
+        assert!(!is_below("/ab", "/a"));
+        assert!(!is_below("/a", "/a"));
+        assert!(!is_below("/", "/"));
+    }
+
+    #[test]
+    fn the_limits_count_as_java_does() {
+        assert!(is_within_limits(&format!("/{}", "x".repeat(7999))));
+        assert!(!is_within_limits(&format!("/{}", "x".repeat(8000))));
+        assert!(is_within_limits(&"/x".repeat(1000)));
+        assert!(!is_within_limits(&"/x".repeat(1001)));
+    }
+}

@@ -1,0 +1,239 @@
+//! Who may do what: traversal, permission bits, the sticky bit, ownership, the superuser.
+
+use hearth_types::FsPermission;
+
+use super::inode::{Inode, InodeKind, Slot};
+use super::path::{Trail, is_below};
+use super::Namespace;
+use crate::error::Error;
+
+/// Who calls, as far as rights go.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub user: String,
+    /// Empty for superusers: nobody asks for them.
+    pub groups: std::sync::Arc<[String]>,
+    /// The user who runs the NameNode, and members of `dfs.permissions.superusergroup`.
+    pub superuser: bool,
+    /// Text of the caller's IP address.
+    pub machine: String,
+}
+
+/// A set of rights: the bits of one `rwx` triple.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access(u8);
+
+impl Access {
+    pub const EXECUTE: Self = Self(1);
+    pub const WRITE: Self = Self(2);
+    pub const READ: Self = Self(4);
+    pub const READ_EXECUTE: Self = Self(5);
+    pub const ALL: Self = Self(7);
+
+    /// The low three bits, numbered as `FsActionProto`.
+    pub fn from_bits(bits: u8) -> Self {
+        Self(bits & 7)
+    }
+
+    pub fn includes(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Java's name of the set.
+    pub fn name(self) -> &'static str {
+        ["NONE", "EXECUTE", "WRITE", "WRITE_EXECUTE", "READ", "READ_EXECUTE", "READ_WRITE", "ALL"][self.0 as usize]
+    }
+}
+
+/// What an operation needs on a path beside the right to traverse it. Checked in the order of the fields.
+#[derive(Clone, Copy, Default)]
+pub struct Need {
+    /// On the nearest existing inode above the target.
+    pub ancestor: Option<Access>,
+    /// On the target's directory. Where it includes `WRITE`, the target may be removed, so that its sticky bit counts.
+    pub parent: Option<Access>,
+    pub target: Option<Access>,
+    /// On every directory of the target's subtree.
+    pub subtree: Option<Access>,
+    /// `subtree` does not ask for rights on empty directories.
+    pub subtree_ignores_empty: bool,
+    pub owner: bool,
+}
+
+impl Namespace {
+    /// Refuses a path that passes through something that is not a directory, or that the caller may not traverse.
+    pub fn check_traverse(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
+        // All inodes that exist, without the last component's.
+        let ancestors = trail.existing.len().min(trail.names.len());
+        for (depth, slot) in trail.existing[..ancestors].iter().enumerate() {
+            let inode = self.inode(*slot);
+            if !inode.is_directory() {
+                return Err(Error::NotADirectory { path: trail.prefix(depth) });
+            }
+            if self.checks_rights_of(caller) && !self.may(caller, inode, Access::EXECUTE) {
+                return Err(self.denied(caller, Access::EXECUTE, trail.prefix(depth), inode));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether permission bits say anything to this caller.
+    pub fn checks_rights_of(&self, caller: &Caller) -> bool {
+        self.limits.permissions_enabled && !caller.superuser
+    }
+
+    /// Checks `need` on a path that was traversed already.
+    pub fn check(&self, caller: &Caller, trail: &Trail, need: Need) -> Result<(), Error> {
+        if !self.checks_rights_of(caller) {
+            return Ok(());
+        }
+        if need.parent.is_some_and(|access| access.includes(Access::WRITE)) {
+            self.check_sticky(caller, trail)?;
+        }
+        if let (Some(access), false) = (need.ancestor, trail.is_root()) {
+            let depth = (trail.existing.len() - 1).min(trail.names.len() - 1);
+            self.check_one(caller, trail, depth, access)?;
+        }
+        if let (Some(access), Some(_)) = (need.parent, trail.parent()) {
+            self.check_one(caller, trail, trail.names.len() - 1, access)?;
+        }
+        if let (Some(access), Some(_)) = (need.target, trail.target()) {
+            self.check_one(caller, trail, trail.names.len(), access)?;
+        }
+        if let (Some(access), Some(target)) = (need.subtree, trail.target()) {
+            self.check_subtree(caller, trail.path(), target, access, need.subtree_ignores_empty)?;
+        }
+        if need.owner {
+            self.check_owner(caller, trail)?;
+        }
+        Ok(())
+    }
+
+    fn check_one(&self, caller: &Caller, trail: &Trail, depth: usize, access: Access) -> Result<(), Error> {
+        let inode = self.inode(trail.existing[depth]);
+        if self.may(caller, inode, access) {
+            return Ok(());
+        }
+        Err(self.denied(caller, access, trail.prefix(depth), inode))
+    }
+
+    /// In a sticky directory an entry belongs to its owner and the directory's owner.
+    pub fn check_sticky(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
+        let (Some(parent), Some(target)) = (trail.parent(), trail.target()) else { return Ok(()) };
+        let (parent, inode) = (self.inode(parent), self.inode(target));
+        if !self.checks_rights_of(caller)
+            || parent.permission.0 & 0o1000 == 0
+            || self.owns(caller, parent)
+            || self.owns(caller, inode)
+        {
+            return Ok(());
+        }
+        Err(Error::StickyBit {
+            user: caller.user.clone(),
+            path: trail.path(),
+            inode: self.ownership_text(inode),
+            parent_path: trail.parent_path(),
+            parent_inode: self.ownership_text(parent),
+        })
+    }
+
+    /// Only the owner and the superuser may go on, even where permissions are switched off.
+    pub fn check_owner(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
+        match trail.target() {
+            Some(target) if !caller.superuser && !self.owns(caller, self.inode(target)) => {
+                Err(Error::NotOwner { user: caller.user.clone(), path: trail.path() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `READ` and `EXECUTE` on the whole tree for a summary, everything for a recursive delete.
+    fn check_subtree(
+        &self,
+        caller: &Caller,
+        path: String,
+        top: Slot,
+        access: Access,
+        ignore_empty: bool,
+    ) -> Result<(), Error> {
+        let mut waiting = vec![(path, top)];
+        while let Some((path, slot)) = waiting.pop() {
+            let inode = self.inode(slot);
+            let InodeKind::Directory(children) = &inode.kind else { continue };
+            if !(children.is_empty() && ignore_empty) && !self.may(caller, inode, access) {
+                return Err(self.denied(caller, access, path, inode));
+            }
+            for child in children.iter() {
+                let inode = self.inode(child);
+                if inode.is_directory() {
+                    waiting.push((join(&path, &inode.name), child));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn require_superuser(&self, caller: &Caller, operation: &'static str) -> Result<(), Error> {
+        if caller.superuser || !self.limits.permissions_enabled {
+            return Ok(());
+        }
+        Err(Error::SuperuserRequired { user: caller.user.clone(), operation })
+    }
+
+    /// Directories named by `fs.protected.directories` are neither deleted nor renamed while they hold something.
+    pub fn check_protected(&self, trail: &Trail) -> Result<(), Error> {
+        if self.limits.protected.is_empty() {
+            return Ok(());
+        }
+        let path = trail.path();
+        for protected in &self.limits.protected {
+            if *protected == path {
+                return Err(Error::Protected { path });
+            }
+            if is_below(protected, &path) && self.lookup(protected).and_then(|slot| self.inode(slot).children()).is_some_and(|c| !c.is_empty())
+            {
+                return Err(Error::ProtectedDescendant { path: protected.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn owns(&self, caller: &Caller, inode: &Inode) -> bool {
+        **self.names.text(inode.owner) == *caller.user
+    }
+
+    /// The first of owner, group, others that the caller is decides.
+    pub fn may(&self, caller: &Caller, inode: &Inode, access: Access) -> bool {
+        let mode = inode.permission.0;
+        let bits = if self.owns(caller, inode) {
+            mode >> 6
+        } else if caller.groups.iter().any(|group| **group == **self.names.text(inode.group)) {
+            mode >> 3
+        } else {
+            mode
+        };
+        Access(bits as u8 & 7).includes(access)
+    }
+
+    fn denied(&self, caller: &Caller, access: Access, path: String, inode: &Inode) -> Error {
+        Error::PermissionDenied {
+            user: caller.user.clone(),
+            access: access.name(),
+            path,
+            inode: self.ownership_text(inode),
+        }
+    }
+
+    /// `owner:group:drwxr-xr-x`.
+    fn ownership_text(&self, inode: &Inode) -> String {
+        let kind = if inode.is_directory() { 'd' } else { '-' };
+        let permission = FsPermission(inode.permission.0 & FsPermission::MASK);
+        format!("{}:{}:{kind}{permission}", self.names.text(inode.owner), self.names.text(inode.group))
+    }
+}
+
+/// `directory` with one name more.
+pub fn join(directory: &str, name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    if directory == "/" { format!("/{name}") } else { format!("{directory}/{name}") }
+}

@@ -1,0 +1,159 @@
+//! Taking files and trees away, and joining files.
+
+use std::collections::HashSet;
+
+use hearth_types::BlockId;
+
+use super::inode::{InodeId, InodeKind, Slot};
+use super::path::{Trail, is_exactly_reserved};
+use super::permission::{Access, Caller, Need};
+use super::{Namespace, Purpose};
+use crate::error::Error;
+
+/// What went away with a file or tree: for the block map and the leases.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Removed {
+    pub blocks: Vec<BlockId>,
+    /// Files that were open, with their lease holders.
+    pub open_files: Vec<(InodeId, String)>,
+    /// Files and directories.
+    pub inodes: u64,
+}
+
+impl Namespace {
+    /// Deletes a file or directory. `None` when there was nothing, or for the root: nothing is done then.
+    ///
+    /// Errors: `NotEmpty`, `NotADirectory`, `PermissionDenied`, `StickyBit`, `Protected`, `InvalidPath`.
+    pub fn delete(
+        &mut self,
+        caller: &Caller,
+        path: &str,
+        recursive: bool,
+        now_ms: u64,
+    ) -> Result<Option<Removed>, Error> {
+        if is_exactly_reserved(path) {
+            return Err(Error::InvalidPath { path: path.into() });
+        }
+        let trail = self.resolve(caller, path, Purpose::Write)?;
+        let need = Need {
+            parent: Some(Access::WRITE),
+            subtree: Some(Access::ALL),
+            subtree_ignores_empty: true,
+            ..Need::default()
+        };
+        self.check(caller, &trail, need)?;
+        let Some(slot) = trail.target() else { return Ok(None) };
+        if self.inode(slot).children().is_some_and(|children| !children.is_empty()) {
+            if !recursive {
+                return Err(Error::NotEmpty { path: trail.path() });
+            }
+            self.check_protected(&trail)?;
+        }
+        if trail.is_root() {
+            return Ok(None);
+        }
+        Ok(Some(self.remove_tree(slot, now_ms)))
+    }
+
+    /// Takes an inode and everything below it out of the namespace.
+    pub fn remove_tree(&mut self, top: Slot, now_ms: u64) -> Removed {
+        assert!(top != self.root, "the root stays");
+        self.unlink(top, now_ms);
+        let mut removed = Removed::default();
+        let mut waiting = vec![top];
+        while let Some(slot) = waiting.pop() {
+            let inode = self.inodes.remove(slot);
+            self.by_id.remove(&inode.id.0);
+            self.removed.push(inode.id);
+            removed.inodes += 1;
+            match inode.kind {
+                InodeKind::Directory(children) => waiting.extend(children.iter()),
+                InodeKind::File(file) => {
+                    self.files -= 1;
+                    self.blocks -= file.blocks.len() as u64;
+                    removed.blocks.extend(file.blocks.iter().map(|block| block.id));
+                    if let Some(writer) = file.writer {
+                        removed.open_files.push((inode.id, writer.client));
+                    }
+                }
+            }
+        }
+        removed
+    }
+
+    /// Appends the blocks of `sources` to `target` and removes the sources, all or nothing. Returns the target's slot
+    /// and the blocks that moved.
+    pub fn concat(
+        &mut self,
+        caller: &Caller,
+        target: &str,
+        sources: &[String],
+        now_ms: u64,
+    ) -> Result<(Slot, Vec<BlockId>), Error> {
+        if sources.is_empty() {
+            return Err(Error::ConcatNothing);
+        }
+        let (trail, target_slot) = self.resolve_file(caller, target, Purpose::Write)?;
+        self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+        let target_file = self.inode(target_slot).as_file().expect("seen to be a file");
+        if target_file.is_open() {
+            return Err(Error::ConcatTargetOpen { path: trail.path() });
+        }
+        let (target_block_size, target_replication) = (target_file.block_size, target_file.replication);
+        let mut slots = Vec::with_capacity(sources.len());
+        let mut seen = HashSet::new();
+        for source in sources {
+            let slot = self.check_concat_source(caller, source, &trail, target_slot, target_block_size)?;
+            if !seen.insert(self.inode(slot).id) {
+                return Err(Error::ConcatTwice);
+            }
+            slots.push(slot);
+        }
+        let mut moved = Vec::new();
+        for slot in slots {
+            // The file goes, its blocks stay: they are the target's now.
+            let blocks = std::mem::take(&mut self.file_mut(slot).blocks);
+            self.remove_tree(slot, now_ms);
+            moved.extend(blocks.iter().map(|block| block.id));
+            let target = self.file_mut(target_slot);
+            for block in blocks.iter() {
+                target.blocks.push(*block);
+            }
+        }
+        debug_assert!(target_replication > 0);
+        self.inode_mut(target_slot).modification_time_ms = now_ms;
+        Ok((target_slot, moved))
+    }
+
+    fn check_concat_source(
+        &self,
+        caller: &Caller,
+        source: &str,
+        target: &Trail,
+        target_slot: Slot,
+        target_block_size: u64,
+    ) -> Result<Slot, Error> {
+        let (trail, slot) = self.resolve_file(caller, source, Purpose::Write)?;
+        let need =
+            Need { parent: Some(Access::WRITE), target: Some(Access::READ), ..Need::default() };
+        self.check(caller, &trail, need)?;
+        if slot == target_slot {
+            return Err(Error::ConcatSelf { path: trail.path(), target: target.path() });
+        }
+        if trail.parent() != target.parent() {
+            return Err(Error::ConcatElsewhere { path: trail.path(), target: target.path() });
+        }
+        let file = self.inode(slot).as_file().expect("seen to be a file");
+        if file.is_open() || file.blocks.is_empty() {
+            return Err(Error::ConcatSource { path: trail.path() });
+        }
+        if file.block_size > target_block_size {
+            return Err(Error::ConcatBlockSize {
+                path: trail.path(),
+                size: file.block_size,
+                target_size: target_block_size,
+            });
+        }
+        Ok(slot)
+    }
+}

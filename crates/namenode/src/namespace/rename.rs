@@ -1,0 +1,164 @@
+//! Renaming: the old call that answers false, and the new one that says what was wrong.
+
+use super::inode::Slot;
+use super::path::{Trail, is_below, is_exactly_reserved};
+use super::permission::{Access, Caller, Need};
+use super::remove::Removed;
+use super::{Namespace, Purpose};
+use crate::error::Error;
+
+/// A rename that was done.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// Empty unless something was overwritten.
+    pub overwritten: Option<Removed>,
+}
+
+impl Namespace {
+    /// The old rename. A directory as destination means "into it". False when it cannot be done for most reasons.
+    ///
+    /// Errors: `InvalidFileName`, `ParentNotADirectory`, `NotADirectory`, `PermissionDenied`, `StickyBit`, `Protected`,
+    /// names that are too long, full directories.
+    pub fn rename_old(&mut self, caller: &Caller, source: &str, destination: &str, now_ms: u64) -> Result<bool, Error> {
+        self.check_not_reserved(source, destination)?;
+        let source = self.resolve(caller, source, Purpose::Write)?;
+        let mut destination = self.resolve(caller, destination, Purpose::Create)?;
+        if source.is_root() {
+            return Ok(false);
+        }
+        if let Some(directory) = destination.target().filter(|slot| self.inode(*slot).is_directory()) {
+            let name = source.last_name();
+            destination.names.push(name.into());
+            destination.existing.extend(self.child(directory, name));
+        }
+        self.check_non_empty_protected(&source)?;
+        self.check_rename_rights(caller, &source, &destination, false)?;
+        let Some(moved) = source.target() else { return Ok(false) };
+        let (source_path, destination_path) = (source.path(), destination.path());
+        if source_path == destination_path {
+            return Ok(true);
+        }
+        if is_below(&destination_path, &source_path) || destination.target().is_some() {
+            return Ok(false);
+        }
+        let Some(parent) = destination.parent() else { return Ok(false) };
+        self.check_new_place(&destination, parent)?;
+        self.relocate(moved, parent, destination.last_name(), now_ms);
+        Ok(true)
+    }
+
+    /// The new rename. `overwrite`: replace a file by a file, or an empty directory by a directory. `to_trash`: ask for
+    /// the rights of a recursive delete.
+    pub fn rename(
+        &mut self,
+        caller: &Caller,
+        source: &str,
+        destination: &str,
+        overwrite: bool,
+        to_trash: bool,
+        now_ms: u64,
+    ) -> Result<Renamed, Error> {
+        self.check_not_reserved(source, destination)?;
+        let source = self.resolve(caller, source, Purpose::Write)?;
+        let destination = self.resolve(caller, destination, Purpose::Create)?;
+        self.check_non_empty_protected(&source)?;
+        self.check_rename_rights(caller, &source, &destination, to_trash)?;
+        let (source_path, destination_path) = (source.path(), destination.path());
+        let moved = source.target().ok_or_else(|| Error::RenameSourceMissing { path: source_path.clone() })?;
+        if source.is_root() {
+            return Err(Error::RenameRoot);
+        }
+        if source_path == destination_path {
+            return Err(Error::RenameSame { source_path, destination: destination_path });
+        }
+        if is_below(&destination_path, &source_path) {
+            return Err(Error::RenameBelowItself { source_path, destination: destination_path });
+        }
+        if destination.is_root() {
+            return Err(Error::RenameToRoot);
+        }
+        let replaced = destination.target();
+        if let Some(replaced) = replaced {
+            self.check_overwrite(moved, replaced, &source_path, &destination_path, overwrite)?;
+            self.check_sticky(caller, &destination)?;
+        }
+        let Some(parent) = destination.parent() else {
+            return Err(Error::RenameParentMissing { path: destination_path });
+        };
+        self.check_new_place(&destination, parent)?;
+        let overwritten = replaced.map(|replaced| self.remove_tree(replaced, now_ms));
+        self.relocate(moved, parent, destination.last_name(), now_ms);
+        Ok(Renamed { overwritten })
+    }
+
+    fn check_not_reserved(&self, source: &str, destination: &str) -> Result<(), Error> {
+        if is_exactly_reserved(source) || is_exactly_reserved(destination) {
+            return Err(Error::RenameReserved);
+        }
+        Ok(())
+    }
+
+    fn check_non_empty_protected(&self, source: &Trail) -> Result<(), Error> {
+        match source.target() {
+            Some(slot) if self.inode(slot).children().is_some_and(|children| !children.is_empty()) => {
+                self.check_protected(source)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_rename_rights(
+        &self,
+        caller: &Caller,
+        source: &Trail,
+        destination: &Trail,
+        to_trash: bool,
+    ) -> Result<(), Error> {
+        let need = Need {
+            parent: Some(Access::WRITE),
+            subtree: to_trash.then_some(Access::ALL),
+            subtree_ignores_empty: true,
+            ..Need::default()
+        };
+        self.check(caller, source, need)?;
+        self.check(caller, destination, Need { ancestor: Some(Access::WRITE), ..Need::default() })
+    }
+
+    fn check_overwrite(
+        &self,
+        moved: Slot,
+        replaced: Slot,
+        source: &str,
+        destination: &str,
+        overwrite: bool,
+    ) -> Result<(), Error> {
+        let (moved, replaced) = (self.inode(moved), self.inode(replaced));
+        if moved.is_directory() != replaced.is_directory() {
+            return Err(Error::RenameKinds { source_path: source.into(), destination: destination.into() });
+        }
+        if !overwrite {
+            return Err(Error::RenameExists { path: destination.into() });
+        }
+        if replaced.children().is_some_and(|children| !children.is_empty()) {
+            return Err(Error::RenameNotEmpty { path: destination.into() });
+        }
+        Ok(())
+    }
+
+    fn check_new_place(&self, destination: &Trail, parent: Slot) -> Result<(), Error> {
+        self.check_name(destination, destination.names.len() - 1, destination.last_name())?;
+        if destination.target().is_none() {
+            self.check_room(destination, parent)?;
+        }
+        Ok(())
+    }
+
+    /// Moves an inode under a new name; its own times stay, those of both directories move.
+    fn relocate(&mut self, slot: Slot, parent: Slot, name: &[u8], now_ms: u64) {
+        self.unlink(slot, now_ms);
+        let inode = self.inode_mut(slot);
+        inode.parent = parent;
+        inode.name = name.into();
+        self.link(parent, slot, now_ms);
+    }
+}

@@ -1,0 +1,56 @@
+//! What a tree holds in all.
+
+use super::inode::InodeKind;
+use super::permission::{Access, Caller, Need};
+use super::{Namespace, Purpose};
+use crate::error::Error;
+
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes of all files.
+    pub length: u64,
+    pub files: u64,
+    /// The path itself included, if it is one.
+    pub directories: u64,
+    /// Bytes of all replicas that were asked for.
+    pub space_consumed: u64,
+    /// Whether the path itself is a directory.
+    pub is_directory: bool,
+    pub is_root: bool,
+}
+
+impl Namespace {
+    /// Sums up a file or tree.
+    ///
+    /// Errors: `missing`'s, `PermissionDenied` when some directory of it may not be listed.
+    pub fn summarize(
+        &self,
+        caller: &Caller,
+        path: &str,
+        missing: impl FnOnce(String) -> Error,
+    ) -> Result<Summary, Error> {
+        let (trail, top) = self.resolve_existing(caller, path, Purpose::Read, missing)?;
+        self.check(caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })?;
+        let mut summary = Summary {
+            is_directory: self.inode(top).is_directory(),
+            is_root: trail.is_root(),
+            ..Summary::default()
+        };
+        let mut waiting = vec![top];
+        while let Some(slot) = waiting.pop() {
+            match &self.inode(slot).kind {
+                InodeKind::Directory(children) => {
+                    summary.directories += 1;
+                    waiting.extend(children.iter());
+                }
+                InodeKind::File(file) => {
+                    let length = file.length();
+                    summary.files += 1;
+                    summary.length += length;
+                    summary.space_consumed += length * u64::from(file.replication);
+                }
+            }
+        }
+        Ok(summary)
+    }
+}
