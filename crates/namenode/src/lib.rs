@@ -9,6 +9,15 @@ pub mod block_tokens;
 pub mod blocks;
 pub mod changes;
 pub mod datanode_service;
+pub mod error;
+pub mod groups;
+pub mod leases;
+pub mod namespace;
+pub mod ops;
+pub mod retries;
+pub mod settings;
 pub mod state;
+pub mod store;
 
+pub use error::Error;
 pub use state::{Namenode, State};

@@ -34,7 +34,7 @@ pub use listing::Listing;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
 pub use permission::{Access, Caller, Need, join};
-pub use record::RecordError;
+pub use record::{RecordError, Rebuild};
 pub use remove::Removed;
 pub use rename::Renamed;
 pub use summary::Summary;

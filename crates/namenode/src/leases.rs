@@ -1,0 +1,167 @@
+//! The right to write: one lease per client name covers all the files it has open.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use crate::namespace::InodeId;
+
+/// How long a lease lasts without renewal.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseLimits {
+    /// Then another client may take the file over.
+    pub soft: Duration,
+    /// Then the NameNode closes the file itself.
+    pub hard: Duration,
+}
+
+impl Default for LeaseLimits {
+    fn default() -> Self {
+        Self { soft: Duration::from_secs(60), hard: Duration::from_secs(1200) }
+    }
+}
+
+#[derive(Debug)]
+struct Lease {
+    /// Monotonic.
+    renewed: Duration,
+    files: BTreeSet<InodeId>,
+}
+
+/// Who may write what. In memory only: rebuilt from the open files, with fresh times, at every start.
+pub struct Leases {
+    limits: LeaseLimits,
+    by_holder: HashMap<String, Lease>,
+    /// In the order of renewal, oldest first.
+    by_age: BTreeSet<(Duration, String)>,
+}
+
+impl Leases {
+    pub fn new(limits: LeaseLimits) -> Self {
+        Self { limits, by_holder: HashMap::new(), by_age: BTreeSet::new() }
+    }
+
+    /// Adds a file to the lease of `holder`, which counts as renewed.
+    pub fn add(&mut self, holder: &str, file: InodeId, now: Duration) {
+        self.by_holder
+            .entry(holder.to_owned())
+            .or_insert_with(|| Lease { renewed: now, files: BTreeSet::new() })
+            .files
+            .insert(file);
+        self.by_age.insert((self.by_holder[holder].renewed, holder.to_owned()));
+        self.renew(holder, now);
+    }
+
+    /// Takes a file out; a lease without files is gone. An unknown holder or file is no error.
+    pub fn remove(&mut self, holder: &str, file: InodeId) {
+        let Some(lease) = self.by_holder.get_mut(holder) else { return };
+        lease.files.remove(&file);
+        if lease.files.is_empty() {
+            self.by_age.remove(&(lease.renewed, holder.to_owned()));
+            self.by_holder.remove(holder);
+        }
+    }
+
+    /// Renews all that `holder` has open. An unknown holder is no error: it has nothing open.
+    pub fn renew(&mut self, holder: &str, now: Duration) {
+        let Some(lease) = self.by_holder.get_mut(holder) else { return };
+        let mut key = (lease.renewed, holder.to_owned());
+        self.by_age.remove(&key);
+        lease.renewed = now;
+        key.0 = now;
+        self.by_age.insert(key);
+    }
+
+    pub fn has(&self, holder: &str) -> bool {
+        self.by_holder.contains_key(holder)
+    }
+
+    /// Files that `holder` has open; 0 for an unknown one.
+    pub fn count(&self, holder: &str) -> usize {
+        self.by_holder.get(holder).map_or(0, |lease| lease.files.len())
+    }
+
+    /// Whether another client may take over what `holder` has open. An unknown holder holds nothing.
+    pub fn soft_limit_passed(&self, holder: &str, now: Duration) -> bool {
+        self.by_holder.get(holder).is_none_or(|lease| now.saturating_sub(lease.renewed) > self.limits.soft)
+    }
+
+    /// Up to `limit` files whose leases have passed the hard limit, oldest first.
+    pub fn expired(&self, now: Duration, limit: usize) -> Vec<(String, InodeId)> {
+        self.by_age
+            .iter()
+            .take_while(|(renewed, _)| now.saturating_sub(*renewed) > self.limits.hard)
+            .flat_map(|(_, holder)| self.by_holder[holder].files.iter().map(|file| (holder.clone(), *file)))
+            .take(limit)
+            .collect()
+    }
+
+    /// Files open for writing.
+    pub fn file_count(&self) -> usize {
+        self.by_holder.values().map(|lease| lease.files.len()).sum()
+    }
+
+    /// Clients with open files.
+    pub fn holder_count(&self) -> usize {
+        self.by_holder.len()
+    }
+
+    /// Every open file in the order of ids, after `after`.
+    pub fn open_files_after(&self, after: InodeId) -> Vec<(InodeId, String)> {
+        let mut files: Vec<(InodeId, String)> = self
+            .by_holder
+            .iter()
+            .flat_map(|(holder, lease)| lease.files.iter().map(|file| (*file, holder.clone())))
+            .filter(|(file, _)| *file > after)
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// `[Lease. Holder: X, pending creates: N]`, or that there is none: the tail of Apache's messages.
+    pub fn describe(&self, holder: &str) -> String {
+        match self.count(holder) {
+            0 => format!("Holder {holder} does not have any open files."),
+            count => format!("[Lease. Holder: {holder}, pending creates: {count}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn one_renewal_covers_all_files_of_a_client() {
+        let mut leases = Leases::new(LeaseLimits::default());
+        leases.add("a", InodeId(1), SECOND);
+        leases.add("b", InodeId(3), SECOND * 2);
+        leases.add("a", InodeId(2), SECOND * 3);
+        assert_eq!(leases.describe("a"), "[Lease. Holder: a, pending creates: 2]");
+        assert_eq!(leases.describe("c"), "Holder c does not have any open files.");
+        assert!(!leases.soft_limit_passed("a", SECOND * 63));
+        assert!(leases.soft_limit_passed("a", SECOND * 64));
+        assert!(leases.soft_limit_passed("nobody", SECOND));
+        leases.renew("a", SECOND * 64);
+        assert!(!leases.soft_limit_passed("a", SECOND * 65));
+        assert_eq!(leases.expired(SECOND * 1202, 10), []);
+        assert_eq!(leases.expired(SECOND * 1203, 10), [("b".to_owned(), InodeId(3))]);
+        assert_eq!(leases.expired(SECOND * 2000, 2), [("b".to_owned(), InodeId(3)), ("a".to_owned(), InodeId(1))]);
+    }
+
+    #[test]
+    fn a_lease_ends_with_its_last_file() {
+        let mut leases = Leases::new(LeaseLimits::default());
+        leases.add("a", InodeId(1), SECOND);
+        leases.add("a", InodeId(2), SECOND * 2);
+        leases.remove("a", InodeId(1));
+        assert!(leases.has("a"));
+        leases.remove("a", InodeId(2));
+        leases.remove("a", InodeId(2));
+        assert!(!leases.has("a"));
+        assert_eq!((leases.holder_count(), leases.file_count(), leases.by_age.len()), (0, 0, 0));
+        leases.renew("a", SECOND * 3);
+        assert!(!leases.has("a"));
+    }
+}

@@ -1,0 +1,408 @@
+//! The stored form of an inode, and the namespace's return from it.
+//!
+//! ```text
+//! record  = 1 (form), kind (1 directory, 2 file), parent id, name, owner, group, mode, mtime, atime, policy,
+//!           file part?, extensions
+//! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length)), count, block*
+//! block   = id (zig-zag), stamp, length, state
+//! ```
+//! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (none yet) are tagged, so that an older
+//! version refuses what it does not know instead of losing it.
+
+use hearth_types::{BlockId, FsPermission, GenerationStamp};
+
+use super::arena::Arena;
+use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
+use super::names::{NameId, Names};
+use super::{Children, IdMap, Limits, Namespace, compare_names};
+use crate::changes::Counters;
+
+const FORM: u8 = 1;
+const DIRECTORY: u8 = 1;
+const FILE: u8 = 2;
+
+/// Why the stored namespace cannot be taken back.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RecordError {
+    #[error("the record of inode {inode} is damaged at byte {offset}")]
+    Damaged { inode: u64, offset: usize },
+    #[error("the record of inode {inode} has form {form}, written by a newer version")]
+    Newer { inode: u64, form: u8 },
+    #[error("inode {inode} stands in directory {parent}, which does not exist")]
+    NoParent { inode: u64, parent: u64 },
+    #[error("inode {inode} stands in inode {parent}, which is a file")]
+    ParentIsFile { inode: u64, parent: u64 },
+    #[error("directory {parent} has two entries named {name}")]
+    Twice { parent: u64, name: String },
+    #[error("there is no root directory")]
+    NoRoot,
+    #[error("inode {inode} cannot be reached from the root")]
+    Unreachable { inode: u64 },
+    #[error("inode {inode} names owner or group {name}, which is not known")]
+    UnknownName { inode: u64, name: u32 },
+    #[error("owner and group names are stored out of order at number {number}")]
+    Names { number: u32 },
+    #[error("inode {inode} is newer than the newest inode on record, {last}")]
+    Counter { inode: u64, last: u64 },
+}
+
+pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + inode.name.len());
+    out.push(FORM);
+    out.push(if inode.is_directory() { DIRECTORY } else { FILE });
+    put(&mut out, parent.0);
+    put_bytes(&mut out, &inode.name);
+    put(&mut out, u64::from(inode.owner.0));
+    put(&mut out, u64::from(inode.group.0));
+    put(&mut out, u64::from(inode.permission.0));
+    put(&mut out, inode.modification_time_ms);
+    put(&mut out, inode.access_time_ms);
+    out.push(inode.storage_policy);
+    if let InodeKind::File(file) = &inode.kind {
+        put(&mut out, file.block_size);
+        put(&mut out, u64::from(file.replication));
+        match &file.writer {
+            None => out.push(0),
+            Some(writer) => {
+                out.push(1);
+                put_bytes(&mut out, writer.client.as_bytes());
+                put_bytes(&mut out, writer.machine.as_bytes());
+                match writer.truncating_to {
+                    None => out.push(0),
+                    Some(length) => {
+                        out.push(1);
+                        put(&mut out, length);
+                    }
+                }
+            }
+        }
+        put(&mut out, file.blocks.len() as u64);
+        for block in file.blocks.iter() {
+            put(&mut out, ((block.id.0 << 1) ^ (block.id.0 >> 63)) as u64);
+            put(&mut out, block.stamp.0);
+            put(&mut out, block.length);
+            out.push(block.state as u8);
+        }
+    }
+    // No extensions.
+    out.push(0);
+    out
+}
+
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads a record; every shortfall is `None` at the place where it was found.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7F).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                return (shift < 63 || byte <= 1).then_some(number);
+            }
+        }
+        None
+    }
+
+    fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
+        T::try_from(self.number()?).ok()
+    }
+
+    fn slice(&mut self) -> Option<&'a [u8]> {
+        let length: usize = self.small()?;
+        let end = self.at.checked_add(length)?;
+        let slice = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(slice)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.slice()?.to_vec()).ok()
+    }
+}
+
+/// The inode without its place, and the id of its parent.
+fn decode(id: InodeId, bytes: &[u8]) -> Result<(Inode, InodeId), RecordError> {
+    let mut reader = Reader { bytes, at: 0 };
+    match reader.byte() {
+        Some(FORM) => {}
+        Some(form) if form > FORM => return Err(RecordError::Newer { inode: id.0, form }),
+        _ => return Err(RecordError::Damaged { inode: id.0, offset: 0 }),
+    }
+    match decode_rest(id, &mut reader) {
+        Some(found) if reader.at == bytes.len() => Ok(found),
+        _ => Err(RecordError::Damaged { inode: id.0, offset: reader.at }),
+    }
+}
+
+fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)> {
+    let kind = reader.byte()?;
+    let parent = InodeId(reader.number()?);
+    let name = reader.slice()?.into();
+    let owner = NameId(reader.small()?);
+    let group = NameId(reader.small()?);
+    let permission = FsPermission(reader.small()?);
+    let modification_time_ms = reader.number()?;
+    let access_time_ms = reader.number()?;
+    let storage_policy = reader.byte()?;
+    let kind = match kind {
+        DIRECTORY => InodeKind::Directory(Children::default()),
+        FILE => InodeKind::File(decode_file(reader)?),
+        _ => return None,
+    };
+    let extensions = reader.byte()?;
+    if extensions != 0 {
+        return None;
+    }
+    let inode = Inode {
+        id,
+        parent: Slot(0),
+        name,
+        owner,
+        group,
+        permission,
+        storage_policy,
+        modification_time_ms,
+        access_time_ms,
+        kind,
+    };
+    Some((inode, parent))
+}
+
+fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
+    let block_size = reader.number()?;
+    let replication = reader.small()?;
+    let writer = if reader.flag()? {
+        let client = reader.text()?;
+        let machine = reader.text()?;
+        let truncating_to = if reader.flag()? { Some(reader.number()?) } else { None };
+        Some(Box::new(Writer { client, machine, truncating_to }))
+    } else {
+        None
+    };
+    let count: usize = reader.small()?;
+    // A block takes at least four bytes: a damaged count cannot ask for more memory than the record has.
+    let mut blocks = Vec::with_capacity(count.min(reader.bytes.len() / 4));
+    for _ in 0..count {
+        let zigzag = reader.number()?;
+        blocks.push(BlockRecord {
+            id: BlockId((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64)),
+            stamp: GenerationStamp(reader.number()?),
+            length: reader.number()?,
+            state: BlockState::from_number(reader.byte()?)?,
+        });
+    }
+    Some(FilePart { block_size, replication, blocks: blocks.into_iter().collect::<BlockList>(), writer })
+}
+
+/// Takes a stored namespace back, record by record.
+pub struct Rebuild {
+    namespace: Namespace,
+    /// Inodes in the order of their ids, with the ids of their parents.
+    waiting: Vec<(Slot, InodeId)>,
+}
+
+impl Rebuild {
+    /// `names`: every stored user and group name with its number, in the order of the numbers.
+    pub fn start(
+        limits: Limits,
+        counters: Counters,
+        stored_names: impl IntoIterator<Item = (u32, String)>,
+    ) -> Result<Self, RecordError> {
+        let mut names = Names::default();
+        for (number, name) in stored_names {
+            if !names.restore(number, &name) {
+                return Err(RecordError::Names { number });
+            }
+        }
+        let namespace = Namespace {
+            inodes: Arena::default(),
+            by_id: IdMap::default(),
+            root: Slot(0),
+            names,
+            counters,
+            limits,
+            files: 0,
+            blocks: 0,
+            changed: Vec::new(),
+            removed: Vec::new(),
+            counters_changed: false,
+        };
+        Ok(Self { namespace, waiting: Vec::new() })
+    }
+
+    pub fn inode(&mut self, id: u64, record: &[u8]) -> Result<(), RecordError> {
+        let (inode, parent) = decode(InodeId(id), record)?;
+        let names = self.namespace.names.len() as u32;
+        if let Some(name) = [inode.owner.0, inode.group.0].into_iter().find(|name| *name >= names) {
+            return Err(RecordError::UnknownName { inode: id, name });
+        }
+        if id > self.namespace.counters.last_inode {
+            return Err(RecordError::Counter { inode: id, last: self.namespace.counters.last_inode });
+        }
+        if let Some(file) = inode.as_file() {
+            self.namespace.files += 1;
+            self.namespace.blocks += file.blocks.len() as u64;
+        }
+        let slot = self.namespace.inodes.insert(inode);
+        self.namespace.by_id.insert(id, slot);
+        self.waiting.push((slot, parent));
+        Ok(())
+    }
+
+    /// Links everything and checks that it is one tree.
+    pub fn finish(mut self) -> Result<Namespace, RecordError> {
+        let namespace = &mut self.namespace;
+        namespace.root = namespace.slot(InodeId::ROOT).ok_or(RecordError::NoRoot)?;
+        if !namespace.inode(namespace.root).is_directory() {
+            return Err(RecordError::NoRoot);
+        }
+        for (slot, parent) in std::mem::take(&mut self.waiting) {
+            let id = namespace.inode(slot).id;
+            let parent_slot =
+                namespace.slot(parent).ok_or(RecordError::NoParent { inode: id.0, parent: parent.0 })?;
+            namespace.inodes.get_mut(slot).parent = parent_slot;
+            if slot == namespace.root {
+                continue;
+            }
+            if !namespace.inode(parent_slot).is_directory() {
+                return Err(RecordError::ParentIsFile { inode: id.0, parent: parent.0 });
+            }
+            let name = &namespace.inode(slot).name;
+            if namespace.child(parent_slot, name).is_some() {
+                return Err(RecordError::Twice { parent: parent.0, name: String::from_utf8_lossy(name).into_owned() });
+            }
+            let InodeKind::Directory(children) = &mut namespace.inodes.get_mut(parent_slot).kind else {
+                unreachable!("seen to be a directory")
+            };
+            let mut children = std::mem::take(children);
+            let name = &namespace.inode(slot).name;
+            children.insert(slot, |other| compare_names(&namespace.inode(other).name, name));
+            namespace.put_children(parent_slot, children);
+        }
+        check_reachable(namespace)?;
+        Ok(self.namespace)
+    }
+}
+
+/// A cycle would hang every walk up the tree.
+fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
+    let mut seen = 0u64;
+    let mut waiting = vec![namespace.root];
+    let mut reached = IdMap::<()>::default();
+    while let Some(slot) = waiting.pop() {
+        let inode = namespace.inode(slot);
+        seen += 1;
+        reached.insert(inode.id.0, ());
+        if let Some(children) = inode.children() {
+            waiting.extend(children.iter());
+        }
+    }
+    if seen == namespace.inode_count() {
+        return Ok(());
+    }
+    let lost = namespace.iter().map(|inode| inode.id.0).find(|id| !reached.contains_key(id));
+    Err(RecordError::Unreachable { inode: lost.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file_inode() -> Inode {
+        let blocks = [(1073741825, 1001, 5, BlockState::Complete), (-9, u64::MAX, u64::MAX, BlockState::Committed)];
+        Inode {
+            id: InodeId(16400),
+            parent: Slot(0),
+            name: "é".as_bytes().into(),
+            owner: NameId(0),
+            group: NameId(1),
+            permission: FsPermission(0o1644),
+            storage_policy: 7,
+            modification_time_ms: 1_700_000_000_000,
+            access_time_ms: 0,
+            kind: InodeKind::File(FilePart {
+                block_size: 134_217_728,
+                replication: 3,
+                blocks: blocks
+                    .into_iter()
+                    .map(|(id, stamp, length, state)| BlockRecord {
+                        id: BlockId(id),
+                        stamp: GenerationStamp(stamp),
+                        length,
+                        state,
+                    })
+                    .collect(),
+                writer: Some(Box::new(Writer {
+                    client: "DFSClient_1".into(),
+                    machine: "127.0.0.1".into(),
+                    truncating_to: Some(3),
+                })),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        let bytes = encode(&file_inode(), InodeId(16399));
+        let (inode, parent) = decode(InodeId(16400), &bytes).unwrap();
+        assert_eq!(parent, InodeId(16399));
+        assert_eq!(format!("{inode:?}"), format!("{:?}", file_inode()));
+    }
+
+    #[test]
+    fn a_newer_form_is_refused_by_name() {
+        let mut bytes = encode(&file_inode(), InodeId(16399));
+        bytes[0] = 2;
+        assert_eq!(decode(InodeId(7), &bytes).unwrap_err(), RecordError::Newer { inode: 7, form: 2 });
+    }
+
+    proptest! {
+        #[test]
+        fn damage_is_an_error_or_another_inode_never_a_panic(at in 0usize..100, byte: u8, cut in 0usize..100) {
+            let mut bytes = encode(&file_inode(), InodeId(16399));
+            let length = bytes.len();
+            bytes[at % length] = byte;
+            bytes.truncate(length - cut % length);
+            let _ = decode(InodeId(16400), &bytes);
+        }
+
+        #[test]
+        fn random_bytes_are_no_record(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(InodeId(16400), &bytes);
+        }
+    }
+}
