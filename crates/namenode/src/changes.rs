@@ -15,6 +15,8 @@ pub struct Changes {
     pub counters: Option<Counters>,
     /// The answer to repeat when the client repeats this call.
     pub retry: Option<(RetryKey, RetryEntry)>,
+    /// Answers that need not be remembered any longer.
+    pub retries_removed: Vec<RetryKey>,
 }
 
 /// Numbers that are never given out twice, restarts included.

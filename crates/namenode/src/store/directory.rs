@@ -1,0 +1,222 @@
+//! The directory of a namespace: who it belongs to, and that nobody else has it open.
+//!
+//! ```text
+//! DIR/in_use.lock             held by the running NameNode
+//! DIR/current/VERSION         cluster, namespace and pool, in Hadoop's form; storageType says that it is Hearth's
+//! DIR/current/namespace.redb
+//! DIR/current.formatting/     a format that did not finish
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use hearth_types::block_file::{parse_properties, print_properties};
+use hearth_types::{BlockPoolId, PoolIdentity};
+use rustix::fs::{FlockOperation, flock};
+
+use super::StoreError;
+use super::tables::Tables;
+use crate::changes::Changes;
+
+/// The form of the store's tables and records.
+const LAYOUT: u32 = 1;
+const STORAGE_TYPE: &str = "HEARTH_NAME_NODE";
+
+/// What the VERSION file says.
+pub type Version = PoolIdentity;
+
+/// A directory that this process has to itself, for as long as this lives.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// The kernel lets go of the lock with the file.
+    _lock: File,
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Io { action, path, source }
+}
+
+impl Directory {
+    /// Locks a directory, making it if it is not there.
+    pub fn lock(path: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(path).map_err(io("creating", path))?;
+        let lock_path = path.join("in_use.lock");
+        let mut lock = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .write(true)
+            .truncate(false)
+            .open(&lock_path)
+            .map_err(io("opening", &lock_path))?;
+        if let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(io("locking", &lock_path)(error.into()));
+            }
+            let mut holder = String::new();
+            let _ = Read::by_ref(&mut lock).take(100).read_to_string(&mut holder);
+            let holder = if holder.trim().is_empty() { "unknown".into() } else { holder.trim().to_owned() };
+            return Err(StoreError::InUse { path: path.to_owned(), holder });
+        }
+        // For people: the lock itself is the kernel's.
+        lock.set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(io("writing", &lock_path))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn is_formatted(&self) -> bool {
+        self.path.join("current").exists()
+    }
+
+    /// Whose namespace it is.
+    pub fn version(&self) -> Result<Version, StoreError> {
+        if !self.is_formatted() {
+            return Err(StoreError::NotFormatted { path: self.path.clone() });
+        }
+        read_version(&self.path.join("current/VERSION"))
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        self.path.join("current/namespace.redb")
+    }
+}
+
+fn read_version(path: &Path) -> Result<Version, StoreError> {
+    let text = fs::read_to_string(path).map_err(io("reading", path))?;
+    let bad = |problem: String| StoreError::BadVersion { path: path.to_owned(), problem };
+    let properties = parse_properties(&text).map_err(|error| bad(error.to_string()))?;
+    let get = |key: &str| {
+        properties.get(key).filter(|value| !value.is_empty()).ok_or_else(|| bad(format!("{key} is missing")))
+    };
+    let layout = get("layoutVersion")?;
+    match get("storageType")?.as_str() {
+        STORAGE_TYPE => {}
+        "NAME_NODE" => {
+            let directory = path.ancestors().nth(2).unwrap_or(path);
+            return Err(StoreError::Apache { path: directory.to_owned(), layout: layout.clone() });
+        }
+        other => return Err(bad(format!("storageType is {other}, not {STORAGE_TYPE}"))),
+    }
+    let layout: u32 = layout.parse().map_err(|_| bad(format!("layoutVersion is {layout}, not a number")))?;
+    if layout > LAYOUT {
+        return Err(StoreError::Newer { path: path.to_owned(), layout, known: LAYOUT });
+    }
+    let number = |key: &str| get(key)?.parse::<u64>().map_err(|_| bad(format!("{key} is not a number")));
+    Ok(Version {
+        pool: BlockPoolId::new(get("blockpoolID")?.as_str()),
+        namespace_id: u32::try_from(number("namespaceID")?).map_err(|_| bad("namespaceID is out of range".into()))?,
+        cluster_id: get("clusterID")?.clone(),
+        created_ms: number("cTime")?,
+    })
+}
+
+/// Makes a new namespace with the contents `first`. Either all of it is there afterwards, or nothing.
+///
+/// Errors: `AlreadyFormatted`, unless `force`; then the old namespace is removed.
+pub fn format(directory: &Directory, version: &Version, first: &Changes, force: bool) -> Result<(), StoreError> {
+    let current = directory.path.join("current");
+    if current.exists() && !force {
+        let cluster = directory.version().map_or_else(|_| "of another kind".into(), |version| version.cluster_id);
+        return Err(StoreError::AlreadyFormatted { path: directory.path.clone(), cluster });
+    }
+    let formatting = directory.path.join("current.formatting");
+    if formatting.exists() {
+        fs::remove_dir_all(&formatting).map_err(io("removing", &formatting))?;
+    }
+    fs::create_dir(&formatting).map_err(io("creating", &formatting))?;
+    let tables = Tables::create(&formatting.join("namespace.redb"))?;
+    tables.apply(std::slice::from_ref(first))?;
+    drop(tables);
+    write_version(&formatting.join("VERSION"), version)?;
+    sync(&formatting)?;
+    if current.exists() {
+        fs::remove_dir_all(&current).map_err(io("removing", &current))?;
+    }
+    fs::rename(&formatting, &current).map_err(io("renaming", &formatting))?;
+    sync(&directory.path)
+}
+
+fn write_version(path: &Path, version: &Version) -> Result<(), StoreError> {
+    let text = print_properties(
+        "The namespace of a Hearth NameNode",
+        &[
+            ("namespaceID", &version.namespace_id.to_string()),
+            ("clusterID", &version.cluster_id),
+            ("cTime", &version.created_ms.to_string()),
+            ("storageType", STORAGE_TYPE),
+            ("blockpoolID", version.pool.as_str()),
+            ("layoutVersion", &LAYOUT.to_string()),
+        ],
+    );
+    let mut file = File::create(path).map_err(io("creating", path))?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io("writing", path))
+}
+
+fn sync(directory: &Path) -> Result<(), StoreError> {
+    File::open(directory).and_then(|file| file.sync_all()).map_err(io("syncing", directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version() -> Version {
+        Version {
+            pool: BlockPoolId::new("BP-1-127.0.0.1-2"),
+            namespace_id: 5,
+            cluster_id: "CID-x".into(),
+            created_ms: 2,
+        }
+    }
+
+    #[test]
+    fn a_formatted_directory_says_whose_it_is_and_is_not_formatted_twice() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(place.path()).unwrap();
+        assert!(matches!(directory.version(), Err(StoreError::NotFormatted { .. })));
+        format(&directory, &version(), &Changes::default(), false).unwrap();
+        assert_eq!(directory.version().unwrap(), version());
+        let again = format(&directory, &version(), &Changes::default(), false);
+        assert!(matches!(again, Err(StoreError::AlreadyFormatted { cluster, .. }) if cluster == "CID-x"));
+        let other = Version { cluster_id: "CID-y".into(), ..version() };
+        format(&directory, &other, &Changes::default(), true).unwrap();
+        assert_eq!(directory.version().unwrap(), other);
+    }
+
+    #[test]
+    fn one_directory_has_one_owner() {
+        let place = tempfile::tempdir().unwrap();
+        let first = Directory::lock(place.path()).unwrap();
+        let second = Directory::lock(place.path());
+        assert!(
+            matches!(second, Err(StoreError::InUse { holder, .. }) if holder == std::process::id().to_string())
+        );
+        drop(first);
+        Directory::lock(place.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_another_kind_is_refused_by_name() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(place.path()).unwrap();
+        fs::create_dir(place.path().join("current")).unwrap();
+        let write = |text: &str| fs::write(place.path().join("current/VERSION"), text).unwrap();
+        write("storageType=NAME_NODE\nlayoutVersion=-66\nclusterID=c\n");
+        assert!(matches!(directory.version(), Err(StoreError::Apache { layout, .. }) if layout == "-66"));
+        write("storageType=DATA_NODE\nlayoutVersion=-57\n");
+        assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
+        write("storageType=HEARTH_NAME_NODE\nlayoutVersion=2\n");
+        assert!(matches!(directory.version(), Err(StoreError::Newer { layout: 2, .. })));
+        write("rubbish");
+        assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
+        fs::remove_file(place.path().join("current/VERSION")).unwrap();
+        assert!(matches!(directory.version(), Err(StoreError::Io { .. })));
+    }
+}

@@ -1,0 +1,155 @@
+//! The tables, and how changes go into them and come back.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::StoreError;
+use crate::changes::{Changes, Counters, RetryEntry, RetryKey};
+use crate::namespace::{Limits, Namespace, Rebuild};
+
+/// Inode id → record.
+const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
+/// Number → user or group name.
+const NAMES: TableDefinition<u32, &str> = TableDefinition::new("names");
+/// One row a counter.
+const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
+/// Client id and call id → expiry (milliseconds since the epoch) and encoded answer.
+const RETRIES: TableDefinition<&RetryKey, (u64, &[u8])> = TableDefinition::new("retries");
+
+/// redb's own cache, bytes. The namespace is in memory already; this only serves commits.
+const CACHE: usize = 16 << 20;
+
+pub struct Tables {
+    database: Database,
+    path: PathBuf,
+}
+
+/// What was stored.
+pub struct Loaded {
+    pub namespace: Namespace,
+    pub retries: Vec<(RetryKey, RetryEntry)>,
+}
+
+/// The tables beside that of the inodes.
+struct Small {
+    counters: Counters,
+    names: Vec<(u32, String)>,
+    retries: Vec<(RetryKey, RetryEntry)>,
+}
+
+impl Tables {
+    pub fn create(path: &Path) -> Result<Self, StoreError> {
+        let database = Database::builder().set_cache_size(CACHE).create(path);
+        Self::new(path, database)
+    }
+
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let database = Database::builder().set_cache_size(CACHE).open(path);
+        Self::new(path, database)
+    }
+
+    fn new(path: &Path, database: Result<Database, redb::DatabaseError>) -> Result<Self, StoreError> {
+        match database {
+            Ok(database) => Ok(Self { database, path: path.to_owned() }),
+            Err(error) => Err(StoreError::Damaged { path: path.to_owned(), problem: error.to_string() }),
+        }
+    }
+
+    fn damaged(&self, error: redb::Error) -> StoreError {
+        StoreError::Damaged { path: self.path.clone(), problem: error.to_string() }
+    }
+
+    /// Makes a run of changes durable, in their order, in one transaction.
+    pub fn apply(&self, run: &[Changes]) -> Result<(), StoreError> {
+        self.commit(run).map_err(|error| self.damaged(error))
+    }
+
+    fn commit(&self, run: &[Changes]) -> Result<(), redb::Error> {
+        // The last word on each inode, in the order of ids: a directory that gets a hundred files is written once.
+        let mut inodes: BTreeMap<u64, Option<&[u8]>> = BTreeMap::new();
+        let mut retries: BTreeMap<&RetryKey, Option<&RetryEntry>> = BTreeMap::new();
+        for changes in run {
+            inodes.extend(changes.inodes_put.iter().map(|(id, record)| (*id, Some(record.as_slice()))));
+            inodes.extend(changes.inodes_removed.iter().map(|id| (*id, None)));
+            retries.extend(changes.retries_removed.iter().map(|key| (key, None)));
+            retries.extend(changes.retry.iter().map(|(key, entry)| (key, Some(entry))));
+        }
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        {
+            let mut table = transaction.open_table(INODES)?;
+            for (id, record) in inodes {
+                match record {
+                    Some(record) => drop(table.insert(id, record)?),
+                    None => drop(table.remove(id)?),
+                }
+            }
+            let mut table = transaction.open_table(NAMES)?;
+            for (number, name) in run.iter().flat_map(|changes| &changes.names_put) {
+                table.insert(number, name.as_str())?;
+            }
+            let mut table = transaction.open_table(COUNTERS)?;
+            if let Some(counters) = run.iter().rev().find_map(|changes| changes.counters) {
+                table.insert("last_inode", counters.last_inode)?;
+                table.insert("last_block", counters.last_block as u64)?;
+                table.insert("last_stamp", counters.last_stamp)?;
+            }
+            let mut table = transaction.open_table(RETRIES)?;
+            for (key, entry) in retries {
+                match entry {
+                    Some(entry) => drop(table.insert(key, (entry.expires_ms, entry.answer.as_slice()))?),
+                    None => drop(table.remove(key)?),
+                }
+            }
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Takes everything back.
+    pub fn load(&self, limits: Limits) -> Result<Loaded, StoreError> {
+        let record = |source| StoreError::Record { path: self.path.clone(), source };
+        let small = self.load_small().map_err(|error| self.damaged(error))?;
+        let mut rebuild = Rebuild::start(limits, small.counters, small.names).map_err(record)?;
+        self.each_inode(|id, bytes| rebuild.inode(id, bytes).map_err(record))?;
+        Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries: small.retries })
+    }
+
+    fn each_inode(&self, mut take: impl FnMut(u64, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let open = || -> Result<_, redb::Error> { Ok(self.database.begin_read()?.open_table(INODES)?) };
+        let table = open().map_err(|error| self.damaged(error))?;
+        for row in table.iter().map_err(|error| self.damaged(error.into()))? {
+            let (id, bytes) = row.map_err(|error| self.damaged(error.into()))?;
+            take(id.value(), bytes.value())?;
+        }
+        Ok(())
+    }
+
+    fn load_small(&self) -> Result<Small, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let table = transaction.open_table(COUNTERS)?;
+        let counter = |name: &str| -> Result<u64, redb::Error> {
+            let row = table.get(name)?;
+            row.map(|row| row.value()).ok_or_else(|| redb::Error::Corrupted(format!("the counter {name} is missing")))
+        };
+        let counters = Counters {
+            last_inode: counter("last_inode")?,
+            last_block: counter("last_block")? as i64,
+            last_stamp: counter("last_stamp")?,
+        };
+        let mut names = Vec::new();
+        for row in transaction.open_table(NAMES)?.iter()? {
+            let (number, name) = row?;
+            names.push((number.value(), name.value().to_owned()));
+        }
+        let mut retries = Vec::new();
+        for row in transaction.open_table(RETRIES)?.iter()? {
+            let (key, entry) = row?;
+            let (expires_ms, answer) = entry.value();
+            retries.push((*key.value(), RetryEntry { expires_ms, answer: answer.to_vec() }));
+        }
+        Ok(Small { counters, names, retries })
+    }
+}
