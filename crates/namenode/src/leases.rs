@@ -71,6 +71,14 @@ impl Leases {
         self.by_age.insert(key);
     }
 
+    /// After a failed attempt to close a silent writer's files: looks at them again a soft limit later.
+    pub fn renew_soft(&mut self, holder: &str, now: Duration) {
+        let since = (now + self.limits.soft).saturating_sub(self.limits.hard);
+        if self.by_holder.get(holder).is_some_and(|lease| lease.renewed < since) {
+            self.renew(holder, since);
+        }
+    }
+
     pub fn has(&self, holder: &str) -> bool {
         self.by_holder.contains_key(holder)
     }

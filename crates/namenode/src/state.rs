@@ -1,25 +1,140 @@
-//! All that the NameNode knows, behind one lock.
+//! All that the NameNode knows, behind one lock, and the one way of changing it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use hearth_types::{Clock, PoolIdentity};
-use parking_lot::RwLock;
-use tokio::sync::Notify;
+use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::blocks::BlockMap;
+use crate::blocks::{BlockMap, Now};
+use crate::changes::{RetryEntry, RetryKey};
+use crate::error::Error;
+use crate::groups::Groups;
+use crate::leases::Leases;
+use crate::namespace::{Caller, Namespace};
+use crate::retries::StoredRetries;
+use crate::settings::Settings;
+use crate::store::Store;
 
 /// What the lock protects. Everything in it is a pure in-memory state machine: time comes in as an argument, nothing
 /// waits, nothing does I/O.
 pub struct State {
+    pub namespace: Namespace,
+    pub leases: Leases,
     pub blocks: BlockMap,
+    pub retries: StoredRetries,
 }
 
 /// A running NameNode, shared by all calls.
 pub struct Namenode {
     /// Held for the in-memory part of an operation only, never across an await.
     pub state: RwLock<State>,
+    pub store: Store,
     pub clock: Arc<dyn Clock>,
     pub identity: PoolIdentity,
-    /// Woken whenever a datanode's report may have made a block complete: held `complete` calls look again.
-    pub blocks_reported: Notify,
+    pub settings: Settings,
+    pub groups: Groups,
+}
+
+/// One call, as an operation sees it.
+pub struct Context {
+    pub caller: Caller,
+    /// Where an at-most-once call's answer is remembered, and until when (milliseconds since the epoch).
+    pub retry: Option<(RetryKey, u64)>,
+    remembered: AtomicBool,
+}
+
+impl Context {
+    pub fn new(caller: Caller, retry: Option<(RetryKey, u64)>) -> Self {
+        Self { caller, retry, remembered: AtomicBool::new(false) }
+    }
+
+    /// Whether the answer was stored for repetitions.
+    pub fn is_remembered(&self) -> bool {
+        self.remembered.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether an answer is worth repeating to a client that asks again. Of what failed or did nothing the repetition runs
+/// anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remember {
+    Yes,
+    No,
+}
+
+impl Namenode {
+    pub fn now(&self) -> Now {
+        Now::of(&*self.clock)
+    }
+
+    /// The state, to look at.
+    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
+    }
+
+    /// Carries out one operation under the lock and returns its outcome when all it changed is on disk.
+    ///
+    /// An operation that fails has checked before it changed anything; the few that fail and still change something (a
+    /// create that starts a lease recovery) do so on purpose, and that is made durable too.
+    pub async fn change<T>(&self, operation: impl FnOnce(&mut State, Now) -> Result<T, Error>) -> Result<T, Error> {
+        let (outcome, durable) = {
+            let mut state = self.state.write();
+            self.check_store()?;
+            let outcome = operation(&mut state, self.now());
+            (outcome, self.store.submit(state.namespace.take_changes()))
+        };
+        durable.wait().await.map_err(|failed| Error::StoreFailed { reason: failed.reason })?;
+        outcome
+    }
+
+    /// As [`Namenode::change`] for an at-most-once call: its encoded answer is stored with the change, so that a
+    /// repetition of the call gets it again, restarts included.
+    pub async fn change_once<M: prost::Message>(
+        &self,
+        context: &Context,
+        operation: impl FnOnce(&mut State, Now) -> Result<(M, Remember), Error>,
+    ) -> Result<Bytes, Error> {
+        let (outcome, durable) = {
+            let mut state = self.state.write();
+            self.check_store()?;
+            let now = self.now();
+            let outcome = operation(&mut state, now).map(|(answer, remember)| (answer.encode_to_vec(), remember));
+            let mut changes = state.namespace.take_changes();
+            if let (Ok((answer, Remember::Yes)), Some((key, expires_ms))) = (&outcome, context.retry) {
+                changes.retries_removed = state.retries.take_expired(now.wall_ms);
+                changes.retry = Some((key, RetryEntry { expires_ms, answer: answer.clone() }));
+                state.retries.push(expires_ms, key);
+                context.remembered.store(true, Ordering::Relaxed);
+            }
+            (outcome, self.store.submit(changes))
+        };
+        durable.wait().await.map_err(|failed| Error::StoreFailed { reason: failed.reason })?;
+        outcome.map(|(answer, _)| answer.into())
+    }
+
+    fn check_store(&self) -> Result<(), Error> {
+        match self.store.failure() {
+            None => Ok(()),
+            Some(failed) => Err(Error::StoreFailed { reason: failed.reason }),
+        }
+    }
+
+    /// Refuses what would change something while safe mode is on. `action`: as in "Cannot `action`. Name node is ...".
+    pub fn check_safe_mode(&self, state: &State, now: Now, action: impl FnOnce() -> String) -> Result<(), Error> {
+        if !state.blocks.in_safe_mode() {
+            return Ok(());
+        }
+        Err(Error::SafeMode {
+            action: action(),
+            tip: state.blocks.safe_mode_tip(now),
+            host: self.settings.host_name.clone(),
+        })
+    }
+}
+
+/// Encodes an answer.
+pub fn encode<M: prost::Message>(answer: &M) -> Bytes {
+    answer.encode_to_vec().into()
 }

@@ -17,8 +17,6 @@ pub struct NewFile<'a> {
     /// The number of a storage policy set on the file itself; 0 for none.
     pub storage_policy: u8,
     pub writer: Writer,
-    /// Make missing directories above.
-    pub make_parents: bool,
     pub caller: &'a Caller,
 }
 
@@ -156,6 +154,14 @@ impl Namespace {
         match trail.parent() {
             None if !trail.is_root() => Err(Error::ParentMissing { path: trail.parent_path() }),
             _ => Ok(()),
+        }
+    }
+
+    /// Checks the name under which a file is to replace another.
+    pub fn check_target_name(&self, trail: &Trail) -> Result<(), Error> {
+        match trail.names.len() {
+            0 => Ok(()),
+            depth => self.check_name(trail, depth - 1, trail.last_name()),
         }
     }
 

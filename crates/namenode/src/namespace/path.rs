@@ -74,6 +74,13 @@ impl Trail {
         self.existing[(self.existing.len() - 1).min(self.names.len().saturating_sub(1))]
     }
 
+    /// Goes on as if the target were not there: it was just removed.
+    pub fn forget_target(&mut self) {
+        if self.target().is_some() && !self.is_root() {
+            self.existing.pop();
+        }
+    }
+
     pub fn is_root(&self) -> bool {
         self.names.is_empty()
     }

@@ -1,0 +1,36 @@
+//! One file per operation of ClientNamenodeProtocol: decode → check → act → answer.
+//!
+//! Each is a function of the NameNode, the call's [`Context`](crate::state::Context) and the request message; it
+//! returns the encoded answer or the exception. Small administrative calls, and those that are refused, share a file.
+
+pub mod abandon_block;
+pub mod add_block;
+pub mod append;
+pub mod check_access;
+pub mod cluster;
+pub mod complete;
+pub mod concat;
+pub mod content_summary;
+pub mod create;
+pub mod delete;
+pub mod file_info;
+pub mod fsync;
+pub mod get_additional_datanode;
+pub mod get_block_locations;
+pub mod lease;
+pub mod listing;
+mod located;
+pub mod maintenance;
+pub mod mkdirs;
+pub mod refused;
+pub mod rename;
+pub mod safe_mode;
+pub mod server_defaults;
+pub mod set_attributes;
+mod status;
+pub mod storage_policy;
+#[cfg(test)]
+mod testing;
+pub mod truncate;
+pub mod update_pipeline;
+mod writing;

@@ -1,0 +1,166 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_types::{Block, DatanodeId, LocatedBlock};
+use hearth_wire::proto::hdfs::{AddBlockFlagProto, AddBlockRequestProto, AddBlockResponseProto};
+
+use crate::blocks::{BlockError, BlockState, Now, PlacementRequest, ReplicaWait};
+use crate::error::Error;
+use crate::namespace::{BlockRecord, BlockState as RecordState, Slot};
+use crate::state::{Context, Namenode, State, encode};
+
+/// How long a call waits for the block before the last one to be reported, instead of sending the writer to sleep for
+/// 400 ms and more.
+const REPORT_WAIT: Duration = Duration::from_millis(1000);
+
+/// What an attempt came to.
+enum Step {
+    Allocated(LocatedBlock),
+    /// An earlier block is not complete: wait for this and try again.
+    Wait(Option<ReplicaWait>),
+}
+
+/// Commits the last block of an open file and adds another one, with the datanodes that are to receive it.
+pub async fn add_block(namenode: &Namenode, context: &Context, request: AddBlockRequestProto) -> Result<Bytes, Error> {
+    let previous = request.previous.clone().map(|block| namenode.own_block(block)).transpose()?;
+    let excluded: Vec<DatanodeId> =
+        request.exclude_nodes.iter().filter_map(|node| DatanodeId::try_from(node.id.clone()).ok()).collect();
+    let deadline = tokio::time::Instant::now() + REPORT_WAIT;
+    loop {
+        let step = namenode
+            .change(|state, now| attempt(state, namenode, context, &request, previous, &excluded, now))
+            .await?;
+        match step {
+            Step::Allocated(located) => {
+                return Ok(encode(&AddBlockResponseProto { block: (&located).into() }));
+            }
+            Step::Wait(wait) => {
+                let waited = match wait {
+                    Some(wait) => tokio::time::timeout_at(deadline, wait).await.is_ok(),
+                    None => tokio::time::Instant::now() < deadline,
+                };
+                if !waited {
+                    return Err(Error::NotReplicatedYet { path: request.src });
+                }
+            }
+        }
+    }
+}
+
+fn attempt(
+    state: &mut State,
+    namenode: &Namenode,
+    context: &Context,
+    request: &AddBlockRequestProto,
+    previous: Option<Block>,
+    excluded: &[DatanodeId],
+    now: Now,
+) -> Result<Step, Error> {
+    namenode.check_safe_mode(state, now, || format!("add block to {}", request.src))?;
+    let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.client_name)?;
+    if let Some(again) = retried(state, namenode, slot, previous)? {
+        return Ok(Step::Allocated(again));
+    }
+    // The last block may be waiting for its replicas, the one before it must have them.
+    if let Some(block) = state.first_incomplete(slot, 1) {
+        return Ok(Step::Wait(state.blocks.wait_for_replicas(block.id)));
+    }
+    allocate(state, namenode, slot, request, previous, excluded, now).map(Step::Allocated)
+}
+
+/// Looks whether `previous` fits. A repetition of a call whose answer was lost gets the same block again.
+fn retried(
+    state: &State,
+    namenode: &Namenode,
+    slot: Slot,
+    previous: Option<Block>,
+) -> Result<Option<LocatedBlock>, Error> {
+    let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
+    let same = |given: Option<Block>, record: Option<&BlockRecord>| match (given, record) {
+        (None, None) => true,
+        (Some(given), Some(record)) => given.id == record.id && given.stamp == record.stamp,
+        _ => false,
+    };
+    let last = file.blocks.last();
+    if same(previous, last) {
+        return Ok(None);
+    }
+    let complete = |record: &BlockRecord| state.blocks.state(record.id) == Some(BlockState::Complete);
+    // An append that starts on a block boundary.
+    if previous.is_none() && last.is_some_and(|last| last.length >= file.block_size && complete(last)) {
+        return Ok(None);
+    }
+    let penultimate = file.blocks.len().checked_sub(2).map(|i| &file.blocks[i]);
+    if let Some(last) = last.filter(|_| same(previous, penultimate)) {
+        if last.length == 0 && !complete(last) {
+            let storages = state.blocks.expected_storages(last.id);
+            let block = namenode.extended(last.block());
+            let offset = file.length() - last.length;
+            return Ok((!storages.is_empty()).then(|| state.blocks.located_for_writer(block, offset, &storages)));
+        }
+        return Err(Error::Blocks {
+            class: hearth_wire::rpc::exceptions::IO,
+            message: format!(
+                "Request looked like a retry to allocate block {} but it already contains {} bytes",
+                last.block(),
+                last.length
+            ),
+        });
+    }
+    Err(Error::PreviousMismatch {
+        path: state.namespace.path_of(slot),
+        previous: previous.map_or("null".into(), |previous| namenode.extended(previous).to_string()),
+        last: last.map_or("null".into(), |last| last.block().to_string()),
+    })
+}
+
+fn allocate(
+    state: &mut State,
+    namenode: &Namenode,
+    slot: Slot,
+    request: &AddBlockRequestProto,
+    previous: Option<Block>,
+    excluded: &[DatanodeId],
+    now: Now,
+) -> Result<LocatedBlock, Error> {
+    let inode = state.namespace.inode(slot);
+    let file = inode.as_file().expect("check_lease has seen that it is a file");
+    let limit = state.namespace.limits.blocks_per_file_max;
+    if file.blocks.len() >= limit {
+        return Err(Error::TooManyBlocks { count: file.blocks.len(), limit });
+    }
+    let has = |flag: AddBlockFlagProto| request.flags.contains(&(flag as i32));
+    let policy = state.namespace.storage_policy(slot).number;
+    let machine = file.writer.as_ref().map(|writer| writer.machine.clone());
+    let placement = PlacementRequest {
+        additional: usize::from(file.replication),
+        block_size: file.block_size,
+        writer: machine.as_deref(),
+        excluded,
+        favored: &request.favored_nodes,
+        policy,
+        avoid_local_node: has(AddBlockFlagProto::NoLocalWrite),
+        ignore_locality: has(AddBlockFlagProto::IgnoreClientLocality),
+        ..PlacementRequest::default()
+    };
+    let (id, replication) = (inode.id, file.replication);
+    let targets = state.blocks.allocate_targets(&placement, now).map_err(|error| match error {
+        BlockError::NotEnoughTargets { found, minimum, running, excluded } => Error::NoTargets {
+            path: state.namespace.path_of(slot),
+            found,
+            minimum: usize::from(minimum),
+            running,
+            excluded: if excluded == 0 { "no".into() } else { excluded.to_string() },
+        },
+        other => namenode.refused(other),
+    })?;
+    state.commit_last(namenode, slot, previous, now)?;
+    let block = Block { id: state.namespace.next_block_id(), stamp: state.namespace.next_stamp(), length: 0 };
+    let offset = state.namespace.inode(slot).as_file().map_or(0, |file| file.length());
+    state.blocks.begin(block, id.0, replication, policy, &targets);
+    state.namespace.push_block(
+        slot,
+        BlockRecord { id: block.id, stamp: block.stamp, length: 0, state: RecordState::UnderConstruction },
+    );
+    Ok(state.blocks.located_for_writer(namenode.extended(block), offset, &targets))
+}

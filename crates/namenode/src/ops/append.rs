@@ -1,0 +1,83 @@
+use bytes::Bytes;
+use hearth_types::LocatedBlock;
+use hearth_wire::proto::hdfs::{AppendRequestProto, AppendResponseProto, CreateFlagProto};
+
+use super::lease::Takeover;
+use super::status::file_status;
+use super::storage_policy::LAZY_PERSIST;
+use crate::blocks::BlockState;
+use crate::error::Error;
+use crate::namespace::{Access, BlockState as RecordState, Need, Purpose, Slot, Writer};
+use crate::state::{Context, Namenode, Remember, State};
+
+/// Opens a file again, to write on at its end.
+pub async fn append(namenode: &Namenode, context: &Context, request: AppendRequestProto) -> Result<Bytes, Error> {
+    let new_block = request.flag.is_some_and(|flag| flag & CreateFlagProto::NewBlock as u32 != 0);
+    let caller = &context.caller;
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("append to file{}", request.src))?;
+            let trail = state.namespace.resolve(caller, &request.src, Purpose::Write)?;
+            let path = trail.path();
+            if trail.target().is_some_and(|slot| !state.namespace.is_file(slot)) {
+                return Err(Error::AppendDirectory { path });
+            }
+            state.namespace.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+            let Some(slot) = trail.target() else {
+                return Err(Error::AppendMissing { path, machine: caller.machine.clone() });
+            };
+            if state.namespace.storage_policy(slot).number == LAZY_PERSIST {
+                return Err(Error::AppendLazyPersist { path });
+            }
+            let takeover = Takeover { operation: "APPEND_FILE", path: &path, client: &request.client_name };
+            state.take_over(namenode, caller, slot, &takeover, now)?;
+            check_last(state, slot, &path)?;
+            let block = open_again(state, namenode, slot, new_block)?;
+            let id = state.namespace.inode(slot).id;
+            state.namespace.file_mut(slot).writer = Some(Box::new(Writer {
+                client: request.client_name.clone(),
+                machine: caller.machine.clone(),
+                truncating_to: None,
+            }));
+            state.leases.add(&request.client_name, id, now.monotonic);
+            let stat = Some(file_status(&state.namespace, slot, &[]));
+            Ok((AppendResponseProto { block: block.as_ref().map(Into::into), stat }, Remember::Yes))
+        })
+        .await
+}
+
+/// What is written on must be there.
+fn check_last(state: &State, slot: Slot, path: &str) -> Result<(), Error> {
+    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
+    let Some(last) = file.blocks.last() else { return Ok(()) };
+    match state.blocks.state(last.id) {
+        Some(BlockState::Committed) => Err(Error::AppendCommitted { block: last.block(), path: path.into() }),
+        Some(BlockState::Complete) if state.blocks.is_minimally_replicated(last.id) => Ok(()),
+        _ => Err(Error::AppendUnderReplicated { block: last.block(), path: path.into() }),
+    }
+}
+
+/// The last block, if there is room in it and the writer wants to fill it.
+fn open_again(
+    state: &mut State,
+    namenode: &Namenode,
+    slot: Slot,
+    new_block: bool,
+) -> Result<Option<LocatedBlock>, Error> {
+    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
+    let Some(last) = file.blocks.last().copied() else { return Ok(None) };
+    let block = namenode.extended(last.block());
+    if new_block {
+        // The writer only has to name it when it adds the next one.
+        return Ok(Some(state.blocks.located_for_writer(block, u64::MAX, &[])));
+    }
+    if last.length == file.block_size {
+        return Ok(None);
+    }
+    let offset = file.length() - last.length;
+    let storages = state.blocks.reopen(last.id).map_err(|error| namenode.refused(error))?;
+    if let Some(record) = state.namespace.file_mut(slot).blocks.last_mut() {
+        record.state = RecordState::UnderConstruction;
+    }
+    Ok(Some(state.blocks.located_for_writer(block, offset, &storages)))
+}

@@ -1,0 +1,149 @@
+//! Figures of the whole file system and of its datanodes.
+
+use bytes::Bytes;
+use hearth_types::{DatanodeId, StorageId};
+use hearth_wire::proto::hdfs::{
+    CorruptFileBlocksProto, DatanodeStorageReportProto, GetDatanodeReportRequestProto,
+    GetDatanodeReportResponseProto, GetDatanodeStorageReportRequestProto, GetDatanodeStorageReportResponseProto,
+    GetFsEcBlockGroupStatsRequestProto, GetFsEcBlockGroupStatsResponseProto, GetFsReplicatedBlockStatsRequestProto,
+    GetFsReplicatedBlockStatsResponseProto, GetFsStatsResponseProto, GetFsStatusRequestProto,
+    GetSlowDatanodeReportRequestProto, GetSlowDatanodeReportResponseProto, ListCorruptFileBlocksRequestProto,
+    ListCorruptFileBlocksResponseProto, ReportBadBlocksRequestProto, ReportBadBlocksResponseProto,
+};
+
+use crate::blocks::DatanodeFilter;
+use crate::error::Error;
+use crate::namespace::{InodeId, is_below};
+use crate::state::{Context, Namenode, encode};
+
+pub async fn get_fs_stats(namenode: &Namenode, _: &Context, _: GetFsStatusRequestProto) -> Result<Bytes, Error> {
+    let figures = namenode.read().blocks.figures(namenode.now());
+    Ok(encode(&GetFsStatsResponseProto {
+        capacity: figures.capacity,
+        used: figures.dfs_used,
+        remaining: figures.remaining,
+        under_replicated: figures.low_redundancy,
+        corrupt_blocks: figures.corrupt,
+        missing_blocks: figures.missing,
+        missing_repl_one_blocks: Some(figures.missing_with_replication_one),
+        blocks_in_future: Some(figures.bytes_in_future),
+        pending_deletion_blocks: Some(figures.pending_deletion),
+    }))
+}
+
+pub async fn get_fs_replicated_block_stats(
+    namenode: &Namenode,
+    _: &Context,
+    _: GetFsReplicatedBlockStatsRequestProto,
+) -> Result<Bytes, Error> {
+    let figures = namenode.read().blocks.figures(namenode.now());
+    Ok(encode(&GetFsReplicatedBlockStatsResponseProto {
+        low_redundancy: figures.low_redundancy,
+        corrupt_blocks: figures.corrupt,
+        missing_blocks: figures.missing,
+        missing_repl_one_blocks: figures.missing_with_replication_one,
+        blocks_in_future: figures.bytes_in_future,
+        pending_deletion_blocks: figures.pending_deletion,
+        highest_prio_low_redundancy_blocks: Some(figures.highest_priority_low_redundancy),
+    }))
+}
+
+/// There are no erasure-coded files.
+pub async fn get_fs_ec_block_group_stats(
+    _: &Namenode,
+    _: &Context,
+    _: GetFsEcBlockGroupStatsRequestProto,
+) -> Result<Bytes, Error> {
+    Ok(encode(&GetFsEcBlockGroupStatsResponseProto {
+        highest_prio_low_redundancy_blocks: Some(0),
+        ..Default::default()
+    }))
+}
+
+fn filter(number: i32) -> Result<DatanodeFilter, Error> {
+    DatanodeFilter::from_number(number)
+        .ok_or_else(|| Error::IllegalArgument { message: format!("Unexpected datanode report type {number}") })
+}
+
+pub async fn get_datanode_report(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetDatanodeReportRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    state.namespace.require_superuser(&context.caller, "datanodeReport")?;
+    let di = state.blocks.datanodes(filter(request.r#type)?).iter().map(|(info, _)| info.into()).collect();
+    Ok(encode(&GetDatanodeReportResponseProto { di }))
+}
+
+pub async fn get_datanode_storage_report(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetDatanodeStorageReportRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    state.namespace.require_superuser(&context.caller, "datanodeStorageReport")?;
+    let datanodes = state.blocks.datanodes(filter(request.r#type)?);
+    let datanode_storage_reports = datanodes
+        .iter()
+        .map(|(info, storages)| DatanodeStorageReportProto {
+            datanode_info: info.into(),
+            storage_reports: storages.iter().map(Into::into).collect(),
+        })
+        .collect();
+    Ok(encode(&GetDatanodeStorageReportResponseProto { datanode_storage_reports }))
+}
+
+/// Nobody measures slow peers here.
+pub async fn get_slow_datanode_report(
+    _: &Namenode,
+    _: &Context,
+    _: GetSlowDatanodeReportRequestProto,
+) -> Result<Bytes, Error> {
+    Ok(encode(&GetSlowDatanodeReportResponseProto::default()))
+}
+
+/// A reader found replicas whose bytes are wrong.
+pub async fn report_bad_blocks(
+    namenode: &Namenode,
+    _: &Context,
+    request: ReportBadBlocksRequestProto,
+) -> Result<Bytes, Error> {
+    let mut state = namenode.state.write();
+    let now = namenode.now();
+    for located in request.blocks {
+        let Ok(block) = namenode.own_block(located.b) else { continue };
+        for (i, node) in located.locs.iter().enumerate() {
+            let Ok(node) = DatanodeId::try_from(node.id.clone()) else { continue };
+            let storage = located.storage_ids.get(i).map(|id| StorageId(id.as_str().into()));
+            state.blocks.report_bad_replica(block, &node, storage.as_ref(), now);
+        }
+    }
+    Ok(encode(&ReportBadBlocksResponseProto {}))
+}
+
+/// Files with blocks of which no good replica is left, a page at a time. The cookie is the last block's number.
+pub async fn list_corrupt_file_blocks(
+    namenode: &Namenode,
+    context: &Context,
+    request: ListCorruptFileBlocksRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    state.namespace.require_superuser(&context.caller, "listCorruptFileBlocks")?;
+    let mut from = request.cookie().parse::<i64>().ok().filter(|id| *id != 0).map(hearth_types::BlockId);
+    let mut files = Vec::new();
+    let limit = namenode.settings.corrupt_files_max;
+    let below = |path: &str| {
+        let top = request.path.trim_end_matches('/');
+        top.is_empty() || path == top || is_below(path, top)
+    };
+    for block in state.blocks.missing_blocks(from, limit) {
+        from = Some(block);
+        let slot = state.blocks.inode_of(block).and_then(|id| state.namespace.slot(InodeId(id)));
+        if let Some(path) = slot.map(|slot| state.namespace.path_of(slot)).filter(|path| below(path)) {
+            files.push(path);
+        }
+    }
+    let cookie = from.map_or("0".into(), |block| block.0.to_string());
+    Ok(encode(&ListCorruptFileBlocksResponseProto { corrupt: CorruptFileBlocksProto { files, cookie } }))
+}

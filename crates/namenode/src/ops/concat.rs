@@ -1,0 +1,24 @@
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{ConcatRequestProto, ConcatResponseProto};
+
+use crate::error::Error;
+use crate::state::{Context, Namenode, Remember};
+
+/// Appends the blocks of files to another one and removes those files.
+pub async fn concat(namenode: &Namenode, context: &Context, request: ConcatRequestProto) -> Result<Bytes, Error> {
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("concat {}", request.trg))?;
+            let (target, moved) =
+                state.namespace.concat(&context.caller, &request.trg, &request.srcs, now.wall_ms)?;
+            let inode = state.namespace.inode(target);
+            let replication = inode.as_file().map_or(0, |file| file.replication);
+            let id = inode.id.0;
+            for block in moved {
+                state.blocks.set_inode(block, id);
+                state.blocks.set_replication(block, replication, now);
+            }
+            Ok((ConcatResponseProto {}, Remember::Yes))
+        })
+        .await
+}

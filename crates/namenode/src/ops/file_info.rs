@@ -1,0 +1,104 @@
+//! Questions about one path.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    GetFileInfoRequestProto, GetFileInfoResponseProto, GetFileLinkInfoRequestProto, GetFileLinkInfoResponseProto,
+    GetLinkTargetRequestProto, GetLocatedFileInfoRequestProto, GetLocatedFileInfoResponseProto,
+    GetPreferredBlockSizeRequestProto, GetPreferredBlockSizeResponseProto, HdfsFileStatusProto,
+    IsFileClosedRequestProto, IsFileClosedResponseProto,
+};
+
+use super::status::{file_status, is_virtual, reserved_status};
+use crate::error::Error;
+use crate::namespace::{Purpose, Slot};
+use crate::state::{Context, Namenode, State, encode};
+
+pub async fn get_file_info(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetFileInfoRequestProto,
+) -> Result<Bytes, Error> {
+    let fs = find(&namenode.read(), context, &request.src, |state, slot| file_status(&state.namespace, slot, &[]))?;
+    Ok(encode(&GetFileInfoResponseProto { fs }))
+}
+
+/// As `get_file_info`; there are no links that could be followed.
+pub async fn get_file_link_info(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetFileLinkInfoRequestProto,
+) -> Result<Bytes, Error> {
+    let fs = find(&namenode.read(), context, &request.src, |state, slot| file_status(&state.namespace, slot, &[]))?;
+    Ok(encode(&GetFileLinkInfoResponseProto { fs }))
+}
+
+/// As `get_file_info` with the places of a file's blocks, which Java's client insists on for files.
+pub async fn get_located_file_info(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetLocatedFileInfoRequestProto,
+) -> Result<Bytes, Error> {
+    let now = namenode.now();
+    let machine = &context.caller.machine;
+    let fs = find(&namenode.read(), context, request.src(), |state, slot| {
+        let mut status = file_status(&state.namespace, slot, &[]);
+        if state.namespace.is_file(slot) {
+            let located = state.located_blocks(slot, 0, u64::MAX, machine, now);
+            status.locations = Some((&located).into());
+        }
+        status
+    })?;
+    Ok(encode(&GetLocatedFileInfoResponseProto { fs }))
+}
+
+/// The status of a path, `None` where nothing is. A superuser hears "nothing" also where a file stands in the way.
+fn find(
+    state: &State,
+    context: &Context,
+    path: &str,
+    status: impl FnOnce(&State, Slot) -> HdfsFileStatusProto,
+) -> Result<Option<HdfsFileStatusProto>, Error> {
+    if is_virtual(path) {
+        return Ok(Some(reserved_status(&[])));
+    }
+    let trail = match state.namespace.resolve(&context.caller, path, Purpose::Read) {
+        Err(Error::NotADirectory { .. }) if !state.namespace.checks_rights_of(&context.caller) => return Ok(None),
+        other => other?,
+    };
+    Ok(trail.target().map(|slot| status(state, slot)))
+}
+
+pub async fn is_file_closed(
+    namenode: &Namenode,
+    context: &Context,
+    request: IsFileClosedRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    let (_, slot) = state.namespace.resolve_file(&context.caller, &request.src, Purpose::Read)?;
+    let result = state.namespace.inode(slot).as_file().is_some_and(|file| !file.is_open());
+    Ok(encode(&IsFileClosedResponseProto { result }))
+}
+
+pub async fn get_preferred_block_size(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetPreferredBlockSizeRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    let (_, slot) = state.namespace.resolve_file(&context.caller, &request.filename, Purpose::Read)?;
+    let bsize = state.namespace.inode(slot).as_file().map_or(0, |file| file.block_size);
+    Ok(encode(&GetPreferredBlockSizeResponseProto { bsize }))
+}
+
+/// There are no symbolic links: whatever is there is none.
+pub async fn get_link_target(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetLinkTargetRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    let (trail, _) = state.namespace.resolve_existing(&context.caller, &request.path, Purpose::Read, |path| {
+        Error::FileMissing { path }
+    })?;
+    Err(Error::NotASymlink { path: trail.path() })
+}

@@ -1,0 +1,58 @@
+use bytes::Bytes;
+use hearth_types::{DatanodeId, StorageId};
+use hearth_wire::proto::hdfs::{
+    DatanodeInfoProto, GetAdditionalDatanodeRequestProto, GetAdditionalDatanodeResponseProto,
+};
+
+use crate::blocks::{PlacementRequest, StorageIndex};
+use crate::error::Error;
+use crate::state::{Context, Namenode, encode};
+
+/// Most nodes that a writer may ask for at once; Java's asks for one.
+const ADDITIONAL_MAX: u32 = 64;
+
+/// More datanodes for a running pipeline. If there are none the answer names the existing ones only.
+pub async fn get_additional_datanode(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetAdditionalDatanodeRequestProto,
+) -> Result<Bytes, Error> {
+    let block = namenode.own_block(request.blk.clone())?;
+    let ids = |nodes: &[DatanodeInfoProto]| -> Vec<DatanodeId> {
+        nodes.iter().filter_map(|node| DatanodeId::try_from(node.id.clone()).ok()).collect()
+    };
+    let (existing, excluded) = (ids(&request.existings), ids(&request.excludes));
+    let located = namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || {
+                format!("add datanode; src={}, blk={}", request.src, namenode.extended(block))
+            })?;
+            let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.client_name)?;
+            let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
+            let storages = request.existing_storage_uuids.iter();
+            let mut chosen: Vec<StorageIndex> = existing
+                .iter()
+                .zip(storages)
+                .filter_map(|(node, storage)| {
+                    state.blocks.find_storage(node, &StorageId(storage.as_str().into()))
+                })
+                .collect();
+            let machine = file.writer.as_ref().map(|writer| writer.machine.clone());
+            // Nodes whose storage is not known are at least not chosen again.
+            let excluded: Vec<DatanodeId> = excluded.iter().chain(&existing).cloned().collect();
+            let placement = PlacementRequest {
+                additional: request.num_additional_nodes.min(ADDITIONAL_MAX) as usize,
+                block_size: file.block_size,
+                writer: machine.as_deref(),
+                excluded: &excluded,
+                chosen: &chosen,
+                policy: state.namespace.storage_policy(slot).number,
+                ..PlacementRequest::default()
+            };
+            let more = state.blocks.additional_targets(&placement, now);
+            chosen.extend(more);
+            Ok(state.blocks.located_for_writer(namenode.extended(block), u64::MAX, &chosen))
+        })
+        .await?;
+    Ok(encode(&GetAdditionalDatanodeResponseProto { block: (&located).into() }))
+}

@@ -1,0 +1,54 @@
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{GetBlockLocationsRequestProto, GetBlockLocationsResponseProto};
+
+use crate::error::Error;
+use crate::namespace::{Access, InodeId, Need, Purpose};
+use crate::state::{Context, Namenode, encode};
+
+/// Where the bytes of a range of a file are: what opening a file asks for.
+pub async fn get_block_locations(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetBlockLocationsRequestProto,
+) -> Result<Bytes, Error> {
+    // Java's longs: what is negative there arrives as a huge number.
+    if (request.offset as i64) < 0 {
+        return Err(Error::NegativeOffset { path: request.src });
+    }
+    if (request.length as i64) < 0 {
+        return Err(Error::NegativeLength { path: request.src });
+    }
+    let now = namenode.now();
+    let (answer, access_time_due) = {
+        let state = namenode.read();
+        let (trail, slot) = state.namespace.resolve_file(&context.caller, &request.src, Purpose::Read)?;
+        state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
+        let located =
+            state.located_blocks(slot, request.offset, request.length, &context.caller.machine, now);
+        if state.blocks.in_safe_mode() && located.blocks.iter().any(|block| block.locations.is_empty()) {
+            namenode.check_safe_mode(&state, now, || {
+                format!("get block locations for {}: Zero blocklocations", trail.path())
+            })?;
+        }
+        let due = state.namespace.access_time_is_due(slot, now.wall_ms) && !state.blocks.in_safe_mode();
+        let id = state.namespace.inode(slot).id;
+        (encode(&GetBlockLocationsResponseProto { locations: Some((&located).into()) }), due.then_some(id))
+    };
+    if let Some(id) = access_time_due {
+        touch(namenode, id);
+    }
+    Ok(answer)
+}
+
+/// Writes down that a file was read. Nobody waits for that to be durable.
+fn touch(namenode: &Namenode, id: InodeId) {
+    let mut state = namenode.state.write();
+    let now = namenode.now();
+    if let Some(slot) = state.namespace.slot(id) {
+        // Another reader may have been here in between.
+        if state.namespace.access_time_is_due(slot, now.wall_ms) {
+            state.namespace.inode_mut(slot).access_time_ms = now.wall_ms;
+            drop(namenode.store.submit(state.namespace.take_changes()));
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Keeping, taking over and ending the right to write.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    ListOpenFilesRequestProto, ListOpenFilesResponseProto, OpenFilesBatchResponseProto, RecoverLeaseRequestProto,
+    RecoverLeaseResponseProto, RenewLeaseRequestProto, RenewLeaseResponseProto,
+};
+
+use crate::blocks::{BlockState, Now};
+use crate::error::Error;
+use crate::namespace::{Access, Caller, InodeId, Need, Purpose, Slot};
+use crate::state::{Context, Namenode, State, encode};
+
+/// Who wants a file that another has open, and what for.
+pub struct Takeover<'a> {
+    /// As Apache names it: `CREATE_FILE`, `APPEND_FILE`, `TRUNCATE_FILE`.
+    pub operation: &'static str,
+    pub path: &'a str,
+    pub client: &'a str,
+}
+
+impl Takeover<'_> {
+    fn refused(&self, caller: &Caller, reason: String) -> Error {
+        Error::BeingCreated {
+            operation: self.operation,
+            path: self.path.into(),
+            client: self.client.into(),
+            machine: caller.machine.clone(),
+            reason,
+        }
+    }
+}
+
+/// The lease holder while the NameNode itself recovers a file.
+pub const RECOVERING_HOLDER: &str = "HDFS_NameNode";
+
+impl State {
+    /// Another client wants a file. If it is open, its writer must have been silent for the soft limit; then the file
+    /// is closed, at once where that is possible. Returns only when the file is closed.
+    pub fn take_over(
+        &mut self,
+        namenode: &Namenode,
+        caller: &Caller,
+        slot: Slot,
+        takeover: &Takeover<'_>,
+        now: Now,
+    ) -> Result<(), Error> {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let Some(writer) = &file.writer else { return Ok(()) };
+        if takeover.operation == "TRUNCATE_FILE" && writer.truncating_to.is_some() {
+            return Err(takeover.refused(caller, format!("{} is being truncated.", takeover.path)));
+        }
+        if writer.client == takeover.client {
+            let reason = format!("{} is already the current lease holder.", takeover.client);
+            return Err(takeover.refused(caller, reason));
+        }
+        if self.leases.soft_limit_passed(&writer.client, now.monotonic) {
+            if self.release(namenode, slot, None, now)? {
+                return Ok(());
+            }
+            return Err(Error::RecoveryInProgress {
+                operation: takeover.operation,
+                path: takeover.path.into(),
+                client: takeover.client.into(),
+                machine: caller.machine.clone(),
+            });
+        }
+        let last = file.blocks.last().and_then(|last| self.blocks.state(last.id));
+        if last == Some(BlockState::UnderRecovery) {
+            return Err(Error::OtherRecoveryInProgress {
+                operation: takeover.operation,
+                path: takeover.path.into(),
+                client: takeover.client.into(),
+                machine: caller.machine.clone(),
+                holder: writer.client.clone(),
+                holder_machine: writer.machine.clone(),
+            });
+        }
+        let reason = format!("this file lease is currently owned by {} on {}", writer.client, writer.machine);
+        Err(takeover.refused(caller, reason))
+    }
+
+    /// Ends a writer's right to an open file. True: the file is closed now. False: its last block is being recovered,
+    /// or waits for replicas; the file closes later.
+    ///
+    /// `holder`: who has the lease meanwhile; `None` leaves it with the old holder.
+    pub fn release(
+        &mut self,
+        namenode: &Namenode,
+        slot: Slot,
+        holder: Option<&str>,
+        now: Now,
+    ) -> Result<bool, Error> {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let Some(last) = file.blocks.last().copied() else {
+            self.close_file(slot, now);
+            return Ok(true);
+        };
+        let earlier = self.first_incomplete(slot, 1);
+        match self.blocks.state(last.id) {
+            Some(BlockState::Complete) if earlier.is_none() => {
+                self.sync_last(slot);
+                self.close_file(slot, now);
+                Ok(true)
+            }
+            // Committed blocks complete by themselves when a replica is reported; the close is tried again.
+            Some(BlockState::Complete | BlockState::Committed) => Ok(false),
+            None => {
+                // The map never heard of it: nothing can be recovered, nothing was written.
+                self.drop_last(slot);
+                self.close_file(slot, now);
+                Ok(true)
+            }
+            Some(BlockState::UnderConstruction | BlockState::UnderRecovery) => {
+                if self.blocks.expected_storages(last.id).is_empty()
+                    && last.length == 0
+                    && !self.blocks.is_minimally_replicated(last.id)
+                    && !self.blocks.in_safe_mode()
+                {
+                    // Nobody ever reported it: the writer went before it wrote anything.
+                    self.drop_last(slot);
+                    if earlier.is_none() {
+                        self.close_file(slot, now);
+                        return Ok(true);
+                    }
+                    return Ok(false);
+                }
+                if self.blocks.may_recover(last.id, now) {
+                    let stamp = self.namespace.next_stamp();
+                    self.blocks.start_recovery(last.id, stamp, now).map_err(|error| namenode.refused(error))?;
+                }
+                self.reassign(slot, holder, now);
+                Ok(false)
+            }
+        }
+    }
+
+    /// The lease goes to `holder`, if one is given, and counts as renewed.
+    fn reassign(&mut self, slot: Slot, holder: Option<&str>, now: Now) {
+        let id = self.namespace.inode(slot).id;
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let Some(old) = file.writer.as_ref().map(|writer| writer.client.clone()) else { return };
+        match holder {
+            Some(holder) if holder != old => {
+                self.leases.remove(&old, id);
+                self.leases.add(holder, id, now.monotonic);
+                if let Some(writer) = &mut self.namespace.file_mut(slot).writer {
+                    writer.client = holder.into();
+                }
+            }
+            _ => self.leases.renew(&old, now.monotonic),
+        }
+    }
+
+    /// Takes the last block off a file and out of the map.
+    fn drop_last(&mut self, slot: Slot) {
+        if let Some(block) = self.namespace.pop_block(slot) {
+            self.blocks.abandon(block.id);
+        }
+    }
+
+    /// The map is ahead of the namespace where datanodes finished a block: takes its stamp and length over.
+    pub fn sync_last(&mut self, slot: Slot) {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let Some(last) = file.blocks.last().copied() else { return };
+        if let Some(block) = self.blocks.block(last.id).filter(|block| *block != last.block()) {
+            let record = self.namespace.file_mut(slot).blocks.last_mut().expect("just seen");
+            (record.stamp, record.length) = (block.stamp, block.length);
+        }
+    }
+
+    /// Closes files whose writers have been silent for the hard limit: what the NameNode does by itself.
+    pub fn release_expired(&mut self, namenode: &Namenode, now: Now, limit: usize) {
+        for (holder, id) in self.leases.expired(now.monotonic, limit) {
+            let Some(slot) = self.namespace.slot(id) else {
+                self.leases.remove(&holder, id);
+                continue;
+            };
+            let path = self.namespace.path_of(slot);
+            match self.release(namenode, slot, Some(RECOVERING_HOLDER), now) {
+                Ok(closed) => tracing::info!(path, holder, closed, "the lease of a silent writer has ended"),
+                Err(error) => tracing::warn!(path, holder, %error, "cannot end the lease of a silent writer"),
+            }
+            // What is not closed yet is looked at again after a while, not with every tick.
+            if self.leases.has(&holder) {
+                self.leases.renew_soft(&holder, now.monotonic);
+            }
+        }
+    }
+}
+
+pub async fn recover_lease(
+    namenode: &Namenode,
+    context: &Context,
+    request: RecoverLeaseRequestProto,
+) -> Result<Bytes, Error> {
+    let result = namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("recover the lease of {}", request.src))?;
+            let (trail, slot) = state.namespace.resolve_file(&context.caller, &request.src, Purpose::Write)?;
+            if !state.namespace.inode(slot).as_file().is_some_and(|file| file.is_open()) {
+                return Ok(true);
+            }
+            state.namespace.check(&context.caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+            state.release(namenode, slot, Some(&request.client_name), now)
+        })
+        .await?;
+    Ok(encode(&RecoverLeaseResponseProto { result }))
+}
+
+/// One renewal covers all that a client has open. Only read access to the namespace is needed, but the lease moves.
+pub async fn renew_lease(namenode: &Namenode, _: &Context, request: RenewLeaseRequestProto) -> Result<Bytes, Error> {
+    if !request.namespaces.is_empty() {
+        return Err(Error::Namespaces { namespaces: request.namespaces.join(", ") });
+    }
+    let mut state = namenode.state.write();
+    let now = namenode.now();
+    namenode.check_safe_mode(&state, now, || format!("renew lease for {}", request.client_name))?;
+    state.leases.renew(&request.client_name, now.monotonic);
+    Ok(encode(&RenewLeaseResponseProto {}))
+}
+
+pub async fn list_open_files(
+    namenode: &Namenode,
+    context: &Context,
+    request: ListOpenFilesRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    state.namespace.require_superuser(&context.caller, "listOpenFiles")?;
+    let after = InodeId(u64::try_from(request.id).unwrap_or(0));
+    let prefix = request.path().trim_end_matches('/').to_owned();
+    let below = |path: &str| prefix.is_empty() || path == prefix || crate::namespace::is_below(path, &prefix);
+    let mut answer = ListOpenFilesResponseProto { types: request.types.clone(), ..Default::default() };
+    for (id, holder) in state.leases.open_files_after(after) {
+        let Some(slot) = state.namespace.slot(id) else { continue };
+        let path = state.namespace.path_of(slot);
+        if !below(&path) {
+            continue;
+        }
+        if answer.entries.len() == namenode.settings.open_files_max {
+            answer.has_more = true;
+            break;
+        }
+        let writer = state.namespace.inode(slot).as_file().and_then(|file| file.writer.as_ref());
+        let machine = writer.map(|writer| writer.machine.clone()).unwrap_or_default();
+        answer.entries.push(OpenFilesBatchResponseProto {
+            id: id.0 as i64,
+            path,
+            client_name: holder,
+            client_machine: machine,
+        });
+    }
+    Ok(encode(&answer))
+}

@@ -1,0 +1,144 @@
+//! Directories, a page at a time.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    BatchedDirectoryListingProto, BatchedListingKeyProto, DirectoryListingProto, GetBatchedListingRequestProto,
+    GetBatchedListingResponseProto, GetListingRequestProto, GetListingResponseProto, HdfsFileStatusProto,
+    RemoteExceptionProto,
+};
+use prost::Message;
+
+use super::status::{file_status, reserved_status};
+use crate::blocks::Now;
+use crate::error::Error;
+use crate::namespace::{Listing, Slot};
+use crate::state::{Context, Namenode, State, encode};
+
+pub async fn get_listing(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetListingRequestProto,
+) -> Result<Bytes, Error> {
+    if request.src.trim_end_matches('/') == "/.reserved" {
+        let entries = vec![reserved_status(b".inodes"), reserved_status(b"raw")];
+        let listing = DirectoryListingProto { partial_listing: entries, remaining_entries: 0 };
+        return Ok(encode(&GetListingResponseProto { dir_list: Some(listing) }));
+    }
+    let now = namenode.now();
+    let state = namenode.read();
+    let limit = namenode.settings.listing_max;
+    let page = list(&state, context, &request.src, &request.start_after, limit, request.need_location)?;
+    let dir_list = page.map(|page| DirectoryListingProto {
+        partial_listing: statuses(&state, context, &page, request.need_location, now),
+        remaining_entries: page.remaining as u32,
+    });
+    Ok(encode(&GetListingResponseProto { dir_list }))
+}
+
+fn list(
+    state: &State,
+    context: &Context,
+    path: &str,
+    start_after: &[u8],
+    limit: usize,
+    with_locations: bool,
+) -> Result<Option<Listing>, Error> {
+    let weigh = |slot: Slot| match state.namespace.inode(slot).as_file() {
+        Some(file) if with_locations => file.blocks.len() * usize::from(file.replication),
+        _ => 0,
+    };
+    state.namespace.list(&context.caller, path, start_after, limit, weigh)
+}
+
+fn statuses(
+    state: &State,
+    context: &Context,
+    page: &Listing,
+    with_locations: bool,
+    now: Now,
+) -> Vec<HdfsFileStatusProto> {
+    let status = |slot: &Slot| {
+        let name: &[u8] = if page.is_file { &[] } else { &state.namespace.inode(*slot).name };
+        let mut status = file_status(&state.namespace, *slot, name);
+        if with_locations && state.namespace.is_file(*slot) {
+            let located = state.located_blocks(*slot, 0, u64::MAX, &context.caller.machine, now);
+            status.locations = Some((&located).into());
+        }
+        status
+    };
+    page.entries.iter().map(status).collect()
+}
+
+/// Many paths in one call; what is wrong with one of them stands in its entry.
+pub async fn get_batched_listing(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetBatchedListingRequestProto,
+) -> Result<Bytes, Error> {
+    if request.paths.len() > namenode.settings.batched_paths_max {
+        let message = format!(
+            "Too many source paths ({} > {})",
+            request.paths.len(),
+            namenode.settings.batched_paths_max
+        );
+        return Err(Error::IllegalArgument { message });
+    }
+    let checksum = fingerprint(&request.paths);
+    let (mut index, mut start_after) = (0usize, Bytes::new());
+    if !request.start_after.is_empty() {
+        let key = BatchedListingKeyProto::decode(request.start_after.clone())
+            .map_err(|error| Error::IllegalArgument { message: format!("startAfter cannot be read: {error}") })?;
+        if key.checksum != checksum || key.path_index as usize >= request.paths.len() {
+            return Err(Error::IllegalArgument { message: "startAfter belongs to other paths".into() });
+        }
+        (index, start_after) = (key.path_index as usize, key.start_after);
+    }
+    let now = namenode.now();
+    let state = namenode.read();
+    let mut left = namenode.settings.listing_max;
+    let mut answer = GetBatchedListingResponseProto::default();
+    while index < request.paths.len() {
+        if left == 0 {
+            break;
+        }
+        let path = &request.paths[index];
+        let mut entry = BatchedDirectoryListingProto { parent_idx: index as u32, ..Default::default() };
+        let page = list(&state, context, path, &start_after, left, request.need_location)
+            .and_then(|page| page.ok_or_else(|| Error::ListedPathMissing { path: path.clone() }));
+        let mut finished = true;
+        match page {
+            Ok(page) => {
+                entry.partial_listing = statuses(&state, context, &page, request.need_location, now);
+                left = left.saturating_sub(page.entries.len());
+                finished = page.remaining == 0;
+                if let Some(last) = page.entries.last() {
+                    start_after = state.namespace.inode(*last).name.to_vec().into();
+                }
+            }
+            Err(error) => {
+                left = left.saturating_sub(1);
+                entry.exception =
+                    Some(RemoteExceptionProto { class_name: error.class().into(), message: Some(error.to_string()) });
+            }
+        }
+        answer.listings.push(entry);
+        if !finished {
+            // Pages of a listing with locations end early: the client comes back for the rest.
+            break;
+        }
+        (index, start_after) = (index + 1, Bytes::new());
+    }
+    answer.has_more = index < request.paths.len();
+    if answer.has_more {
+        answer.start_after = encode(&BatchedListingKeyProto { checksum, path_index: index as u32, start_after });
+    }
+    Ok(encode(&answer))
+}
+
+/// Ties a position to the paths it was given for. Clients only hand it back.
+fn fingerprint(paths: &[String]) -> Bytes {
+    use std::hash::{Hash, Hasher};
+    let mut hasher = std::collections::hash_map::DefaultHasher::new();
+    paths.hash(&mut hasher);
+    Bytes::copy_from_slice(&hasher.finish().to_be_bytes())
+}

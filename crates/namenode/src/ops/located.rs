@@ -1,0 +1,105 @@
+//! The blocks of a file with their places, as readers get them.
+
+use hearth_types::{LocatedBlock, LocatedBlocks};
+
+use crate::blocks::{BlockState, Now, Reader};
+use crate::namespace::{BlockRecord, Slot};
+use crate::state::State;
+
+impl State {
+    /// The blocks that hold bytes `[offset, offset + length)` of a file, and its last one.
+    ///
+    /// `machine`: text of the reader's address; the nearest replicas come first.
+    pub fn located_blocks(&self, slot: Slot, offset: u64, length: u64, machine: &str, now: Now) -> LocatedBlocks {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let reader = Reader { ip: Some(machine) };
+        let blocks = located_range(&file.blocks, offset, length)
+            .filter_map(|(block, at)| self.locate(block, at, reader, now))
+            .collect();
+        let total = file.length();
+        let last = file.blocks.last();
+        let last_complete = last.is_some_and(|last| self.blocks.state(last.id) == Some(BlockState::Complete));
+        let last_length = last.map_or(0, |last| last.length);
+        LocatedBlocks {
+            file_length: if file.is_open() && !last_complete { total - last_length } else { total },
+            under_construction: file.is_open(),
+            blocks,
+            last_block: last.and_then(|last| self.locate(last, total - last_length, reader, now)),
+            last_block_complete: last_complete,
+        }
+    }
+
+    fn locate(&self, block: &BlockRecord, at: u64, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
+        let mut located = self.blocks.locate(block.id, at, reader, now)?;
+        // The namespace's length is the one that a writer told; the map's may be ahead of it by reports.
+        located.block.block = block.block();
+        Some(located)
+    }
+}
+
+/// Blocks that overlap the range, with their offsets in the file. As Apache counts: an empty first block of an open
+/// file is part of every range; a range that starts behind the end has no blocks.
+fn located_range(blocks: &[BlockRecord], offset: u64, length: u64) -> impl Iterator<Item = (&BlockRecord, u64)> {
+    let end = offset.saturating_add(length);
+    let mut at = 0u64;
+    let starts: Vec<u64> = blocks
+        .iter()
+        .map(|block| {
+            let start = at;
+            at += block.length;
+            start
+        })
+        .collect();
+    let first = if blocks.first().is_some_and(|block| block.length == 0) {
+        0
+    } else {
+        blocks.iter().zip(&starts).position(|(block, start)| start + block.length > offset).unwrap_or(blocks.len())
+    };
+    let count = blocks[first..]
+        .iter()
+        .zip(&starts[first..])
+        .enumerate()
+        // The block that the range starts in comes whatever the range's length is.
+        .take_while(|(i, (_, start))| *i == 0 || **start < end)
+        .count();
+    blocks[first..first + count].iter().zip(starts.into_iter().skip(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::{BlockId, GenerationStamp};
+
+    use super::*;
+    use crate::namespace::BlockState as RecordState;
+
+    fn blocks(lengths: &[u64]) -> Vec<BlockRecord> {
+        lengths
+            .iter()
+            .enumerate()
+            .map(|(i, length)| BlockRecord {
+                id: BlockId(i as i64),
+                stamp: GenerationStamp(1),
+                length: *length,
+                state: RecordState::Complete,
+            })
+            .collect()
+    }
+
+    fn found(lengths: &[u64], offset: u64, length: u64) -> Vec<(i64, u64)> {
+        located_range(&blocks(lengths), offset, length).map(|(block, at)| (block.id.0, at)).collect()
+    }
+
+    #[test]
+    fn ranges_select_whole_blocks() {
+        assert_eq!(found(&[100, 100, 50], 0, 100), [(0, 0)]);
+        assert_eq!(found(&[100, 100, 50], 99, 2), [(0, 0), (1, 100)]);
+        assert_eq!(found(&[100, 100, 50], 150, 0), [(1, 100)]);
+        assert_eq!(found(&[100, 100, 50], 200, u64::MAX), [(2, 200)]);
+        assert_eq!(found(&[100, 100, 50], 250, 1), []);
+        assert_eq!(found(&[], 0, 10), []);
+        // An open last block without bytes yet belongs to ranges that reach beyond the end of the others.
+        assert_eq!(found(&[100, 0], 0, 100), [(0, 0)]);
+        assert_eq!(found(&[100, 0], 0, 101), [(0, 0), (1, 100)]);
+        assert_eq!(found(&[0], 500, 10), [(0, 0)]);
+    }
+}

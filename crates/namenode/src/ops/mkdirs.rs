@@ -1,0 +1,22 @@
+use bytes::Bytes;
+use hearth_types::FsPermission;
+use hearth_wire::proto::hdfs::{MkdirsRequestProto, MkdirsResponseProto};
+
+use crate::error::Error;
+use crate::namespace::is_within_limits;
+use crate::state::{Context, Namenode, encode};
+
+/// Makes a directory, and those above it if asked to. True also when it was there.
+pub async fn mkdirs(namenode: &Namenode, context: &Context, request: MkdirsRequestProto) -> Result<Bytes, Error> {
+    if !is_within_limits(&request.src) {
+        return Err(Error::PathTooLong { operation: "mkdirs" });
+    }
+    namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("create directory {}", request.src))?;
+            let permission = FsPermission::from(request.masked);
+            state.namespace.mkdirs(&context.caller, &request.src, permission, request.create_parent, now.wall_ms)
+        })
+        .await?;
+    Ok(encode(&MkdirsResponseProto { result: true }))
+}

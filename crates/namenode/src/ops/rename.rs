@@ -1,0 +1,48 @@
+//! The old rename, which answers false, and the new one, which says what is wrong.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    Rename2RequestProto, Rename2ResponseProto, RenameRequestProto, RenameResponseProto,
+};
+
+use crate::error::Error;
+use crate::namespace::is_within_limits;
+use crate::state::{Context, Namenode, Remember};
+
+pub async fn rename(namenode: &Namenode, context: &Context, request: RenameRequestProto) -> Result<Bytes, Error> {
+    if !is_within_limits(&request.dst) {
+        return Err(Error::PathTooLong { operation: "rename" });
+    }
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("rename {}", request.src))?;
+            let result =
+                state.namespace.rename_old(&context.caller, &request.src, &request.dst, now.wall_ms)?;
+            let remember = if result { Remember::Yes } else { Remember::No };
+            Ok((RenameResponseProto { result }, remember))
+        })
+        .await
+}
+
+pub async fn rename2(namenode: &Namenode, context: &Context, request: Rename2RequestProto) -> Result<Bytes, Error> {
+    if !is_within_limits(&request.dst) {
+        return Err(Error::PathTooLong { operation: "rename" });
+    }
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("rename {}", request.src))?;
+            let renamed = state.namespace.rename(
+                &context.caller,
+                &request.src,
+                &request.dst,
+                request.overwrite_dest,
+                request.move_to_trash.unwrap_or(false),
+                now.wall_ms,
+            )?;
+            if let Some(removed) = renamed.overwritten {
+                state.forget(removed);
+            }
+            Ok((Rename2ResponseProto {}, Remember::Yes))
+        })
+        .await
+}

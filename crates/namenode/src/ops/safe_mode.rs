@@ -1,0 +1,32 @@
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{SafeModeActionProto, SetSafeModeRequestProto, SetSafeModeResponseProto};
+
+use crate::error::Error;
+use crate::state::{Context, Namenode, encode};
+
+/// Asks for safe mode, or switches it. The answer is whether it is on afterwards.
+pub async fn set_safe_mode(
+    namenode: &Namenode,
+    context: &Context,
+    request: SetSafeModeRequestProto,
+) -> Result<Bytes, Error> {
+    let operation = match request.action() {
+        SafeModeActionProto::Get => {
+            let result = namenode.read().blocks.in_safe_mode();
+            return Ok(encode(&SetSafeModeResponseProto { result }));
+        }
+        SafeModeActionProto::Enter => "safemode_enter",
+        SafeModeActionProto::Leave => "safemode_leave",
+        SafeModeActionProto::ForceExit => "safemode_force_exit",
+    };
+    let mut state = namenode.state.write();
+    state.namespace.require_superuser(&context.caller, operation)?;
+    let now = namenode.now();
+    match request.action() {
+        SafeModeActionProto::Enter => state.blocks.enter_safe_mode(),
+        SafeModeActionProto::Leave => drop(state.blocks.leave_safe_mode(false, now)),
+        SafeModeActionProto::ForceExit => drop(state.blocks.leave_safe_mode(true, now)),
+        SafeModeActionProto::Get => {}
+    }
+    Ok(encode(&SetSafeModeResponseProto { result: state.blocks.in_safe_mode() }))
+}

@@ -1,0 +1,72 @@
+//! Mode, owner, times and replication.
+
+use bytes::Bytes;
+use hearth_types::FsPermission;
+use hearth_wire::proto::hdfs::{
+    SetOwnerRequestProto, SetOwnerResponseProto, SetPermissionRequestProto, SetPermissionResponseProto,
+    SetReplicationRequestProto, SetReplicationResponseProto, SetTimesRequestProto, SetTimesResponseProto,
+};
+
+use crate::error::Error;
+use crate::state::{Context, Namenode, encode};
+
+pub async fn set_permission(
+    namenode: &Namenode,
+    context: &Context,
+    request: SetPermissionRequestProto,
+) -> Result<Bytes, Error> {
+    namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("set permission for {}", request.src))?;
+            let permission = FsPermission::from(request.permission);
+            state.namespace.set_permission(&context.caller, &request.src, permission)
+        })
+        .await?;
+    Ok(encode(&SetPermissionResponseProto {}))
+}
+
+pub async fn set_owner(namenode: &Namenode, context: &Context, request: SetOwnerRequestProto) -> Result<Bytes, Error> {
+    namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("set owner for {}", request.src))?;
+            let (owner, group) = (request.username.as_deref(), request.groupname.as_deref());
+            state.namespace.set_owner(&context.caller, &request.src, owner, group)
+        })
+        .await?;
+    Ok(encode(&SetOwnerResponseProto {}))
+}
+
+pub async fn set_times(namenode: &Namenode, context: &Context, request: SetTimesRequestProto) -> Result<Bytes, Error> {
+    // -1 in Java's long leaves a time as it is.
+    let time = |ms: u64| (ms != u64::MAX).then_some(ms);
+    namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("set times {}", request.src))?;
+            state.namespace.set_times(&context.caller, &request.src, time(request.mtime), time(request.atime))
+        })
+        .await?;
+    Ok(encode(&SetTimesResponseProto {}))
+}
+
+/// False for a directory and for nothing at all. Copies are made or deleted afterwards.
+pub async fn set_replication(
+    namenode: &Namenode,
+    context: &Context,
+    request: SetReplicationRequestProto,
+) -> Result<Bytes, Error> {
+    let result = namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("set replication for {}", request.src))?;
+            let changed = state.namespace.set_replication(&context.caller, &request.src, request.replication)?;
+            let Some((slot, old)) = changed else { return Ok(false) };
+            let file = state.namespace.inode(slot).as_file().expect("replication is a file's");
+            if file.replication != old {
+                for block in file.blocks.iter() {
+                    state.blocks.set_replication(block.id, file.replication, now);
+                }
+            }
+            Ok(true)
+        })
+        .await?;
+    Ok(encode(&SetReplicationResponseProto { result }))
+}

@@ -1,0 +1,54 @@
+//! The status of a file or directory, as clients get it.
+
+use hearth_types::FsPermission;
+use hearth_wire::proto::hdfs::HdfsFileStatusProto;
+use hearth_wire::proto::hdfs::hdfs_file_status_proto::FileType;
+
+use crate::namespace::{InodeKind, Namespace, Slot};
+
+/// The status of an inode. `name`: its name in a listing; empty for the path that was asked about.
+pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileStatusProto {
+    let inode = namespace.inode(slot);
+    let (file_type, length, replication, block_size, children) = match &inode.kind {
+        InodeKind::Directory(children) => (FileType::IsDir, 0, 0, 0, children.len() as i32),
+        InodeKind::File(file) => (FileType::IsFile, file.length(), u32::from(file.replication), file.block_size, 0),
+    };
+    HdfsFileStatusProto {
+        file_type: file_type as i32,
+        path: name.to_vec().into(),
+        length,
+        permission: inode.permission.into(),
+        owner: namespace.names.text(inode.owner).to_string(),
+        group: namespace.names.text(inode.group).to_string(),
+        modification_time: inode.modification_time_ms,
+        access_time: inode.access_time_ms,
+        block_replication: Some(replication),
+        blocksize: Some(block_size),
+        file_id: Some(inode.id.0),
+        children_num: Some(children),
+        storage_policy: Some(u32::from(namespace.storage_policy(slot).number)),
+        flags: Some(0),
+        ..HdfsFileStatusProto::default()
+    }
+}
+
+/// The status of `/.reserved` and what stands in it: they exist for everybody and belong to nobody.
+pub fn reserved_status(name: &[u8]) -> HdfsFileStatusProto {
+    HdfsFileStatusProto {
+        file_type: FileType::IsDir as i32,
+        path: name.to_vec().into(),
+        permission: FsPermission(0o1770).into(),
+        block_replication: Some(0),
+        blocksize: Some(0),
+        file_id: Some(u64::MAX),
+        children_num: Some(0),
+        storage_policy: Some(0),
+        flags: Some(0),
+        ..HdfsFileStatusProto::default()
+    }
+}
+
+/// Whether `path` is one of the virtual directories.
+pub fn is_virtual(path: &str) -> bool {
+    matches!(path.trim_end_matches('/'), "/.reserved" | "/.reserved/.inodes")
+}

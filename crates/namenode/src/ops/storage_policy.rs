@@ -1,0 +1,123 @@
+//! On which media the replicas of a file are to lie.
+
+use bytes::Bytes;
+use hearth_types::StorageType;
+use hearth_wire::proto::hdfs::{
+    BlockStoragePolicyProto, GetStoragePoliciesRequestProto, GetStoragePoliciesResponseProto,
+    GetStoragePolicyRequestProto, GetStoragePolicyResponseProto, SetStoragePolicyRequestProto,
+    SetStoragePolicyResponseProto, StorageTypesProto, UnsetStoragePolicyRequestProto, UnsetStoragePolicyResponseProto,
+};
+
+use crate::blocks::{POLICIES, StoragePolicy};
+use crate::error::Error;
+use crate::namespace::{Caller, InodeKind, Purpose, Slot};
+use crate::state::{Context, Namenode, State, encode};
+
+/// The number of the policy that may be given to new files only.
+pub const LAZY_PERSIST: u8 = 15;
+
+pub fn policy_by_name(name: &str) -> Result<&'static StoragePolicy, Error> {
+    StoragePolicy::by_name(name).ok_or_else(|| Error::NoSuchPolicy { name: name.into() })
+}
+
+fn policy_to_wire(policy: &StoragePolicy) -> BlockStoragePolicyProto {
+    let types = |types: &[StorageType]| StorageTypesProto {
+        storage_types: types.iter().map(|medium| *medium as i32).collect(),
+    };
+    BlockStoragePolicyProto {
+        policy_id: u32::from(policy.id),
+        name: policy.name.into(),
+        creation_policy: types(policy.storage_types),
+        creation_fallback_policy: Some(types(policy.creation_fallbacks)),
+        replication_fallback_policy: Some(types(policy.replication_fallbacks)),
+    }
+}
+
+pub async fn get_storage_policies(
+    _: &Namenode,
+    _: &Context,
+    _: GetStoragePoliciesRequestProto,
+) -> Result<Bytes, Error> {
+    Ok(encode(&GetStoragePoliciesResponseProto { policies: POLICIES.iter().map(policy_to_wire).collect() }))
+}
+
+/// The policy that holds for a path; always a real one.
+pub async fn get_storage_policy(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetStoragePolicyRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    let missing = |path| Error::FileOrDirectoryMissing { path };
+    let (_, slot) = state.namespace.resolve_existing(&context.caller, &request.path, Purpose::Read, missing)?;
+    let number = match state.namespace.storage_policy(slot).number {
+        0 => namenode.settings.defaults.storage_policy,
+        number => number,
+    };
+    let policy = StoragePolicy::by_id(number)
+        .ok_or_else(|| Error::NoSuchPolicy { name: format!("of number {number}") })?;
+    Ok(encode(&GetStoragePolicyResponseProto { storage_policy: policy_to_wire(policy) }))
+}
+
+pub async fn set_storage_policy(
+    namenode: &Namenode,
+    context: &Context,
+    request: SetStoragePolicyRequestProto,
+) -> Result<Bytes, Error> {
+    let policy = policy_by_name(&request.policy_name)?;
+    set(namenode, &context.caller, &request.src, policy.id).await?;
+    Ok(encode(&SetStoragePolicyResponseProto {}))
+}
+
+pub async fn unset_storage_policy(
+    namenode: &Namenode,
+    context: &Context,
+    request: UnsetStoragePolicyRequestProto,
+) -> Result<Bytes, Error> {
+    set(namenode, &context.caller, &request.src, 0).await?;
+    Ok(encode(&UnsetStoragePolicyResponseProto {}))
+}
+
+async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Result<(), Error> {
+    namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("set storage policy for {path}"))?;
+            if number == LAZY_PERSIST && state.namespace.lookup(path).is_some_and(|slot| state.namespace.is_file(slot)) {
+                return Err(Error::PolicyOnlyAtCreation { policy: describe(number) });
+            }
+            let slot = state.namespace.set_storage_policy(caller, path, number)?;
+            tell_blocks(state, slot);
+            Ok(())
+        })
+        .await
+}
+
+/// The blocks below an inode take the policy that now holds for them.
+fn tell_blocks(state: &mut State, top: Slot) {
+    let mut waiting = vec![top];
+    while let Some(slot) = waiting.pop() {
+        match &state.namespace.inode(slot).kind {
+            InodeKind::Directory(children) => waiting.extend(children.iter()),
+            InodeKind::File(file) => {
+                let policy = state.namespace.storage_policy(slot).number;
+                for block in file.blocks.iter() {
+                    state.blocks.set_policy(block.id, policy);
+                }
+            }
+        }
+    }
+}
+
+/// As Java prints a policy.
+fn describe(number: u8) -> String {
+    let Some(policy) = StoragePolicy::by_id(number) else { return number.to_string() };
+    let names = |types: &[StorageType]| types.iter().map(|medium| medium.name()).collect::<Vec<_>>().join(", ");
+    format!(
+        "BlockStoragePolicy{{{}:{}, storageTypes=[{}], creationFallbacks=[{}], replicationFallbacks=[{}]}}",
+        policy.name,
+        policy.id,
+        names(policy.storage_types),
+        names(policy.creation_fallbacks),
+        names(policy.replication_fallbacks)
+    )
+}

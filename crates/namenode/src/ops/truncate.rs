@@ -1,0 +1,95 @@
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{TruncateRequestProto, TruncateResponseProto};
+
+use super::lease::Takeover;
+use super::storage_policy::LAZY_PERSIST;
+use crate::blocks::{BlockState, Now};
+use crate::error::Error;
+use crate::namespace::{Access, BlockState as RecordState, Need, Purpose, Slot, Writer};
+use crate::state::{Context, Namenode, State, encode};
+
+/// Cuts a file. True: done. False: the datanodes are cutting its last block; the file closes when they have.
+pub async fn truncate(namenode: &Namenode, context: &Context, request: TruncateRequestProto) -> Result<Bytes, Error> {
+    if (request.new_length as i64) < 0 {
+        return Err(Error::TruncateNegative { length: request.new_length as i64 });
+    }
+    let result = namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("truncate for {}", request.src))?;
+            attempt(state, namenode, context, &request, now)
+        })
+        .await?;
+    Ok(encode(&TruncateResponseProto { result }))
+}
+
+fn attempt(
+    state: &mut State,
+    namenode: &Namenode,
+    context: &Context,
+    request: &TruncateRequestProto,
+    now: Now,
+) -> Result<bool, Error> {
+    let caller = &context.caller;
+    let (trail, slot) = state.namespace.resolve_file(caller, &request.src, Purpose::Write)?;
+    state.namespace.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+    let path = trail.path();
+    if state.namespace.storage_policy(slot).number == LAZY_PERSIST {
+        return Err(Error::TruncateLazyPersist { path });
+    }
+    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
+    if file.writer.as_ref().is_some_and(|writer| writer.truncating_to == Some(request.new_length)) {
+        return Ok(false);
+    }
+    let takeover = Takeover { operation: "TRUNCATE_FILE", path: &path, client: &request.client_name };
+    state.take_over(namenode, caller, slot, &takeover, now)?;
+    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
+    let (current, asked) = (file.length(), request.new_length);
+    if asked == current {
+        return Ok(true);
+    }
+    if asked > current {
+        return Err(Error::TruncateLarger { current, asked });
+    }
+    // The blocks that stay, and how much of the last of them.
+    let (mut keep, mut end) = (0, 0);
+    while end < asked {
+        end += file.blocks[keep].length;
+        keep += 1;
+    }
+    if end > asked {
+        let cut = file.blocks[keep - 1];
+        if state.blocks.state(cut.id) != Some(BlockState::Complete) || !state.blocks.is_minimally_replicated(cut.id) {
+            return Err(Error::AppendUnderReplicated { block: cut.block(), path });
+        }
+        let length = cut.length - (end - asked);
+        let stamp = state.namespace.next_stamp();
+        state.blocks.start_truncation(cut.id, stamp, length, now).map_err(|error| namenode.refused(error))?;
+    }
+    drop_behind(state, slot, keep);
+    let inode = state.namespace.inode_mut(slot);
+    inode.modification_time_ms = now.wall_ms;
+    if end == asked {
+        return Ok(true);
+    }
+    let id = inode.id;
+    let file = inode.as_file_mut().expect("seen to be a file");
+    file.writer = Some(Box::new(Writer {
+        client: request.client_name.clone(),
+        machine: caller.machine.clone(),
+        truncating_to: Some(asked),
+    }));
+    if let Some(last) = file.blocks.last_mut() {
+        last.state = RecordState::UnderConstruction;
+        last.length -= end - asked;
+    }
+    state.leases.add(&request.client_name, id, now.monotonic);
+    Ok(false)
+}
+
+fn drop_behind(state: &mut State, slot: Slot, keep: usize) {
+    while state.namespace.inode(slot).as_file().is_some_and(|file| file.blocks.len() > keep) {
+        if let Some(block) = state.namespace.pop_block(slot) {
+            state.blocks.remove(block.id);
+        }
+    }
+}

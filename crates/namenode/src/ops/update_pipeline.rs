@@ -1,0 +1,110 @@
+//! A writer's pipeline broke: a new stamp for the block, then the nodes that go on.
+
+use bytes::Bytes;
+use hearth_types::{Block, DatanodeId, StorageId};
+use hearth_wire::proto::hdfs::{
+    UpdateBlockForPipelineRequestProto, UpdateBlockForPipelineResponseProto, UpdatePipelineRequestProto,
+    UpdatePipelineResponseProto,
+};
+
+use crate::blocks::{BlockState, StorageIndex};
+use crate::error::Error;
+use crate::namespace::{BlockRecord, InodeId, Slot};
+use crate::state::{Context, Namenode, Remember, State, encode};
+
+/// The file that `client` writes the block of. `block` must be under construction.
+///
+/// Errors: `BlockMissing`, `BlockNotUnderConstruction`, `BlockOfClosedFile`, `LeaseMismatch`.
+fn check_block(state: &State, namenode: &Namenode, block: Block, client: &str) -> Result<(Slot, BlockRecord), Error> {
+    let pool = || namenode.identity.pool.clone();
+    let current = state.blocks.state(block.id).ok_or_else(|| Error::BlockMissing { pool: pool(), block })?;
+    if current != BlockState::UnderConstruction {
+        let state = match current {
+            BlockState::UnderRecovery => "UNDER_RECOVERY",
+            BlockState::Committed => "COMMITTED",
+            _ => "COMPLETE",
+        };
+        return Err(Error::BlockNotUnderConstruction { pool: pool(), block, state });
+    }
+    let slot = state.blocks.inode_of(block.id).and_then(|id| state.namespace.slot(InodeId(id)));
+    let open = slot.and_then(|slot| {
+        let file = state.namespace.inode(slot).as_file()?;
+        Some((slot, file.writer.as_ref()?, file.blocks.last()?))
+    });
+    let Some((slot, writer, last)) = open else { return Err(Error::BlockOfClosedFile { pool: pool(), block }) };
+    if writer.client != client {
+        return Err(Error::LeaseMismatch { pool: pool(), block, client: client.into() });
+    }
+    if last.id != block.id {
+        return Err(Error::NotLastBlock { pool: pool(), old: block, last: last.block() });
+    }
+    Ok((slot, *last))
+}
+
+/// A new stamp for the last block of an open file. Nothing else changes yet.
+pub async fn update_block_for_pipeline(
+    namenode: &Namenode,
+    _: &Context,
+    request: UpdateBlockForPipelineRequestProto,
+) -> Result<Bytes, Error> {
+    let block = namenode.own_block(request.block.clone())?;
+    let located = namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || {
+                format!("get a new generation stamp and an access token for block {}", namenode.extended(block))
+            })?;
+            check_block(state, namenode, block, &request.client_name)?;
+            let stamp = state.namespace.next_stamp();
+            let block = namenode.extended(Block { stamp, ..block });
+            Ok(state.blocks.located_for_writer(block, u64::MAX, &[]))
+        })
+        .await?;
+    Ok(encode(&UpdateBlockForPipelineResponseProto { block: (&located).into() }))
+}
+
+/// The pipeline goes on with a new stamp on these nodes.
+pub async fn update_pipeline(
+    namenode: &Namenode,
+    context: &Context,
+    request: UpdatePipelineRequestProto,
+) -> Result<Bytes, Error> {
+    let old = namenode.own_block(request.old_block.clone())?;
+    let new = namenode.own_block(request.new_block.clone())?;
+    if old.id != new.id {
+        return Err(Error::CommitOtherBlock { given: new, expected: old });
+    }
+    let nodes: Vec<DatanodeId> =
+        request.new_nodes.iter().filter_map(|node| DatanodeId::try_from(node.clone()).ok()).collect();
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || "update the pipeline".into())?;
+            let pool = || namenode.identity.pool.clone();
+            let (slot, last) = check_block(state, namenode, old, &request.client_name)?;
+            if new.stamp <= last.stamp {
+                return Err(Error::StampNotLarger { pool: pool(), old, new, last: last.block() });
+            }
+            if new.length < last.length {
+                return Err(Error::PipelineShrinks {
+                    pool: pool(),
+                    old,
+                    old_length: last.length,
+                    new,
+                    new_length: new.length,
+                });
+            }
+            let storages: Vec<StorageIndex> = nodes
+                .iter()
+                .zip(&request.storage_ids)
+                .filter_map(|(node, storage)| state.blocks.find_storage(node, &StorageId(storage.as_str().into())))
+                .collect();
+            state
+                .blocks
+                .update_pipeline(old, new.stamp, new.length, &storages)
+                .map_err(|error| namenode.refused(error))?;
+            if let Some(record) = state.namespace.file_mut(slot).blocks.last_mut() {
+                (record.stamp, record.length) = (new.stamp, new.length);
+            }
+            Ok((UpdatePipelineResponseProto {}, Remember::Yes))
+        })
+        .await
+}

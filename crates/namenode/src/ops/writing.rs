@@ -1,0 +1,139 @@
+//! What the operations of a writer share: whose file it is, and how its last block becomes final.
+
+use hearth_types::{Block, ExtendedBlock};
+use hearth_wire::proto::hdfs::ExtendedBlockProto;
+
+use crate::blocks::{BlockError, BlockState, Now};
+use crate::error::Error;
+use crate::namespace::{BlockRecord, BlockState as RecordState, Caller, InodeId, Purpose, Slot};
+use crate::state::{Namenode, State};
+
+impl Namenode {
+    /// The block of a request, which must be of this namespace's pool.
+    pub fn own_block(&self, block: ExtendedBlockProto) -> Result<Block, Error> {
+        if block.pool_id != self.identity.pool.as_str() {
+            return Err(Error::WrongPool { given: block.pool_id, expected: self.identity.pool.clone() });
+        }
+        let block = ExtendedBlock::try_from(block).map_err(|error| Error::Malformed(error.to_string()))?;
+        Ok(block.block)
+    }
+
+    pub fn extended(&self, block: Block) -> ExtendedBlock {
+        ExtendedBlock { pool: self.identity.pool.clone(), block }
+    }
+
+    /// The map refuses; its words name a block without the pool.
+    pub fn refused(&self, error: BlockError) -> Error {
+        let message = match &error {
+            BlockError::UnknownBlock { .. } | BlockError::NotUnderConstruction { .. } | BlockError::NotComplete { .. } => {
+                error.to_string().replacen("blk_", &format!("{}:blk_", self.identity.pool), 1)
+            }
+            _ => error.to_string(),
+        };
+        Error::Blocks { class: hearth_wire::rpc::exceptions::IO, message }
+    }
+}
+
+impl State {
+    /// The open file that `client` writes: by number where the request has one, else by path.
+    ///
+    /// Errors: `WrittenFileMissing`, `WrittenNotAFile`, `NotOpen`, `NotLeaseOwner`.
+    pub fn check_lease(&self, caller: &Caller, path: &str, inode: u64, client: &str) -> Result<Slot, Error> {
+        let slot = if inode != 0 {
+            self.namespace.slot(InodeId(inode))
+        } else {
+            self.namespace.resolve(caller, path, Purpose::Write)?.target()
+        };
+        let lease = || self.leases.describe(client);
+        let Some(slot) = slot else {
+            return Err(Error::WrittenFileMissing { path: path.into(), inode, lease: lease() });
+        };
+        let found = self.namespace.inode(slot);
+        let (path, inode) = (|| self.namespace.path_of(slot), found.id.0);
+        let Some(file) = found.as_file() else {
+            return Err(Error::WrittenNotAFile { path: path(), inode, lease: lease() });
+        };
+        match &file.writer {
+            None => Err(Error::NotOpen { path: path(), inode, lease: lease() }),
+            Some(writer) if writer.client != client => Err(Error::NotLeaseOwner {
+                client: client.into(),
+                owner: writer.client.clone(),
+                path: path(),
+                inode,
+                lease: lease(),
+            }),
+            Some(_) => Ok(slot),
+        }
+    }
+
+    /// Makes the last block's length final as the writer says, if that has not happened yet.
+    ///
+    /// `last`: what the writer takes for the last block; without it nothing is committed.
+    pub fn commit_last(&mut self, namenode: &Namenode, slot: Slot, last: Option<Block>, now: Now) -> Result<(), Error> {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let (Some(last), Some(record)) = (last, file.blocks.last().copied()) else { return Ok(()) };
+        match self.blocks.state(record.id) {
+            Some(BlockState::Complete) => return Ok(()),
+            Some(BlockState::UnderRecovery) => {
+                return Err(Error::Blocks {
+                    class: hearth_wire::rpc::exceptions::IO,
+                    message: format!("Commit or complete block {last}, whereas it is under recovery."),
+                });
+            }
+            _ => {}
+        }
+        if last.id != record.id {
+            return Err(Error::CommitOtherBlock { given: last, expected: record.block() });
+        }
+        if last.length > file.block_size.max(record.length) {
+            return Err(Error::CommitTooLong {
+                given: last.length,
+                limit: file.block_size,
+                path: self.namespace.path_of(slot),
+            });
+        }
+        let state = self.blocks.commit(last, now).map_err(|error| namenode.refused(error))?;
+        let record = self.namespace.file_mut(slot).blocks.last_mut().expect("just seen");
+        record.length = last.length;
+        record.stamp = last.stamp;
+        record.state = if state == BlockState::Complete { RecordState::Complete } else { RecordState::Committed };
+        Ok(())
+    }
+
+    /// The first block of a file, before the last `open` ones, that too few datanodes have reported.
+    pub fn first_incomplete(&self, slot: Slot, open: usize) -> Option<BlockRecord> {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let settled = &file.blocks[..file.blocks.len().saturating_sub(open)];
+        // Only the last two blocks can be incomplete: looking from the end is enough.
+        settled
+            .iter()
+            .rev()
+            .take(2)
+            .find(|block| self.blocks.state(block.id) != Some(BlockState::Complete))
+            .copied()
+    }
+
+    /// Closes a file all of whose blocks are complete: its lengths are as they were committed, its lease is gone.
+    pub fn close_file(&mut self, slot: Slot, now: Now) {
+        let id = self.namespace.inode(slot).id;
+        let inode = self.namespace.inode_mut(slot);
+        inode.modification_time_ms = now.wall_ms;
+        let file = inode.as_file_mut().expect("the caller has seen that it is a file");
+        for block in file.blocks.as_mut_slice() {
+            block.state = RecordState::Complete;
+        }
+        if let Some(writer) = file.writer.take() {
+            self.leases.remove(&writer.client, id);
+        }
+    }
+
+    /// Tells the map and the leases of what the namespace lost.
+    pub fn forget(&mut self, removed: crate::namespace::Removed) {
+        for block in removed.blocks {
+            self.blocks.remove(block);
+        }
+        for (file, holder) in removed.open_files {
+            self.leases.remove(&holder, file);
+        }
+    }
+}

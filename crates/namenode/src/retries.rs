@@ -1,0 +1,68 @@
+//! Which remembered answers are stored, so that they can be taken off the disk again.
+
+use std::collections::VecDeque;
+
+use hearth_wire::rpc::ClientId;
+
+use crate::changes::RetryKey;
+
+/// Answers remembered at most, in memory and on disk.
+pub const RETRIES_MAX: usize = 200_000;
+
+/// Stored answers in the order in which they expire.
+#[derive(Default)]
+pub struct StoredRetries(VecDeque<(u64, RetryKey)>);
+
+impl StoredRetries {
+    /// `expires_ms`: milliseconds since the epoch, never falling much from one call to the next.
+    pub fn push(&mut self, expires_ms: u64, key: RetryKey) {
+        self.0.push_back((expires_ms, key));
+    }
+
+    /// Keys that have expired, or that are too many, taken out of the list; at most a few at a time.
+    pub fn take_expired(&mut self, now_ms: u64) -> Vec<RetryKey> {
+        let mut keys = Vec::new();
+        while let Some((expires_ms, key)) = self.0.front() {
+            if (*expires_ms > now_ms && self.0.len() <= RETRIES_MAX) || keys.len() == 64 {
+                break;
+            }
+            keys.push(*key);
+            self.0.pop_front();
+        }
+        keys
+    }
+}
+
+/// The stored key of a call.
+pub fn retry_key(client: ClientId, call_id: i32) -> RetryKey {
+    let mut key = [0; 20];
+    key[..16].copy_from_slice(&client.0);
+    key[16..].copy_from_slice(&call_id.to_be_bytes());
+    key
+}
+
+/// The call of a stored key.
+pub fn retry_call(key: &RetryKey) -> (ClientId, i32) {
+    let mut client = [0; 16];
+    client.copy_from_slice(&key[..16]);
+    let mut call_id = [0; 4];
+    call_id.copy_from_slice(&key[16..]);
+    (ClientId(client), i32::from_be_bytes(call_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_read_back_and_expire_in_order() {
+        let client = ClientId([9; 16]);
+        assert_eq!(retry_call(&retry_key(client, -5)), (client, -5));
+        let mut stored = StoredRetries::default();
+        stored.push(10, retry_key(client, 1));
+        stored.push(20, retry_key(client, 2));
+        assert!(stored.take_expired(9).is_empty());
+        assert_eq!(stored.take_expired(10), [retry_key(client, 1)]);
+        assert_eq!(stored.take_expired(100), [retry_key(client, 2)]);
+    }
+}

@@ -1,0 +1,175 @@
+//! What configuration says to the NameNode, read once at start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_types::{ChecksumKind, ChecksumSpec, ServerDefaults};
+
+use crate::blocks::{BlockSettings, StoragePolicy};
+use crate::leases::LeaseLimits;
+use crate::namespace::Limits;
+
+/// Everything but blocks and leases.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub limits: Limits,
+    pub leases: LeaseLimits,
+    pub blocks: BlockSettings,
+    pub defaults: ServerDefaults,
+    /// `dfs.ls.limit`.
+    pub listing_max: usize,
+    /// `dfs.batched.ls.limit`.
+    pub batched_paths_max: usize,
+    /// `dfs.namenode.list.openfiles.num.responses`.
+    pub open_files_max: usize,
+    /// `dfs.namenode.max-corrupt-file-blocks-returned`.
+    pub corrupt_files_max: usize,
+    /// `dfs.namenode.retrycache.expirytime.millis`; `None` when the cache is switched off.
+    pub retry_lifetime: Option<Duration>,
+    /// `dfs.namenode.resource.du.reserved`, bytes.
+    pub disk_reserved: u64,
+    /// `dfs.namenode.lease-recheck-interval-ms`.
+    pub lease_recheck: Duration,
+    /// The name of this machine, for messages.
+    pub host_name: String,
+}
+
+impl Settings {
+    /// Errors name key, value and file.
+    pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
+        let replication: u32 = conf.get(keys::DFS_REPLICATION)?;
+        let checksum_name = conf.get(keys::DFS_CHECKSUM_TYPE)?;
+        let default_policy = conf.get(keys::DFS_STORAGE_DEFAULT_POLICY)?;
+        let default_policy = StoragePolicy::by_name(&default_policy).ok_or_else(|| {
+            conf.value_error(keys::DFS_STORAGE_DEFAULT_POLICY.name, &default_policy, "wanted a storage policy")
+        })?;
+        Ok(Self {
+            limits: limits(conf)?,
+            leases: LeaseLimits { hard: conf.get(keys::DFS_NAMENODE_LEASE_HARD_LIMIT)?, ..LeaseLimits::default() },
+            blocks: block_settings(conf, default_policy.id)?,
+            defaults: ServerDefaults {
+                block_size: conf.get(keys::DFS_BLOCKSIZE)?,
+                checksum: ChecksumSpec {
+                    kind: checksum_name,
+                    bytes_per_chunk: conf.get(keys::DFS_BYTES_PER_CHECKSUM)?,
+                },
+                write_packet_bytes: narrow(conf.get(keys::DFS_CLIENT_WRITE_PACKET_SIZE)?),
+                replication: narrow(u64::from(replication)),
+                file_buffer_bytes: narrow(conf.get(keys::DFS_STREAM_BUFFER_SIZE)?),
+                encrypt_data_transfer: conf.get(keys::DFS_ENCRYPT_DATA_TRANSFER)?,
+                trash_interval_minutes: conf.get(keys::FS_TRASH_INTERVAL)?.as_secs() / 60,
+                key_provider_uri: Some(String::new()),
+                storage_policy: default_policy.id,
+                snapshot_trash_root: false,
+            },
+            listing_max: at_least_one(conf.get(keys::DFS_LS_LIMIT)?),
+            batched_paths_max: at_least_one(conf.get(keys::DFS_BATCHED_LS_LIMIT)?),
+            open_files_max: at_least_one(conf.get(keys::DFS_NAMENODE_LIST_OPENFILES_NUM_RESPONSES)?),
+            corrupt_files_max: at_least_one(conf.get(keys::DFS_NAMENODE_MAX_CORRUPT_FILE_BLOCKS_RETURNED)?),
+            retry_lifetime: if conf.get(keys::DFS_NAMENODE_ENABLE_RETRYCACHE)? {
+                Some(conf.get(keys::DFS_NAMENODE_RETRYCACHE_EXPIRYTIME)?)
+            } else {
+                None
+            },
+            disk_reserved: conf.get(keys::DFS_NAMENODE_RESOURCE_DU_RESERVED)?,
+            lease_recheck: conf.get(keys::DFS_NAMENODE_LEASE_RECHECK_INTERVAL)?,
+            host_name,
+        })
+    }
+}
+
+fn narrow<T: TryFrom<u64> + Bounded>(value: u64) -> T {
+    T::try_from(value).unwrap_or(T::MAX)
+}
+
+trait Bounded {
+    const MAX: Self;
+}
+
+impl Bounded for u16 {
+    const MAX: Self = u16::MAX;
+}
+
+impl Bounded for u32 {
+    const MAX: Self = u32::MAX;
+}
+
+fn at_least_one(count: u32) -> usize {
+    count.max(1) as usize
+}
+
+fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
+    Ok(Limits {
+        permissions_enabled: conf.get(keys::DFS_PERMISSIONS_ENABLED)?,
+        component_length_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_COMPONENT_LENGTH)? as usize,
+        directory_items_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_DIRECTORY_ITEMS)? as usize,
+        block_size_min: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MIN_BLOCK_SIZE)?,
+        blocks_per_file_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_BLOCKS_PER_FILE)? as usize,
+        replication_min: narrow(u64::from(conf.get(keys::DFS_NAMENODE_REPLICATION_MIN)?)),
+        replication_max: narrow(u64::from(conf.get(keys::DFS_REPLICATION_MAX)?)),
+        access_time_precision_ms: conf.get(keys::DFS_NAMENODE_ACCESSTIME_PRECISION)?.as_millis() as u64,
+        protected: conf
+            .get(keys::FS_PROTECTED_DIRECTORIES)?
+            .unwrap_or_default()
+            .into_iter()
+            .map(|path| if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path })
+            .collect(),
+    })
+}
+
+fn block_settings(conf: &Configuration, default_policy: u8) -> Result<BlockSettings, ConfigError> {
+    let min_replication: u16 = narrow(u64::from(conf.get(keys::DFS_NAMENODE_REPLICATION_MIN)?));
+    Ok(BlockSettings {
+        default_replication: narrow(u64::from(conf.get(keys::DFS_REPLICATION)?)),
+        min_replication,
+        max_replication: narrow(u64::from(conf.get(keys::DFS_REPLICATION_MAX)?)),
+        heartbeat_interval: conf.get(keys::DFS_HEARTBEAT_INTERVAL)?,
+        heartbeat_recheck: conf.get(keys::DFS_NAMENODE_HEARTBEAT_RECHECK_INTERVAL)?,
+        stale_after: conf.get(keys::DFS_NAMENODE_STALE_DATANODE_INTERVAL)?,
+        avoid_stale_reads: conf.get(keys::DFS_NAMENODE_AVOID_READ_STALE_DATANODE)?,
+        avoid_stale_writes: conf.get(keys::DFS_NAMENODE_AVOID_WRITE_STALE_DATANODE)?,
+        consider_load: conf.get(keys::DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD)?,
+        load_factor: conf.get(keys::DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD_FACTOR)?,
+        max_streams: conf.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS)?,
+        max_streams_hard: conf.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS_HARD_LIMIT)?,
+        pending_timeout: conf.get(keys::DFS_NAMENODE_RECONSTRUCTION_PENDING_TIMEOUT)?,
+        invalidate_limit: conf.get(keys::DFS_BLOCK_INVALIDATE_LIMIT)? as usize,
+        deletion_delay: conf.get(keys::DFS_NAMENODE_STARTUP_DELAY_BLOCK_DELETION)?,
+        report_leases: conf.get(keys::DFS_NAMENODE_MAX_FULL_BLOCK_REPORT_LEASES)? as usize,
+        report_lease_length: conf.get(keys::DFS_NAMENODE_FULL_BLOCK_REPORT_LEASE_LENGTH)?,
+        safe_threshold: conf.get(keys::DFS_NAMENODE_SAFEMODE_THRESHOLD_PCT)?,
+        safe_min_datanodes: conf.get(keys::DFS_NAMENODE_SAFEMODE_MIN_DATANODES)? as usize,
+        safe_replication: min_replication,
+        safe_extension: conf.get(keys::DFS_NAMENODE_SAFEMODE_EXTENSION)?,
+        default_policy,
+        racks_known: conf.get(keys::NET_TOPOLOGY_SCRIPT_FILE_NAME)?.is_some()
+            || conf.get(keys::NET_TOPOLOGY_TABLE_FILE_NAME)?.is_some(),
+        ..BlockSettings::default()
+    })
+}
+
+/// The directory of the store: the first of `dfs.namenode.name.dir`.
+pub fn store_directory(conf: &Configuration) -> Result<PathBuf, ConfigError> {
+    let mut directories = conf.get(keys::DFS_NAMENODE_NAME_DIR)?;
+    if directories.len() > 1 {
+        tracing::warn!(
+            used = %directories[0].display(),
+            "dfs.namenode.name.dir names several directories: the namespace is kept in the first one only"
+        );
+    }
+    if directories.is_empty() {
+        return Err(conf.value_error(keys::DFS_NAMENODE_NAME_DIR.name, "", "wanted a directory"));
+    }
+    Ok(directories.swap_remove(0))
+}
+
+/// `dfs.checksum.type` by name.
+pub fn checksum_kind(name: &str) -> Option<ChecksumKind> {
+    Some(match name {
+        "NULL" => ChecksumKind::Null,
+        "CRC32" => ChecksumKind::Crc32,
+        "CRC32C" => ChecksumKind::Crc32c,
+        _ => return None,
+    })
+}
