@@ -28,6 +28,7 @@ pub mod safe_mode;
 pub mod server_defaults;
 pub mod set_attributes;
 mod status;
+pub mod synchronize_block;
 pub mod storage_policy;
 #[cfg(test)]
 mod testing;

@@ -38,8 +38,10 @@ pub struct Settings {
 impl Settings {
     /// Errors name key, value and file.
     pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
-        let replication: u32 = conf.get(keys::DFS_REPLICATION)?;
         let checksum_name = conf.get(keys::DFS_CHECKSUM_TYPE)?;
+        let checksum = checksum_kind(&checksum_name).ok_or_else(|| {
+            conf.value_error(keys::DFS_CHECKSUM_TYPE.name, &checksum_name, "wanted NULL, CRC32 or CRC32C")
+        })?;
         let default_policy = conf.get(keys::DFS_STORAGE_DEFAULT_POLICY)?;
         let default_policy = StoragePolicy::by_name(&default_policy).ok_or_else(|| {
             conf.value_error(keys::DFS_STORAGE_DEFAULT_POLICY.name, &default_policy, "wanted a storage policy")
@@ -51,11 +53,11 @@ impl Settings {
             defaults: ServerDefaults {
                 block_size: conf.get(keys::DFS_BLOCKSIZE)?,
                 checksum: ChecksumSpec {
-                    kind: checksum_name,
+                    kind: checksum,
                     bytes_per_chunk: conf.get(keys::DFS_BYTES_PER_CHECKSUM)?,
                 },
                 write_packet_bytes: narrow(conf.get(keys::DFS_CLIENT_WRITE_PACKET_SIZE)?),
-                replication: narrow(u64::from(replication)),
+                replication: conf.get(keys::DFS_REPLICATION)?,
                 file_buffer_bytes: narrow(conf.get(keys::DFS_STREAM_BUFFER_SIZE)?),
                 encrypt_data_transfer: conf.get(keys::DFS_ENCRYPT_DATA_TRANSFER)?,
                 trash_interval_minutes: conf.get(keys::FS_TRASH_INTERVAL)?.as_secs() / 60,
@@ -121,7 +123,7 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
 fn block_settings(conf: &Configuration, default_policy: u8) -> Result<BlockSettings, ConfigError> {
     let min_replication: u16 = narrow(u64::from(conf.get(keys::DFS_NAMENODE_REPLICATION_MIN)?));
     Ok(BlockSettings {
-        default_replication: narrow(u64::from(conf.get(keys::DFS_REPLICATION)?)),
+        default_replication: conf.get(keys::DFS_REPLICATION)?,
         min_replication,
         max_replication: narrow(u64::from(conf.get(keys::DFS_REPLICATION_MAX)?)),
         heartbeat_interval: conf.get(keys::DFS_HEARTBEAT_INTERVAL)?,
@@ -165,7 +167,7 @@ pub fn store_directory(conf: &Configuration) -> Result<PathBuf, ConfigError> {
 }
 
 /// `dfs.checksum.type` by name.
-pub fn checksum_kind(name: &str) -> Option<ChecksumKind> {
+fn checksum_kind(name: &str) -> Option<ChecksumKind> {
     Some(match name {
         "NULL" => ChecksumKind::Null,
         "CRC32" => ChecksumKind::Crc32,

@@ -1,5 +1,6 @@
 //! All that the NameNode knows, behind one lock, and the one way of changing it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +13,7 @@ use crate::changes::{RetryEntry, RetryKey};
 use crate::error::Error;
 use crate::groups::Groups;
 use crate::leases::Leases;
-use crate::namespace::{Caller, Namespace};
+use crate::namespace::{Caller, InodeId, Namespace};
 use crate::retries::StoredRetries;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -24,6 +25,8 @@ pub struct State {
     pub leases: Leases,
     pub blocks: BlockMap,
     pub retries: StoredRetries,
+    /// Recovered files that close as soon as their last block has enough replicas.
+    pub closing: BTreeSet<InodeId>,
 }
 
 /// A running NameNode, shared by all calls.

@@ -1,0 +1,99 @@
+//! Administration whose work is done by other means here, or needs none.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    FinalizeUpgradeRequestProto, FinalizeUpgradeResponseProto, GetEnclosingRootRequestProto,
+    GetEnclosingRootResponseProto, HaServiceStateRequestProto, HaServiceStateResponseProto, MetaSaveRequestProto,
+    MsyncRequestProto, MsyncResponseProto, RestoreFailedStorageRequestProto, RestoreFailedStorageResponseProto,
+    RollEditsRequestProto, RollEditsResponseProto, RollingUpgradeActionProto, RollingUpgradeRequestProto,
+    RollingUpgradeResponseProto, SaveNamespaceRequestProto, SaveNamespaceResponseProto, UpgradeStatusRequestProto,
+    UpgradeStatusResponseProto,
+};
+
+use crate::error::Error;
+use crate::namespace::Purpose;
+use crate::state::{Context, Namenode, encode};
+
+/// Every change is on disk already; the rules of who may ask, and when, are kept.
+pub async fn save_namespace(
+    namenode: &Namenode,
+    context: &Context,
+    _: SaveNamespaceRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    state.namespace.require_superuser(&context.caller, "saveNamespace")?;
+    if !state.blocks.in_safe_mode() {
+        return Err(Error::SafeModeNeeded);
+    }
+    Ok(encode(&SaveNamespaceResponseProto { saved: Some(true) }))
+}
+
+/// There are no log segments: the number of the newest inode stands for a position.
+pub async fn roll_edits(namenode: &Namenode, context: &Context, _: RollEditsRequestProto) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    state.namespace.require_superuser(&context.caller, "rollEditLog")?;
+    namenode.check_safe_mode(&state, namenode.now(), || "roll edit log".into())?;
+    Ok(encode(&RollEditsResponseProto { new_segment_tx_id: state.namespace.counters().last_inode }))
+}
+
+/// A store that failed stops the NameNode; nothing is ever restored behind its back.
+pub async fn restore_failed_storage(
+    namenode: &Namenode,
+    context: &Context,
+    _: RestoreFailedStorageRequestProto,
+) -> Result<Bytes, Error> {
+    namenode.read().namespace.require_superuser(&context.caller, "restoreFailedStorage")?;
+    Ok(encode(&RestoreFailedStorageResponseProto { result: false }))
+}
+
+/// There is never an upgrade to finalize.
+pub async fn finalize_upgrade(
+    namenode: &Namenode,
+    context: &Context,
+    _: FinalizeUpgradeRequestProto,
+) -> Result<Bytes, Error> {
+    namenode.read().namespace.require_superuser(&context.caller, "finalizeUpgrade")?;
+    Ok(encode(&FinalizeUpgradeResponseProto {}))
+}
+
+pub async fn upgrade_status(_: &Namenode, _: &Context, _: UpgradeStatusRequestProto) -> Result<Bytes, Error> {
+    Ok(encode(&UpgradeStatusResponseProto { upgrade_finalized: true }))
+}
+
+/// None is in progress, and none can be started.
+pub async fn rolling_upgrade(
+    namenode: &Namenode,
+    context: &Context,
+    request: RollingUpgradeRequestProto,
+) -> Result<Bytes, Error> {
+    namenode.read().namespace.require_superuser(&context.caller, "queryRollingUpgrade")?;
+    match request.action() {
+        RollingUpgradeActionProto::Query => Ok(encode(&RollingUpgradeResponseProto::default())),
+        _ => Err(Error::RollingUpgrade),
+    }
+}
+
+pub async fn meta_save(namenode: &Namenode, context: &Context, _: MetaSaveRequestProto) -> Result<Bytes, Error> {
+    namenode.read().namespace.require_superuser(&context.caller, "metaSave")?;
+    Err(Error::Unsupported { what: "metaSave is not supported by this NameNode".into() })
+}
+
+/// Every answer is up to date: there is one NameNode.
+pub async fn msync(_: &Namenode, _: &Context, _: MsyncRequestProto) -> Result<Bytes, Error> {
+    Ok(encode(&MsyncResponseProto {}))
+}
+
+pub async fn get_ha_service_state(_: &Namenode, _: &Context, _: HaServiceStateRequestProto) -> Result<Bytes, Error> {
+    let state = hearth_wire::proto::common::HaServiceStateProto::Active as i32;
+    Ok(encode(&HaServiceStateResponseProto { state }))
+}
+
+/// There are no encryption zones: the root encloses everything.
+pub async fn get_enclosing_root(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetEnclosingRootRequestProto,
+) -> Result<Bytes, Error> {
+    namenode.read().namespace.resolve(&context.caller, request.filename(), Purpose::Read)?;
+    Ok(encode(&GetEnclosingRootResponseProto { enclosing_root_path: Some("/".into()) }))
+}

@@ -1,0 +1,102 @@
+//! What this NameNode does not keep: each call gets the answer that clients know how to go on from.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    CreateEncryptionZoneRequestProto, CreateSnapshotRequestProto, GetErasureCodingPolicyRequestProto,
+    SetErasureCodingPolicyRequestProto, UnsetErasureCodingPolicyRequestProto,
+};
+use prost::Message;
+
+use crate::error::Error;
+use crate::namespace::Purpose;
+use crate::state::{Context, Namenode};
+
+/// The answer of an empty message: "none", in every one of these calls.
+const NONE: Bytes = Bytes::new();
+
+fn decode<M: Message + Default>(request: &Bytes) -> Result<M, Error> {
+    M::decode(request.clone()).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+fn unsupported(what: &str) -> Result<Bytes, Error> {
+    Err(Error::Unsupported { what: format!("{what} is not supported by this NameNode") })
+}
+
+/// Answers a call about a feature that is not there; `None` for a method that does not exist at all.
+pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &Bytes) -> Option<Result<Bytes, Error>> {
+    Some(match method {
+        // Security is off: Java takes the empty answer for "no token needed" and goes on.
+        "getDelegationToken" | "getDataEncryptionKey" => Ok(NONE),
+        "renewDelegationToken" | "cancelDelegationToken" => {
+            Err(Error::InvalidToken { message: "this NameNode keeps no delegation tokens".into() })
+        }
+        // Nothing is encrypted, cached, erasure-coded or snapshotted: the lists are empty, the zone is none.
+        "getEZForPath"
+        | "listEncryptionZones"
+        | "listReencryptionStatus"
+        | "listCacheDirectives"
+        | "listCachePools"
+        | "getErasureCodingPolicies"
+        | "getErasureCodingCodecs"
+        | "getSnapshottableDirListing" => list_nothing(method),
+        "getErasureCodingPolicy" => erasure_coding_policy(namenode, context, request),
+        "createEncryptionZone" => {
+            decode(request).and_then(|request: CreateEncryptionZoneRequestProto| {
+                Err(Error::NoKeyProvider { path: request.src })
+            })
+        }
+        "reencryptEncryptionZone" => Err(Error::NoKeyProvider { path: "re-encryption".into() }),
+        "setErasureCodingPolicy" => decode(request).and_then(|request: SetErasureCodingPolicyRequestProto| {
+            Err(Error::NoErasureCoding { policy: request.ec_policy_name.unwrap_or_default() })
+        }),
+        "unsetErasureCodingPolicy" => decode(request).and_then(|request: UnsetErasureCodingPolicyRequestProto| {
+            Err(Error::NoErasureCodingSet { path: request.src })
+        }),
+        "addErasureCodingPolicies" | "removeErasureCodingPolicy" | "enableErasureCodingPolicy"
+        | "disableErasureCodingPolicy" => unsupported("erasure coding"),
+        "addCacheDirective" | "modifyCacheDirective" | "removeCacheDirective" | "addCachePool" | "modifyCachePool"
+        | "removeCachePool" => unsupported("centralized caching"),
+        "createSymlink" => Err(Error::Symlinks),
+        "createSnapshot" => decode(request).and_then(|request: CreateSnapshotRequestProto| {
+            Err(Error::NotSnapshottable { path: request.snapshot_root })
+        }),
+        "renameSnapshot" | "allowSnapshot" | "disallowSnapshot" | "getSnapshotListing" | "deleteSnapshot"
+        | "getSnapshotDiffReport" => Err(Error::SnapshotsUnsupported { path: method.into() }),
+        "modifyAclEntries" | "removeAclEntries" | "removeDefaultAcl" | "removeAcl" | "setAcl" => Err(Error::AclsOff),
+        "setXAttr" => Err(Error::XattrsOff { operation: "setXAttr" }),
+        "getXAttrs" => Err(Error::XattrsOff { operation: "getXAttrs" }),
+        "listXAttrs" => Err(Error::XattrsOff { operation: "listXAttrs" }),
+        "removeXAttr" => Err(Error::XattrsOff { operation: "removeXAttr" }),
+        "setQuota" => unsupported("setting quotas"),
+        "getCurrentEditLogTxid" | "getEditsFromTxid" => unsupported("the stream of namespace events"),
+        "satisfyStoragePolicy" => Err(Error::NoPolicySatisfier),
+        _ => return None,
+    })
+}
+
+/// Empty lists whose messages have required fields.
+fn list_nothing(method: &str) -> Result<Bytes, Error> {
+    use hearth_wire::proto::hdfs;
+    Ok(match method {
+        "listEncryptionZones" => {
+            hdfs::ListEncryptionZonesResponseProto { has_more: false, ..Default::default() }.encode_to_vec().into()
+        }
+        "listReencryptionStatus" => {
+            hdfs::ListReencryptionStatusResponseProto { has_more: false, ..Default::default() }.encode_to_vec().into()
+        }
+        "listCacheDirectives" => {
+            hdfs::ListCacheDirectivesResponseProto { has_more: false, ..Default::default() }.encode_to_vec().into()
+        }
+        "listCachePools" => {
+            hdfs::ListCachePoolsResponseProto { has_more: false, ..Default::default() }.encode_to_vec().into()
+        }
+        _ => NONE,
+    })
+}
+
+fn erasure_coding_policy(namenode: &Namenode, context: &Context, request: &Bytes) -> Result<Bytes, Error> {
+    let request: GetErasureCodingPolicyRequestProto = decode(request)?;
+    let missing = |path| Error::PathMissing { path };
+    namenode.read().namespace.resolve_existing(&context.caller, &request.src, Purpose::Read, missing)?;
+    Ok(NONE)
+}

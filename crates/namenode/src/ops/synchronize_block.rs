@@ -1,0 +1,84 @@
+use crate::blocks::{Now, StorageIndex};
+use crate::datanode_service::Synchronization;
+use crate::error::Error;
+use crate::namespace::{BlockState as RecordState, InodeId, Slot};
+use crate::state::{Namenode, State};
+
+/// A datanode has brought the replicas of an open file's last block to one length: takes that over, and closes the
+/// file.
+///
+/// Repeated for a file that is closed already it does nothing: the answer was lost.
+pub async fn synchronize_block(namenode: &Namenode, result: Synchronization) -> Result<(), Error> {
+    if result.block.pool != namenode.identity.pool {
+        return Err(Error::WrongPool {
+            given: result.block.pool.as_str().into(),
+            expected: namenode.identity.pool.clone(),
+        });
+    }
+    namenode
+        .change(|state, now| {
+            namenode.check_safe_mode(state, now, || format!("commitBlockSynchronization while in safe mode: {}", result.block))?;
+            attempt(state, namenode, &result, now)
+        })
+        .await
+}
+
+fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now: Now) -> Result<(), Error> {
+    let block = result.block.block;
+    let slot = state.blocks.inode_of(block.id).and_then(|id| state.namespace.slot(InodeId(id)));
+    let Some(slot) = slot else {
+        // A deletion by an earlier copy of this report took the block out.
+        if result.delete_block {
+            return Ok(());
+        }
+        return Err(Error::SynchronizedBlockMissing { block });
+    };
+    let file = state.namespace.inode(slot).as_file().ok_or(Error::SynchronizedBlockMissing { block })?;
+    let last = file.blocks.last().copied().filter(|last| last.id == block.id);
+    if !file.is_open() {
+        // An earlier copy of this report closed the file.
+        return match last {
+            Some(last) if last.stamp == result.new_stamp => Ok(()),
+            _ => Err(Error::SynchronizedFileClosed { block, path: state.namespace.path_of(slot) }),
+        };
+    }
+    if last.is_none() {
+        return Err(Error::SynchronizedBlockMissing { block });
+    }
+    state.blocks.check_recovery(block.id, result.new_stamp).map_err(|error| namenode.refused(error))?;
+    if result.delete_block {
+        state.namespace.pop_block(slot);
+        state.blocks.remove(block.id);
+    } else {
+        finish(state, namenode, slot, result, now)?;
+    }
+    if result.close_file && state.first_incomplete(slot, 0).is_none() {
+        state.close_file(slot, now);
+    } else if result.close_file {
+        // Too few holders are known yet. The checker of leases closes the file when they have reported.
+        tracing::info!(path = state.namespace.path_of(slot), %block, "a recovered block waits for its replicas");
+        state.closing.insert(state.namespace.inode(slot).id);
+    }
+    Ok(())
+}
+
+fn finish(
+    state: &mut State,
+    namenode: &Namenode,
+    slot: Slot,
+    result: &Synchronization,
+    now: Now,
+) -> Result<(), Error> {
+    let holders: Vec<StorageIndex> =
+        result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
+    state
+        .blocks
+        .finish_recovery(result.block.block.id, result.new_stamp, result.new_length, &holders, now)
+        .map_err(|error| namenode.refused(error))?;
+    if let Some(record) = state.namespace.file_mut(slot).blocks.last_mut() {
+        record.stamp = result.new_stamp;
+        record.length = result.new_length;
+        record.state = RecordState::Committed;
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! From a call on the wire to an operation and back: who calls, whether the call is a repetition, the audit line.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hearth_protocol::rpc::{
+    Attempt, Call, RemoteError, RetryCache, Service, application_error, no_such_method, server_error, undecodable,
+};
+use hearth_wire::rpc::{exceptions, protocols};
+use prost::Message;
+
+use crate::datanode_service::{self, DatanodeService};
+use crate::error::Error;
+use crate::namespace::Caller;
+use crate::ops;
+use crate::retries::retry_key;
+use crate::state::{Context, Namenode};
+
+/// Answers clients and datanodes on one port.
+pub struct NamenodeService {
+    namenode: Arc<Namenode>,
+    datanodes: DatanodeService,
+    /// `None` when `dfs.namenode.enable.retrycache` is off.
+    retries: Option<Arc<RetryCache>>,
+}
+
+const PROTOCOLS: [&str; 7] = [
+    protocols::CLIENT,
+    protocols::DATANODE,
+    protocols::DATANODE_LIFELINE,
+    protocols::NAMENODE,
+    protocols::REFRESH_USER_MAPPINGS,
+    protocols::GET_USER_MAPPINGS,
+    protocols::HA_SERVICE,
+];
+
+/// Calls that must not be carried out twice.
+fn is_at_most_once(method: &str) -> bool {
+    matches!(method, "create" | "append" | "concat" | "rename" | "rename2" | "delete" | "updatePipeline")
+}
+
+impl NamenodeService {
+    pub fn new(namenode: Arc<Namenode>, datanodes: DatanodeService, retries: Option<Arc<RetryCache>>) -> Self {
+        Self { namenode, datanodes, retries }
+    }
+
+    async fn client_call(&self, call: &Call) -> Result<Bytes, RemoteError> {
+        let caller = self.caller(call).await?;
+        let repeated = match (&self.retries, call.client_id) {
+            (Some(retries), Some(client)) if is_at_most_once(&call.method) && call.call_id >= 0 => {
+                match retries.begin(client, call.call_id).await {
+                    Attempt::Answered(answer) => return Ok(answer),
+                    Attempt::New(guard) => Some((guard, retry_key(client, call.call_id), retries.expiry_ms())),
+                }
+            }
+            _ => None,
+        };
+        let retry = repeated.as_ref().map(|(_, key, expires_ms)| (*key, *expires_ms));
+        let context = Context::new(caller, retry);
+        let outcome = dispatch(&self.namenode, &context, call).await;
+        audit(&context.caller, call, outcome.is_ok());
+        if let (Ok(answer), Some((guard, _, expires_ms)), true) = (&outcome, repeated, context.is_remembered()) {
+            guard.finish(expires_ms, answer.clone());
+        }
+        outcome
+    }
+
+    /// Who the call acts for. A user who speaks for another one needs a rule that allows it, and there are none.
+    async fn caller(&self, call: &Call) -> Result<Caller, RemoteError> {
+        let user = &call.caller.user;
+        if let Some(real) = call.caller.real_user.as_deref().filter(|real| real != user) {
+            let message = format!("User: {real} is not allowed to impersonate {user}");
+            return Err(server_error(exceptions::AUTHORIZATION, message));
+        }
+        if user.is_empty() {
+            return Err(application_error(exceptions::ACCESS_CONTROL, "The connection names no user"));
+        }
+        let rights = self.namenode.groups.rights(user).await;
+        Ok(Caller {
+            user: user.clone(),
+            groups: rights.groups,
+            superuser: rights.superuser,
+            machine: call.caller.address.ip().to_canonical().to_string(),
+        })
+    }
+}
+
+impl Service for NamenodeService {
+    fn protocols(&self) -> &[&'static str] {
+        &PROTOCOLS
+    }
+
+    async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        if datanode_service::PROTOCOLS.contains(&call.protocol.as_str()) {
+            return self.datanodes.call(&call).await;
+        }
+        match call.protocol.as_str() {
+            protocols::CLIENT => self.client_call(&call).await,
+            other => Err(no_such_method(other, &call.method)),
+        }
+    }
+}
+
+/// One line a call, as Apache's audit log has it; the target `audit` is for filters.
+fn audit(caller: &Caller, call: &Call, allowed: bool) {
+    tracing::info!(
+        target: "audit",
+        allowed,
+        ugi = %caller.user,
+        ip = %caller.machine,
+        cmd = %call.method,
+        context = call.caller_context.as_deref().unwrap_or(""),
+    );
+}
+
+/// An operation's refusal as it goes onto the wire.
+pub fn to_remote(error: Error) -> RemoteError {
+    let class = error.class();
+    match error {
+        Error::NoSuchMethod { method, protocol } => no_such_method(&protocol, &method),
+        error => application_error(class, error.to_string()),
+    }
+}
+
+async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result<Bytes, RemoteError> {
+    /// Decodes the request of the method and calls its operation.
+    macro_rules! methods {
+        ($($method:literal => $($operation:ident)::+,)*) => {
+            match call.method.as_str() {
+                $($method => {
+                    let request = Message::decode(call.request.clone())
+                        .map_err(|error| undecodable(&call.method, &error))?;
+                    ops::$($operation)::+(namenode, context, request).await.map_err(to_remote)
+                })*
+                method => match ops::refused::refuse(namenode, context, method, &call.request) {
+                    Some(answer) => answer.map_err(to_remote),
+                    None => Err(no_such_method(&call.protocol, method)),
+                },
+            }
+        };
+    }
+    methods! {
+        "getBlockLocations" => get_block_locations::get_block_locations,
+        "getServerDefaults" => server_defaults::get_server_defaults,
+        "create" => create::create,
+        "append" => append::append,
+        "setReplication" => set_attributes::set_replication,
+        "setStoragePolicy" => storage_policy::set_storage_policy,
+        "unsetStoragePolicy" => storage_policy::unset_storage_policy,
+        "getStoragePolicy" => storage_policy::get_storage_policy,
+        "getStoragePolicies" => storage_policy::get_storage_policies,
+        "setPermission" => set_attributes::set_permission,
+        "setOwner" => set_attributes::set_owner,
+        "abandonBlock" => abandon_block::abandon_block,
+        "addBlock" => add_block::add_block,
+        "getAdditionalDatanode" => get_additional_datanode::get_additional_datanode,
+        "complete" => complete::complete,
+        "reportBadBlocks" => cluster::report_bad_blocks,
+        "concat" => concat::concat,
+        "truncate" => truncate::truncate,
+        "rename" => rename::rename,
+        "rename2" => rename::rename2,
+        "delete" => delete::delete,
+        "mkdirs" => mkdirs::mkdirs,
+        "getListing" => listing::get_listing,
+        "getBatchedListing" => listing::get_batched_listing,
+        "renewLease" => lease::renew_lease,
+        "recoverLease" => lease::recover_lease,
+        "getFsStats" => cluster::get_fs_stats,
+        "getFsReplicatedBlockStats" => cluster::get_fs_replicated_block_stats,
+        "getFsECBlockGroupStats" => cluster::get_fs_ec_block_group_stats,
+        "getDatanodeReport" => cluster::get_datanode_report,
+        "getDatanodeStorageReport" => cluster::get_datanode_storage_report,
+        "getSlowDatanodeReport" => cluster::get_slow_datanode_report,
+        "listCorruptFileBlocks" => cluster::list_corrupt_file_blocks,
+        "getPreferredBlockSize" => file_info::get_preferred_block_size,
+        "setSafeMode" => safe_mode::set_safe_mode,
+        "saveNamespace" => maintenance::save_namespace,
+        "rollEdits" => maintenance::roll_edits,
+        "restoreFailedStorage" => maintenance::restore_failed_storage,
+        "refreshNodes" => cluster::refresh_nodes,
+        "setBalancerBandwidth" => cluster::set_balancer_bandwidth,
+        "finalizeUpgrade" => maintenance::finalize_upgrade,
+        "upgradeStatus" => maintenance::upgrade_status,
+        "rollingUpgrade" => maintenance::rolling_upgrade,
+        "metaSave" => maintenance::meta_save,
+        "getFileInfo" => file_info::get_file_info,
+        "getLocatedFileInfo" => file_info::get_located_file_info,
+        "getFileLinkInfo" => file_info::get_file_link_info,
+        "getLinkTarget" => file_info::get_link_target,
+        "isFileClosed" => file_info::is_file_closed,
+        "getContentSummary" => content_summary::get_content_summary,
+        "getQuotaUsage" => content_summary::get_quota_usage,
+        "fsync" => fsync::fsync,
+        "setTimes" => set_attributes::set_times,
+        "updateBlockForPipeline" => update_pipeline::update_block_for_pipeline,
+        "updatePipeline" => update_pipeline::update_pipeline,
+        "checkAccess" => check_access::check_access,
+        "getAclStatus" => check_access::get_acl_status,
+        "listOpenFiles" => lease::list_open_files,
+        "msync" => maintenance::msync,
+        "getHAServiceState" => maintenance::get_ha_service_state,
+        "getEnclosingRoot" => maintenance::get_enclosing_root,
+    }
+}
