@@ -104,7 +104,9 @@ pub enum Error {
          dfs.namenode.fs-limits.min-block-size={minimum}"
     )]
     BlockSizeTooSmall { size: u64, minimum: u64 },
-    #[error("Requested replication factor of {replication} is less than the required minimum of {minimum} for {path}{client}")]
+    #[error(
+        "Requested replication factor of {replication} is less than the required minimum of {minimum} for {path}{client}"
+    )]
     ReplicationTooSmall { replication: u32, minimum: u32, path: String, client: String },
     #[error("Requested replication factor of {replication} exceeds maximum of {maximum} for {path}{client}")]
     ReplicationTooLarge { replication: u32, maximum: u32, path: String, client: String },
@@ -127,7 +129,9 @@ pub enum Error {
         holder: String,
         holder_machine: String,
     },
-    #[error("DIR* NameSystem.internalReleaseLease: Failed to release lease for file {path}. Committed blocks are waiting to be minimally replicated.")]
+    #[error(
+        "DIR* NameSystem.internalReleaseLease: Failed to release lease for file {path}. Committed blocks are waiting to be minimally replicated."
+    )]
     ReleaseWaitsForReplicas { path: String },
     #[error("Failed to append to non-existent file {path} for client {machine}")]
     AppendMissing { path: String, machine: String },
@@ -155,7 +159,9 @@ pub enum Error {
     WrongPool { given: String, expected: BlockPoolId },
     #[error("Not replicated yet: {path}")]
     NotReplicatedYet { path: String },
-    #[error("File has reached the limit on maximum number of blocks (dfs.namenode.fs-limits.max-blocks-per-file): {count} >= {limit}")]
+    #[error(
+        "File has reached the limit on maximum number of blocks (dfs.namenode.fs-limits.max-blocks-per-file): {count} >= {limit}"
+    )]
     TooManyBlocks { count: usize, limit: usize },
     #[error(
         "Cannot allocate block in {path}: passed 'previous' block {previous} does not match actual last block in file {last}"
@@ -172,7 +178,9 @@ pub enum Error {
     BlockOfClosedFile { pool: BlockPoolId, block: Block },
     #[error("Unexpected BlockUCState: {pool}:{block} is {state} but not UNDER_CONSTRUCTION")]
     BlockNotUnderConstruction { pool: BlockPoolId, block: Block, state: &'static str },
-    #[error("Update {pool}:{old} but the new block {pool}:{new} does not have a larger generation stamp than the last block {pool}:{last}")]
+    #[error(
+        "Update {pool}:{old} but the new block {pool}:{new} does not have a larger generation stamp than the last block {pool}:{last}"
+    )]
     StampNotLarger { pool: BlockPoolId, old: Block, new: Block, last: Block },
     #[error("Update {pool}:{old} (size={old_length}) to a smaller size block {pool}:{new} (size={new_length})")]
     PipelineShrinks { pool: BlockPoolId, old: Block, old_length: u64, new: Block, new_length: u64 },
@@ -244,7 +252,9 @@ pub enum Error {
     NotEmpty { path: String },
 
     // Attributes and everything else that is asked about.
-    #[error("Access time for hdfs is not configured.  Please set dfs.namenode.accesstime.precision configuration parameter.")]
+    #[error(
+        "Access time for hdfs is not configured.  Please set dfs.namenode.accesstime.precision configuration parameter."
+    )]
     AccessTimesOff,
     #[error("Cannot find a block policy with the name {name}")]
     NoSuchPolicy { name: String },
@@ -270,13 +280,19 @@ pub enum Error {
     NotSnapshottable { path: String },
     #[error("Snapshots are not supported by this NameNode: {path}")]
     SnapshotsUnsupported { path: String },
-    #[error("The ACL operation has been rejected.  Support for ACLs has been disabled by setting dfs.namenode.acls.enabled to false.")]
+    #[error(
+        "The ACL operation has been rejected.  Support for ACLs has been disabled by setting dfs.namenode.acls.enabled to false."
+    )]
     AclsOff,
-    #[error("The {operation} operation has been rejected.  Support for XAttrs has been disabled by setting dfs.namenode.xattrs.enabled to false.")]
+    #[error(
+        "The {operation} operation has been rejected.  Support for XAttrs has been disabled by setting dfs.namenode.xattrs.enabled to false."
+    )]
     XattrsOff { operation: &'static str },
     #[error("Can't create an encryption zone for {path} since no key provider is available.")]
     NoKeyProvider { path: String },
-    #[error("Policy '{policy}' does not match any enabled erasure coding policies: []. An erasure coding policy can be enabled by enableErasureCodingPolicy API.")]
+    #[error(
+        "Policy '{policy}' does not match any enabled erasure coding policies: []. An erasure coding policy can be enabled by enableErasureCodingPolicy API."
+    )]
     NoErasureCoding { policy: String },
     #[error("No erasure coding policy explicitly set on {path}")]
     NoErasureCodingSet { path: String },

@@ -15,9 +15,14 @@ pub mod leases;
 pub mod namespace;
 pub mod ops;
 pub mod retries;
+pub mod service;
 pub mod settings;
+pub mod start;
 pub mod state;
 pub mod store;
+mod watch;
+mod web;
 
 pub use error::Error;
+pub use start::{FormatPolicy, Handle, NamenodeOptions, StartError, format_directory};
 pub use state::{Namenode, State};

@@ -34,7 +34,7 @@ pub use listing::Listing;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
 pub use permission::{Access, Caller, Need, join};
-pub use record::{RecordError, Rebuild};
+pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
 pub use rename::Renamed;
 pub use summary::Summary;
@@ -282,8 +282,7 @@ impl Namespace {
 
     /// As `resolve` for a path that must lead to a file.
     pub fn resolve_file(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<(Trail, Slot), Error> {
-        let (trail, slot) =
-            self.resolve_existing(caller, path, purpose, |path| Error::FileMissing { path })?;
+        let (trail, slot) = self.resolve_existing(caller, path, purpose, |path| Error::FileMissing { path })?;
         if self.inode(slot).is_directory() {
             return Err(Error::NotAFile { path: trail.path() });
         }

@@ -28,10 +28,8 @@ pub mod safe_mode;
 pub mod server_defaults;
 pub mod set_attributes;
 mod status;
-pub mod synchronize_block;
 pub mod storage_policy;
-#[cfg(test)]
-mod testing;
+pub mod synchronize_block;
 pub mod truncate;
 pub mod update_pipeline;
 mod writing;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hearth_protocol::rpc::{
     Attempt, Call, RemoteError, RetryCache, Service, application_error, no_such_method, server_error, undecodable,
 };
+use hearth_wire::proto::hdfs::RefreshNodesResponseProto;
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::namespace::Caller;
 use crate::ops;
 use crate::retries::retry_key;
-use crate::state::{Context, Namenode};
+use crate::state::{Context, Namenode, encode};
 
 /// Answers clients and datanodes on one port.
 pub struct NamenodeService {
@@ -24,15 +25,8 @@ pub struct NamenodeService {
     retries: Option<Arc<RetryCache>>,
 }
 
-const PROTOCOLS: [&str; 7] = [
-    protocols::CLIENT,
-    protocols::DATANODE,
-    protocols::DATANODE_LIFELINE,
-    protocols::NAMENODE,
-    protocols::REFRESH_USER_MAPPINGS,
-    protocols::GET_USER_MAPPINGS,
-    protocols::HA_SERVICE,
-];
+const PROTOCOLS: [&str; 4] =
+    [protocols::CLIENT, protocols::DATANODE, protocols::DATANODE_LIFELINE, protocols::NAMENODE];
 
 /// Calls that must not be carried out twice.
 fn is_at_most_once(method: &str) -> bool {
@@ -57,12 +51,22 @@ impl NamenodeService {
         };
         let retry = repeated.as_ref().map(|(_, key, expires_ms)| (*key, *expires_ms));
         let context = Context::new(caller, retry);
-        let outcome = dispatch(&self.namenode, &context, call).await;
+        let outcome = match call.method.as_str() {
+            "refreshNodes" => self.refresh_nodes(&context).await,
+            _ => dispatch(&self.namenode, &context, call).await,
+        };
         audit(&context.caller, call, outcome.is_ok());
         if let (Ok(answer), Some((guard, _, expires_ms)), true) = (&outcome, repeated, context.is_remembered()) {
             guard.finish(expires_ms, answer.clone());
         }
         outcome
+    }
+
+    /// The one client call that is about the datanodes' service: it reads the hosts files again.
+    async fn refresh_nodes(&self, context: &Context) -> Result<Bytes, RemoteError> {
+        self.namenode.read().namespace.require_superuser(&context.caller, "refreshNodes").map_err(to_remote)?;
+        self.datanodes.refresh_nodes().await.map_err(|error| application_error(exceptions::IO, error.to_string()))?;
+        Ok(encode(&RefreshNodesResponseProto {}))
     }
 
     /// Who the call acts for. A user who speaks for another one needs a rule that allows it, and there are none.
@@ -178,7 +182,6 @@ async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result
         "saveNamespace" => maintenance::save_namespace,
         "rollEdits" => maintenance::roll_edits,
         "restoreFailedStorage" => maintenance::restore_failed_storage,
-        "refreshNodes" => cluster::refresh_nodes,
         "setBalancerBandwidth" => cluster::set_balancer_bandwidth,
         "finalizeUpgrade" => maintenance::finalize_upgrade,
         "upgradeStatus" => maintenance::upgrade_status,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_types::{ChecksumKind, ChecksumSpec, ServerDefaults};
 
-use crate::blocks::{BlockSettings, StoragePolicy};
+use crate::blocks::BlockSettings;
 use crate::leases::LeaseLimits;
 use crate::namespace::Limits;
 
@@ -42,27 +42,20 @@ impl Settings {
         let checksum = checksum_kind(&checksum_name).ok_or_else(|| {
             conf.value_error(keys::DFS_CHECKSUM_TYPE.name, &checksum_name, "wanted NULL, CRC32 or CRC32C")
         })?;
-        let default_policy = conf.get(keys::DFS_STORAGE_DEFAULT_POLICY)?;
-        let default_policy = StoragePolicy::by_name(&default_policy).ok_or_else(|| {
-            conf.value_error(keys::DFS_STORAGE_DEFAULT_POLICY.name, &default_policy, "wanted a storage policy")
-        })?;
+        let blocks = BlockSettings::from_configuration(conf)?;
         Ok(Self {
             limits: limits(conf)?,
             leases: LeaseLimits { hard: conf.get(keys::DFS_NAMENODE_LEASE_HARD_LIMIT)?, ..LeaseLimits::default() },
-            blocks: block_settings(conf, default_policy.id)?,
             defaults: ServerDefaults {
                 block_size: conf.get(keys::DFS_BLOCKSIZE)?,
-                checksum: ChecksumSpec {
-                    kind: checksum,
-                    bytes_per_chunk: conf.get(keys::DFS_BYTES_PER_CHECKSUM)?,
-                },
+                checksum: ChecksumSpec { kind: checksum, bytes_per_chunk: conf.get(keys::DFS_BYTES_PER_CHECKSUM)? },
                 write_packet_bytes: narrow(conf.get(keys::DFS_CLIENT_WRITE_PACKET_SIZE)?),
                 replication: conf.get(keys::DFS_REPLICATION)?,
                 file_buffer_bytes: narrow(conf.get(keys::DFS_STREAM_BUFFER_SIZE)?),
                 encrypt_data_transfer: conf.get(keys::DFS_ENCRYPT_DATA_TRANSFER)?,
                 trash_interval_minutes: conf.get(keys::FS_TRASH_INTERVAL)?.as_secs() / 60,
                 key_provider_uri: Some(String::new()),
-                storage_policy: default_policy.id,
+                storage_policy: blocks.default_policy,
                 snapshot_trash_root: false,
             },
             listing_max: at_least_one(conf.get(keys::DFS_LS_LIMIT)?),
@@ -77,6 +70,7 @@ impl Settings {
             disk_reserved: conf.get(keys::DFS_NAMENODE_RESOURCE_DU_RESERVED)?,
             lease_recheck: conf.get(keys::DFS_NAMENODE_LEASE_RECHECK_INTERVAL)?,
             host_name,
+            blocks,
         })
     }
 }
@@ -117,37 +111,6 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
             .into_iter()
             .map(|path| if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path })
             .collect(),
-    })
-}
-
-fn block_settings(conf: &Configuration, default_policy: u8) -> Result<BlockSettings, ConfigError> {
-    let min_replication: u16 = narrow(u64::from(conf.get(keys::DFS_NAMENODE_REPLICATION_MIN)?));
-    Ok(BlockSettings {
-        default_replication: conf.get(keys::DFS_REPLICATION)?,
-        min_replication,
-        max_replication: narrow(u64::from(conf.get(keys::DFS_REPLICATION_MAX)?)),
-        heartbeat_interval: conf.get(keys::DFS_HEARTBEAT_INTERVAL)?,
-        heartbeat_recheck: conf.get(keys::DFS_NAMENODE_HEARTBEAT_RECHECK_INTERVAL)?,
-        stale_after: conf.get(keys::DFS_NAMENODE_STALE_DATANODE_INTERVAL)?,
-        avoid_stale_reads: conf.get(keys::DFS_NAMENODE_AVOID_READ_STALE_DATANODE)?,
-        avoid_stale_writes: conf.get(keys::DFS_NAMENODE_AVOID_WRITE_STALE_DATANODE)?,
-        consider_load: conf.get(keys::DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD)?,
-        load_factor: conf.get(keys::DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD_FACTOR)?,
-        max_streams: conf.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS)?,
-        max_streams_hard: conf.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS_HARD_LIMIT)?,
-        pending_timeout: conf.get(keys::DFS_NAMENODE_RECONSTRUCTION_PENDING_TIMEOUT)?,
-        invalidate_limit: conf.get(keys::DFS_BLOCK_INVALIDATE_LIMIT)? as usize,
-        deletion_delay: conf.get(keys::DFS_NAMENODE_STARTUP_DELAY_BLOCK_DELETION)?,
-        report_leases: conf.get(keys::DFS_NAMENODE_MAX_FULL_BLOCK_REPORT_LEASES)? as usize,
-        report_lease_length: conf.get(keys::DFS_NAMENODE_FULL_BLOCK_REPORT_LEASE_LENGTH)?,
-        safe_threshold: conf.get(keys::DFS_NAMENODE_SAFEMODE_THRESHOLD_PCT)?,
-        safe_min_datanodes: conf.get(keys::DFS_NAMENODE_SAFEMODE_MIN_DATANODES)? as usize,
-        safe_replication: min_replication,
-        safe_extension: conf.get(keys::DFS_NAMENODE_SAFEMODE_EXTENSION)?,
-        default_policy,
-        racks_known: conf.get(keys::NET_TOPOLOGY_SCRIPT_FILE_NAME)?.is_some()
-            || conf.get(keys::NET_TOPOLOGY_TABLE_FILE_NAME)?.is_some(),
-        ..BlockSettings::default()
     })
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hearth_types::{Clock, PoolIdentity};
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use crate::block_tokens::BlockTokens;
 use crate::blocks::{BlockMap, Now};
 use crate::changes::{RetryEntry, RetryKey};
 use crate::error::Error;
@@ -38,6 +39,7 @@ pub struct Namenode {
     pub identity: PoolIdentity,
     pub settings: Settings,
     pub groups: Groups,
+    pub tokens: Arc<BlockTokens>,
 }
 
 /// One call, as an operation sees it.

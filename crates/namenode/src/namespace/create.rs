@@ -63,9 +63,8 @@ impl Namespace {
         overwrite: bool,
         make_parents: bool,
     ) -> Result<Trail, Error> {
-        let below_reserved = path::is_reserved(path)
-            && !path.starts_with("/.reserved/.inodes/")
-            && !path.starts_with("/.reserved/raw/");
+        let below_reserved =
+            path::is_reserved(path) && !path.starts_with("/.reserved/.inodes/") && !path.starts_with("/.reserved/raw/");
         if !path::is_valid(path) || is_exactly_reserved(path) || below_reserved {
             return Err(Error::InvalidPath { path: path.into() });
         }

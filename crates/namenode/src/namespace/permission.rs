@@ -2,9 +2,9 @@
 
 use hearth_types::FsPermission;
 
+use super::Namespace;
 use super::inode::{Inode, InodeKind, Slot};
 use super::path::{Trail, is_below};
-use super::Namespace;
 use crate::error::Error;
 
 /// Who calls, as far as rights go.
@@ -190,7 +190,8 @@ impl Namespace {
             if *protected == path {
                 return Err(Error::Protected { path });
             }
-            if is_below(protected, &path) && self.lookup(protected).and_then(|slot| self.inode(slot).children()).is_some_and(|c| !c.is_empty())
+            if is_below(protected, &path)
+                && self.lookup(protected).and_then(|slot| self.inode(slot).children()).is_some_and(|c| !c.is_empty())
             {
                 return Err(Error::ProtectedDescendant { path: protected.clone() });
             }

@@ -290,8 +290,7 @@ impl Rebuild {
         }
         for (slot, parent) in std::mem::take(&mut self.waiting) {
             let id = namespace.inode(slot).id;
-            let parent_slot =
-                namespace.slot(parent).ok_or(RecordError::NoParent { inode: id.0, parent: parent.0 })?;
+            let parent_slot = namespace.slot(parent).ok_or(RecordError::NoParent { inode: id.0, parent: parent.0 })?;
             namespace.inodes.get_mut(slot).parent = parent_slot;
             if slot == namespace.root {
                 continue;

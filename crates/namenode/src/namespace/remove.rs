@@ -134,8 +134,7 @@ impl Namespace {
         target_block_size: u64,
     ) -> Result<Slot, Error> {
         let (trail, slot) = self.resolve_file(caller, source, Purpose::Write)?;
-        let need =
-            Need { parent: Some(Access::WRITE), target: Some(Access::READ), ..Need::default() };
+        let need = Need { parent: Some(Access::WRITE), target: Some(Access::READ), ..Need::default() };
         self.check(caller, &trail, need)?;
         if slot == target_slot {
             return Err(Error::ConcatSelf { path: trail.path(), target: target.path() });

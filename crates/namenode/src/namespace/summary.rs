@@ -31,11 +31,8 @@ impl Namespace {
     ) -> Result<Summary, Error> {
         let (trail, top) = self.resolve_existing(caller, path, Purpose::Read, missing)?;
         self.check(caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })?;
-        let mut summary = Summary {
-            is_directory: self.inode(top).is_directory(),
-            is_root: trail.is_root(),
-            ..Summary::default()
-        };
+        let mut summary =
+            Summary { is_directory: self.inode(top).is_directory(), is_root: trail.is_root(), ..Summary::default() };
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             match &self.inode(slot).kind {

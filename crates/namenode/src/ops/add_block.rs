@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{Block, DatanodeId, LocatedBlock};
 use hearth_wire::proto::hdfs::{AddBlockFlagProto, AddBlockRequestProto, AddBlockResponseProto};
 
@@ -27,11 +28,11 @@ pub async fn add_block(namenode: &Namenode, context: &Context, request: AddBlock
         request.exclude_nodes.iter().filter_map(|node| DatanodeId::try_from(node.id.clone()).ok()).collect();
     let deadline = tokio::time::Instant::now() + REPORT_WAIT;
     loop {
-        let step = namenode
-            .change(|state, now| attempt(state, namenode, context, &request, previous, &excluded, now))
-            .await?;
+        let step =
+            namenode.change(|state, now| attempt(state, namenode, context, &request, previous, &excluded, now)).await?;
         match step {
             Step::Allocated(located) => {
+                let located = namenode.signed(located, AccessMode::Write, &context.caller, namenode.now());
                 return Ok(encode(&AddBlockResponseProto { block: (&located).into() }));
             }
             Step::Wait(wait) => {

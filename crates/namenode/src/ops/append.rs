@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::LocatedBlock;
 use hearth_wire::proto::hdfs::{AppendRequestProto, AppendResponseProto, CreateFlagProto};
 
@@ -32,7 +33,8 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             let takeover = Takeover { operation: "APPEND_FILE", path: &path, client: &request.client_name };
             state.take_over(namenode, caller, slot, &takeover, now)?;
             check_last(state, slot, &path)?;
-            let block = open_again(state, namenode, slot, new_block)?;
+            let block = open_again(state, namenode, slot, new_block)?
+                .map(|block| namenode.signed(block, AccessMode::Write, caller, now));
             let id = state.namespace.inode(slot).id;
             state.namespace.file_mut(slot).writer = Some(Box::new(Writer {
                 client: request.client_name.clone(),

@@ -3,12 +3,13 @@
 use bytes::Bytes;
 use hearth_types::{DatanodeId, StorageId};
 use hearth_wire::proto::hdfs::{
-    CorruptFileBlocksProto, DatanodeStorageReportProto, GetDatanodeReportRequestProto,
-    GetDatanodeReportResponseProto, GetDatanodeStorageReportRequestProto, GetDatanodeStorageReportResponseProto,
-    GetFsEcBlockGroupStatsRequestProto, GetFsEcBlockGroupStatsResponseProto, GetFsReplicatedBlockStatsRequestProto,
-    GetFsReplicatedBlockStatsResponseProto, GetFsStatsResponseProto, GetFsStatusRequestProto,
-    GetSlowDatanodeReportRequestProto, GetSlowDatanodeReportResponseProto, ListCorruptFileBlocksRequestProto,
-    ListCorruptFileBlocksResponseProto, ReportBadBlocksRequestProto, ReportBadBlocksResponseProto,
+    CorruptFileBlocksProto, DatanodeStorageReportProto, GetDatanodeReportRequestProto, GetDatanodeReportResponseProto,
+    GetDatanodeStorageReportRequestProto, GetDatanodeStorageReportResponseProto, GetFsEcBlockGroupStatsRequestProto,
+    GetFsEcBlockGroupStatsResponseProto, GetFsReplicatedBlockStatsRequestProto, GetFsReplicatedBlockStatsResponseProto,
+    GetFsStatsResponseProto, GetFsStatusRequestProto, GetSlowDatanodeReportRequestProto,
+    GetSlowDatanodeReportResponseProto, ListCorruptFileBlocksRequestProto, ListCorruptFileBlocksResponseProto,
+    ReportBadBlocksRequestProto, ReportBadBlocksResponseProto, SetBalancerBandwidthRequestProto,
+    SetBalancerBandwidthResponseProto,
 };
 
 use crate::blocks::DatanodeFilter;
@@ -20,7 +21,7 @@ pub async fn get_fs_stats(namenode: &Namenode, _: &Context, _: GetFsStatusReques
     let figures = namenode.read().blocks.figures(namenode.now());
     Ok(encode(&GetFsStatsResponseProto {
         capacity: figures.capacity,
-        used: figures.dfs_used,
+        used: figures.used,
         remaining: figures.remaining,
         under_replicated: figures.low_redundancy,
         corrupt_blocks: figures.corrupt,
@@ -146,4 +147,18 @@ pub async fn list_corrupt_file_blocks(
     }
     let cookie = from.map_or("0".into(), |block| block.0.to_string());
     Ok(encode(&ListCorruptFileBlocksResponseProto { corrupt: CorruptFileBlocksProto { files, cookie } }))
+}
+
+pub async fn set_balancer_bandwidth(
+    namenode: &Namenode,
+    context: &Context,
+    request: SetBalancerBandwidthRequestProto,
+) -> Result<Bytes, Error> {
+    let mut state = namenode.state.write();
+    state.namespace.require_superuser(&context.caller, "setBalancerBandwidth")?;
+    let bandwidth = u64::try_from(request.bandwidth).map_err(|_| Error::IllegalArgument {
+        message: format!("Bandwidth should not be negative, but {} was given", request.bandwidth),
+    })?;
+    state.blocks.set_balancer_bandwidth(bandwidth);
+    Ok(encode(&SetBalancerBandwidthResponseProto {}))
 }

@@ -9,8 +9,7 @@ pub async fn concat(namenode: &Namenode, context: &Context, request: ConcatReque
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("concat {}", request.trg))?;
-            let (target, moved) =
-                state.namespace.concat(&context.caller, &request.trg, &request.srcs, now.wall_ms)?;
+            let (target, moved) = state.namespace.concat(&context.caller, &request.trg, &request.srcs, now.wall_ms)?;
             let inode = state.namespace.inode(target);
             let replication = inode.as_file().map_or(0, |file| file.replication);
             let id = inode.id.0;

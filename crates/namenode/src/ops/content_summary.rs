@@ -25,8 +25,7 @@ pub async fn get_content_summary(
     request: GetContentSummaryRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
-    let summary =
-        state.namespace.summarize(&context.caller, &request.path, |path| Error::FileMissing { path })?;
+    let summary = state.namespace.summarize(&context.caller, &request.path, |path| Error::FileMissing { path })?;
     let answer = ContentSummaryProto {
         length: summary.length,
         file_count: summary.files,

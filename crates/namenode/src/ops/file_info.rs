@@ -39,11 +39,10 @@ pub async fn get_located_file_info(
     request: GetLocatedFileInfoRequestProto,
 ) -> Result<Bytes, Error> {
     let now = namenode.now();
-    let machine = &context.caller.machine;
     let fs = find(&namenode.read(), context, request.src(), |state, slot| {
         let mut status = file_status(&state.namespace, slot, &[]);
         if state.namespace.is_file(slot) {
-            let located = state.located_blocks(slot, 0, u64::MAX, machine, now);
+            let located = namenode.located_for_reader(state, slot, (0, u64::MAX), &context.caller, now);
             status.locations = Some((&located).into());
         }
         status
@@ -97,8 +96,8 @@ pub async fn get_link_target(
     request: GetLinkTargetRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
-    let (trail, _) = state.namespace.resolve_existing(&context.caller, &request.path, Purpose::Read, |path| {
-        Error::FileMissing { path }
-    })?;
+    let (trail, _) = state
+        .namespace
+        .resolve_existing(&context.caller, &request.path, Purpose::Read, |path| Error::FileMissing { path })?;
     Err(Error::NotASymlink { path: trail.path() })
 }

@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{DatanodeId, StorageId};
 use hearth_wire::proto::hdfs::{
     DatanodeInfoProto, GetAdditionalDatanodeRequestProto, GetAdditionalDatanodeResponseProto,
@@ -33,9 +34,7 @@ pub async fn get_additional_datanode(
             let mut chosen: Vec<StorageIndex> = existing
                 .iter()
                 .zip(storages)
-                .filter_map(|(node, storage)| {
-                    state.blocks.find_storage(node, &StorageId(storage.as_str().into()))
-                })
+                .filter_map(|(node, storage)| state.blocks.find_storage(node, &StorageId(storage.as_str().into())))
                 .collect();
             let machine = file.writer.as_ref().map(|writer| writer.machine.clone());
             // Nodes whose storage is not known are at least not chosen again.
@@ -51,7 +50,8 @@ pub async fn get_additional_datanode(
             };
             let more = state.blocks.additional_targets(&placement, now);
             chosen.extend(more);
-            Ok(state.blocks.located_for_writer(namenode.extended(block), u64::MAX, &chosen))
+            let located = state.blocks.located_for_writer(namenode.extended(block), u64::MAX, &chosen);
+            Ok(namenode.signed(located, AccessMode::Copy, &context.caller, now))
         })
         .await?;
     Ok(encode(&GetAdditionalDatanodeResponseProto { block: (&located).into() }))

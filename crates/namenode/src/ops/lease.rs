@@ -84,13 +84,7 @@ impl State {
     /// or waits for replicas; the file closes later.
     ///
     /// `holder`: who has the lease meanwhile; `None` leaves it with the old holder.
-    pub fn release(
-        &mut self,
-        namenode: &Namenode,
-        slot: Slot,
-        holder: Option<&str>,
-        now: Now,
-    ) -> Result<bool, Error> {
+    pub fn release(&mut self, namenode: &Namenode, slot: Slot, holder: Option<&str>, now: Now) -> Result<bool, Error> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let Some(last) = file.blocks.last().copied() else {
             self.close_file(slot, now);

@@ -29,7 +29,7 @@ pub async fn get_listing(
     let limit = namenode.settings.listing_max;
     let page = list(&state, context, &request.src, &request.start_after, limit, request.need_location)?;
     let dir_list = page.map(|page| DirectoryListingProto {
-        partial_listing: statuses(&state, context, &page, request.need_location, now),
+        partial_listing: statuses(namenode, &state, context, &page, request.need_location, now),
         remaining_entries: page.remaining as u32,
     });
     Ok(encode(&GetListingResponseProto { dir_list }))
@@ -51,6 +51,7 @@ fn list(
 }
 
 fn statuses(
+    namenode: &Namenode,
     state: &State,
     context: &Context,
     page: &Listing,
@@ -61,7 +62,7 @@ fn statuses(
         let name: &[u8] = if page.is_file { &[] } else { &state.namespace.inode(*slot).name };
         let mut status = file_status(&state.namespace, *slot, name);
         if with_locations && state.namespace.is_file(*slot) {
-            let located = state.located_blocks(*slot, 0, u64::MAX, &context.caller.machine, now);
+            let located = namenode.located_for_reader(state, *slot, (0, u64::MAX), &context.caller, now);
             status.locations = Some((&located).into());
         }
         status
@@ -76,11 +77,8 @@ pub async fn get_batched_listing(
     request: GetBatchedListingRequestProto,
 ) -> Result<Bytes, Error> {
     if request.paths.len() > namenode.settings.batched_paths_max {
-        let message = format!(
-            "Too many source paths ({} > {})",
-            request.paths.len(),
-            namenode.settings.batched_paths_max
-        );
+        let message =
+            format!("Too many source paths ({} > {})", request.paths.len(), namenode.settings.batched_paths_max);
         return Err(Error::IllegalArgument { message });
     }
     let checksum = fingerprint(&request.paths);
@@ -108,7 +106,7 @@ pub async fn get_batched_listing(
         let mut finished = true;
         match page {
             Ok(page) => {
-                entry.partial_listing = statuses(&state, context, &page, request.need_location, now);
+                entry.partial_listing = statuses(namenode, &state, context, &page, request.need_location, now);
                 left = left.saturating_sub(page.entries.len());
                 finished = page.remaining == 0;
                 if let Some(last) = page.entries.last() {

@@ -1,10 +1,37 @@
 //! The blocks of a file with their places, as readers get them.
 
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{LocatedBlock, LocatedBlocks};
 
 use crate::blocks::{BlockState, Now, Reader};
-use crate::namespace::{BlockRecord, Slot};
-use crate::state::State;
+use crate::namespace::{BlockRecord, Caller, Slot};
+use crate::state::{Namenode, State};
+
+impl Namenode {
+    /// As [`State::located_blocks`], with tokens to read them when tokens are on.
+    pub fn located_for_reader(
+        &self,
+        state: &State,
+        slot: Slot,
+        range: (u64, u64),
+        caller: &Caller,
+        now: Now,
+    ) -> LocatedBlocks {
+        let mut located = state.located_blocks(slot, range.0, range.1, &caller.machine, now);
+        if self.tokens.is_on() {
+            for block in located.blocks.iter_mut().chain(&mut located.last_block) {
+                self.tokens.sign(block, AccessMode::Read, &caller.user, now.wall_ms);
+            }
+        }
+        located
+    }
+
+    /// Gives a writer the right to its block.
+    pub fn signed(&self, mut located: LocatedBlock, mode: AccessMode, caller: &Caller, now: Now) -> LocatedBlock {
+        self.tokens.sign(&mut located, mode, &caller.user, now.wall_ms);
+        located
+    }
+}
 
 impl State {
     /// The blocks that hold bytes `[offset, offset + length)` of a file, and its last one.

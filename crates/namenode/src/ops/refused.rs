@@ -40,11 +40,8 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         | "getErasureCodingCodecs"
         | "getSnapshottableDirListing" => list_nothing(method),
         "getErasureCodingPolicy" => erasure_coding_policy(namenode, context, request),
-        "createEncryptionZone" => {
-            decode(request).and_then(|request: CreateEncryptionZoneRequestProto| {
-                Err(Error::NoKeyProvider { path: request.src })
-            })
-        }
+        "createEncryptionZone" => decode(request)
+            .and_then(|request: CreateEncryptionZoneRequestProto| Err(Error::NoKeyProvider { path: request.src })),
         "reencryptEncryptionZone" => Err(Error::NoKeyProvider { path: "re-encryption".into() }),
         "setErasureCodingPolicy" => decode(request).and_then(|request: SetErasureCodingPolicyRequestProto| {
             Err(Error::NoErasureCoding { policy: request.ec_policy_name.unwrap_or_default() })
@@ -52,15 +49,25 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         "unsetErasureCodingPolicy" => decode(request).and_then(|request: UnsetErasureCodingPolicyRequestProto| {
             Err(Error::NoErasureCodingSet { path: request.src })
         }),
-        "addErasureCodingPolicies" | "removeErasureCodingPolicy" | "enableErasureCodingPolicy"
+        "addErasureCodingPolicies"
+        | "removeErasureCodingPolicy"
+        | "enableErasureCodingPolicy"
         | "disableErasureCodingPolicy" => unsupported("erasure coding"),
-        "addCacheDirective" | "modifyCacheDirective" | "removeCacheDirective" | "addCachePool" | "modifyCachePool"
+        "addCacheDirective"
+        | "modifyCacheDirective"
+        | "removeCacheDirective"
+        | "addCachePool"
+        | "modifyCachePool"
         | "removeCachePool" => unsupported("centralized caching"),
         "createSymlink" => Err(Error::Symlinks),
         "createSnapshot" => decode(request).and_then(|request: CreateSnapshotRequestProto| {
             Err(Error::NotSnapshottable { path: request.snapshot_root })
         }),
-        "renameSnapshot" | "allowSnapshot" | "disallowSnapshot" | "getSnapshotListing" | "deleteSnapshot"
+        "renameSnapshot"
+        | "allowSnapshot"
+        | "disallowSnapshot"
+        | "getSnapshotListing"
+        | "deleteSnapshot"
         | "getSnapshotDiffReport" => Err(Error::SnapshotsUnsupported { path: method.into() }),
         "modifyAclEntries" | "removeAclEntries" | "removeDefaultAcl" | "removeAcl" | "setAcl" => Err(Error::AclsOff),
         "setXAttr" => Err(Error::XattrsOff { operation: "setXAttr" }),

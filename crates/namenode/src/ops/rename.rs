@@ -1,9 +1,7 @@
 //! The old rename, which answers false, and the new one, which says what is wrong.
 
 use bytes::Bytes;
-use hearth_wire::proto::hdfs::{
-    Rename2RequestProto, Rename2ResponseProto, RenameRequestProto, RenameResponseProto,
-};
+use hearth_wire::proto::hdfs::{Rename2RequestProto, Rename2ResponseProto, RenameRequestProto, RenameResponseProto};
 
 use crate::error::Error;
 use crate::namespace::is_within_limits;
@@ -16,8 +14,7 @@ pub async fn rename(namenode: &Namenode, context: &Context, request: RenameReque
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("rename {}", request.src))?;
-            let result =
-                state.namespace.rename_old(&context.caller, &request.src, &request.dst, now.wall_ms)?;
+            let result = state.namespace.rename_old(&context.caller, &request.src, &request.dst, now.wall_ms)?;
             let remember = if result { Remember::Yes } else { Remember::No };
             Ok((RenameResponseProto { result }, remember))
         })

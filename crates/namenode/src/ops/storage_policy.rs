@@ -54,8 +54,8 @@ pub async fn get_storage_policy(
         0 => namenode.settings.defaults.storage_policy,
         number => number,
     };
-    let policy = StoragePolicy::by_id(number)
-        .ok_or_else(|| Error::NoSuchPolicy { name: format!("of number {number}") })?;
+    let policy =
+        StoragePolicy::by_id(number).ok_or_else(|| Error::NoSuchPolicy { name: format!("of number {number}") })?;
     Ok(encode(&GetStoragePolicyResponseProto { storage_policy: policy_to_wire(policy) }))
 }
 
@@ -82,7 +82,8 @@ async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Re
     namenode
         .change(|state, now| {
             namenode.check_safe_mode(state, now, || format!("set storage policy for {path}"))?;
-            if number == LAZY_PERSIST && state.namespace.lookup(path).is_some_and(|slot| state.namespace.is_file(slot)) {
+            if number == LAZY_PERSIST && state.namespace.lookup(path).is_some_and(|slot| state.namespace.is_file(slot))
+            {
                 return Err(Error::PolicyOnlyAtCreation { policy: describe(number) });
             }
             let slot = state.namespace.set_storage_policy(caller, path, number)?;

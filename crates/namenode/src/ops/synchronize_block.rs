@@ -17,7 +17,9 @@ pub async fn synchronize_block(namenode: &Namenode, result: Synchronization) -> 
     }
     namenode
         .change(|state, now| {
-            namenode.check_safe_mode(state, now, || format!("commitBlockSynchronization while in safe mode: {}", result.block))?;
+            namenode.check_safe_mode(state, now, || {
+                format!("commitBlockSynchronization while in safe mode: {}", result.block)
+            })?;
             attempt(state, namenode, &result, now)
         })
         .await
@@ -62,13 +64,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     Ok(())
 }
 
-fn finish(
-    state: &mut State,
-    namenode: &Namenode,
-    slot: Slot,
-    result: &Synchronization,
-    now: Now,
-) -> Result<(), Error> {
+fn finish(state: &mut State, namenode: &Namenode, slot: Slot, result: &Synchronization, now: Now) -> Result<(), Error> {
     let holders: Vec<StorageIndex> =
         result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
     state

@@ -1,6 +1,7 @@
 //! A writer's pipeline broke: a new stamp for the block, then the nodes that go on.
 
 use bytes::Bytes;
+use hearth_protocol::block_token::AccessMode;
 use hearth_types::{Block, DatanodeId, StorageId};
 use hearth_wire::proto::hdfs::{
     UpdateBlockForPipelineRequestProto, UpdateBlockForPipelineResponseProto, UpdatePipelineRequestProto,
@@ -44,7 +45,7 @@ fn check_block(state: &State, namenode: &Namenode, block: Block, client: &str) -
 /// A new stamp for the last block of an open file. Nothing else changes yet.
 pub async fn update_block_for_pipeline(
     namenode: &Namenode,
-    _: &Context,
+    context: &Context,
     request: UpdateBlockForPipelineRequestProto,
 ) -> Result<Bytes, Error> {
     let block = namenode.own_block(request.block.clone())?;
@@ -56,7 +57,8 @@ pub async fn update_block_for_pipeline(
             check_block(state, namenode, block, &request.client_name)?;
             let stamp = state.namespace.next_stamp();
             let block = namenode.extended(Block { stamp, ..block });
-            Ok(state.blocks.located_for_writer(block, u64::MAX, &[]))
+            let located = state.blocks.located_for_writer(block, u64::MAX, &[]);
+            Ok(namenode.signed(located, AccessMode::Write, &context.caller, now))
         })
         .await?;
     Ok(encode(&UpdateBlockForPipelineResponseProto { block: (&located).into() }))

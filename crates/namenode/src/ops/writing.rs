@@ -25,7 +25,9 @@ impl Namenode {
     /// The map refuses; its words name a block without the pool.
     pub fn refused(&self, error: BlockError) -> Error {
         let message = match &error {
-            BlockError::UnknownBlock { .. } | BlockError::NotUnderConstruction { .. } | BlockError::NotComplete { .. } => {
+            BlockError::UnknownBlock { .. }
+            | BlockError::NotUnderConstruction { .. }
+            | BlockError::NotComplete { .. } => {
                 error.to_string().replacen("blk_", &format!("{}:blk_", self.identity.pool), 1)
             }
             _ => error.to_string(),
@@ -105,12 +107,7 @@ impl State {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let settled = &file.blocks[..file.blocks.len().saturating_sub(open)];
         // Only the last two blocks can be incomplete: looking from the end is enough.
-        settled
-            .iter()
-            .rev()
-            .take(2)
-            .find(|block| self.blocks.state(block.id) != Some(BlockState::Complete))
-            .copied()
+        settled.iter().rev().take(2).find(|block| self.blocks.state(block.id) != Some(BlockState::Complete)).copied()
     }
 
     /// Closes a file all of whose blocks are complete: its lengths are as they were committed, its lease is gone.

@@ -61,9 +61,7 @@ impl Directory {
             return Err(StoreError::InUse { path: path.to_owned(), holder });
         }
         // For people: the lock itself is the kernel's.
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(io("writing", &lock_path))?;
+        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(io("writing", &lock_path))?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
@@ -195,9 +193,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let first = Directory::lock(place.path()).unwrap();
         let second = Directory::lock(place.path());
-        assert!(
-            matches!(second, Err(StoreError::InUse { holder, .. }) if holder == std::process::id().to_string())
-        );
+        assert!(matches!(second, Err(StoreError::InUse { holder, .. }) if holder == std::process::id().to_string()));
         drop(first);
         Directory::lock(place.path()).unwrap();
     }

@@ -1,0 +1,364 @@
+//! Bringing a NameNode up: format if asked to, read the namespace back, open the ports, watch over leases and disk.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_protocol::rpc::{RetryCache, RetryCacheOptions, RpcServer, RpcServerOptions, ServeError};
+use hearth_types::{BlockPoolId, Clock, PoolIdentity};
+use hearth_web::WebServer;
+use parking_lot::RwLock;
+use tokio::task::JoinHandle;
+
+use crate::block_tokens::{BlockTokens, BlockTokensError};
+use crate::blocks::{BlockMap, Now};
+use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, run_block_monitor};
+use crate::groups::Groups;
+use crate::leases::Leases;
+use crate::namespace::{BlockState, Namespace};
+use crate::ops::synchronize_block::synchronize_block;
+use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
+use crate::service::{NamenodeService, to_remote};
+use crate::settings::{Settings, store_directory};
+use crate::state::{Namenode, State};
+use crate::store::{Directory, Loaded, Store, StoreError, StoreFailed, format};
+use crate::{watch, web};
+
+/// What to do about the directory's contents at start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FormatPolicy {
+    /// The directory must hold a namespace.
+    Never,
+    /// An empty directory is formatted: `hearth up`.
+    IfEmpty,
+    /// A namespace that is there is removed.
+    Always,
+}
+
+/// What a NameNode needs from outside.
+pub struct NamenodeOptions {
+    pub configuration: Configuration,
+    /// The user whom the process runs as: owner of the root, and superuser.
+    pub user: String,
+    /// The name of this machine.
+    pub host_name: String,
+    pub clock: Arc<dyn Clock>,
+    pub format: FormatPolicy,
+    /// Instead of `dfs.namenode.name.dir`.
+    pub directory: Option<PathBuf>,
+    /// `host:port` instead of `dfs.namenode.rpc-address`; port 0 takes any free one.
+    pub rpc_address: Option<String>,
+    /// `host:port` instead of `dfs.namenode.http-address`.
+    pub http_address: Option<String>,
+}
+
+/// Why a NameNode cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Configuration(#[from] ConfigError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Rpc(#[from] ServeError),
+    #[error(transparent)]
+    Web(#[from] hearth_web::Error),
+    #[error(transparent)]
+    Tokens(#[from] BlockTokensError),
+    #[error("the lists of datanodes cannot be read: {0}")]
+    Hosts(std::io::Error),
+    #[error("the system has no randomness for ids: {0}")]
+    Randomness(getrandom::Error),
+    #[error("reading the namespace was interrupted")]
+    Interrupted,
+}
+
+/// A running NameNode. Dropping it closes its ports and ends its tasks; what was acknowledged is on disk.
+pub struct Handle {
+    namenode: Arc<Namenode>,
+    rpc: RpcServer,
+    /// `dfs.namenode.servicerpc-address`, where one is configured.
+    _service_rpc: Option<RpcServer>,
+    web: WebServer,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// Where clients and datanodes connect.
+    pub fn rpc_address(&self) -> SocketAddr {
+        self.rpc.address()
+    }
+
+    pub fn http_address(&self) -> SocketAddr {
+        self.web.address()
+    }
+
+    pub fn identity(&self) -> &PoolIdentity {
+        &self.namenode.identity
+    }
+
+    pub fn namenode(&self) -> &Arc<Namenode> {
+        &self.namenode
+    }
+
+    /// Resolves when the NameNode cannot go on: its store has failed. The process should end then.
+    pub async fn failed(&self) -> StoreFailed {
+        self.namenode.store.failed().await
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Namenode {
+    /// Starts a NameNode on the current tokio runtime and returns when its ports are open.
+    pub async fn start(options: NamenodeOptions) -> Result<Handle, StartError> {
+        let conf = &options.configuration;
+        let settings = Settings::read(conf, options.host_name.clone())?;
+        let groups = groups(&options)?;
+        let (store, identity, loaded) = open_store(&options, &settings, &groups).await?;
+        let retry_cache = retry_cache(&settings, options.clock.clone());
+        let retries = restore_retries(loaded.retries, retry_cache.as_deref());
+        let tokens = Arc::new(BlockTokens::from_configuration(conf, options.clock.wall_ms())?);
+        let now = Now::of(&*options.clock);
+        let state = restore(loaded.namespace, &settings, &identity, retries, now)?;
+        let namenode = Arc::new(Namenode {
+            state: RwLock::new(state),
+            store,
+            clock: options.clock.clone(),
+            identity,
+            settings,
+            groups,
+            tokens: tokens.clone(),
+        });
+        let datanodes = DatanodeService::new(
+            namenode.clone(),
+            DatanodeServiceSettings::from_configuration(conf)?,
+            Racks::from_configuration(conf)?,
+            tokens.clone(),
+            Box::new({
+                let namenode = namenode.clone();
+                move |result| {
+                    let namenode = namenode.clone();
+                    Box::pin(async move { synchronize_block(&namenode, result).await.map_err(to_remote) })
+                }
+            }),
+        );
+        datanodes.refresh_nodes().await.map_err(StartError::Hosts)?;
+        let service = Arc::new(NamenodeService::new(namenode.clone(), datanodes, retry_cache));
+        let rpc_options = RpcServerOptions {
+            frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)? as usize,
+            ..Default::default()
+        };
+        let rpc = RpcServer::start(&rpc_address(&options)?, service.clone(), rpc_options.clone()).await?;
+        let service_rpc = match conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)? {
+            Some(address) => Some(RpcServer::start(&address.to_string(), service, rpc_options).await?),
+            None => None,
+        };
+        let http_address = match &options.http_address {
+            Some(address) => address.clone(),
+            None => conf.get(keys::DFS_NAMENODE_HTTP_ADDRESS)?.to_string(),
+        };
+        let web = web::site(namenode.clone(), rpc.address(), conf).serve(&http_address).await?;
+        let tasks = vec![
+            tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
+            tokio::spawn(watch::leases(namenode.clone())),
+            tokio::spawn(watch::disk(namenode.clone())),
+        ];
+        tracing::info!(
+            rpc = %rpc.address(),
+            cluster = namenode.identity.cluster_id,
+            pool = %namenode.identity.pool,
+            "the NameNode serves"
+        );
+        Ok(Handle { namenode, rpc, _service_rpc: service_rpc, web, tasks })
+    }
+}
+
+/// Formats the directory of a configuration without starting anything: `hearth namenode -format`.
+///
+/// `force`: remove a namespace that is there.
+pub fn format_directory(options: &NamenodeOptions, force: bool) -> Result<PoolIdentity, StartError> {
+    let settings = Settings::read(&options.configuration, options.host_name.clone())?;
+    let groups = groups(options)?;
+    let directory = Directory::lock(&directory_path(options)?)?;
+    new_namespace(&directory, options, &settings, &groups, force)
+}
+
+fn groups(options: &NamenodeOptions) -> Result<Groups, ConfigError> {
+    let conf = &options.configuration;
+    Ok(Groups::new(
+        options.user.clone(),
+        conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,
+        conf.get(keys::HADOOP_USER_GROUP_STATIC_MAPPING_OVERRIDES)?.as_deref(),
+        conf.get(keys::HADOOP_SECURITY_GROUPS_CACHE_SECS)?,
+        options.clock.clone(),
+    ))
+}
+
+fn directory_path(options: &NamenodeOptions) -> Result<PathBuf, ConfigError> {
+    match &options.directory {
+        Some(directory) => Ok(directory.clone()),
+        None => store_directory(&options.configuration),
+    }
+}
+
+fn rpc_address(options: &NamenodeOptions) -> Result<String, ConfigError> {
+    if let Some(address) = &options.rpc_address {
+        return Ok(address.clone());
+    }
+    let mut address = options.configuration.single_namenode()?;
+    if let Some(host) = options.configuration.get(keys::DFS_NAMENODE_RPC_BIND_HOST)? {
+        address.host = host;
+    }
+    Ok(address.to_string())
+}
+
+async fn open_store(
+    options: &NamenodeOptions,
+    settings: &Settings,
+    groups: &Groups,
+) -> Result<(Store, PoolIdentity, Loaded), StartError> {
+    let directory = Directory::lock(&directory_path(options)?)?;
+    match options.format {
+        FormatPolicy::Always => drop(new_namespace(&directory, options, settings, groups, true)?),
+        FormatPolicy::IfEmpty if !directory.is_formatted() => {
+            drop(new_namespace(&directory, options, settings, groups, false)?);
+        }
+        _ => {}
+    }
+    let identity = directory.version()?;
+    let limits = settings.limits.clone();
+    let began = std::time::Instant::now();
+    let (store, loaded) = tokio::task::spawn_blocking(move || Store::open(directory, limits))
+        .await
+        .map_err(|_| StartError::Interrupted)??;
+    tracing::info!(
+        inodes = loaded.namespace.inode_count(),
+        blocks = loaded.namespace.block_count(),
+        took = ?began.elapsed(),
+        "the namespace is read"
+    );
+    Ok((store, identity, loaded))
+}
+
+fn new_namespace(
+    directory: &Directory,
+    options: &NamenodeOptions,
+    settings: &Settings,
+    groups: &Groups,
+    force: bool,
+) -> Result<PoolIdentity, StartError> {
+    let now_ms = options.clock.wall_ms();
+    let identity = new_identity(options, now_ms)?;
+    let mut namespace = Namespace::format(settings.limits.clone(), groups.owner(), groups.supergroup(), now_ms);
+    format(directory, &identity, &namespace.take_changes(), force)?;
+    tracing::info!(directory = %directory.path().display(), cluster = identity.cluster_id, "formatted");
+    Ok(identity)
+}
+
+fn new_identity(options: &NamenodeOptions, now_ms: u64) -> Result<PoolIdentity, StartError> {
+    let mut random = [0u8; 24];
+    getrandom::fill(&mut random).map_err(StartError::Randomness)?;
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    // Java reads these as signed: the top bit stays clear.
+    let number = |i: usize| u32::from_be_bytes([random[i] & 0x7F, random[i + 1], random[i + 2], random[i + 3]]);
+    let cluster = format!(
+        "CID-{}-{}-{}-{}-{}",
+        hex(&random[0..4]),
+        hex(&random[4..6]),
+        hex(&random[6..8]),
+        hex(&random[8..10]),
+        hex(&random[10..16])
+    );
+    // A part of the name only: nobody connects to it.
+    let host = rpc_address(options).ok().and_then(|address| {
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host).to_owned();
+        host.parse::<std::net::Ipv4Addr>().ok()
+    });
+    let host = host.filter(|ip| !ip.is_unspecified()).unwrap_or(std::net::Ipv4Addr::LOCALHOST);
+    Ok(PoolIdentity {
+        pool: BlockPoolId::new(format!("BP-{}-{host}-{now_ms}", number(16))),
+        namespace_id: number(20),
+        cluster_id: cluster,
+        created_ms: now_ms,
+    })
+}
+
+fn retry_cache(settings: &Settings, clock: Arc<dyn Clock>) -> Option<Arc<RetryCache>> {
+    let lifetime = settings.retry_lifetime?;
+    Some(RetryCache::new(RetryCacheOptions { lifetime, entries_max: RETRIES_MAX }, clock))
+}
+
+fn restore_retries(
+    mut stored: Vec<(crate::changes::RetryKey, crate::changes::RetryEntry)>,
+    cache: Option<&RetryCache>,
+) -> StoredRetries {
+    stored.sort_by_key(|(_, entry)| entry.expires_ms);
+    let mut retries = StoredRetries::default();
+    for (key, entry) in stored {
+        retries.push(entry.expires_ms, key);
+        if let Some(cache) = cache {
+            let (client, call_id) = retry_call(&key);
+            cache.restore(client, call_id, entry.expires_ms, entry.answer.into());
+        }
+    }
+    retries
+}
+
+/// The block map and the leases from what the namespace says; where the replicas are, datanodes will report.
+fn restore(
+    namespace: Namespace,
+    settings: &Settings,
+    identity: &PoolIdentity,
+    retries: StoredRetries,
+    now: Now,
+) -> Result<State, StartError> {
+    let mut seed = [0u8; 8];
+    getrandom::fill(&mut seed).map_err(StartError::Randomness)?;
+    let mut blocks = BlockMap::new(identity.pool.clone(), settings.blocks.clone(), u64::from_ne_bytes(seed));
+    let mut leases = Leases::new(settings.leases);
+    let mut closing = std::collections::BTreeSet::new();
+    blocks.note_stamp(hearth_types::GenerationStamp(namespace.counters().last_stamp));
+    for inode in namespace.iter() {
+        let Some(file) = inode.as_file() else { continue };
+        let policy = namespace.slot(inode.id).map_or(0, |slot| namespace.storage_policy(slot).number);
+        for (i, block) in file.blocks.iter().enumerate() {
+            let is_last = i + 1 == file.blocks.len();
+            // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.
+            let complete =
+                !file.is_open() || block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks.len());
+            blocks.restore(block.block(), inode.id.0, file.replication, policy, complete);
+            if !complete && block.state == BlockState::Committed {
+                if let Err(error) = blocks.commit(block.block(), now) {
+                    tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
+                }
+            }
+        }
+        if let Some(writer) = &file.writer {
+            leases.add(&writer.client, inode.id, now.monotonic);
+            if writer.truncating_to.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
+                // A recovery was on its way: it is begun anew.
+                closing.insert(inode.id);
+            }
+        }
+    }
+    blocks.restored(now);
+    Ok(State { namespace, leases, blocks, retries, closing })
+}
+
+/// Free bytes of the file system that a directory is on.
+pub(crate) fn free_bytes(directory: &Path) -> std::io::Result<u64> {
+    let status = rustix::fs::statvfs(directory)?;
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+/// How often the disk is looked at.
+pub(crate) const DISK_INTERVAL: Duration = Duration::from_secs(5);
