@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod datanode;
+mod namenode;
 
 #[derive(Parser)]
 #[command(name = "hearth", version, about = "An in-memory, RDMA-enabled HDFS that every HDFS client can use unchanged")]
@@ -17,6 +18,8 @@ struct Arguments {
 enum Command {
     /// Run a DataNode, configured by HADOOP_CONF_DIR.
     Datanode(datanode::Arguments),
+    /// Run a NameNode, configured by HADOOP_CONF_DIR.
+    Namenode(namenode::Arguments),
     /// Print the version and what this build contains.
     Version,
 }
@@ -26,6 +29,7 @@ pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Command::Datanode(arguments) => datanode::run(&arguments),
+        Command::Namenode(arguments) => namenode::run(&arguments),
         Command::Version => version(),
     };
     match outcome {

@@ -72,10 +72,8 @@ pub enum Error {
     PermissionDenied { user: String, access: &'static str, path: String, inode: String },
     #[error("Permission denied. user={user} is not the owner of inode={path}")]
     NotOwner { user: String, path: String },
-    #[error(
-        "Permission denied by sticky bit: user={user}, path=\"{path}\":{inode}, parent=\"{parent_path}\":{parent_inode}"
-    )]
-    StickyBit { user: String, path: String, inode: String, parent_path: String, parent_inode: String },
+    #[error("Permission denied by sticky bit: user={user}, path=\"{path}\":{inode}, parent={parent}")]
+    StickyBit { user: String, path: String, inode: String, parent: String },
     #[error("Access denied for user {user}. Superuser privilege is required for operation {operation}")]
     SuperuserRequired { user: String, operation: &'static str },
     /// Apache says it this way where no operation is named.
@@ -119,15 +117,15 @@ pub enum Error {
     )]
     RecoveryInProgress { operation: &'static str, path: String, client: String, machine: String },
     #[error(
-        "Failed to {operation} {path} for {client} on {machine} because another recovery is in progress by {holder} on {holder_machine}"
+        "Failed to {operation} {path} for {client} on {machine} because another recovery is in progress by {holder}"
     )]
     OtherRecoveryInProgress {
         operation: &'static str,
         path: String,
         client: String,
         machine: String,
+        /// Client name and machine.
         holder: String,
-        holder_machine: String,
     },
     #[error(
         "DIR* NameSystem.internalReleaseLease: Failed to release lease for file {path}. Committed blocks are waiting to be minimally replicated."

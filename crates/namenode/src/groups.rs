@@ -59,10 +59,10 @@ impl Groups {
     /// The rights of a user; one that nobody knows has no groups.
     pub async fn rights(&self, user: &str) -> Rights {
         let now = self.clock.monotonic();
-        if let Some((until, rights)) = self.known.lock().get(user) {
-            if now < *until {
-                return rights.clone();
-            }
+        if let Some((until, rights)) = self.known.lock().get(user)
+            && now < *until
+        {
+            return rights.clone();
         }
         let (groups, lifetime) = match self.fixed.get(user) {
             Some(groups) => (groups.clone(), self.lifetime),

@@ -336,10 +336,11 @@ fn restore(
             let complete =
                 !file.is_open() || block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks.len());
             blocks.restore(block.block(), inode.id.0, file.replication, policy, complete);
-            if !complete && block.state == BlockState::Committed {
-                if let Err(error) = blocks.commit(block.block(), now) {
-                    tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
-                }
+            if !complete
+                && block.state == BlockState::Committed
+                && let Err(error) = blocks.commit(block.block(), now)
+            {
+                tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
             }
         }
         if let Some(writer) = &file.writer {

@@ -37,7 +37,8 @@ impl Names {
         &self.by_id[id.0 as usize]
     }
 
-    pub fn len(&self) -> usize {
+    /// How many names there are: numbers below it are in use.
+    pub fn count(&self) -> usize {
         self.by_id.len()
     }
 

@@ -132,8 +132,7 @@ impl Namespace {
             user: caller.user.clone(),
             path: trail.path(),
             inode: self.ownership_text(inode),
-            parent_path: trail.parent_path(),
-            parent_inode: self.ownership_text(parent),
+            parent: format!("\"{}\":{}", trail.parent_path(), self.ownership_text(parent)),
         })
     }
 
@@ -160,7 +159,8 @@ impl Namespace {
         while let Some((path, slot)) = waiting.pop() {
             let inode = self.inode(slot);
             let InodeKind::Directory(children) = &inode.kind else { continue };
-            if !(children.is_empty() && ignore_empty) && !self.may(caller, inode, access) {
+            let asked = !(ignore_empty && children.is_empty());
+            if asked && !self.may(caller, inode, access) {
                 return Err(self.denied(caller, access, path, inode));
             }
             for child in children.iter() {

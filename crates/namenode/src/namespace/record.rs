@@ -264,7 +264,7 @@ impl Rebuild {
 
     pub fn inode(&mut self, id: u64, record: &[u8]) -> Result<(), RecordError> {
         let (inode, parent) = decode(InodeId(id), record)?;
-        let names = self.namespace.names.len() as u32;
+        let names = self.namespace.names.count() as u32;
         if let Some(name) = [inode.owner.0, inode.group.0].into_iter().find(|name| *name >= names) {
             return Err(RecordError::UnknownName { inode: id, name });
         }

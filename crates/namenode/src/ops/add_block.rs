@@ -16,7 +16,7 @@ const REPORT_WAIT: Duration = Duration::from_millis(1000);
 
 /// What an attempt came to.
 enum Step {
-    Allocated(LocatedBlock),
+    Allocated(Box<LocatedBlock>),
     /// An earlier block is not complete: wait for this and try again.
     Wait(Option<ReplicaWait>),
 }
@@ -32,7 +32,7 @@ pub async fn add_block(namenode: &Namenode, context: &Context, request: AddBlock
             namenode.change(|state, now| attempt(state, namenode, context, &request, previous, &excluded, now)).await?;
         match step {
             Step::Allocated(located) => {
-                let located = namenode.signed(located, AccessMode::Write, &context.caller, namenode.now());
+                let located = namenode.signed(*located, AccessMode::Write, &context.caller, namenode.now());
                 return Ok(encode(&AddBlockResponseProto { block: (&located).into() }));
             }
             Step::Wait(wait) => {
@@ -60,13 +60,13 @@ fn attempt(
     namenode.check_safe_mode(state, now, || format!("add block to {}", request.src))?;
     let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.client_name)?;
     if let Some(again) = retried(state, namenode, slot, previous)? {
-        return Ok(Step::Allocated(again));
+        return Ok(Step::Allocated(Box::new(again)));
     }
     // The last block may be waiting for its replicas, the one before it must have them.
     if let Some(block) = state.first_incomplete(slot, 1) {
         return Ok(Step::Wait(state.blocks.wait_for_replicas(block.id)));
     }
-    allocate(state, namenode, slot, request, previous, excluded, now).map(Step::Allocated)
+    allocate(state, namenode, slot, request, previous, excluded, now).map(|located| Step::Allocated(Box::new(located)))
 }
 
 /// Looks whether `previous` fits. A repetition of a call whose answer was lost gets the same block again.

@@ -58,7 +58,7 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
             let writer =
                 Writer { client: request.client_name.clone(), machine: caller.machine.clone(), truncating_to: None };
             let file = NewFile {
-                permission: FsPermission::from(request.masked.clone()),
+                permission: FsPermission::from(request.masked),
                 replication: request.replication,
                 block_size: request.block_size,
                 storage_policy,

@@ -72,8 +72,7 @@ impl State {
                 path: takeover.path.into(),
                 client: takeover.client.into(),
                 machine: caller.machine.clone(),
-                holder: writer.client.clone(),
-                holder_machine: writer.machine.clone(),
+                holder: format!("{} on {}", writer.client, writer.machine),
             });
         }
         let reason = format!("this file lease is currently owned by {} on {}", writer.client, writer.machine);
