@@ -89,6 +89,12 @@ impl StoreError {
             | Self::BadOptions(_) => Reaction::Machine,
         }
     }
+
+    /// For `map_err`: an I/O error with what was being done to which path.
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
+        let path = path.into();
+        move |source| StoreError::Io { action, path, source }
+    }
 }
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;

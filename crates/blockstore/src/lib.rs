@@ -3,11 +3,28 @@
 //! A call blocks: work on memory is short; calls that may wait for a disk say so, and belong on a blocking thread.
 //! `docs/design/0001-replica-memory.md` draws the files, and says what keeps a replica safe when processes die.
 
+mod background;
+mod disk;
 mod error;
+mod flush;
+mod hands;
+mod inner;
+mod look;
+mod memory;
+mod offline;
+mod ops;
 mod options;
+mod pool;
+mod read_back;
 mod reader;
+mod replica;
+mod snapshot;
+mod start;
 mod store;
 mod summary;
+mod sys;
+mod verify;
+mod volume;
 mod writer;
 
 pub use error::{Reaction, Result, StoreError};

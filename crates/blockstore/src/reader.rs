@@ -1,16 +1,22 @@
-use std::convert::Infallible;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
 
-use crate::Result;
+use crate::replica::Replica;
+use crate::snapshot::{Snapshot, Source};
+use crate::{Result, StoreError, sys};
 
 /// A guard on the bytes of one replica, as they were when it was opened. While it lives, neither memory nor files of
 /// those bytes are reused, whatever becomes of the replica: appended to, truncated, evicted, deleted.
 ///
 /// Of a replica being written it shows the bytes received when it was opened; open it again for more.
 pub struct ReplicaReader {
-    never: Infallible,
+    pub(crate) replica: Arc<Replica>,
+    pub(crate) block: ExtendedBlock,
+    pub(crate) state: ReplicaState,
+    pub(crate) visible_length: u64,
+    pub(crate) snapshot: Snapshot,
 }
 
 /// Where a replica's bytes are for the shortest way out.
@@ -25,45 +31,52 @@ pub enum DataSource<'a> {
 impl ReplicaReader {
     /// The replica as it is kept: its own stamp, and `length()`.
     pub fn block(&self) -> &ExtendedBlock {
-        match self.never {}
+        &self.block
     }
 
     pub fn state(&self) -> ReplicaState {
-        match self.never {}
+        self.state
     }
 
     /// Bytes that can be read: all of a finalized replica, those received of one being written.
     pub fn length(&self) -> u64 {
-        match self.never {}
+        self.snapshot.length
     }
 
     /// Bytes that are promised to readers: those acknowledged by the whole pipeline of a replica being written.
     pub fn visible_length(&self) -> u64 {
-        match self.never {}
+        self.visible_length
     }
 
     pub fn checksum(&self) -> ChecksumSpec {
-        match self.never {}
+        self.snapshot.checksum
     }
 
     pub fn storage(&self) -> (&StorageId, StorageType) {
-        match self.never {}
+        let volume = &self.replica.slice.volume;
+        (&volume.id, volume.storage_type)
     }
 
     /// Served from memory, no disk behind it.
     pub fn in_memory(&self) -> bool {
-        match self.never {}
+        self.snapshot.in_memory()
     }
 
     pub fn data(&self) -> DataSource<'_> {
-        match self.never {}
+        match &self.snapshot.source {
+            // SAFETY: a snapshot's length was recorded in its slot.
+            Source::Slot(slot) => DataSource::Bytes(unsafe { slot.data(self.snapshot.length) }),
+            Source::File { files, .. } => DataSource::File { file: files.data.as_fd(), offset: 0 },
+            Source::Disk(files) => DataSource::File { file: files.data.as_fd(), offset: 0 },
+        }
     }
 
     /// Fills `into` from `offset`.
     ///
     /// Errors: `OutOfRange`; `Io`.
-    pub fn read_at(&self, _offset: u64, _into: &mut [u8]) -> Result<()> {
-        match self.never {}
+    pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.within(ByteRange::with_length(offset, into.len() as u64))?;
+        self.snapshot.read_at(offset, into).map_err(|error| self.io("read", error))
     }
 
     /// Appends to `into` the big-endian CRCs of the chunks that `range` touches. `range` starts on a chunk boundary; it
@@ -72,8 +85,14 @@ impl ReplicaReader {
     /// The CRC of a last partial chunk fits exactly the bytes up to `length()`.
     ///
     /// Errors: `OutOfRange`; `Io`.
-    pub fn checksums(&self, _range: ByteRange, _into: &mut Vec<u8>) -> Result<()> {
-        match self.never {}
+    pub fn checksums(&self, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.within(Some(range))?;
+        let chunk = u64::from(self.checksum().bytes_per_chunk);
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (first, end) = (range.start() / chunk, range.end().div_ceil(chunk));
+        self.snapshot.checksums(first, end, into).map_err(|error| self.io("read the CRCs of", error))
     }
 
     /// Descriptors for Apache's short-circuit read: data with byte 0 at position 0, and a meta file (7 bytes of header,
@@ -81,6 +100,39 @@ impl ReplicaReader {
     ///
     /// Errors: `WrongState` unless finalized; `Io`.
     pub fn short_circuit(&self) -> Result<(OwnedFd, OwnedFd)> {
-        match self.never {}
+        if self.state != ReplicaState::Finalized {
+            let (block, state) = (self.block.clone(), self.state);
+            return Err(StoreError::WrongState { block, state, action: "hand out its descriptors" });
+        }
+        let failed = |error| self.io("hand out", error);
+        if let Source::Disk(files) = &self.snapshot.source {
+            return Ok((sys::reopen(&files.data).map_err(failed)?, sys::reopen(&files.meta).map_err(failed)?));
+        }
+        let mut crcs = Vec::new();
+        self.checksums(ByteRange::new(0, self.length()).expect("0 is the least"), &mut crcs)?;
+        // A copy, since the CRC file in memory begins with a header of our own; sealed, since the CRCs are ours to say.
+        let meta = sys::sealed_copy(c"hearth-meta", &[&self.checksum().to_meta_header(), &crcs]).map_err(failed)?;
+        let data = match self.data() {
+            DataSource::Bytes(bytes) => sys::sealed_copy(c"hearth-block", &[bytes]),
+            DataSource::File { file, .. } => sys::reopen(&file),
+        };
+        Ok((data.map_err(failed)?, meta))
+    }
+
+    fn within(&self, range: Option<ByteRange>) -> Result<()> {
+        let length = self.length();
+        match range {
+            Some(range) if range.end() <= length => Ok(()),
+            _ => {
+                let range = range.unwrap_or(ByteRange::new(length, u64::MAX).expect("no length is larger"));
+                Err(StoreError::OutOfRange { block: self.block.clone(), range, length })
+            }
+        }
+    }
+
+    fn io(&self, action: &'static str, source: std::io::Error) -> StoreError {
+        let slice = &self.replica.slice;
+        let path = if self.in_memory() { slice.memory_dir.clone() } else { slice.dirs.root.clone() };
+        StoreError::Io { action, path: path.join(self.block.id().to_string()), source }
     }
 }

@@ -1,8 +1,11 @@
-use std::convert::Infallible;
+use std::sync::Arc;
 
 use hearth_types::{
     Block, BlockId, BlockPoolId, DatanodeUuid, ExtendedBlock, GenerationStamp, PoolIdentity, StorageReport, StorageType,
 };
+
+use crate::background::Background;
+use crate::inner::Inner;
 
 use crate::{
     CreateKind, CreateOptions, FlushProgress, PipelineRecovery, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaReader,
@@ -12,7 +15,9 @@ use crate::{
 
 /// All replicas of one datanode. Shared by reference between threads; dropped without `close`, nothing more is flushed.
 pub struct Blockstore {
-    never: Infallible,
+    inner: Arc<Inner>,
+    /// Joined on drop.
+    _background: Background,
 }
 
 impl Blockstore {
@@ -20,110 +25,124 @@ impl Blockstore {
     ///
     /// Errors: `InUse` (another process, ours or Java's, has a directory), `BadDirectory`, `Foreign` (two volumes of
     /// different datanodes or clusters), `BadOptions`, `Io`.
-    pub fn open(_options: StoreOptions) -> Result<Self> {
-        Err(StoreError::BadOptions("this build has no engine".to_owned()))
+    pub fn open(options: StoreOptions) -> Result<Self> {
+        let inner = crate::start::open(options)?;
+        let background = Background::start(&inner).map_err(|source| StoreError::Io {
+            action: "start the threads of",
+            path: "the store".into(),
+            source,
+        })?;
+        Ok(Self { inner, _background: background })
     }
 
     /// The same for ever; written to the volumes' `VERSION` with the first pool.
     pub fn datanode_uuid(&self) -> &DatanodeUuid {
-        match self.never {}
+        &self.inner.uuid
     }
 
     pub fn storages(&self) -> Vec<StorageSummary> {
-        match self.never {}
+        let volumes = self.inner.volumes.iter();
+        volumes
+            .map(|volume| StorageSummary {
+                id: volume.id.clone(),
+                storage_type: volume.storage_type,
+                dir: volume.dir.clone(),
+                failed: volume.is_failed(),
+            })
+            .collect()
     }
 
     /// What start-up found wanting and went on without: for the log and the operator.
     pub fn warnings(&self) -> &[String] {
-        match self.never {}
+        &self.inner.warnings
     }
 
     /// Makes or checks the pool's directories on every volume, and finds its replicas again in memory and on disk.
     /// Attaching a pool twice is fine. Waits for the disks.
     ///
     /// Errors: `Foreign` (the directories are another cluster's or namespace's).
-    pub fn attach_pool(&self, _pool: &PoolIdentity) -> Result<PoolSummary> {
-        match self.never {}
+    pub fn attach_pool(&self, pool: &PoolIdentity) -> Result<PoolSummary> {
+        self.inner.attach_pool(pool)
     }
 
     pub fn pools(&self) -> Vec<BlockPoolId> {
-        match self.never {}
+        self.inner.pools.read().keys().cloned().collect()
     }
 
     /// A new replica of `block` (its length is not looked at), empty.
     ///
     /// Errors: `ReplicaExists`; `NoSuchStorageType`, `NoSpace`; `WriterStillRunning`; `PoolNotAttached`.
-    pub fn create(&self, _block: &ExtendedBlock, _kind: CreateKind, _options: &CreateOptions) -> Result<ReplicaWriter> {
-        match self.never {}
+    pub fn create(&self, block: &ExtendedBlock, kind: CreateKind, options: &CreateOptions) -> Result<ReplicaWriter> {
+        self.inner.create(block, kind, options)
     }
 
     /// PIPELINE_SETUP_APPEND: opens the finalized replica `block` of exactly `length` bytes for more, under `new_stamp`.
     /// Waits for the disk when the replica has a copy there.
-    pub fn append(&self, _block: &ExtendedBlock, _new_stamp: GenerationStamp, _length: u64) -> Result<ReplicaWriter> {
-        match self.never {}
+    pub fn append(&self, block: &ExtendedBlock, new_stamp: GenerationStamp, length: u64) -> Result<ReplicaWriter> {
+        self.inner.append(block, new_stamp, length)
     }
 
     /// PIPELINE_SETUP_APPEND_RECOVERY: the same for one finalized or being written, whose writer is stopped.
     pub fn recover_append(
         &self,
-        _block: &ExtendedBlock,
-        _new_stamp: GenerationStamp,
-        _length: u64,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
     ) -> Result<ReplicaWriter> {
-        match self.never {}
+        self.inner.recover_append(block, new_stamp, length)
     }
 
     /// PIPELINE_SETUP_STREAMING_RECOVERY: stops the writer of a replica being written, cuts it to the acknowledged bytes
     /// and hands it to a new writer.
-    pub fn recover_being_written(&self, _block: &ExtendedBlock, _recovery: PipelineRecovery) -> Result<ReplicaWriter> {
-        match self.never {}
+    pub fn recover_being_written(&self, block: &ExtendedBlock, recovery: PipelineRecovery) -> Result<ReplicaWriter> {
+        self.inner.recover_being_written(block, recovery)
     }
 
     /// PIPELINE_CLOSE_RECOVERY: checks as `recover_append`, then finalizes under `new_stamp`.
     pub fn recover_close(
         &self,
-        _block: &ExtendedBlock,
-        _new_stamp: GenerationStamp,
-        _length: u64,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
     ) -> Result<ReplicaSummary> {
-        match self.never {}
+        self.inner.recover_close(block, new_stamp, length)
     }
 
     /// The replica for reading. Its stamp may be higher than `block`'s, not lower; its length is not compared.
     ///
     /// Errors: `ReplicaNotFound`, `StampMismatch`, `WrongState` (not readable), `Corrupt`.
-    pub fn reader(&self, _block: &ExtendedBlock) -> Result<ReplicaReader> {
-        match self.never {}
+    pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
+        self.inner.reader(block)
     }
 
     /// `None` when there is no such replica.
-    pub fn replica(&self, _pool: &BlockPoolId, _id: BlockId) -> Option<ReplicaInfo> {
-        match self.never {}
+    pub fn replica(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
+        self.inner.replica_info(pool, id)
     }
 
     /// The full block report of a pool: one entry per healthy storage, empty ones too.
-    pub fn report(&self, _pool: &BlockPoolId) -> Vec<StorageReplicas> {
-        match self.never {}
+    pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
+        self.inner.report(pool)
     }
 
     /// For heartbeats: one entry per healthy storage.
-    pub fn storage_reports(&self, _pool: &BlockPoolId) -> Vec<StorageReport> {
-        match self.never {}
+    pub fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
+        self.inner.storage_reports(pool)
     }
 
-    /// Deletes replicas whose stamp is not higher than asked; a writer is stopped. One result per block, in order: where
+    /// Deletes replicas of exactly the stamp asked for; a writer is stopped. One result per block, in order: where
     /// the replica was. Waits for the disk.
     ///
     /// Errors: `ReplicaNotFound`, `StampMismatch`.
-    pub fn invalidate(&self, _pool: &BlockPoolId, _blocks: &[Block]) -> Vec<Result<ReplicaSummary>> {
-        match self.never {}
+    pub fn invalidate(&self, pool: &BlockPoolId, blocks: &[Block]) -> Vec<Result<ReplicaSummary>> {
+        blocks.iter().map(|block| self.inner.invalidate(pool, *block)).collect()
     }
 
     /// Stops the writer of a replica, if it has one.
     ///
     /// Errors: `WriterStillRunning`.
-    pub fn stop_writer(&self, _block: &ExtendedBlock) -> Result<()> {
-        match self.never {}
+    pub fn stop_writer(&self, block: &ExtendedBlock) -> Result<()> {
+        self.inner.stop_writer(block)
     }
 
     /// First step of block recovery: stops the writer and makes the replica UNDER_RECOVERY. `None`: no such replica.
@@ -131,10 +150,10 @@ impl Blockstore {
     /// Errors: `StampMismatch`, `RecoveryInProgress`, `WriterStillRunning`.
     pub fn initiate_recovery(
         &self,
-        _block: &ExtendedBlock,
-        _recovery_id: GenerationStamp,
+        block: &ExtendedBlock,
+        recovery_id: GenerationStamp,
     ) -> Result<Option<RecoveryInfo>> {
-        match self.never {}
+        self.inner.initiate_recovery(block, recovery_id)
     }
 
     /// Second step: `old` (as the first step answered) gets `new_length` bytes and the stamp `recovery_id`, and is
@@ -144,58 +163,66 @@ impl Blockstore {
     /// Errors: `ReplicaNotFound`, `WrongState`, `StampMismatch`, `LengthMismatch`, `ReplicaExists`.
     pub fn update_under_recovery(
         &self,
-        _old: &ExtendedBlock,
-        _recovery_id: GenerationStamp,
-        _new_length: u64,
-        _new_id: Option<BlockId>,
+        old: &ExtendedBlock,
+        recovery_id: GenerationStamp,
+        new_length: u64,
+        new_id: Option<BlockId>,
     ) -> Result<ReplicaSummary> {
-        match self.never {}
+        self.inner.update_under_recovery(old, recovery_id, new_length, new_id)
     }
 
     /// Moves a finalized replica to a storage of another type of this datanode (REPLACE_BLOCK to itself).
-    pub fn move_to_storage_type(&self, _block: &ExtendedBlock, _to: StorageType) -> Result<ReplicaSummary> {
-        match self.never {}
+    pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
+        self.inner.move_to_storage_type(block, to)
     }
 
     /// Checks every byte of every copy of the replica against its CRCs. Bad copies are dropped while a good one is left;
     /// with none left the replica is marked corrupt, with an event. Waits for the disk.
     ///
     /// Errors: `Corrupt`, `ReplicaNotFound`.
-    pub fn verify(&self, _block: &ExtendedBlock) -> Result<()> {
-        match self.never {}
+    pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
+        self.inner.verify(block)
     }
 
     /// Writes whatever is in memory only to disk, replicas being written too, and tells `progress` after each batch;
     /// it goes on while that answers true. Before the process ends (SIGTERM).
-    pub fn flush_all(&self, _progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
-        match self.never {}
+    pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
+        self.inner.flush_all(progress)
     }
 
     /// Writes what is due by `flush_delay`, once. The store's own threads do this; tests without threads call it.
     pub fn flush_due(&self) -> FlushProgress {
-        match self.never {}
+        let mut total = FlushProgress::default();
+        for volume in &self.inner.volumes {
+            let done = self.inner.flush_due(volume);
+            total.replicas_done += done.replicas_done;
+            total.bytes_done += done.bytes_done;
+            total.failures += done.failures;
+        }
+        total
     }
 
     /// Empties the memory tier that a killed datanode left: everything to disk, verified, then out of memory. After this
     /// the directories can be given to Apache's datanode. `hearth datanode --flush`.
     pub fn flush_offline(
-        _options: StoreOptions,
-        _progress: &mut dyn FnMut(FlushProgress) -> bool,
+        options: StoreOptions,
+        progress: &mut dyn FnMut(FlushProgress) -> bool,
     ) -> Result<FlushProgress> {
-        Err(StoreError::BadOptions("this build has no engine".to_owned()))
+        let store = Self::open(StoreOptions { background: false, ..options })?;
+        store.inner.flush_offline(progress)
     }
 
     /// Events since the last call, oldest first. At most 10,000 are kept.
     pub fn take_events(&self) -> Vec<StoreEvent> {
-        match self.never {}
+        self.inner.events.lock().drain(..).collect()
     }
 
     pub fn metrics(&self) -> StoreMetrics {
-        match self.never {}
+        self.inner.metrics()
     }
 
     /// Stops the background threads and unlocks the directories; does not flush (see `flush_all`).
     pub fn close(self) {
-        match self.never {}
+        drop(self)
     }
 }

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearth_types::{Block, ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use hearth_types::{Block, ExtendedBlock, ReplicaState, StorageId, StorageType};
 
 /// One storage of this datanode.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +31,6 @@ pub struct ReplicaInfo {
     pub reported_state: ReplicaState,
     /// Bytes that readers may rely on: acknowledged ones of a replica being written. `None`: not readable.
     pub visible_length: Option<u64>,
-    pub checksum: ChecksumSpec,
     pub storage: StorageId,
     pub storage_type: StorageType,
     pub in_memory: bool,

@@ -1,58 +1,108 @@
-use std::convert::Infallible;
+use std::borrow::Cow;
+use std::sync::Arc;
 
-use hearth_types::{ChecksumSpec, ExtendedBlock, StorageId, StorageType};
+use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use parking_lot::MutexGuard;
 
-use crate::{Checksums, Durability, ReplicaSummary, Result};
+use crate::disk::layout::Place;
+use crate::inner::Inner;
+use crate::replica::{Hands, Replica, WriterShared};
+use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 
 /// The one writer of a replica. A later operation on the replica may stop it: every call then answers `WriterStopped`.
 ///
 /// Dropped before `finalize`, it leaves a replica being written as it is (a pipeline recovery may come), and removes a
 /// TEMPORARY one.
 pub struct ReplicaWriter {
-    never: Infallible,
+    store: Arc<Inner>,
+    replica: Arc<Replica>,
+    shared: Arc<WriterShared>,
+    checksum: ChecksumSpec,
+    /// Only this writer changes them while it is not stopped.
+    received: u64,
+    partial_crc: u32,
+    expected_bytes: u64,
+    done: bool,
 }
 
 /// Notes what a whole pipeline has acknowledged; for the task that sends the acks, beside the writer.
 #[derive(Clone)]
 pub struct Acker {
-    never: Infallible,
+    replica: Arc<Replica>,
+    shared: Arc<WriterShared>,
 }
 
 impl Acker {
     /// `length` bytes of the block are with every datanode of the pipeline: call it before the ack goes up. Only rises.
     ///
     /// Errors: `WriterStopped`: the ack must not be sent.
-    pub fn set(&self, _length: u64) -> Result<()> {
-        match self.never {}
+    pub fn set(&self, length: u64) -> Result<()> {
+        let mut core = self.replica.core();
+        let current = core.writer.as_ref().is_some_and(|writer| Arc::ptr_eq(writer, &self.shared));
+        if !current {
+            // Finalized by its own writer, which acknowledges everything; or taken over.
+            let finished = core.state == ReplicaState::Finalized && length <= core.acked && !core.gone;
+            return if finished { Ok(()) } else { Err(StoreError::WriterStopped { block: self.replica.block(&core) }) };
+        }
+        if self.shared.is_stopped() {
+            return Err(StoreError::WriterStopped { block: self.replica.block(&core) });
+        }
+        let length = length.min(core.received);
+        if length <= core.acked {
+            return Ok(());
+        }
+        core.acked = length;
+        core.record().map_err(StoreError::io("record the acknowledged length in", &self.replica.slice.memory_dir))
     }
 }
 
 impl ReplicaWriter {
+    /// Makes the caller the writer of `replica`. Under `change`, with no writer there.
+    pub(crate) fn new(store: &Arc<Inner>, replica: &Arc<Replica>, hands: Hands, expected_bytes: u64) -> Self {
+        let shared = WriterShared::new(hands);
+        let mut core = replica.core();
+        core.writer = Some(shared.clone());
+        let checksum = core.checksum.expect("known of a replica that has hands on it");
+        let (received, partial_crc) = (core.received, core.partial_crc);
+        drop(core);
+        Self {
+            store: store.clone(),
+            replica: replica.clone(),
+            shared,
+            checksum,
+            received,
+            partial_crc,
+            expected_bytes,
+            done: false,
+        }
+    }
+
     /// The replica with its stamp and the bytes received.
     pub fn block(&self) -> ExtendedBlock {
-        match self.never {}
+        self.replica.block(&self.replica.core())
     }
 
     pub fn storage(&self) -> (StorageId, StorageType) {
-        match self.never {}
+        let volume = &self.replica.slice.volume;
+        (volume.id.clone(), volume.storage_type)
     }
 
     /// The replica's own, which for appends may differ from what the client sends.
     pub fn checksum(&self) -> ChecksumSpec {
-        match self.never {}
+        self.checksum
     }
 
     /// Bytes received.
     pub fn received(&self) -> u64 {
-        match self.never {}
+        self.received
     }
 
     pub fn acked(&self) -> u64 {
-        match self.never {}
+        self.replica.core().acked
     }
 
     pub fn acker(&self) -> Acker {
-        match self.never {}
+        Acker { replica: self.replica.clone(), shared: self.shared.clone() }
     }
 
     /// Adds `data`, which begins at `offset` of the block. Returns the bytes received so far.
@@ -65,30 +115,189 @@ impl ReplicaWriter {
     ///
     /// Errors: `Gap`; `BadWrite` (CRCs of a wrong size, data across a seam); `Corrupt` (the bytes before the seam);
     /// `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`.
-    pub fn write(&mut self, _offset: u64, _data: &[u8], _checksums: Checksums<'_>) -> Result<u64> {
-        match self.never {}
+    pub fn write(&mut self, offset: u64, data: &[u8], checksums: Checksums<'_>) -> Result<u64> {
+        let shared = self.shared.clone();
+        let mut hands = self.hands(&shared)?;
+        if offset > self.received {
+            return Err(StoreError::Gap { block: self.block(), offset, received: self.received });
+        }
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or_else(|| self.bad_write("it ends beyond any block"))?;
+        self.check_size(data, checksums)?;
+        if end <= self.received {
+            return Ok(self.received);
+        }
+        let fresh = &data[(self.received - offset) as usize..];
+        let crcs = self.crcs(&hands, offset, fresh, end, checksums)?;
+
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        let size = self.checksum.kind.size() as u64;
+        let first = self.received / chunk;
+        let (whole, partial) = crcs.split_at(((end / chunk - first) * size) as usize);
+        self.store.make_room(&self.replica, &mut hands, end, self.expected_bytes)?;
+        hands
+            .write(self.received, fresh, first * size, whole, partial)
+            .map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))?;
+
+        self.received = end;
+        self.partial_crc = partial.try_into().map_or(0, u32::from_be_bytes);
+        let mut core = self.replica.core();
+        core.received = end;
+        core.partial_crc = self.partial_crc;
+        if let (Hands::Disk(_), Some(disk)) = (&*hands, &mut core.disk) {
+            disk.length = end;
+        }
+        core.record().map_err(StoreError::io("record the received length in", &self.replica.slice.memory_dir))?;
+        Ok(end)
+    }
+
+    fn hands<'a>(&self, shared: &'a WriterShared) -> Result<MutexGuard<'a, Hands>> {
+        let hands = shared.hands.lock();
+        if shared.is_stopped() {
+            return Err(StoreError::WriterStopped { block: self.block() });
+        }
+        Ok(hands)
+    }
+
+    fn bad_write(&self, reason: impl Into<String>) -> StoreError {
+        StoreError::BadWrite { block: self.block(), reason: reason.into() }
+    }
+
+    fn check_size(&self, data: &[u8], checksums: Checksums<'_>) -> Result<()> {
+        let Checksums::Given(given) = checksums else { return Ok(()) };
+        let wanted = self.checksum.checksum_bytes(data.len() as u64);
+        if given.len() as u64 == wanted {
+            return Ok(());
+        }
+        Err(self.bad_write(format!("{} bytes with {} bytes of CRCs, not {wanted}", data.len(), given.len())))
+    }
+
+    /// CRCs of the chunks from the one that holds the byte at `received` to the one before `end`.
+    fn crcs<'a>(
+        &self,
+        hands: &Hands,
+        offset: u64,
+        fresh: &[u8],
+        end: u64,
+        checksums: Checksums<'a>,
+    ) -> Result<Cow<'a, [u8]>> {
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        let size = self.checksum.kind.size() as u64;
+        if size == 0 {
+            return Ok(Cow::Borrowed(&[]));
+        }
+        let first = self.received / chunk;
+        if let Checksums::Given(given) = checksums {
+            if offset.is_multiple_of(chunk) {
+                return Ok(Cow::Borrowed(&given[((first - offset / chunk) * size) as usize..]));
+            }
+            if end > offset.next_multiple_of(chunk) {
+                return Err(self.bad_write(format!("bytes {offset}..{end} begin within a chunk and go beyond it")));
+            }
+        }
+        // The chunk at the seam has bytes already: their CRC is checked before they come under a new one.
+        let mut old = vec![0; (self.received - first * chunk) as usize];
+        hands
+            .read(self.received, first * chunk, &mut old)
+            .map_err(|error| self.store.disk_error(&self.replica.slice, "read a replica in", error))?;
+        if !old.is_empty() && self.checksum.kind.of(&old) != self.partial_crc {
+            let reason = format!("the partial chunk of {} bytes at {} does not fit its CRC", old.len(), first * chunk);
+            return Err(StoreError::Corrupt { block: self.block(), reason });
+        }
+        let mut crcs = Vec::new();
+        if old.is_empty() {
+            self.checksum.compute(fresh, &mut crcs);
+        } else {
+            let rest = fresh.len().min(chunk as usize - old.len());
+            old.extend_from_slice(&fresh[..rest]);
+            self.checksum.compute(&old, &mut crcs);
+            self.checksum.compute(&fresh[rest..], &mut crcs);
+        }
+        Ok(Cow::Owned(crcs))
     }
 
     /// hsync: all bytes received, their CRCs and the directory entries are on disk on return. Waits for the disk.
     pub fn sync(&mut self) -> Result<()> {
-        match self.never {}
+        let _change = self.replica.change.lock();
+        let hands = self.hands(&self.shared)?;
+        if let Hands::Disk(disk) = &*hands {
+            let synced = disk.sync().and_then(|()| self.sync_dir());
+            return synced.map_err(|error| self.store.disk_error(&self.replica.slice, "sync a replica in", error));
+        }
+        self.store.sync_being_written(&self.replica)
+    }
+
+    fn sync_dir(&self) -> std::io::Result<()> {
+        let place = self.replica.core().disk.map_or(Place::BeingWritten, |disk| disk.place);
+        crate::sys::sync_dir(&self.replica.slice.dirs.dir(place, self.replica.id))
     }
 
     /// The last packet has come: the replica is immutable from here. All bytes received count as acknowledged.
     ///
     /// Waits for the disk with `Durability::Disk`, or when the replica is written in files.
-    pub fn finalize(self, _durability: Durability) -> Result<ReplicaSummary> {
-        match self.never {}
+    pub fn finalize(mut self, durability: Durability) -> Result<ReplicaSummary> {
+        let replica = self.replica.clone();
+        let shared = self.shared.clone();
+        let _change = replica.change.lock();
+        {
+            let mut hands = self.hands(&shared)?;
+            self.store.finish(&replica, &mut hands, durability)?;
+            shared.finish(&mut hands);
+        }
+        self.done = true;
+        self.store.make_durable(&replica, durability)?;
+        Ok(self.store.summary(&replica))
     }
 
     /// TRANSFER_RBW: the TEMPORARY replica becomes one being written, with all received bytes visible and no writer.
-    pub fn leave_being_written(self) -> Result<ReplicaSummary> {
-        match self.never {}
+    pub fn leave_being_written(mut self) -> Result<ReplicaSummary> {
+        let replica = self.replica.clone();
+        let shared = self.shared.clone();
+        let _change = replica.change.lock();
+        let mut hands = self.hands(&shared)?;
+        self.store.leave_being_written(&replica)?;
+        shared.finish(&mut hands);
+        self.done = true;
+        Ok(self.store.summary(&replica))
     }
 
     /// Called once, from the thread that stops this writer, before that goes on: closes the connection, and for memory
     /// that others write into, withdraws it. Returns whether nothing can write any more; bounded by the callee.
-    pub fn on_stop(&mut self, _hook: Box<dyn FnOnce() -> bool + Send>) {
-        match self.never {}
+    /// Called at once when the writer is stopped already.
+    pub fn on_stop(&mut self, hook: Box<dyn FnOnce() -> bool + Send>) {
+        if let Some(hook) = self.shared.set_hook(hook) {
+            hook();
+        }
+    }
+}
+
+impl Drop for ReplicaWriter {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let replica = self.replica.clone();
+        // Not in a hurry, and never while the replica is being taken over: whoever does that has stopped us.
+        if self.shared.is_stopped() {
+            return;
+        }
+        let _change = replica.change.lock();
+        let mut hands = self.shared.hands.lock();
+        if self.shared.is_stopped() {
+            return;
+        }
+        self.shared.finish(&mut hands);
+        let temporary = {
+            let mut core = replica.core();
+            core.writer = None;
+            core.hot = None;
+            core.disk_files = None;
+            core.state == ReplicaState::Temporary
+        };
+        if temporary {
+            self.store.discard(&replica);
+        }
     }
 }

@@ -1,0 +1,74 @@
+//! The store's own threads: one flusher per volume, one that reads back, one that scrubs.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use crate::inner::Inner;
+
+/// Ends and joins the threads when dropped.
+pub struct Background {
+    inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    pub fn start(inner: &Arc<Inner>) -> io::Result<Self> {
+        let mut background = Self { inner: inner.clone(), threads: Vec::new() };
+        if !inner.options.background {
+            return Ok(background);
+        }
+        for volume in inner.volumes.clone() {
+            // Often enough that no replica is much older than the delay, and that a full memory is helped soon.
+            let pause = (inner.options.flush_delay / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
+            background.spawn(format!("flush-{}", volume.index), move |inner| {
+                while inner.threads.pause(pause) {
+                    inner.flush_due(&volume);
+                }
+            })?;
+        }
+        background.spawn("read-back".to_owned(), |inner| {
+            while inner.threads.pause(Duration::from_secs(1)) {
+                inner.read_back_wanted();
+            }
+        })?;
+        if inner.options.scrub_bytes_per_second > 0 {
+            background.spawn("scrub".to_owned(), |inner| {
+                // A walk over few replicas must not begin again at once.
+                while inner.threads.sleep(Duration::from_secs(60)) {
+                    inner.scrub();
+                }
+            })?;
+        }
+        Ok(background)
+    }
+
+    fn spawn(&mut self, name: String, work: impl FnOnce(Arc<Inner>) + Send + 'static) -> io::Result<()> {
+        let inner = self.inner.clone();
+        self.threads.push(Builder::new().name(name).spawn(move || work(inner))?);
+        Ok(())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.inner.threads.stopping.store(true, Ordering::Release);
+        self.inner.wake();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl crate::inner::Threads {
+    /// Waits for a wake-up, `duration` at most. False: the store is being closed.
+    fn pause(&self, duration: Duration) -> bool {
+        let mut guard = self.lock.lock();
+        if !self.is_stopping() {
+            self.wake.wait_for(&mut guard, duration);
+        }
+        !self.is_stopping()
+    }
+}

@@ -1,0 +1,307 @@
+//! A replica's two files on disk: opening, writing, moving.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
+
+use super::layout::{Place, PoolDirs};
+use crate::snapshot::{CopyError, Snapshot, Source};
+use crate::sys::{self, AlignedBuffer, PAGE};
+
+const META_HEADER: u64 = ChecksumSpec::META_HEADER_BYTES as u64;
+
+/// Where a replica is on disk and how much of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskCopy {
+    pub place: Place,
+    pub stamp: GenerationStamp,
+    /// Bytes of data with their CRCs.
+    pub length: u64,
+}
+
+/// A copy on disk, open for reading.
+pub struct DiskFiles {
+    pub data: File,
+    pub meta: File,
+    pub checksum: ChecksumSpec,
+}
+
+/// A copy on disk, open for writing.
+pub struct DiskWriter {
+    pub files: Arc<DiskFiles>,
+}
+
+fn bad_meta(path: &std::path::Path) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{} is no meta file", path.display()))
+}
+
+fn open_files(dirs: &PoolDirs, id: BlockId, copy: DiskCopy, options: &OpenOptions) -> io::Result<DiskFiles> {
+    let path = dirs.meta(copy.place, id, copy.stamp);
+    let meta = options.open(&path)?;
+    let mut header = [0; ChecksumSpec::META_HEADER_BYTES];
+    match meta.read_exact_at(&mut header, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(bad_meta(&path)),
+        other => other?,
+    }
+    let checksum = ChecksumSpec::from_meta_header(header).ok_or_else(|| bad_meta(&path))?;
+    Ok(DiskFiles { data: options.open(dirs.data(copy.place, id))?, meta, checksum })
+}
+
+impl DiskFiles {
+    pub fn open(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) -> io::Result<Self> {
+        open_files(dirs, id, copy, OpenOptions::new().read(true))
+    }
+
+    /// The CRC of the last chunk of `length` bytes as the meta file has it; 0 when that chunk is whole.
+    pub fn partial_crc(&self, length: u64) -> io::Result<u32> {
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        if length.is_multiple_of(chunk) || self.checksum.kind.size() == 0 {
+            return Ok(0);
+        }
+        let mut crc = [0; 4];
+        self.meta.read_exact_at(&mut crc, META_HEADER + length / chunk * 4)?;
+        Ok(u32::from_be_bytes(crc))
+    }
+
+    pub fn snapshot(self: &Arc<Self>, length: u64) -> io::Result<Snapshot> {
+        let partial_crc = self.partial_crc(length)?;
+        Ok(Snapshot { checksum: self.checksum, length, partial_crc, source: Source::Disk(self.clone()) })
+    }
+}
+
+impl DiskWriter {
+    /// An empty copy in `place`. What has those names already is a leftover.
+    pub fn create(
+        dirs: &PoolDirs,
+        place: Place,
+        id: BlockId,
+        stamp: GenerationStamp,
+        checksum: ChecksumSpec,
+    ) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        dirs.make_dir(place, id)?;
+        let meta = options.open(dirs.meta(place, id, stamp))?;
+        meta.write_all_at(&checksum.to_meta_header(), 0)?;
+        let data = options.open(dirs.data(place, id))?;
+        Ok(Self { files: Arc::new(DiskFiles { data, meta, checksum }) })
+    }
+
+    pub fn open(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) -> io::Result<Self> {
+        let files = open_files(dirs, id, copy, OpenOptions::new().read(true).write(true))?;
+        Ok(Self { files: Arc::new(files) })
+    }
+
+    pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.files.data.write_all_at(bytes, offset)
+    }
+
+    /// CRCs, `at` bytes into the table. After their data: see `scan::whole_length`.
+    pub fn write_crcs(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.files.meta.write_all_at(bytes, META_HEADER + at)
+    }
+
+    /// Adds what `snapshot` has beyond `from` bytes, unsynced. CRCs are checked on the way.
+    pub fn extend(&self, snapshot: &Snapshot, from: u64) -> Result<(), CopyError> {
+        let chunk = u64::from(snapshot.checksum.bytes_per_chunk);
+        let mut offset = from / chunk * chunk;
+        let mut buffer = vec![0; snapshot.window().min((snapshot.length - offset) as usize)];
+        let mut crcs = Vec::new();
+        while offset < snapshot.length {
+            let bytes = buffer.len().min((snapshot.length - offset) as usize);
+            crcs.clear();
+            snapshot.read_checked(offset, &mut buffer[..bytes], &mut crcs)?;
+            self.write_data(offset, &buffer[..bytes]).map_err(CopyError::Write)?;
+            let at = offset / chunk * snapshot.checksum.kind.size() as u64;
+            self.write_crcs(at, &crcs).map_err(CopyError::Write)?;
+            offset += bytes as u64;
+        }
+        Ok(())
+    }
+
+    /// Cuts to what `snapshot` of this very copy says.
+    pub fn truncate(&self, snapshot: &Snapshot) -> io::Result<()> {
+        let chunk = u64::from(snapshot.checksum.bytes_per_chunk);
+        let length = snapshot.length;
+        self.files.data.set_len(length)?;
+        self.files.meta.set_len(META_HEADER + snapshot.checksum.checksum_bytes(length))?;
+        if !length.is_multiple_of(chunk) && snapshot.checksum.kind.size() > 0 {
+            self.write_crcs(length / chunk * 4, &snapshot.partial_crc.to_be_bytes())?;
+        }
+        Ok(())
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        self.files.data.sync_data()?;
+        self.files.meta.sync_data()
+    }
+}
+
+/// A copy written under names of its own in `tmp`, on its way to `finalized`.
+pub struct Prepared {
+    id: BlockId,
+    stamp: GenerationStamp,
+    length: u64,
+    data: File,
+    meta: File,
+    data_path: PathBuf,
+    meta_path: PathBuf,
+    done: bool,
+}
+
+static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
+
+/// Smaller ones share a journal commit, and gain nothing from direct I/O.
+const DIRECT_BYTES_MIN: u64 = 256 << 10;
+
+impl Prepared {
+    /// Writes all of `snapshot`, checking its CRCs; `sync` and `commit` make it count.
+    pub fn write(
+        dirs: &PoolDirs,
+        id: BlockId,
+        stamp: GenerationStamp,
+        snapshot: &Snapshot,
+        buffer: &mut Option<AlignedBuffer>,
+    ) -> Result<Self, CopyError> {
+        let name = format!("{id}_{stamp}.{}", NEXT_NAME.fetch_add(1, Ordering::Relaxed));
+        let data_path = dirs.temporary.join(format!("{name}.data"));
+        let meta_path = dirs.temporary.join(format!("{name}.meta"));
+        let direct = match snapshot.length >= DIRECT_BYTES_MIN && (snapshot.window() as u64).is_multiple_of(PAGE) {
+            true => sys::create_direct(&data_path).map_err(CopyError::Write)?,
+            false => None,
+        };
+        let is_direct = direct.is_some();
+        let data = direct.map_or_else(|| File::create(&data_path), Ok).map_err(CopyError::Write)?;
+        let meta = match File::create(&meta_path) {
+            Ok(meta) => meta,
+            Err(error) => {
+                let _ = fs::remove_file(&data_path);
+                return Err(CopyError::Write(error));
+            }
+        };
+        let mut prepared = Self { id, stamp, length: snapshot.length, data, meta, data_path, meta_path, done: false };
+        let result = prepared.fill(snapshot, is_direct, buffer);
+        if is_direct && matches!(&result, Err(CopyError::Write(error)) if error.raw_os_error() == Some(libc::EINVAL)) {
+            // Opened so, but not written so: some file systems find out late.
+            prepared.data = File::create(&prepared.data_path).map_err(CopyError::Write)?;
+            prepared.fill(snapshot, false, buffer)?;
+        } else {
+            result?;
+        }
+        Ok(prepared)
+    }
+
+    fn fill(&mut self, snapshot: &Snapshot, direct: bool, buffer: &mut Option<AlignedBuffer>) -> Result<(), CopyError> {
+        let length = snapshot.length;
+        let window = snapshot.window();
+        let wanted = window.min(sys::pages(length) as usize);
+        if buffer.as_ref().is_none_or(|buffer| buffer.len() < wanted) {
+            *buffer = Some(AlignedBuffer::new(wanted));
+        }
+        let buffer = buffer.as_mut().expect("made above");
+        // One extent, and no surprise in the middle: a full disk says so now.
+        match sys::allocate(&self.data, 0, length) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            other => other.map_err(CopyError::Write)?,
+        }
+        let mut meta = snapshot.checksum.to_meta_header().to_vec();
+        let mut offset = 0;
+        while offset < length {
+            let bytes = window.min((length - offset) as usize);
+            snapshot.read_checked(offset, &mut buffer[..bytes], &mut meta)?;
+            let written = if direct { sys::pages(bytes as u64) as usize } else { bytes };
+            self.data.write_all_at(&buffer[..written], offset).map_err(CopyError::Write)?;
+            offset += bytes as u64;
+        }
+        self.data.set_len(length).map_err(CopyError::Write)?;
+        self.meta.write_all_at(&meta, 0).map_err(CopyError::Write)?;
+        if !direct {
+            sys::start_writeback(&self.data);
+        }
+        sys::start_writeback(&self.meta);
+        Ok(())
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        for file in [&self.data, &self.meta] {
+            file.sync_data()?;
+            sys::drop_cache(file);
+        }
+        Ok(())
+    }
+
+    /// Into `finalized`, in the place of `old` if there is one. Not durable before the directories in `touched` are synced;
+    /// only then may `old` be cleaned up with `remove_superseded`.
+    pub fn commit(mut self, dirs: &PoolDirs, touched: &mut BTreeSet<PathBuf>) -> io::Result<DiskCopy> {
+        let dir = dirs.make_dir(Place::Finalized, self.id)?;
+        // The meta file first: of two the one that fits the data counts, and one without data is removed.
+        fs::rename(&self.meta_path, dirs.meta(Place::Finalized, self.id, self.stamp))?;
+        fs::rename(&self.data_path, dirs.data(Place::Finalized, self.id))?;
+        touched.insert(dir);
+        self.done = true;
+        Ok(DiskCopy { place: Place::Finalized, stamp: self.stamp, length: self.length })
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = fs::remove_file(&self.data_path);
+            let _ = fs::remove_file(&self.meta_path);
+        }
+    }
+}
+
+/// Removes what is left of `old` after `new` has become durable in its place.
+pub fn remove_superseded(dirs: &PoolDirs, id: BlockId, old: DiskCopy, new: DiskCopy) {
+    if old.place != new.place {
+        remove(dirs, id, old);
+    } else if old.stamp != new.stamp {
+        let _ = fs::remove_file(dirs.meta(old.place, id, old.stamp));
+    }
+}
+
+pub fn remove(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) {
+    let _ = fs::remove_file(dirs.data(copy.place, id));
+    let _ = fs::remove_file(dirs.meta(copy.place, id, copy.stamp));
+}
+
+/// Moves a copy to another place or stamp (or both); durable on return when `durable`.
+pub fn relocate(
+    dirs: &PoolDirs,
+    id: BlockId,
+    from: DiskCopy,
+    place: Place,
+    stamp: GenerationStamp,
+    durable: bool,
+) -> io::Result<DiskCopy> {
+    let to = DiskCopy { place, stamp, length: from.length };
+    if from == to {
+        return Ok(to);
+    }
+    dirs.make_dir(place, id)?;
+    let new_meta = dirs.meta(place, id, stamp);
+    if from.place != place {
+        // Data first: a start sends data without a meta file back to it.
+        fs::rename(dirs.data(from.place, id), dirs.data(place, id))?;
+    }
+    if let Err(error) = fs::rename(dirs.meta(from.place, id, from.stamp), &new_meta) {
+        if from.place != place {
+            let _ = fs::rename(dirs.data(place, id), dirs.data(from.place, id));
+        }
+        return Err(error);
+    }
+    if durable {
+        sys::sync_dir(&dirs.dir(place, id))?;
+        if from.place != place {
+            sys::sync_dir(&dirs.dir(from.place, id))?;
+        }
+    }
+    Ok(to)
+}

@@ -1,0 +1,40 @@
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use crate::error::{Result, StoreError};
+use crate::sys;
+
+/// Apache's name for it; its datanode takes the same lock.
+pub const LOCK_FILE: &str = "in_use.lock";
+
+/// A directory that is ours while this lives, however the process ends.
+pub struct DirLock {
+    _file: File,
+}
+
+impl DirLock {
+    /// Errors: `InUse`, with what the holder wrote into the file (Java: `pid@host`).
+    pub fn take(dir: &Path) -> Result<Self> {
+        let path = dir.join(LOCK_FILE);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(StoreError::io("open", &path))?;
+        if !sys::try_lock(&file).map_err(StoreError::io("lock", &path))? {
+            let mut holder = String::new();
+            let _ = (&file).take(200).read_to_string(&mut holder);
+            let holder = holder.trim();
+            let holder = if holder.is_empty() { "unknown" } else { holder };
+            return Err(StoreError::InUse { path, holder: holder.to_owned() });
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        file.set_len(0)
+            .and_then(|()| write!(file, "{}@{host}", std::process::id()))
+            .map_err(StoreError::io("write", &path))?;
+        Ok(Self { _file: file })
+    }
+}

@@ -1,0 +1,274 @@
+//! What a start finds on disk, with what a power failure between two renames has left put right.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
+
+use super::copy::DiskCopy;
+use super::layout::{BlockFile, Place, PoolDirs};
+use crate::sys;
+
+/// One replica found on disk.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundCopy {
+    pub id: BlockId,
+    pub copy: DiskCopy,
+}
+
+#[derive(Default)]
+struct Files {
+    data: Option<(PathBuf, u64)>,
+    metas: Vec<(GenerationStamp, PathBuf, u64)>,
+}
+
+type Found = HashMap<BlockId, Files>;
+
+/// Empties `tmp`, mends `rbw` and `finalized`, and lists the replicas of both.
+pub fn scan(dirs: &PoolDirs) -> io::Result<Vec<FoundCopy>> {
+    empty(&dirs.temporary)?;
+    let mut finalized = Found::new();
+    collect(&dirs.finalized, 2, &mut finalized)?;
+    let mut being_written = Found::new();
+    collect(&dirs.being_written, 0, &mut being_written)?;
+    reunite(dirs, &mut finalized, &mut being_written)?;
+    let mut copies = Vec::with_capacity(finalized.len() + being_written.len());
+    for (id, files) in finalized {
+        copies.extend(settle(dirs, Place::Finalized, id, files)?);
+    }
+    for (id, files) in being_written {
+        copies.extend(settle(dirs, Place::BeingWritten, id, files)?);
+    }
+    Ok(copies)
+}
+
+fn empty(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn collect(dir: &Path, depth: u32, found: &mut Found) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if depth > 0 && name.starts_with("subdir") && entry.file_type()?.is_dir() {
+            collect(&entry.path(), depth - 1, found)?;
+            continue;
+        }
+        let Some(file) = BlockFile::parse(name) else { continue };
+        let about = entry.metadata()?;
+        if !about.is_file() {
+            continue;
+        }
+        match file {
+            BlockFile::Data(id) => found.entry(id).or_default().data = Some((entry.path(), about.len())),
+            BlockFile::Meta(id, stamp) => found.entry(id).or_default().metas.push((stamp, entry.path(), about.len())),
+        }
+    }
+    Ok(())
+}
+
+/// Moves between the two directories rename the data first: data without a meta file goes where its meta file is.
+fn reunite(dirs: &PoolDirs, finalized: &mut Found, being_written: &mut Found) -> io::Result<()> {
+    for place in [Place::BeingWritten, Place::Finalized] {
+        let (from, to) = match place {
+            Place::BeingWritten => (&mut *finalized, &mut *being_written),
+            Place::Finalized | Place::Temporary => (&mut *being_written, &mut *finalized),
+        };
+        for (id, files) in from.iter_mut() {
+            if !files.metas.is_empty() {
+                continue;
+            }
+            let Some(other) = to.get_mut(id).filter(|other| other.data.is_none() && !other.metas.is_empty()) else {
+                continue;
+            };
+            let Some((path, length)) = files.data.take() else { continue };
+            dirs.make_dir(place, *id)?;
+            let target = dirs.data(place, *id);
+            fs::rename(&path, &target)?;
+            sys::sync_dir(&dirs.dir(place, *id))?;
+            other.data = Some((target, length));
+        }
+    }
+    Ok(())
+}
+
+/// The copy that the files of one block make, if any; leftovers are removed.
+fn settle(dirs: &PoolDirs, place: Place, id: BlockId, mut files: Files) -> io::Result<Option<FoundCopy>> {
+    let Some((data, length)) = files.data else {
+        // A meta file alone: the rename of its data never happened.
+        for (_, path, _) in files.metas {
+            fs::remove_file(path)?;
+        }
+        return Ok(None);
+    };
+    files.metas.sort_by_key(|(stamp, ..)| std::cmp::Reverse(*stamp));
+    let mut chosen = None;
+    for (index, (_, path, bytes)) in files.metas.iter().enumerate() {
+        let fits = files.metas.len() == 1 || place == Place::BeingWritten || fits(path, *bytes, &data, length)?;
+        if fits {
+            chosen = Some(index);
+            break;
+        }
+    }
+    let Some(chosen) = chosen else {
+        // Nothing says which replica these bytes are, or whether they are right. Kept for a human, never served.
+        tracing::warn!(path = %data.display(), "block file without a fitting meta file is ignored");
+        return Ok(None);
+    };
+    let (stamp, meta, meta_bytes) = files.metas.swap_remove(chosen);
+    for (_, path, _) in files.metas {
+        fs::remove_file(path)?;
+    }
+    // Found elsewhere than its id says: moved home, since everything else computes the place.
+    if data != dirs.data(place, id) {
+        dirs.make_dir(place, id)?;
+        fs::rename(&data, dirs.data(place, id))?;
+    }
+    if meta != dirs.meta(place, id, stamp) {
+        fs::rename(&meta, dirs.meta(place, id, stamp))?;
+    }
+    let length = match place {
+        Place::BeingWritten => whole_length(&dirs.data(place, id), &dirs.meta(place, id, stamp), length, meta_bytes)?,
+        Place::Finalized | Place::Temporary => length,
+    };
+    Ok(Some(FoundCopy { id, copy: DiskCopy { place, stamp, length } }))
+}
+
+fn spec_of(meta: &File) -> io::Result<Option<ChecksumSpec>> {
+    let mut header = [0; ChecksumSpec::META_HEADER_BYTES];
+    match meta.read_exact_at(&mut header, 0) {
+        Ok(()) => Ok(ChecksumSpec::from_meta_header(header)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Does the table have as many CRCs as the data has chunks, and is the last one right?
+fn fits(meta: &Path, meta_bytes: u64, data: &Path, length: u64) -> io::Result<bool> {
+    let Some(spec) = spec_of(&File::open(meta)?)? else { return Ok(false) };
+    if meta_bytes != ChecksumSpec::META_HEADER_BYTES as u64 + spec.checksum_bytes(length) {
+        return Ok(false);
+    }
+    Ok(whole_length(data, meta, length, meta_bytes)? == length)
+}
+
+/// Bytes of a replica being written that stand under right CRCs: whole chunks that have one, and of the last chunk the
+/// longest prefix that its CRC fits (the CRC may be older than the bytes, which are written first).
+fn whole_length(data: &Path, meta: &Path, length: u64, meta_bytes: u64) -> io::Result<u64> {
+    let meta = File::open(meta)?;
+    let Some(spec) = spec_of(&meta)? else { return Ok(0) };
+    let size = spec.kind.size() as u64;
+    if size == 0 {
+        return Ok(length);
+    }
+    let chunk = u64::from(spec.bytes_per_chunk);
+    let crcs = meta_bytes.saturating_sub(ChecksumSpec::META_HEADER_BYTES as u64) / size;
+    let Some(last) = crcs.min(length.div_ceil(chunk)).checked_sub(1) else { return Ok(0) };
+    let start = last * chunk;
+    let mut bytes = vec![0; (length - start).min(chunk) as usize];
+    File::open(data)?.read_exact_at(&mut bytes, start)?;
+    let mut stored = [0; 4];
+    meta.read_exact_at(&mut stored, ChecksumSpec::META_HEADER_BYTES as u64 + last * size)?;
+    let stored = u32::from_be_bytes(stored);
+    if spec.kind.of(&bytes) == stored {
+        return Ok(start + bytes.len() as u64);
+    }
+    // A chunk is 512 bytes by default; one of megabytes is not worth a search that is quadratic.
+    let search = bytes.len().min(64 << 10);
+    let prefix = (1..search).rev().find(|end| spec.kind.of(&bytes[..*end]) == stored);
+    Ok(start + prefix.unwrap_or(0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pool {
+        _dir: tempfile::TempDir,
+        dirs: PoolDirs,
+    }
+
+    fn pool() -> Pool {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = PoolDirs::new(dir.path(), "BP-1");
+        dirs.create().unwrap();
+        Pool { _dir: dir, dirs }
+    }
+
+    fn meta(data: &[u8]) -> Vec<u8> {
+        let mut meta = ChecksumSpec::DEFAULT.to_meta_header().to_vec();
+        ChecksumSpec::DEFAULT.compute(data, &mut meta);
+        meta
+    }
+
+    const ID: BlockId = BlockId(77);
+    const STAMP: GenerationStamp = GenerationStamp(1001);
+
+    fn put(dirs: &PoolDirs, place: Place, data: &[u8], meta: &[u8]) {
+        dirs.make_dir(place, ID).unwrap();
+        fs::write(dirs.data(place, ID), data).unwrap();
+        fs::write(dirs.meta(place, ID, STAMP), meta).unwrap();
+    }
+
+    #[test]
+    fn a_replica_being_written_is_cut_to_what_its_crcs_cover() {
+        let data: Vec<u8> = (0..1300u32).map(|byte| byte as u8).collect();
+        for (meta_of, expected) in [(1300, 1300), (1100, 1100), (1024, 1024), (600, 600), (0, 0)] {
+            let pool = pool();
+            put(&pool.dirs, Place::BeingWritten, &data, &meta(&data[..meta_of]));
+            let found = scan(&pool.dirs).unwrap();
+            assert_eq!(found[0].copy, DiskCopy { place: Place::BeingWritten, stamp: STAMP, length: expected });
+        }
+    }
+
+    #[test]
+    fn data_follows_its_meta_file() {
+        for (data_in, meta_in) in [(Place::Finalized, Place::BeingWritten), (Place::BeingWritten, Place::Finalized)] {
+            let pool = pool();
+            put(&pool.dirs, meta_in, b"abc", &meta(b"abc"));
+            pool.dirs.make_dir(data_in, ID).unwrap();
+            fs::rename(pool.dirs.data(meta_in, ID), pool.dirs.data(data_in, ID)).unwrap();
+            let found = scan(&pool.dirs).unwrap();
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].copy, DiskCopy { place: meta_in, stamp: STAMP, length: 3 });
+            assert!(pool.dirs.data(meta_in, ID).exists());
+        }
+    }
+
+    #[test]
+    fn the_newest_meta_file_that_fits_counts() {
+        let pool = pool();
+        put(&pool.dirs, Place::Finalized, b"abcdef", &meta(b"abcdef"));
+        let newer = pool.dirs.meta(Place::Finalized, ID, GenerationStamp(1002));
+        // A truncation to 3 bytes: its meta file came, its data did not.
+        fs::write(&newer, meta(b"abc")).unwrap();
+        assert_eq!(scan(&pool.dirs).unwrap()[0].copy.stamp, STAMP);
+        assert!(!newer.exists());
+        // And now both came, and the old meta file was not yet removed.
+        fs::write(&newer, meta(b"abc")).unwrap();
+        fs::write(pool.dirs.data(Place::Finalized, ID), b"abc").unwrap();
+        assert_eq!(scan(&pool.dirs).unwrap()[0].copy.stamp, GenerationStamp(1002));
+    }
+
+    #[test]
+    fn leftovers_vanish() {
+        let pool = pool();
+        put(&pool.dirs, Place::Temporary, b"abc", &meta(b"abc"));
+        fs::write(pool.dirs.meta(Place::BeingWritten, ID, STAMP), b"x").unwrap();
+        assert!(scan(&pool.dirs).unwrap().is_empty());
+        assert_eq!(fs::read_dir(&pool.dirs.temporary).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&pool.dirs.being_written).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,332 @@
+//! From memory to disk, behind the writers.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hearth_types::{GenerationStamp, ReplicaState};
+
+use crate::disk::copy::{self, DiskCopy, DiskWriter, Prepared};
+use crate::error::{Result, StoreError};
+use crate::hands::place_of;
+use crate::inner::{Inner, count};
+use crate::replica::{MemoryCopy, Replica};
+use crate::snapshot::{CopyError, Snapshot};
+use crate::sys::{self, AlignedBuffer};
+use crate::volume::Volume;
+use crate::{FlushProgress, options::StoreOptions};
+
+/// A batch is at most that many replicas (each has two files open), and that many bytes unless one alone has more.
+const BATCH_REPLICAS: usize = 256;
+const BATCH_BYTES: u64 = 32 << 20;
+
+/// What was seen of a replica when its flush began.
+struct Job {
+    replica: Arc<Replica>,
+    stamp: GenerationStamp,
+    memory: MemoryCopy,
+    prepared: Prepared,
+}
+
+impl Inner {
+    /// The dirty finalized `replica` is on disk on return. Under `change`.
+    pub fn flush_one(&self, replica: &Arc<Replica>) -> Result<()> {
+        let seen = self.look(replica)?;
+        let Some((snapshot, stamp, _memory)) = seen else { return Ok(()) };
+        let dirs = &replica.slice.dirs;
+        let failed = |error| self.disk_error(&replica.slice, "flush a replica to", error);
+        let prepared = Prepared::write(dirs, replica.id, stamp, &snapshot, &mut None)
+            .map_err(|error| self.flush_failed(replica, error))?;
+        prepared.sync().map_err(failed)?;
+        let mut touched = BTreeSet::new();
+        let new = prepared.commit(dirs, &mut touched).map_err(failed)?;
+        sync_dirs(&touched).map_err(failed)?;
+        self.is_clean(replica, new);
+        Ok(())
+    }
+
+    /// What a flush of a dirty replica has to write. `Ok(None)`: nothing.
+    fn look(&self, replica: &Replica) -> Result<Option<(Snapshot, GenerationStamp, MemoryCopy)>> {
+        let mut core = replica.core();
+        if core.dirty_since.is_none() || core.gone || core.state != ReplicaState::Finalized {
+            return Ok(None);
+        }
+        let Some(memory) = core.memory.clone() else { return Ok(None) };
+        Ok(Some((replica.snapshot(&mut core)?, core.stamp, memory)))
+    }
+
+    fn flush_failed(&self, replica: &Replica, error: CopyError) -> StoreError {
+        count(&self.counters.flush_failures, 1);
+        match error {
+            CopyError::Corrupt { .. } => self.mark_corrupt(replica, &mut replica.core(), &error.to_string()),
+            other => self.copy_error(&replica.slice, replica.id, replica.core().stamp, other),
+        }
+    }
+
+    /// Under `change`, with `new` durable.
+    fn is_clean(&self, replica: &Replica, new: DiskCopy) {
+        let old = {
+            let mut core = replica.core();
+            let old = core.disk.replace(new);
+            self.clear_dirty(&mut core);
+            self.settle_space(replica, &mut core);
+            old
+        };
+        if let Some(old) = old {
+            copy::remove_superseded(&replica.slice.dirs, replica.id, old, new);
+        }
+        count(&self.counters.flushed_replicas, 1);
+        count(&self.counters.flushed_bytes, new.length);
+    }
+
+    /// Flushes what became dirty before `before_ms`, oldest first. Goes on until nothing is left, or `goes_on` says no.
+    pub fn flush_volume(&self, volume: &Volume, before_ms: u64, goes_on: &mut dyn FnMut(FlushProgress) -> bool) {
+        let _one_at_a_time = self.flushing[volume.index].lock();
+        let mut buffer = None;
+        loop {
+            let batch = self.next_batch(volume, before_ms);
+            if batch.is_empty() {
+                return;
+            }
+            let progress = self.flush_batch(volume, batch, &mut buffer);
+            if progress.failures > 0 || !goes_on(progress) {
+                return;
+            }
+        }
+    }
+
+    fn next_batch(&self, volume: &Volume, before_ms: u64) -> Vec<Arc<Replica>> {
+        let mut queue = self.dirty[volume.index].lock();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while let Some(entry) = queue.front() {
+            let replica = entry.upgrade();
+            let about = replica.as_ref().and_then(|replica| {
+                let core = replica.core();
+                core.dirty_since.map(|since| (since, core.received))
+            });
+            if let (Some(replica), Some((since, length))) = (replica, about) {
+                let enough = batch.len() == BATCH_REPLICAS || (bytes + length > BATCH_BYTES && !batch.is_empty());
+                if since > before_ms || enough {
+                    break;
+                }
+                bytes += length;
+                batch.push(replica);
+            }
+            queue.pop_front();
+        }
+        batch
+    }
+
+    fn flush_batch(
+        &self,
+        volume: &Volume,
+        batch: Vec<Arc<Replica>>,
+        buffer: &mut Option<AlignedBuffer>,
+    ) -> FlushProgress {
+        let mut progress = FlushProgress::default();
+        let mut jobs = Vec::with_capacity(batch.len());
+        let mut again = Vec::new();
+        for replica in batch {
+            match self.prepare(&replica, buffer) {
+                Ok(Some(job)) => jobs.push(job),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, storage = %volume.id, "flush failed");
+                    progress.failures += 1;
+                    again.push(replica);
+                }
+            }
+        }
+        // All are being written back by now: the first sync commits the journal for most of them.
+        jobs.retain(|job| match job.prepared.sync() {
+            Ok(()) => true,
+            Err(error) => {
+                self.give_up(volume, &job.replica, error, &mut progress, &mut again);
+                false
+            }
+        });
+        let replicas: Vec<Arc<Replica>> = jobs.iter().map(|job| job.replica.clone()).collect();
+        // Nobody else waits for one of these while holding another: see `replica.rs`.
+        let _changes: Vec<_> = replicas.iter().map(|replica| replica.change.lock()).collect();
+        let mut touched = BTreeSet::new();
+        let mut committed = Vec::with_capacity(jobs.len());
+        for Job { replica, stamp, memory, prepared } in jobs {
+            let same = {
+                let core = replica.core();
+                core.dirty_since.is_some()
+                    && !core.gone
+                    && core.stamp == stamp
+                    && core.state == ReplicaState::Finalized
+                    && core.memory.as_ref().is_some_and(|now| now.same(&memory))
+            };
+            if !same {
+                // Opened again, recovered or deleted meanwhile: whoever did that queues it anew.
+                continue;
+            }
+            match prepared.commit(&replica.slice.dirs, &mut touched) {
+                Ok(new) => committed.push((replica, new)),
+                Err(error) => self.give_up(volume, &replica, error, &mut progress, &mut again),
+            }
+        }
+        let synced = sync_dirs(&touched);
+        for (replica, new) in committed {
+            match &synced {
+                Ok(()) => {
+                    self.is_clean(&replica, new);
+                    progress.replicas_done += 1;
+                    progress.bytes_done += new.length;
+                }
+                Err(error) => {
+                    let error = std::io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
+                    self.give_up(volume, &replica, error, &mut progress, &mut again);
+                }
+            }
+        }
+        let mut queue = self.dirty[volume.index].lock();
+        for replica in again.iter().rev().filter(|replica| replica.core().dirty_since.is_some()) {
+            queue.push_front(Arc::downgrade(replica));
+        }
+        progress
+    }
+
+    fn prepare(&self, replica: &Arc<Replica>, buffer: &mut Option<AlignedBuffer>) -> Result<Option<Job>> {
+        if replica.slice.volume.is_failed() {
+            return Err(replica.slice.volume.failed_error());
+        }
+        let Some((snapshot, stamp, memory)) = self.look(replica)? else { return Ok(None) };
+        match Prepared::write(&replica.slice.dirs, replica.id, stamp, &snapshot, buffer) {
+            Ok(prepared) => Ok(Some(Job { replica: replica.clone(), stamp, memory, prepared })),
+            Err(error) => {
+                let changed = !replica.core().memory.as_ref().is_some_and(|now| now.same(&memory));
+                // An append has replaced the CRCs under our eyes.
+                if changed { Ok(None) } else { Err(self.flush_failed(replica, error)) }
+            }
+        }
+    }
+
+    fn give_up(
+        &self,
+        volume: &Volume,
+        replica: &Arc<Replica>,
+        error: std::io::Error,
+        progress: &mut FlushProgress,
+        again: &mut Vec<Arc<Replica>>,
+    ) {
+        count(&self.counters.flush_failures, 1);
+        let error = self.disk_error(&replica.slice, "flush a replica to", error);
+        tracing::warn!(%error, storage = %volume.id, "flush failed");
+        progress.failures += 1;
+        again.push(replica.clone());
+    }
+
+    /// Bytes received, CRCs and directory entries of a replica that is being written in memory are on disk on return.
+    /// Under `change`; its writer may go on meanwhile.
+    pub fn sync_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
+        let (content, stamp, place, there) = {
+            let mut core = replica.core();
+            if core.memory.is_none() || core.is_on_disk() {
+                return Ok(());
+            }
+            (replica.snapshot(&mut core)?, core.stamp, place_of(core.state), core.disk)
+        };
+        let dirs = &replica.slice.dirs;
+        let failed = |error| self.disk_error(&replica.slice, "sync a replica in", error);
+        let usable =
+            there.filter(|there| there.place == place && there.stamp == stamp && there.length <= content.length);
+        let writer = match usable {
+            Some(there) => DiskWriter::open(dirs, replica.id, there),
+            None => DiskWriter::create(dirs, place, replica.id, stamp, content.checksum),
+        }
+        .map_err(failed)?;
+        writer
+            .extend(&content, usable.map_or(0, |there| there.length))
+            .map_err(|error| self.flush_failed(replica, error))?;
+        writer.sync().map_err(failed)?;
+        if usable.is_none() {
+            sys::sync_dir(&dirs.dir(place, replica.id)).map_err(failed)?;
+        }
+        sys::drop_cache(&writer.files.data);
+        let new = DiskCopy { place, stamp, length: content.length };
+        let old = replica.core().disk.replace(new);
+        if let Some(old) = old {
+            copy::remove_superseded(dirs, replica.id, old, new);
+        }
+        Ok(())
+    }
+
+    /// Everything that is in memory only goes to disk.
+    pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
+        let mut open = Vec::new();
+        let mut total = FlushProgress::default();
+        self.for_each_replica(|replica| {
+            let core = replica.core();
+            let written = matches!(core.state, ReplicaState::BeingWritten | ReplicaState::WaitingToBeRecovered);
+            if core.dirty_since.is_some() {
+                total.replicas_left += 1;
+                total.bytes_left += core.received;
+            } else if written && core.memory.is_some() && !core.is_on_disk() {
+                total.replicas_left += 1;
+                total.bytes_left += core.received;
+                open.push(replica.clone());
+            }
+        });
+        let mut goes_on = progress(total);
+        for volume in &self.volumes {
+            if !goes_on {
+                return total;
+            }
+            self.flush_volume(volume, u64::MAX, &mut |batch| {
+                total.replicas_done += batch.replicas_done;
+                total.bytes_done += batch.bytes_done;
+                total.replicas_left = total.replicas_left.saturating_sub(batch.replicas_done);
+                total.bytes_left = total.bytes_left.saturating_sub(batch.bytes_done);
+                goes_on = progress(total);
+                goes_on
+            });
+        }
+        for replica in open {
+            if !goes_on {
+                return total;
+            }
+            let _change = replica.change.lock();
+            let length = replica.core().received;
+            match self.sync_being_written(&replica) {
+                Ok(()) => {
+                    total.replicas_done += 1;
+                    total.bytes_done += length;
+                    total.replicas_left = total.replicas_left.saturating_sub(1);
+                    total.bytes_left = total.bytes_left.saturating_sub(length);
+                }
+                Err(error) => tracing::warn!(%error, "a replica being written could not be flushed"),
+            }
+            goes_on = progress(total);
+        }
+        // What could not be written is what is left.
+        total.failures = total.replicas_left;
+        total
+    }
+
+    /// What is due by age, or, with memory getting short, all of it.
+    pub fn flush_due(&self, volume: &Volume) -> FlushProgress {
+        let StoreOptions { flush_delay, .. } = &self.options;
+        let now = self.now_ms();
+        let short = self.budget.used() > self.budget.limit() / 4 * 3;
+        let before = if short { u64::MAX } else { now.saturating_sub(flush_delay.as_millis() as u64) };
+        let mut total = FlushProgress::default();
+        let due = short || now >= flush_delay.as_millis() as u64;
+        if due && !volume.is_failed() {
+            self.flush_volume(volume, before, &mut |batch| {
+                total.replicas_done += batch.replicas_done;
+                total.bytes_done += batch.bytes_done;
+                total.failures += batch.failures;
+                !self.threads.is_stopping()
+            });
+        }
+        total
+    }
+}
+
+fn sync_dirs(dirs: &BTreeSet<PathBuf>) -> std::io::Result<()> {
+    dirs.iter().try_for_each(|dir| sys::sync_dir(dir))
+}

@@ -1,0 +1,361 @@
+//! Where a writer's bytes go, and how they move when memory or a slot ends: slot → own file → disk.
+
+use std::io;
+use std::sync::Arc;
+
+use hearth_types::{BlockId, ChecksumSpec, GenerationStamp, ReplicaState};
+
+use crate::disk::copy::{DiskCopy, DiskWriter};
+use crate::disk::layout::Place;
+use crate::error::{Result, StoreError};
+use crate::inner::Inner;
+use crate::memory::file::{FileWriter, NewCopy};
+use crate::memory::header::Identity;
+use crate::memory::slab::{NoSlot, Slot};
+use crate::options::Engine;
+use crate::replica::{Core, Hands, MemoryCopy, Replica};
+use crate::snapshot::{CopyError, Snapshot};
+use crate::volume::Slice;
+
+/// What a new copy is for.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    pub slice: &'a Slice,
+    pub id: BlockId,
+    pub checksum: ChecksumSpec,
+    /// Bytes that will come, as far as is known.
+    pub expected_bytes: u64,
+}
+
+impl Hands {
+    pub fn read(&self, received: u64, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Slot(slot) => {
+                // SAFETY: `received` bytes were recorded by this writer.
+                let data = unsafe { slot.data(received) };
+                into.copy_from_slice(&data[offset as usize..][..into.len()]);
+                Ok(())
+            }
+            Self::File(file) => file.read_data(offset, into),
+            Self::Disk(disk) => std::os::unix::fs::FileExt::read_exact_at(&disk.files.data, into, offset),
+            Self::Gone => Err(gone()),
+        }
+    }
+
+    /// Data first, then the CRCs of chunks that are whole now; on disk also that of the partial one behind them.
+    pub fn write(&self, offset: u64, data: &[u8], crc_at: u64, whole: &[u8], partial: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Slot(slot) => {
+                slot.write_data(offset, data);
+                slot.write_crcs(crc_at, whole);
+                Ok(())
+            }
+            Self::File(file) => {
+                file.write_data(offset, data)?;
+                file.write_crcs(crc_at, whole);
+                Ok(())
+            }
+            Self::Disk(disk) => {
+                disk.write_data(offset, data)?;
+                if partial.is_empty() {
+                    return disk.write_crcs(crc_at, whole);
+                }
+                let mut crcs = Vec::with_capacity(whole.len() + partial.len());
+                crcs.extend_from_slice(whole);
+                crcs.extend_from_slice(partial);
+                disk.write_crcs(crc_at, &crcs)
+            }
+            Self::Gone => Err(gone()),
+        }
+    }
+
+    fn memory(&self) -> Option<MemoryCopy> {
+        match self {
+            Self::Slot(slot) => Some(MemoryCopy::Slot(slot.clone())),
+            Self::File(file) => Some(MemoryCopy::File(file.copy.clone())),
+            Self::Disk(_) | Self::Gone => None,
+        }
+    }
+
+    /// Points `core` at these hands. It takes what `core` says of the replica to the header, when they are in memory.
+    pub fn install(&self, core: &mut Core) {
+        core.memory = self.memory();
+        core.hot = if let Self::File(file) = self { Some(file.crcs.clone()) } else { None };
+        core.disk_files = if let Self::Disk(disk) = self { Some(disk.files.clone()) } else { None };
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the writer was stopped")
+}
+
+/// Which directory a replica in this state is written in.
+pub fn place_of(state: ReplicaState) -> Place {
+    if state == ReplicaState::Temporary { Place::Temporary } else { Place::BeingWritten }
+}
+
+impl Inner {
+    fn memory_error(&self, slice: &Slice, source: io::Error) -> StoreError {
+        StoreError::Io { action: "take memory in", path: slice.memory_dir.clone(), source }
+    }
+
+    fn new_copy<'a>(&'a self, wanted: &Wanted<'a>, nonce: u64) -> NewCopy<'a> {
+        NewCopy {
+            dir: &wanted.slice.memory_dir,
+            budget: &self.budget,
+            block: wanted.id,
+            nonce,
+            checksum: wanted.checksum,
+            created_ms: self.options.clock.wall_ms(),
+            expected_bytes: wanted.expected_bytes,
+        }
+    }
+
+    /// A slot for `capacity` bytes. `Ok(None)`: memory is full, or slots are too small.
+    fn take_slot(&self, wanted: &Wanted<'_>, capacity: u64) -> Result<Option<Arc<Slot>>> {
+        let largest = u64::from(self.options.memory.slab_replica_bytes_max);
+        if wanted.slice.volume.engine != Engine::Memory || capacity > largest || largest == 0 {
+            return Ok(None);
+        }
+        let mut too_large = false;
+        let slot = self.with_memory(|| match wanted.slice.slabs.take(wanted.checksum, capacity as u32) {
+            Ok(slot) => Ok(Some(Arc::new(slot))),
+            Err(NoSlot::TooLarge) => {
+                too_large = true;
+                Ok(None)
+            }
+            Err(NoSlot::Full) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            Err(NoSlot::Io(error)) => Err(error),
+        });
+        Ok(slot.map_err(|error| self.memory_error(wanted.slice, error))?.flatten())
+    }
+
+    fn identity(&self, slot: &Slot, wanted: &Wanted<'_>) -> Identity {
+        Identity {
+            block: wanted.id,
+            nonce: self.next_nonce(),
+            checksum: wanted.checksum,
+            data_offset: slot.data_offset(),
+            slot_bytes: slot.slot_bytes(),
+            created_ms: self.options.clock.wall_ms(),
+        }
+    }
+
+    /// An empty file copy with room for `room` bytes. `Ok(None)`: memory is full.
+    fn take_file(&self, wanted: &Wanted<'_>, room: u64) -> Result<Option<FileWriter>> {
+        if wanted.slice.volume.engine != Engine::Memory {
+            return Ok(None);
+        }
+        let made = self.with_memory(|| {
+            let mut writer = self.new_copy(wanted, self.next_nonce()).create()?;
+            writer.reserve(&self.budget, room, u64::from(self.options.memory.slice_bytes)).inspect_err(|_| {
+                writer.copy.retire();
+            })?;
+            Ok(writer)
+        });
+        made.map_err(|error| self.memory_error(wanted.slice, error))
+    }
+
+    /// Hands on a new, empty replica, recorded as `core` says, which is pointed at them.
+    pub fn new_hands(&self, wanted: &Wanted<'_>, core: &mut Core) -> Result<Hands> {
+        let largest = u64::from(self.options.memory.slab_replica_bytes_max);
+        let capacity = match wanted.expected_bytes {
+            0 => largest,
+            known => known.min(largest),
+        };
+        let hands = self.hands_for(wanted, core, capacity, None)?;
+        core.checksum = Some(wanted.checksum);
+        Ok(hands)
+    }
+
+    /// Hands on a new copy of all that `content` has, with room for `capacity` bytes at least: in a slot, in files of the
+    /// memory tier, or on disk. Recorded as `core` says; `core` is pointed at it.
+    pub fn hands_for(
+        &self,
+        wanted: &Wanted<'_>,
+        core: &mut Core,
+        capacity: u64,
+        content: Option<&Snapshot>,
+    ) -> Result<Hands> {
+        let hands = match self.memory_hands(wanted, core, capacity, content)? {
+            Some(hands) => hands,
+            None => Hands::Disk(self.disk_hands(wanted, core, content)?),
+        };
+        hands.install(core);
+        Ok(hands)
+    }
+
+    /// The same, in memory only. `Ok(None)`: memory is full or not for this volume.
+    pub fn memory_hands(
+        &self,
+        wanted: &Wanted<'_>,
+        core: &mut Core,
+        capacity: u64,
+        content: Option<&Snapshot>,
+    ) -> Result<Option<Hands>> {
+        if let Some(slot) = self.take_slot(wanted, capacity)? {
+            let hands = Hands::Slot(slot.clone());
+            self.fill(wanted, &hands, content)?;
+            slot.begin(&self.identity(&slot, wanted), &core.progress());
+            return Ok(Some(hands));
+        }
+        let room = content.map_or(0, |content| content.length);
+        let Some(file) = self.take_file(wanted, room)? else { return Ok(None) };
+        let copy = file.copy.clone();
+        let hands = Hands::File(file);
+        self.fill(wanted, &hands, content).inspect_err(|_| copy.retire())?;
+        if let Hands::File(file) = &hands {
+            self.new_copy(wanted, copy.nonce).begin(file, &core.progress());
+        }
+        Ok(Some(hands))
+    }
+
+    fn disk_hands(&self, wanted: &Wanted<'_>, core: &mut Core, content: Option<&Snapshot>) -> Result<DiskWriter> {
+        let place = place_of(core.state);
+        let dirs = &wanted.slice.dirs;
+        let failed = |error| self.disk_error(wanted.slice, "write a replica in", error);
+        let disk = DiskWriter::create(dirs, place, wanted.id, core.stamp, wanted.checksum).map_err(failed)?;
+        if let Some(content) = content {
+            disk.extend(content, 0).map_err(|error| self.copy_error(wanted.slice, wanted.id, core.stamp, error))?;
+        }
+        let length = content.map_or(0, |content| content.length);
+        core.disk = Some(DiskCopy { place, stamp: core.stamp, length });
+        Ok(disk)
+    }
+
+    /// Copies all bytes of `content`, whole CRCs too, and the partial one into its place in the table.
+    fn fill(&self, wanted: &Wanted<'_>, hands: &Hands, content: Option<&Snapshot>) -> Result<()> {
+        let Some(content) = content else { return Ok(()) };
+        let chunk = u64::from(wanted.checksum.bytes_per_chunk);
+        let mut buffer = vec![0; content.window().min(content.length as usize)];
+        let mut crcs = Vec::new();
+        let mut offset = 0;
+        while offset < content.length {
+            let bytes = buffer.len().min((content.length - offset) as usize);
+            crcs.clear();
+            content
+                .read_checked(offset, &mut buffer[..bytes], &mut crcs)
+                .map_err(|error| self.copy_error(wanted.slice, wanted.id, GenerationStamp(0), error))?;
+            let at = offset / chunk * wanted.checksum.kind.size() as u64;
+            hands
+                .write(offset, &buffer[..bytes], at, &crcs, &[])
+                .map_err(|error| self.memory_error(wanted.slice, error))?;
+            offset += bytes as u64;
+        }
+        Ok(())
+    }
+
+    pub fn copy_error(&self, slice: &Slice, id: BlockId, stamp: GenerationStamp, error: CopyError) -> StoreError {
+        match error {
+            CopyError::Read(source) => {
+                StoreError::Io { action: "read a replica in", path: slice.dirs.root.clone(), source }
+            }
+            CopyError::Write(source) => self.disk_error(slice, "write a replica in", source),
+            CopyError::Corrupt { .. } => {
+                let block = hearth_types::Block { id, stamp, length: 0 };
+                let block = hearth_types::ExtendedBlock { pool: slice.pool.clone(), block };
+                StoreError::Corrupt { block, reason: error.to_string() }
+            }
+        }
+    }
+
+    /// Makes room for bytes up to `end`, moving the replica when it must. The caller holds its writer lock.
+    pub fn make_room(&self, replica: &Arc<Replica>, hands: &mut Hands, end: u64, expected_bytes: u64) -> Result<()> {
+        match hands {
+            Hands::Slot(slot) if end <= u64::from(slot.capacity()) => return Ok(()),
+            Hands::Disk(_) | Hands::Gone => return Ok(()),
+            Hands::Slot(_) => {}
+            Hands::File(file) => {
+                let slice_bytes = u64::from(self.options.memory.slice_bytes);
+                let before = Arc::as_ptr(&file.crcs);
+                let made = self.with_memory(|| file.reserve(&self.budget, end, slice_bytes));
+                if made.map_err(|error| self.memory_error(&replica.slice, error))?.is_some() {
+                    if Arc::as_ptr(&file.crcs) != before {
+                        replica.core().hot = Some(file.crcs.clone());
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        let wanted = {
+            let core = replica.core();
+            let checksum = core.checksum.expect("set when the replica was made");
+            Wanted { slice: &replica.slice, id: replica.id, checksum, expected_bytes: expected_bytes.max(end) }
+        };
+        let content = replica.snapshot(&mut replica.core())?;
+        if let Hands::Slot(_) = hands
+            && let Some(file) = self.take_file(&wanted, end.max(content.length))?
+        {
+            let copy = file.copy.clone();
+            let moved = Hands::File(file);
+            self.fill(&wanted, &moved, Some(&content)).inspect_err(|_| copy.retire())?;
+            let mut core = replica.core();
+            if let Hands::File(file) = &moved {
+                self.new_copy(&wanted, copy.nonce).begin(file, &core.progress());
+            }
+            let old = core.memory.take();
+            moved.install(&mut core);
+            if let Some(old) = old {
+                old.retire();
+            }
+            drop(core);
+            *hands = moved;
+            return Ok(());
+        }
+        self.move_to_disk(replica, hands, &wanted, &content)
+    }
+
+    /// Memory is full: the replica goes on in files. What hsync has put there already is used.
+    fn move_to_disk(
+        &self,
+        replica: &Arc<Replica>,
+        hands: &mut Hands,
+        wanted: &Wanted<'_>,
+        content: &Snapshot,
+    ) -> Result<()> {
+        let (stamp, state, there) = {
+            let core = replica.core();
+            (core.stamp, core.state, core.disk)
+        };
+        let place = place_of(state);
+        let dirs = &replica.slice.dirs;
+        let failed = |error| self.disk_error(&replica.slice, "write a replica in", error);
+        let (disk, from) = match there {
+            Some(there) if there.place == place && there.stamp == stamp => {
+                (DiskWriter::open(dirs, replica.id, there).map_err(failed)?, there.length)
+            }
+            _ => (DiskWriter::create(dirs, place, replica.id, stamp, wanted.checksum).map_err(failed)?, 0),
+        };
+        disk.extend(content, from).map_err(|error| self.copy_error(&replica.slice, replica.id, stamp, error))?;
+        let mut core = replica.core();
+        core.disk = Some(DiskCopy { place, stamp, length: content.length });
+        let old = core.memory.take();
+        *hands = Hands::Disk(disk);
+        hands.install(&mut core);
+        if let Some(old) = old {
+            old.retire();
+        }
+        Ok(())
+    }
+
+    /// Hands on the bytes of a replica being written whose former writer is gone. Under `change`.
+    pub fn resume_hands(&self, replica: &Arc<Replica>) -> Result<Hands> {
+        let (memory, disk) = {
+            let core = replica.core();
+            (core.memory.clone(), core.disk)
+        };
+        let hands = match (memory, disk) {
+            (Some(MemoryCopy::Slot(slot)), _) => Hands::Slot(slot),
+            (Some(MemoryCopy::File(copy)), _) => {
+                Hands::File(FileWriter::resume(&copy).map_err(|error| self.memory_error(&replica.slice, error))?)
+            }
+            (None, Some(disk)) => {
+                let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
+                Hands::Disk(opened.map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?)
+            }
+            (None, None) => return Err(StoreError::ReplicaNotFound { block: replica.block(&replica.core()) }),
+        };
+        hands.install(&mut replica.core());
+        Ok(hands)
+    }
+}

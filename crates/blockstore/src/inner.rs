@@ -1,0 +1,356 @@
+//! What the public `Blockstore`, its writers and its threads share.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use hearth_types::{BlockPoolId, ChecksumSpec, DatanodeUuid, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::disk::copy;
+use crate::error::{Result, StoreError};
+use crate::memory::budget::Budget;
+use crate::pool::Pool;
+use crate::replica::{Core, Replica};
+use crate::sys;
+use crate::volume::{Slice, Volume};
+use crate::{ReplicaSummary, StoreEvent, StoreOptions};
+
+pub struct Inner {
+    pub options: StoreOptions,
+    pub uuid: DatanodeUuid,
+    pub volumes: Vec<Arc<Volume>>,
+    pub warnings: Vec<String>,
+    pub budget: Arc<Budget>,
+    pub pools: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
+    /// Makes attaching one at a time.
+    pub attaching: Mutex<()>,
+    /// Finalized replicas not yet on disk, by volume, oldest first. Entries may be stale.
+    pub dirty: Vec<Mutex<VecDeque<Weak<Replica>>>>,
+    /// One flush batch per volume at a time.
+    pub flushing: Vec<Mutex<()>>,
+    /// Replicas in memory, in the order in which the clock hand comes by. Entries may be stale.
+    pub resident: Mutex<VecDeque<Weak<Replica>>>,
+    /// Replicas on disk that are worth memory.
+    pub wanted: Mutex<VecDeque<Weak<Replica>>>,
+    pub events: Mutex<VecDeque<StoreEvent>>,
+    pub counters: Counters,
+    nonce: AtomicU64,
+    next_volume: AtomicU64,
+    pub threads: Threads,
+}
+
+/// How the background threads are woken and ended.
+#[derive(Default)]
+pub struct Threads {
+    pub stopping: AtomicBool,
+    pub lock: Mutex<()>,
+    pub wake: Condvar,
+}
+
+#[derive(Default)]
+pub struct Counters {
+    pub dirty_replicas: AtomicU64,
+    pub dirty_bytes: AtomicU64,
+    pub evictions: AtomicU64,
+    pub read_backs: AtomicU64,
+    pub memory_full: AtomicU64,
+    pub flushed_replicas: AtomicU64,
+    pub flushed_bytes: AtomicU64,
+    pub flush_failures: AtomicU64,
+    pub scrubbed_bytes: AtomicU64,
+    pub corruptions: AtomicU64,
+}
+
+pub fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+const EVENTS_MAX: usize = 10_000;
+
+impl Inner {
+    pub fn new(
+        options: StoreOptions,
+        uuid: DatanodeUuid,
+        volumes: Vec<Arc<Volume>>,
+        warnings: Vec<String>,
+        budget: Arc<Budget>,
+        first_nonce: u64,
+    ) -> Arc<Self> {
+        let dirty = volumes.iter().map(|_| Mutex::new(VecDeque::new())).collect();
+        let flushing = volumes.iter().map(|_| Mutex::new(())).collect();
+        Arc::new(Self {
+            options,
+            uuid,
+            volumes,
+            warnings,
+            budget,
+            pools: RwLock::new(HashMap::new()),
+            attaching: Mutex::new(()),
+            dirty,
+            flushing,
+            resident: Mutex::new(VecDeque::new()),
+            wanted: Mutex::new(VecDeque::new()),
+            events: Mutex::new(VecDeque::new()),
+            counters: Counters::default(),
+            nonce: AtomicU64::new(first_nonce),
+            next_volume: AtomicU64::new(0),
+            threads: Threads::default(),
+        })
+    }
+
+    /// Differs from all others of this store, and most likely from those of former lives.
+    pub fn next_nonce(&self) -> u64 {
+        self.nonce.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.options.clock.monotonic().as_millis() as u64
+    }
+
+    pub fn pool(&self, block: &ExtendedBlock) -> Result<Arc<Pool>> {
+        let pool = self.pools.read().get(&block.pool).cloned();
+        pool.ok_or_else(|| StoreError::PoolNotAttached { block: block.clone() })
+    }
+
+    pub fn replica(&self, block: &ExtendedBlock) -> Result<Arc<Replica>> {
+        let found = self.pool(block)?.replicas.get(block.id());
+        found.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })
+    }
+
+    pub fn for_each_replica(&self, mut visit: impl FnMut(&Arc<Replica>)) {
+        let pools: Vec<Arc<Pool>> = self.pools.read().values().cloned().collect();
+        for pool in pools {
+            pool.replicas.for_each(&mut visit);
+        }
+    }
+
+    pub fn used_on(&self, volume: &Volume) -> u64 {
+        let pools = self.pools.read();
+        pools.values().map(|pool| pool.slices[volume.index].used.load(Ordering::Relaxed)).sum()
+    }
+
+    /// A volume of this type with `bytes` of disk, promised to the caller: round robin, the hint first.
+    pub fn place(
+        &self,
+        pool: &Pool,
+        storage_type: StorageType,
+        hint: Option<&StorageId>,
+        bytes: u64,
+    ) -> Result<Arc<Slice>> {
+        let mut slices: Vec<&Arc<Slice>> = pool
+            .slices
+            .iter()
+            .filter(|slice| slice.volume.storage_type == storage_type && !slice.volume.is_failed())
+            .collect();
+        if slices.is_empty() {
+            return Err(StoreError::NoSuchStorageType(storage_type));
+        }
+        let turn = self.next_volume.fetch_add(1, Ordering::Relaxed) as usize;
+        let by = turn % slices.len();
+        slices.rotate_left(by);
+        slices.sort_by_key(|slice| hint != Some(&slice.volume.id));
+        let mut problem = None;
+        for slice in slices {
+            match slice.volume.reserve(self.used_on(&slice.volume), bytes) {
+                Ok(true) => return Ok(slice.clone()),
+                Ok(false) => {}
+                Err(error) => problem = Some(error),
+            }
+        }
+        Err(problem.unwrap_or(StoreError::NoSpace { storage_type, wanted: bytes }))
+    }
+
+    /// Runs `attempt`, which takes memory, and again after making room while that helps. `Ok(None)`: memory is full.
+    pub fn with_memory<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+        for _ in 0..8 {
+            match attempt() {
+                Err(error) if sys::is_out_of_space(&error) => {
+                    if !self.reclaim(self.reclaim_step()) {
+                        break;
+                    }
+                }
+                other => return other.map(Some),
+            }
+        }
+        count(&self.counters.memory_full, 1);
+        self.wake();
+        Ok(None)
+    }
+
+    /// Room is made for more than one caller at a time.
+    fn reclaim_step(&self) -> u64 {
+        (self.budget.limit() / 32).clamp(1 << 20, 64 << 20)
+    }
+
+    /// Takes clean replicas that nobody holds out of memory, in clock order, until `bytes` are free. False: not one.
+    pub fn reclaim(&self, bytes: u64) -> bool {
+        let goal = self.budget.used().saturating_sub(bytes);
+        let mut evicted = false;
+        let mut looks = self.resident.lock().len() * 2;
+        while looks > 0 && self.budget.used() > goal {
+            looks -= 1;
+            let Some(entry) = self.resident.lock().pop_front() else { break };
+            let Some(replica) = entry.upgrade() else { continue };
+            // Whoever changes it now needs it.
+            let Some(_change) = replica.change.try_lock() else {
+                self.resident.lock().push_back(entry);
+                continue;
+            };
+            let mut core = replica.core();
+            let Some(memory) = &core.memory else { continue };
+            let clean = core.state == ReplicaState::Finalized && core.is_on_disk();
+            let keep = !clean || memory.is_pinned() || core.corrupt.is_some() || core.recovery.is_some();
+            if keep || std::mem::take(&mut core.referenced) {
+                drop(core);
+                self.resident.lock().push_back(entry);
+                continue;
+            }
+            self.drop_memory(&mut core);
+            core.disk_reads = 0;
+            evicted = true;
+            count(&self.counters.evictions, 1);
+        }
+        evicted
+    }
+
+    /// Takes the copy out of memory; the disk has one.
+    pub fn drop_memory(&self, core: &mut Core) {
+        core.hot = None;
+        if let Some(memory) = core.memory.take() {
+            memory.retire();
+        }
+    }
+
+    pub fn note_resident(&self, replica: &Arc<Replica>) {
+        self.resident.lock().push_back(Arc::downgrade(replica));
+    }
+
+    /// A finalized replica whose newest bytes are in memory only.
+    pub fn note_dirty(&self, replica: &Arc<Replica>, core: &mut Core) {
+        if core.dirty_since.is_none() {
+            core.dirty_since = Some(self.now_ms());
+            count(&self.counters.dirty_replicas, 1);
+            count(&self.counters.dirty_bytes, core.received);
+            self.dirty[replica.slice.volume.index].lock().push_back(Arc::downgrade(replica));
+        }
+    }
+
+    pub fn clear_dirty(&self, core: &mut Core) {
+        if core.dirty_since.take().is_some() {
+            self.counters.dirty_replicas.fetch_sub(1, Ordering::Relaxed);
+            self.counters.dirty_bytes.fetch_sub(core.received, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets what is counted as used, and what is still promised, to what `core` says.
+    pub fn settle_space(&self, replica: &Replica, core: &mut Core) {
+        let checksum = core.checksum.unwrap_or(ChecksumSpec::DEFAULT);
+        let meta = ChecksumSpec::META_HEADER_BYTES as u64 + checksum.checksum_bytes(core.received);
+        let finalized = core.state == ReplicaState::Finalized && !core.gone;
+        let counted = if finalized { core.received + meta } else { 0 };
+        replica.slice.used.fetch_add(counted, Ordering::Relaxed);
+        replica.slice.used.fetch_sub(core.counted, Ordering::Relaxed);
+        core.counted = counted;
+        let reserved = match () {
+            () if core.gone => 0,
+            // Counted as used already, and not yet taken from the disk: the promise makes up for it.
+            () if finalized => {
+                if core.is_on_disk() {
+                    0
+                } else {
+                    counted
+                }
+            }
+            () => core.reserved,
+        };
+        replica.slice.volume.change_reserved(core.reserved, reserved);
+        core.reserved = reserved;
+    }
+
+    /// Takes a replica out: map, memory, disk. Under `change`, its writer stopped.
+    pub fn discard(&self, replica: &Arc<Replica>) {
+        let disk = {
+            let mut core = replica.core();
+            self.clear_dirty(&mut core);
+            core.gone = true;
+            core.disk_files = None;
+            core.writer = None;
+            self.drop_memory(&mut core);
+            self.settle_space(replica, &mut core);
+            core.disk.take()
+        };
+        if let Some(disk) = disk {
+            copy::remove(&replica.slice.dirs, replica.id, disk);
+        }
+        if let Some(pool) = self.pools.read().get(&replica.slice.pool) {
+            pool.replicas.remove(replica);
+        }
+    }
+
+    pub fn summary(&self, replica: &Replica) -> ReplicaSummary {
+        ReplicaSummary {
+            block: replica.block(&replica.core()),
+            storage: replica.slice.volume.id.clone(),
+            storage_type: replica.slice.volume.storage_type,
+        }
+    }
+
+    pub fn event(&self, event: StoreEvent) {
+        let mut events = self.events.lock();
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// No good copy is left.
+    pub fn mark_corrupt(&self, replica: &Replica, core: &mut Core, reason: &str) -> StoreError {
+        let block = replica.block(core);
+        if core.corrupt.is_none() {
+            core.corrupt = Some(reason.into());
+            self.clear_dirty(core);
+            count(&self.counters.corruptions, 1);
+            tracing::error!(%block, reason, storage = %replica.slice.volume.id, "replica is corrupt");
+            self.event(StoreEvent::Corrupt {
+                block: block.clone(),
+                storage: replica.slice.volume.id.clone(),
+                storage_type: replica.slice.volume.storage_type,
+            });
+        }
+        StoreError::Corrupt { block, reason: reason.to_owned() }
+    }
+
+    /// Sorts out an error of a volume's disk: a lack of space is one, a broken disk ends the volume.
+    pub fn disk_error(&self, slice: &Slice, action: &'static str, source: io::Error) -> StoreError {
+        if sys::is_out_of_space(&source) {
+            return StoreError::NoSpace { storage_type: slice.volume.storage_type, wanted: 0 };
+        }
+        if matches!(source.raw_os_error(), Some(libc::EIO | libc::EROFS | libc::ENODEV | libc::ENXIO)) {
+            self.fail_volume(&slice.volume, &source.to_string());
+            return slice.volume.failed_error();
+        }
+        StoreError::Io { action, path: slice.dirs.root.clone(), source }
+    }
+
+    /// The volume is out of use from here on. Replicas that are in memory are still served; those on its disk are gone.
+    pub fn fail_volume(&self, volume: &Arc<Volume>, reason: &str) {
+        let capacity_lost = volume.space(self.used_on(volume)).map_or(0, |space| space.capacity);
+        if !volume.fail(reason) {
+            return;
+        }
+        tracing::error!(dir = %volume.dir.display(), reason, "storage has failed");
+        self.event(StoreEvent::VolumeFailed {
+            storage: volume.id.clone(),
+            dir: volume.dir.clone(),
+            reason: reason.to_owned(),
+            capacity_lost,
+        });
+    }
+
+    pub fn wake(&self) {
+        let _guard = self.threads.lock.lock();
+        self.threads.wake.notify_all();
+    }
+}

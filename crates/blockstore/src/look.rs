@@ -1,0 +1,134 @@
+//! Questions about the store: readers, infos, reports, metrics.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hearth_types::{BlockId, BlockPoolId, ExtendedBlock, StorageReport};
+
+use crate::error::{Result, StoreError};
+use crate::inner::Inner;
+use crate::{ReplicaInfo, ReplicaReader, StoreMetrics};
+
+impl Inner {
+    pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
+        let replica = self.replica(block)?;
+        let mut core = replica.core();
+        if core.gone {
+            return Err(StoreError::ReplicaNotFound { block: block.clone() });
+        }
+        if core.stamp < block.stamp() {
+            return Err(StoreError::StampMismatch {
+                block: replica.block(&core),
+                stored: core.stamp,
+                wanted: format!("at least {}", block.stamp()),
+                action: "read it",
+            });
+        }
+        if let Some(reason) = &core.corrupt {
+            return Err(StoreError::Corrupt { block: replica.block(&core), reason: reason.to_string() });
+        }
+        let Some(visible_length) = core.visible_length() else {
+            let state = core.state_now();
+            return Err(StoreError::WrongState { block: replica.block(&core), state, action: "read it" });
+        };
+        if core.memory.is_none() && replica.slice.volume.is_failed() {
+            return Err(replica.slice.volume.failed_error());
+        }
+        let snapshot = match replica.snapshot(&mut core) {
+            Err(StoreError::Corrupt { reason, .. }) => return Err(self.mark_corrupt(&replica, &mut core, &reason)),
+            other => other?,
+        };
+        core.referenced = true;
+        if !snapshot.in_memory() {
+            self.note_disk_read(&replica, &mut core);
+        }
+        let block = replica.block(&core);
+        let state = core.state;
+        drop(core);
+        Ok(ReplicaReader { replica, block, state, visible_length, snapshot })
+    }
+
+    pub fn replica_info(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
+        let replica = self.pools.read().get(pool)?.replicas.get(id)?;
+        let core = replica.core();
+        if core.gone {
+            return None;
+        }
+        Some(ReplicaInfo {
+            block: replica.block(&core).block,
+            state: core.state_now(),
+            reported_state: core.state,
+            visible_length: core.visible_length(),
+            storage: replica.slice.volume.id.clone(),
+            storage_type: replica.slice.volume.storage_type,
+            in_memory: core.memory.is_some(),
+            on_disk: core.is_on_disk(),
+        })
+    }
+
+    pub fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
+        let pool = self.pools.read().get(pool).cloned();
+        let healthy = self.volumes.iter().filter(|volume| !volume.is_failed());
+        healthy
+            .map(|volume| {
+                let dfs_used = self.used_on(volume);
+                let space = volume.space(dfs_used).unwrap_or_else(|error| {
+                    tracing::warn!(%error, "no space to report");
+                    Default::default()
+                });
+                let slice = pool.as_ref().map(|pool| &pool.slices[volume.index]);
+                StorageReport {
+                    storage: volume.id.clone(),
+                    storage_type: volume.storage_type,
+                    failed: false,
+                    capacity: space.capacity,
+                    dfs_used,
+                    remaining: space.remaining,
+                    block_pool_used: slice.map_or(0, |slice| slice.used.load(Ordering::Relaxed)),
+                    non_dfs_used: space.non_dfs_used,
+                }
+            })
+            .collect()
+    }
+
+    /// Walks all replicas: for a metrics page, not for every request.
+    pub fn metrics(&self) -> StoreMetrics {
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let mut metrics = StoreMetrics {
+            memory_limit: self.budget.limit(),
+            memory_used: self.budget.used(),
+            dirty_replicas: get(&counters.dirty_replicas),
+            dirty_bytes: get(&counters.dirty_bytes),
+            evictions: get(&counters.evictions),
+            read_backs: get(&counters.read_backs),
+            memory_full: get(&counters.memory_full),
+            flushed_replicas: get(&counters.flushed_replicas),
+            flushed_bytes: get(&counters.flushed_bytes),
+            flush_failures: get(&counters.flush_failures),
+            scrubbed_bytes: get(&counters.scrubbed_bytes),
+            corruptions: get(&counters.corruptions),
+            failed_volumes: self.volumes.iter().filter(|volume| volume.is_failed()).count() as u64,
+            ..StoreMetrics::default()
+        };
+        let mut oldest = None::<u64>;
+        self.for_each_replica(|replica| {
+            let core = replica.core();
+            metrics.replicas += 1;
+            metrics.replicas_in_memory += u64::from(core.memory.is_some());
+            metrics.pinned += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_pinned()));
+            oldest = oldest.into_iter().chain(core.dirty_since).min();
+        });
+        metrics.oldest_dirty_age =
+            oldest.map_or(Duration::ZERO, |since| Duration::from_millis(self.now_ms().saturating_sub(since)));
+        for pool in self.pools.read().values() {
+            for slice in &pool.slices {
+                let (used, slabs) = slice.slabs.use_now();
+                metrics.slab_bytes_used += used;
+                metrics.slabs += slabs;
+                metrics.slab_bytes += slice.slabs.allocated();
+            }
+        }
+        metrics
+    }
+}

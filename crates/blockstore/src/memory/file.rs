@@ -1,0 +1,382 @@
+//! A replica with files of its own: data at offset 0 of one, header and CRCs in the other.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use hearth_types::{BlockId, ChecksumSpec};
+use parking_lot::Mutex;
+
+use super::budget::{Budget, Share};
+use super::header::{self, HEADER_BYTES, Identity, Progress};
+use crate::sys::{self, Map, PAGE};
+
+/// The name of a copy's data file or CRC file, apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileName {
+    Data {
+        block: BlockId,
+        nonce: u64,
+    },
+    /// `replaced`: how many CRC files this copy has had before.
+    Crc {
+        block: BlockId,
+        nonce: u64,
+        replaced: u32,
+    },
+}
+
+impl FileName {
+    pub fn text(self) -> String {
+        match self {
+            Self::Data { block, nonce } => format!("{block}_{nonce:016x}.data"),
+            Self::Crc { block, nonce, replaced } => format!("{block}_{nonce:016x}_{replaced}.crc"),
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        let rest = name.strip_prefix("blk_")?;
+        if let Some(rest) = rest.strip_suffix(".data") {
+            let (block, nonce) = rest.split_once('_')?;
+            return Some(Self::Data {
+                block: BlockId(block.parse().ok()?),
+                nonce: u64::from_str_radix(nonce, 16).ok()?,
+            });
+        }
+        let mut parts = rest.strip_suffix(".crc")?.splitn(3, '_');
+        Some(Self::Crc {
+            block: BlockId(parts.next()?.parse().ok()?),
+            nonce: u64::from_str_radix(parts.next()?, 16).ok()?,
+            replaced: parts.next()?.parse().ok()?,
+        })
+    }
+}
+
+struct Part {
+    path: PathBuf,
+    /// Given back when the last guard is gone, which is when the kernel frees the memory.
+    share: Share,
+}
+
+impl Part {
+    fn retire(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A copy as readers see it. Dropped without `retire`, it stays for the next start.
+pub struct FileCopy {
+    data: Arc<Part>,
+    crc: Arc<Part>,
+    pub checksum: ChecksumSpec,
+    pub nonce: u64,
+    replaced: u32,
+    /// Somebody has had a descriptor of the data: from then on it is not cut in place.
+    shown: Arc<AtomicBool>,
+    open: Mutex<Weak<OpenFiles>>,
+}
+
+/// Descriptors of a copy, for reading.
+pub struct OpenFiles {
+    pub data: File,
+    pub crc: File,
+}
+
+/// The mapped header and CRC table of a copy that is being changed.
+pub struct CrcMap {
+    file: File,
+    map: Map,
+}
+
+/// The hands of a writer on its copy.
+pub struct FileWriter {
+    pub copy: Arc<FileCopy>,
+    data: File,
+    pub crcs: Arc<CrcMap>,
+    /// Bytes of data that have memory.
+    allocated: u64,
+}
+
+/// What a new copy is to be.
+#[derive(Clone, Copy)]
+pub struct NewCopy<'a> {
+    pub dir: &'a Path,
+    pub budget: &'a Arc<Budget>,
+    pub block: BlockId,
+    pub nonce: u64,
+    pub checksum: ChecksumSpec,
+    pub created_ms: u64,
+    /// Bytes that will come, as far as is known: sizes the mapping.
+    pub expected_bytes: u64,
+}
+
+/// An error for a limit that is reached; looks like a full tmpfs.
+fn full() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOSPC)
+}
+
+fn crc_file_bytes(checksum: ChecksumSpec, data_bytes: u64) -> u64 {
+    sys::pages(HEADER_BYTES + checksum.checksum_bytes(data_bytes))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+impl NewCopy<'_> {
+    /// Makes both files; `FileWriter::begin` makes them a replica's.
+    pub fn create(self) -> io::Result<FileWriter> {
+        let name = FileName::Crc { block: self.block, nonce: self.nonce, replaced: 0 };
+        let crc_path = self.dir.join(name.text());
+        let data_path = self.dir.join(FileName::Data { block: self.block, nonce: self.nonce }.text());
+        let crc_share = self.budget.take(PAGE).ok_or_else(full)?;
+        let crcs = CrcMap::create(&crc_path, self.checksum, self.expected_bytes);
+        let data = crcs.and_then(|crcs| Ok((crcs, create(&data_path)?)));
+        let (crcs, data) = data.inspect_err(|_| {
+            let _ = fs::remove_file(&crc_path);
+            let _ = fs::remove_file(&data_path);
+        })?;
+        let copy = FileCopy {
+            data: Arc::new(Part { path: data_path, share: self.budget.take_found(0) }),
+            crc: Arc::new(Part { path: crc_path, share: crc_share }),
+            checksum: self.checksum,
+            nonce: self.nonce,
+            replaced: 0,
+            shown: Arc::new(AtomicBool::new(false)),
+            open: Mutex::new(Weak::new()),
+        };
+        Ok(FileWriter { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated: 0 })
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
+            block: self.block,
+            nonce: self.nonce,
+            checksum: self.checksum,
+            data_offset: 0,
+            slot_bytes: 0,
+            created_ms: self.created_ms,
+        }
+    }
+
+    /// Writes the header of a copy made with these values.
+    pub fn begin(&self, writer: &FileWriter, progress: &Progress) {
+        header::write_new(&writer.crcs.map, 0, &self.identity(), progress);
+    }
+}
+
+impl CrcMap {
+    fn create(path: &Path, checksum: ChecksumSpec, expected_bytes: u64) -> io::Result<Self> {
+        let file = create(path)?;
+        sys::allocate(&file, 0, PAGE)?;
+        // Address space only: the file grows under the mapping as data comes.
+        let map = Map::new(&file, crc_file_bytes(checksum, expected_bytes.max(1 << 20)))?;
+        Ok(Self { file, map })
+    }
+
+    fn open(path: &Path, at_least: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let length = file.metadata()?.len().max(at_least).max(PAGE);
+        let map = Map::new(&file, sys::pages(length))?;
+        Ok(Self { file, map })
+    }
+
+    /// One caller at a time.
+    pub fn record(&self, progress: &Progress) {
+        header::write_progress(&self.map, 0, progress);
+    }
+}
+
+impl FileCopy {
+    /// A copy that a start has found: its CRC file, and what the header said.
+    ///
+    /// `Ok(None)`: the data file is missing or shorter than recorded.
+    pub fn found(
+        dir: &Path,
+        budget: &Arc<Budget>,
+        identity: &Identity,
+        progress: &Progress,
+        replaced: u32,
+    ) -> io::Result<Option<Self>> {
+        use std::os::unix::fs::MetadataExt;
+        let data_path = dir.join(FileName::Data { block: identity.block, nonce: identity.nonce }.text());
+        let crc_path = dir.join(FileName::Crc { block: identity.block, nonce: identity.nonce, replaced }.text());
+        let data = match fs::metadata(&data_path) {
+            Ok(data) => data,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let crc = fs::metadata(&crc_path)?;
+        let crc_bytes = HEADER_BYTES + identity.checksum.checksum_bytes(progress.received);
+        if data.len() < progress.received || crc.len() < crc_bytes {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            data: Arc::new(Part { path: data_path, share: budget.take_found(data.blocks() * 512) }),
+            crc: Arc::new(Part { path: crc_path, share: budget.take_found(crc.blocks() * 512) }),
+            checksum: identity.checksum,
+            nonce: identity.nonce,
+            replaced,
+            // Descriptors may have left the former process.
+            shown: Arc::new(AtomicBool::new(true)),
+            open: Mutex::new(Weak::new()),
+        }))
+    }
+
+    /// Descriptors for reading, shared by all readers of the moment.
+    pub fn open(&self) -> io::Result<Arc<OpenFiles>> {
+        let mut open = self.open.lock();
+        if let Some(files) = open.upgrade() {
+            return Ok(files);
+        }
+        let files = Arc::new(OpenFiles { data: File::open(&self.data.path)?, crc: File::open(&self.crc.path)? });
+        self.shown.store(true, Ordering::Release);
+        *open = Arc::downgrade(&files);
+        Ok(files)
+    }
+
+    pub fn is_shown(&self) -> bool {
+        self.shown.load(Ordering::Acquire)
+    }
+
+    /// Somebody reads from it at this moment.
+    pub fn is_open(&self) -> bool {
+        self.open.lock().strong_count() > 0
+    }
+
+    /// Records progress of a copy that no writer has open.
+    pub fn record(&self, progress: &Progress) -> io::Result<()> {
+        CrcMap::open(&self.crc.path, PAGE).map(|crcs| crcs.record(progress))
+    }
+
+    /// The replica is not here any more: unlinked now, freed by the kernel with the last descriptor or mapping.
+    pub fn retire(&self) {
+        // The header goes first: a data file without one is nothing.
+        self.crc.retire();
+        self.data.retire();
+    }
+
+    /// Only the CRC file, after `FileWriter::reopen` has put another in its place.
+    pub fn retire_crcs(&self) {
+        self.crc.retire();
+    }
+}
+
+impl FileWriter {
+    /// Makes room up to `end` bytes of data. `slice`: how much to take at once at most.
+    ///
+    /// Errors: out of space (see `sys::is_out_of_space`) when the limit or the tmpfs ends; nothing has changed then.
+    pub fn reserve(&mut self, budget: &Arc<Budget>, end: u64, slice: u64) -> io::Result<()> {
+        if end <= self.allocated {
+            return Ok(());
+        }
+        // Grows with the replica: a small one shall not take a large slice first.
+        let slice = self.allocated.clamp(256 << 10, slice.max(256 << 10));
+        let wanted = sys::pages(end.max(self.allocated + slice));
+        let crc_now = self.copy.crc.share.bytes();
+        let crc_wanted = crc_file_bytes(self.copy.checksum, wanted).max(crc_now);
+        let share = budget.take(wanted - self.allocated).ok_or_else(full)?;
+        let crc_share = budget.take(crc_wanted - crc_now).ok_or_else(full)?;
+        if crc_wanted > self.crcs.map.length() {
+            let grown = CrcMap::open(&self.copy.crc.path, crc_wanted * 2)?;
+            self.crcs = Arc::new(grown);
+        }
+        sys::allocate(&self.crcs.file, crc_now, crc_wanted - crc_now)?;
+        self.copy.crc.share.merge(crc_share);
+        sys::allocate(&self.data, self.allocated, wanted - self.allocated)?;
+        self.copy.data.share.merge(share);
+        self.allocated = wanted;
+        Ok(())
+    }
+
+    /// Bytes at `offset` of the block, for which room was made.
+    pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        assert!(offset + bytes.len() as u64 <= self.allocated, "data beyond the memory taken");
+        self.data.write_all_at(bytes, offset)
+    }
+
+    pub fn read_data(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.data.read_exact_at(into, offset)
+    }
+
+    /// CRCs, `at` bytes into the table; their data has room.
+    pub fn write_crcs(&self, at: u64, bytes: &[u8]) {
+        assert!(HEADER_BYTES + at + bytes.len() as u64 <= self.copy.crc.share.bytes(), "CRCs beyond their table");
+        self.crcs.map.write(HEADER_BYTES + at, bytes);
+    }
+
+    /// Gives back memory behind `length` bytes of data, unless somebody has been shown the file.
+    pub fn trim(&mut self, length: u64) -> io::Result<()> {
+        if self.copy.is_shown() {
+            return Ok(());
+        }
+        self.data.set_len(length)?;
+        self.copy.data.share.shrink_to(sys::pages(length));
+        self.allocated = sys::pages(length);
+        let crc_bytes = crc_file_bytes(self.copy.checksum, length);
+        self.crcs.file.set_len(crc_bytes)?;
+        self.copy.crc.share.shrink_to(crc_bytes);
+        Ok(())
+    }
+
+    /// A writer on a finalized copy: the same data file, and a new CRC file with all that stood in the old one. The header
+    /// says `progress`. The old copy stays for its readers; the caller retires its CRC file when the new one counts.
+    pub fn reopen(old: &FileCopy, new: &NewCopy<'_>, length: u64, progress: &Progress) -> io::Result<Self> {
+        let replaced = old.replaced + 1;
+        let crc_path = new.dir.join(FileName::Crc { block: new.block, nonce: old.nonce, replaced }.text());
+        let data = OpenOptions::new().read(true).write(true).open(&old.data.path)?;
+        let share = new.budget.take(crc_file_bytes(old.checksum, length)).ok_or_else(full)?;
+        let made = (|| {
+            let crcs = CrcMap::create(&crc_path, old.checksum, new.expected_bytes.max(length))?;
+            sys::allocate(&crcs.file, 0, share.bytes())?;
+            let mut table = vec![0; old.checksum.checksum_bytes(length) as usize];
+            File::open(&old.crc.path)?.read_exact_at(&mut table, HEADER_BYTES)?;
+            crcs.map.write(HEADER_BYTES, &table);
+            header::write_new(&crcs.map, 0, &new.identity(), progress);
+            Ok::<_, io::Error>(crcs)
+        })();
+        let crcs = made.inspect_err(|_| {
+            let _ = fs::remove_file(&crc_path);
+        })?;
+        let allocated = old.data.share.bytes();
+        let copy = FileCopy {
+            data: old.data.clone(),
+            crc: Arc::new(Part { path: crc_path, share }),
+            checksum: old.checksum,
+            nonce: old.nonce,
+            replaced,
+            shown: old.shown.clone(),
+            open: Mutex::new(Weak::new()),
+        };
+        Ok(Self { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated })
+    }
+
+    /// A writer on the copy of a replica whose former writer is gone.
+    pub fn resume(copy: &Arc<FileCopy>) -> io::Result<Self> {
+        let data = OpenOptions::new().read(true).write(true).open(&copy.data.path)?;
+        let crcs = CrcMap::open(&copy.crc.path, crc_file_bytes(copy.checksum, 128 << 20))?;
+        let allocated = copy.data.share.bytes().min(data.metadata()?.len()) / PAGE * PAGE;
+        Ok(Self { copy: copy.clone(), data, crcs: Arc::new(crcs), allocated })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for name in [
+            FileName::Data { block: BlockId(-5), nonce: 255 },
+            FileName::Crc { block: BlockId(1073741825), nonce: u64::MAX, replaced: 3 },
+        ] {
+            assert_eq!(FileName::parse(&name.text()), Some(name));
+        }
+        for text in ["blk_1.data", "blk_x_1.data", "blk_1_1.crc", "slab_512_0", "INCARNATION", "blk_1_1_1.crc.x"] {
+            assert_eq!(FileName::parse(text), None);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Which memory belongs to which disk. Both carry the same id, renewed at every start; memory that belongs to an older
+//! life of its disk is stale, however good its CRCs are.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use crate::sys;
+
+const IN_MEMORY: &str = "INCARNATION";
+pub const ON_DISK: &str = "hearth.incarnation";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incarnation(u128);
+
+impl Incarnation {
+    pub fn random() -> io::Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Self(u128::from_le_bytes(bytes)))
+    }
+}
+
+/// Does what is in `memory_dir` belong to the pool in `pool_dir`, whose `VERSION` file is `version`?
+///
+/// An empty memory directory has no say: `Ok(true)`.
+pub fn matches(memory_dir: &Path, pool_dir: &Path, version: &Path) -> io::Result<bool> {
+    let accepted = read_accepted(memory_dir)?;
+    if accepted.is_empty() {
+        return has_no_replicas(memory_dir);
+    }
+    let Some((id, version_time)) = read_disk(pool_dir)? else { return Ok(false) };
+    // Java's datanode writes VERSION anew at each start: it has had the directory since.
+    Ok(accepted.contains(&id) && version_time == modified_ns(version)?)
+}
+
+/// Gives memory and disk a new common id. A kill at any moment leaves a match.
+pub fn renew(memory_dir: &Path, pool_dir: &Path, version: &Path, new: Incarnation) -> io::Result<()> {
+    let mut accepted = read_accepted(memory_dir)?;
+    accepted.push(new);
+    // Older entries than the last two cannot be on disk.
+    let keep = accepted.len().saturating_sub(2);
+    write_accepted(memory_dir, &accepted[keep..])?;
+    let text = format!("id={:032x}\nversion_mtime_ns={}\n", new.0, modified_ns(version)?);
+    replace(pool_dir, ON_DISK, &text)?;
+    write_accepted(memory_dir, &[new])
+}
+
+fn has_no_replicas(memory_dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(memory_dir)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("blk_") || name.starts_with("slab_") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn read_accepted(memory_dir: &Path) -> io::Result<Vec<Incarnation>> {
+    let Some(text) = read_if_there(&memory_dir.join(IN_MEMORY))? else { return Ok(Vec::new()) };
+    let list = text.lines().find_map(|line| line.strip_prefix("accept=")).unwrap_or_default();
+    Ok(list.split(',').filter_map(|id| u128::from_str_radix(id, 16).ok()).map(Incarnation).collect())
+}
+
+fn write_accepted(memory_dir: &Path, accepted: &[Incarnation]) -> io::Result<()> {
+    let list: Vec<String> = accepted.iter().map(|id| format!("{:032x}", id.0)).collect();
+    replace(memory_dir, IN_MEMORY, &format!("accept={}\n", list.join(",")))
+}
+
+fn read_disk(pool_dir: &Path) -> io::Result<Option<(Incarnation, u128)>> {
+    let Some(text) = read_if_there(&pool_dir.join(ON_DISK))? else { return Ok(None) };
+    let value = |key| text.lines().find_map(|line| line.strip_prefix(key));
+    let id = value("id=").and_then(|id| u128::from_str_radix(id, 16).ok());
+    let time = value("version_mtime_ns=").and_then(|time| time.parse().ok());
+    Ok(id.map(Incarnation).zip(time))
+}
+
+fn modified_ns(path: &Path) -> io::Result<u128> {
+    Ok(fs::metadata(path)?.modified()?.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos()))
+}
+
+fn read_if_there(path: &Path) -> io::Result<Option<String>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts `text` in the place of `dir/name` at once and durably.
+pub fn replace(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+    let scratch = dir.join(format!("{name}.new"));
+    let mut file = fs::File::create(&scratch)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&scratch, dir.join(name))?;
+    sys::sync_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_another_life_does_not_match() {
+        let memory = tempfile::tempdir().unwrap();
+        let disk = tempfile::tempdir().unwrap();
+        let version = disk.path().join("VERSION");
+        fs::write(&version, "x").unwrap();
+        let check = || matches(memory.path(), disk.path(), &version).unwrap();
+        let renew = || renew(memory.path(), disk.path(), &version, Incarnation::random().unwrap()).unwrap();
+        assert!(check(), "nothing there yet");
+        renew();
+        fs::write(memory.path().join("blk_1_2.data"), "x").unwrap();
+        assert!(check());
+        // Killed between the steps of a renewal: memory accepts both.
+        let mut accepted = read_accepted(memory.path()).unwrap();
+        accepted.push(Incarnation(99));
+        write_accepted(memory.path(), &accepted).unwrap();
+        assert!(check());
+        renew();
+        assert_eq!(read_accepted(memory.path()).unwrap().len(), 1);
+        assert!(check());
+        // Java has used the directory in between.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        fs::write(&version, "x").unwrap();
+        assert!(!check());
+        renew();
+        fs::remove_file(memory.path().join(IN_MEMORY)).unwrap();
+        assert!(!check(), "replicas without an incarnation");
+    }
+}

@@ -1,0 +1,546 @@
+//! Small replicas share files: slots of one size class, each with its own header, so that a start finds them again.
+//!
+//! A slot is used again once its replica has left it and no guard is left on it. So nothing of a slab is ever shown: no
+//! descriptor leaves, not even for sendfile, whose pages go out later than the call returns.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use hearth_types::ChecksumSpec;
+use parking_lot::Mutex;
+
+use super::budget::{Budget, Share};
+use super::header::{self, HEADER_BYTES, Identity, Progress};
+use crate::sys::{self, Map, PAGE};
+
+const SLAB_BYTES: u64 = 1 << 20;
+
+/// Sizes of slots: 512 B times powers of two, and one between each pair; the last takes 64 KiB of data with CRCs over 512
+/// bytes and a page to spare.
+const CLASSES: [u32; 15] =
+    [512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 69632];
+
+/// Pages of a slab are taken in steps of this many bytes once that much is in use; before, one by one.
+const STEP: u64 = 64 << 10;
+
+/// The slabs of one pool on one volume.
+pub struct Slabs {
+    dir: PathBuf,
+    budget: Arc<Budget>,
+    /// Slabs that may have a free slot; the last is asked first. Full ones are known to their slots only.
+    open: [Mutex<Vec<Arc<Slab>>>; CLASSES.len()],
+    next_number: AtomicU64,
+    /// Bytes of slots in use.
+    used: AtomicU64,
+    count: AtomicU64,
+    /// Bytes of memory that slabs have.
+    allocated: AtomicU64,
+    me: Weak<Slabs>,
+}
+
+struct Slab {
+    path: PathBuf,
+    map: Map,
+    class: usize,
+    share: Share,
+    state: Mutex<SlabState>,
+    owner: Weak<Slabs>,
+}
+
+struct SlabState {
+    /// Bytes from the start of the file that have memory.
+    allocated: u64,
+    /// Slots from here on were never used.
+    fresh: u32,
+    free: Vec<u16>,
+    live: u32,
+    /// Among the open ones of its class.
+    listed: bool,
+    /// Unlinked: no slot may be taken any more.
+    dead: bool,
+}
+
+/// One replica's place in a slab, from `begin` to `retire`. Dropped in between (the process ends), it stays for the next
+/// start.
+pub struct Slot {
+    slab: Arc<Slab>,
+    index: u32,
+    data_offset: u32,
+    capacity: u32,
+    /// A replica is here.
+    begun: AtomicBool,
+}
+
+/// Why there is no slot.
+#[derive(Debug)]
+pub enum NoSlot {
+    /// Replicas of this size and checksum have files of their own.
+    TooLarge,
+    /// The limit is reached or the tmpfs is full.
+    Full,
+    Io(io::Error),
+}
+
+/// A slot that a start has found.
+pub struct FoundSlot {
+    pub slot: Slot,
+    pub identity: Identity,
+    pub progress: Progress,
+}
+
+fn class_for(bytes: u64) -> Option<usize> {
+    CLASSES.iter().position(|slot_bytes| u64::from(*slot_bytes) >= bytes)
+}
+
+fn crc_bytes(checksum: ChecksumSpec, capacity: u32) -> u64 {
+    // Data begins at a multiple of 8, for whoever copies it.
+    checksum.checksum_bytes(u64::from(capacity)).div_ceil(8) * 8
+}
+
+/// The class of slots that hold `capacity` bytes of data with their CRCs. `None`: none does.
+fn class_of_replica(checksum: ChecksumSpec, capacity: u32) -> Option<usize> {
+    class_for(HEADER_BYTES + crc_bytes(checksum, capacity) + u64::from(capacity))
+}
+
+impl Slabs {
+    pub fn new(dir: PathBuf, budget: Arc<Budget>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            dir,
+            budget,
+            open: std::array::from_fn(|_| Mutex::new(Vec::new())),
+            next_number: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            allocated: AtomicU64::new(0),
+            me: me.clone(),
+        })
+    }
+
+    /// Bytes of slots in use, and number of slabs.
+    pub fn use_now(&self) -> (u64, u64) {
+        (self.used.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of memory that the slabs hold.
+    pub fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Size of the slot that `capacity` bytes of data take. `None`: none is large enough.
+    pub fn slot_bytes_for(&self, checksum: ChecksumSpec, capacity: u64) -> Option<u32> {
+        class_of_replica(checksum, u32::try_from(capacity).ok()?).map(|class| CLASSES[class])
+    }
+
+    /// A slot for `capacity` bytes of data; `begin` makes it a replica's.
+    pub fn take(&self, checksum: ChecksumSpec, capacity: u32) -> Result<Slot, NoSlot> {
+        let class = class_of_replica(checksum, capacity).ok_or(NoSlot::TooLarge)?;
+        let data_offset = (HEADER_BYTES + crc_bytes(checksum, capacity)) as u32;
+        let mut open = self.open[class].lock();
+        while let Some(slab) = open.last() {
+            match slab.take(&self.budget) {
+                Ok(Some(index)) => return Ok(self.slot(slab, index, data_offset, capacity, false)),
+                Ok(None) => {
+                    slab.state.lock().listed = false;
+                    open.pop();
+                }
+                Err(error) if sys::is_out_of_space(&error) => {
+                    // No memory for another slot; another slab may have one that was freed.
+                    let freed = open.iter().find_map(|slab| slab.take_freed().map(|index| (slab, index)));
+                    let (slab, index) = freed.ok_or(NoSlot::Full)?;
+                    return Ok(self.slot(slab, index, data_offset, capacity, false));
+                }
+                Err(error) => return Err(NoSlot::Io(error)),
+            }
+        }
+        let slab = self.new_slab(class).map_err(no_slot)?;
+        let index = match slab.take(&self.budget) {
+            Ok(Some(index)) => index,
+            other => {
+                let _ = fs::remove_file(&slab.path);
+                return Err(other.err().map_or(NoSlot::Full, no_slot));
+            }
+        };
+        open.push(slab.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(self.slot(&slab, index, data_offset, capacity, false))
+    }
+
+    fn slot(&self, slab: &Arc<Slab>, index: u32, data_offset: u32, capacity: u32, begun: bool) -> Slot {
+        self.used.fetch_add(u64::from(slab.slot_bytes()), Ordering::Relaxed);
+        Slot { slab: slab.clone(), index, data_offset, capacity, begun: AtomicBool::new(begun) }
+    }
+
+    fn new_slab(&self, class: usize) -> io::Result<Arc<Slab>> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(format!("slab_{}_{number}", CLASSES[class]));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        file.set_len(SLAB_BYTES)?;
+        let map = Map::new(&file, SLAB_BYTES)?;
+        let share = self.budget.take_found(0);
+        Ok(Arc::new(Slab {
+            path,
+            map,
+            class,
+            share,
+            state: Mutex::new(SlabState {
+                allocated: 0,
+                fresh: 0,
+                free: Vec::new(),
+                live: 0,
+                listed: true,
+                dead: false,
+            }),
+            owner: self.me.clone(),
+        }))
+    }
+
+    /// Finds the slots of an earlier life. Slabs without any are removed. Once, before any `take`.
+    pub fn load(&self) -> io::Result<Vec<FoundSlot>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some((slot_bytes, number)) = name.to_str().and_then(parse_name) else { continue };
+            self.next_number.fetch_max(number + 1, Ordering::Relaxed);
+            let class = CLASSES.iter().position(|class| *class == slot_bytes);
+            let Some(class) = class else { continue };
+            self.load_slab(&entry.path(), class, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn load_slab(&self, path: &Path, class: usize, found: &mut Vec<FoundSlot>) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let about = file.metadata()?;
+        // Memory is taken from the start on, so the blocks are a prefix. A file cut by a kill during its creation is empty.
+        let allocated = (about.blocks() * 512).min(SLAB_BYTES).min(about.len()) / PAGE * PAGE;
+        let slot_bytes = u64::from(CLASSES[class]);
+        let slots = allocated / slot_bytes;
+        let mut headers = Vec::new();
+        let mut bytes = [0; HEADER_BYTES as usize];
+        for index in 0..slots {
+            file.read_exact_at(&mut bytes, index * slot_bytes)?;
+            let Some((identity, progress)) = header::read(&bytes) else { continue };
+            let fits = u64::from(identity.slot_bytes) == slot_bytes
+                && u64::from(identity.data_offset)
+                    >= HEADER_BYTES + identity.checksum.checksum_bytes(progress.received)
+                && u64::from(identity.data_offset) + progress.received <= slot_bytes;
+            if fits {
+                headers.push((index as u32, identity, progress));
+            }
+        }
+        if headers.is_empty() {
+            return fs::remove_file(path);
+        }
+        let fresh = headers.last().map_or(0, |(index, ..)| index + 1);
+        let in_use: std::collections::HashSet<u32> = headers.iter().map(|(index, ..)| *index).collect();
+        let slab = Arc::new(Slab {
+            path: path.to_owned(),
+            map: Map::new(&file, SLAB_BYTES)?,
+            class,
+            share: self.budget.take_found(allocated),
+            state: Mutex::new(SlabState {
+                allocated,
+                fresh,
+                free: (0..fresh).filter(|index| !in_use.contains(index)).map(|index| index as u16).collect(),
+                live: headers.len() as u32,
+                listed: true,
+                dead: false,
+            }),
+            owner: self.me.clone(),
+        });
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.allocated.fetch_add(allocated, Ordering::Relaxed);
+        for (index, identity, progress) in headers {
+            let capacity = capacity_of(&identity);
+            let slot = self.slot(&slab, index, identity.data_offset, capacity, true);
+            found.push(FoundSlot { slot, identity, progress });
+        }
+        let mut open = self.open[class].lock();
+        open.push(slab);
+        // Slots that are free are taken before memory for more is.
+        open.sort_by_key(|slab| slab.state.lock().free.len());
+        Ok(())
+    }
+
+    /// A slot of `slab` has become free.
+    fn freed(&self, slab: &Arc<Slab>) {
+        let mut open = self.open[slab.class].lock();
+        let mut state = slab.state.lock();
+        if state.dead {
+            return;
+        }
+        // Writers start in the last class all the time: its last slab stays.
+        let last_of_writers = slab.class + 1 == CLASSES.len() && open.iter().all(|other| Arc::ptr_eq(other, slab));
+        if state.live == 0 && !last_of_writers {
+            state.dead = true;
+            open.retain(|other| !Arc::ptr_eq(other, slab));
+            let _ = fs::remove_file(&slab.path);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.allocated.fetch_sub(state.allocated, Ordering::Relaxed);
+        } else if !state.listed {
+            state.listed = true;
+            open.push(slab.clone());
+        }
+    }
+}
+
+fn parse_name(name: &str) -> Option<(u32, u64)> {
+    let (slot_bytes, number) = name.strip_prefix("slab_")?.split_once('_')?;
+    Some((slot_bytes.parse().ok()?, number.parse().ok()?))
+}
+
+/// The largest capacity whose CRCs and data fit a found slot as it is divided.
+fn capacity_of(identity: &Identity) -> u32 {
+    let by_data = identity.slot_bytes.saturating_sub(identity.data_offset);
+    let crcs = u64::from(identity.data_offset).saturating_sub(HEADER_BYTES);
+    let size = identity.checksum.kind.size() as u64;
+    if size == 0 {
+        return by_data;
+    }
+    let by_crcs = (crcs / size).saturating_mul(u64::from(identity.checksum.bytes_per_chunk));
+    by_data.min(u32::try_from(by_crcs).unwrap_or(u32::MAX))
+}
+
+fn no_slot(error: io::Error) -> NoSlot {
+    if sys::is_out_of_space(&error) { NoSlot::Full } else { NoSlot::Io(error) }
+}
+
+impl Slab {
+    fn slot_bytes(&self) -> u32 {
+        CLASSES[self.class]
+    }
+
+    /// `Ok(None)`: all slots are in use. An error that is out-of-space: the memory for another slot is not to be had.
+    fn take(&self, budget: &Arc<Budget>) -> io::Result<Option<u32>> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Ok(None);
+        }
+        if let Some(index) = state.free.pop() {
+            state.live += 1;
+            return Ok(Some(u32::from(index)));
+        }
+        let end = u64::from(state.fresh + 1) * u64::from(self.slot_bytes());
+        if end > SLAB_BYTES {
+            return Ok(None);
+        }
+        if end > state.allocated {
+            let step = if state.allocated < STEP { PAGE } else { STEP };
+            let wanted = end.div_ceil(step) * step;
+            let wanted = wanted.min(SLAB_BYTES);
+            let full = || io::Error::from_raw_os_error(libc::ENOSPC);
+            let share = budget.take(wanted - state.allocated).ok_or_else(full)?;
+            // Opened for this only: thousands of slabs shall not hold thousands of descriptors.
+            let file = File::options().write(true).open(&self.path)?;
+            sys::allocate(&file, state.allocated, wanted - state.allocated)?;
+            self.share.merge(share);
+            if let Some(owner) = self.owner.upgrade() {
+                owner.allocated.fetch_add(wanted - state.allocated, Ordering::Relaxed);
+            }
+            state.allocated = wanted;
+        }
+        let index = state.fresh;
+        state.fresh += 1;
+        state.live += 1;
+        Ok(Some(index))
+    }
+}
+
+impl Slab {
+    fn take_freed(&self) -> Option<u32> {
+        let mut state = self.state.lock();
+        let index = state.free.pop()?;
+        state.live += 1;
+        Some(u32::from(index))
+    }
+}
+
+impl Slot {
+    fn base(&self) -> u64 {
+        u64::from(self.index) * u64::from(self.slab.slot_bytes())
+    }
+
+    /// Bytes of data that it can hold.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    pub fn slot_bytes(&self) -> u32 {
+        self.slab.slot_bytes()
+    }
+
+    pub fn data_offset(&self) -> u32 {
+        self.data_offset
+    }
+
+    /// Makes the slot a replica's. Data and CRCs that the progress speaks of are there already.
+    pub fn begin(&self, identity: &Identity, progress: &Progress) {
+        assert!(identity.data_offset == self.data_offset && identity.slot_bytes == self.slot_bytes());
+        header::write_new(&self.slab.map, self.base(), identity, progress);
+        self.begun.store(true, Ordering::Release);
+    }
+
+    /// One caller at a time.
+    pub fn record(&self, progress: &Progress) {
+        header::write_progress(&self.slab.map, self.base(), progress);
+    }
+
+    /// Bytes at `offset` of the block, which no reader has been promised yet.
+    pub fn write_data(&self, offset: u64, bytes: &[u8]) {
+        assert!(offset + bytes.len() as u64 <= u64::from(self.capacity), "data beyond the slot");
+        self.slab.map.write(self.base() + u64::from(self.data_offset) + offset, bytes);
+    }
+
+    /// CRCs, `at` bytes into the table.
+    pub fn write_crcs(&self, at: u64, bytes: &[u8]) {
+        assert!(HEADER_BYTES + at + bytes.len() as u64 <= u64::from(self.data_offset), "CRCs beyond their table");
+        self.slab.map.write(self.base() + HEADER_BYTES + at, bytes);
+    }
+
+    /// CRCs of whole chunks that have been recorded, `at` bytes into the table.
+    pub fn read_crcs(&self, at: u64, into: &mut [u8]) {
+        assert!(HEADER_BYTES + at + into.len() as u64 <= u64::from(self.data_offset), "CRCs beyond their table");
+        self.slab.map.read(self.base() + HEADER_BYTES + at, into);
+    }
+
+    /// The first `length` bytes of the block.
+    ///
+    /// # Safety
+    /// `length` bytes have been recorded in this slot.
+    pub unsafe fn data(&self, length: u64) -> &[u8] {
+        assert!(length <= u64::from(self.capacity), "data beyond the slot");
+        // SAFETY: recorded bytes are not written again while the slot is this replica's (a cut replica moves to another
+        // slot when a guard is left), the slot is not given away while `self` lives, and slabs never become shorter.
+        unsafe { self.slab.map.bytes(self.base() + u64::from(self.data_offset), length as usize) }
+    }
+
+    /// The replica is not here any more. The memory is used again when the last guard is gone.
+    pub fn retire(&self) {
+        if self.begun.swap(false, Ordering::AcqRel) {
+            header::wipe(&self.slab.map, self.base());
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(owner) = self.slab.owner.upgrade() {
+            owner.used.fetch_sub(u64::from(self.slot_bytes()), Ordering::Relaxed);
+        }
+        if *self.begun.get_mut() {
+            return;
+        }
+        let look = {
+            let mut state = self.slab.state.lock();
+            state.free.push(self.index as u16);
+            state.live -= 1;
+            state.live == 0 || !state.listed
+        };
+        if look && let Some(owner) = self.slab.owner.upgrade() {
+            owner.freed(&self.slab);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hearth_types::{BlockId, GenerationStamp, ReplicaState};
+
+    fn identity(slot: &Slot, id: i64) -> Identity {
+        Identity {
+            block: BlockId(id),
+            nonce: id as u64,
+            checksum: ChecksumSpec::DEFAULT,
+            data_offset: slot.data_offset(),
+            slot_bytes: slot.slot_bytes(),
+            created_ms: 0,
+        }
+    }
+
+    fn progress(length: u64) -> Progress {
+        Progress {
+            sequence: 1,
+            stamp: GenerationStamp(1),
+            received: length,
+            acked: length,
+            partial_crc: 0,
+            state: ReplicaState::Finalized,
+        }
+    }
+
+    fn fill(slabs: &Slabs, id: i64, data: &[u8]) -> Slot {
+        let slot = slabs.take(ChecksumSpec::DEFAULT, data.len() as u32).unwrap();
+        slot.write_data(0, data);
+        slot.begin(&identity(&slot, id), &progress(data.len() as u64));
+        slot
+    }
+
+    #[test]
+    fn a_hundred_bytes_cost_a_slot_of_512() {
+        let dir = tempfile::tempdir().unwrap();
+        let budget = Budget::new(1 << 30);
+        let slabs = Slabs::new(dir.path().to_owned(), budget.clone());
+        let slots: Vec<Slot> = (0..10_000).map(|id| fill(&slabs, id, &[id as u8; 100])).collect();
+        assert!(slots.iter().all(|slot| slot.slot_bytes() == 512));
+        assert!(budget.used() <= 10_000 * 512 + STEP, "{}", budget.used());
+    }
+
+    #[test]
+    fn slots_are_found_again_and_retired_ones_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let budget = Budget::new(1 << 30);
+        {
+            let slabs = Slabs::new(dir.path().to_owned(), budget.clone());
+            let slots: Vec<Slot> = (0..3000).map(|id| fill(&slabs, id, &[id as u8; 100])).collect();
+            slots.iter().step_by(2).for_each(Slot::retire);
+        }
+        assert_eq!(budget.used(), 0);
+        let slabs = Slabs::new(dir.path().to_owned(), budget.clone());
+        let found = slabs.load().unwrap();
+        assert_eq!(found.len(), 1500);
+        for FoundSlot { slot, identity, progress } in &found {
+            assert_eq!(identity.block.0 % 2, 1);
+            // SAFETY: recorded above.
+            let data = unsafe { slot.data(progress.received) };
+            assert_eq!(data, &[identity.block.0 as u8; 100]);
+        }
+        // Freed slots are taken before new memory is.
+        let before = budget.used();
+        let more: Vec<Slot> = (0..1000).map(|id| fill(&slabs, id, &[1; 100])).collect();
+        assert_eq!(budget.used(), before);
+        for slot in more.iter().chain(found.iter().map(|found| &found.slot)) {
+            slot.retire();
+        }
+        drop((more, found));
+        assert_eq!((budget.used(), slabs.use_now()), (0, (0, 0)));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_guarded_slot_is_not_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let slabs = Slabs::new(dir.path().to_owned(), Budget::new(1 << 30));
+        let slot = Arc::new(fill(&slabs, 1, &[1; 100]));
+        let guard = slot.clone();
+        slot.retire();
+        drop(slot);
+        let _other = fill(&slabs, 2, &[2; 100]);
+        // SAFETY: recorded above.
+        assert_eq!(unsafe { guard.data(100) }, &[1; 100]);
+    }
+
+    #[test]
+    fn a_full_budget_and_large_replicas_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let slabs = Slabs::new(dir.path().to_owned(), Budget::new(PAGE));
+        assert!(slabs.take(ChecksumSpec::DEFAULT, 100).is_ok());
+        assert!(matches!(slabs.take(ChecksumSpec::DEFAULT, 65536), Err(NoSlot::Full)));
+        assert!(matches!(slabs.take(ChecksumSpec::DEFAULT, 70000), Err(NoSlot::TooLarge)));
+    }
+}

@@ -1,0 +1,62 @@
+//! `hearth datanode --flush`: what a killed datanode left in memory goes to disk, and memory is emptied.
+
+use std::path::Path;
+use std::{fs, io};
+
+use hearth_types::{BlockPoolId, ReplicaState};
+
+use crate::FlushProgress;
+use crate::disk::layout::PoolDirs;
+use crate::disk::version;
+use crate::error::{Result, StoreError};
+use crate::inner::Inner;
+
+impl Inner {
+    pub fn flush_offline(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> Result<FlushProgress> {
+        for pool in self.pools_on_disk()? {
+            self.attach_pool(&pool)?;
+        }
+        let done = self.flush_all(progress);
+        // Only what the disk has whole leaves memory.
+        self.for_each_replica(|replica| {
+            let _change = replica.change.lock();
+            let mut core = replica.core();
+            let written = core.state == ReplicaState::WaitingToBeRecovered;
+            if core.memory.is_some() && core.is_on_disk() && (core.state == ReplicaState::Finalized || written) {
+                self.drop_memory(&mut core);
+            }
+        });
+        Ok(done)
+    }
+
+    /// The pools whose directories are on the volumes, as their own `VERSION` files name them.
+    fn pools_on_disk(&self) -> Result<Vec<hearth_types::PoolIdentity>> {
+        let mut pools: Vec<hearth_types::PoolIdentity> = Vec::new();
+        for volume in &self.volumes {
+            let Some(cluster_id) = volume.version.lock().as_ref().map(|version| version.cluster_id.clone()) else {
+                continue;
+            };
+            for name in pool_names(&volume.dir.join("current"))? {
+                let dirs = PoolDirs::new(&volume.dir, &name);
+                let Some(found) = version::read_pool(&dirs.current)? else { continue };
+                let known = pools.iter().any(|pool| pool.pool == found.pool);
+                if !known && found.pool == BlockPoolId::new(name) {
+                    pools.push(hearth_types::PoolIdentity { cluster_id: cluster_id.clone(), ..found });
+                }
+            }
+        }
+        Ok(pools)
+    }
+}
+
+fn pool_names(current: &Path) -> Result<Vec<String>> {
+    let list = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(current)? {
+            let name = entry?.file_name();
+            names.extend(name.to_str().filter(|name| name.starts_with("BP-")).map(str::to_owned));
+        }
+        Ok(names)
+    };
+    list().map_err(StoreError::io("list", current))
+}

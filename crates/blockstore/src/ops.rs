@@ -1,0 +1,9 @@
+//! Changes of a replica's state, one file each. All take the replica's `change` lock for their whole length.
+
+mod append;
+mod create;
+mod finalize;
+mod invalidate;
+mod recover_block;
+mod recover_pipeline;
+mod relocate;

@@ -1,0 +1,192 @@
+use std::sync::Arc;
+
+use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
+
+use crate::ReplicaWriter;
+use crate::disk::copy::{self, DiskWriter};
+use crate::disk::layout::Place;
+use crate::error::{Result, StoreError};
+use crate::hands::Wanted;
+use crate::inner::Inner;
+use crate::memory::file::{FileWriter, NewCopy};
+use crate::replica::{Hands, MemoryCopy, Replica};
+
+impl Inner {
+    pub fn append(
+        self: &Arc<Self>,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
+    ) -> Result<ReplicaWriter> {
+        let replica = self.replica(block)?;
+        let _change = replica.change.lock();
+        let received = {
+            let core = replica.core();
+            if core.gone {
+                return Err(StoreError::ReplicaNotFound { block: block.clone() });
+            }
+            let state = core.state_now();
+            if state != ReplicaState::Finalized {
+                return Err(StoreError::WrongState { block: replica.block(&core), state, action: "append" });
+            }
+            if core.stamp != block.stamp() || new_stamp < core.stamp {
+                let wanted = format!("{} and not above {new_stamp}", block.stamp());
+                return Err(StoreError::StampMismatch {
+                    block: replica.block(&core),
+                    stored: core.stamp,
+                    wanted,
+                    action: "append",
+                });
+            }
+            core.received
+        };
+        self.check_length(&replica, received, length)?;
+        self.open_finalized(&replica, new_stamp)
+    }
+
+    /// Errors: `LengthMismatch`. Not under the core lock.
+    pub fn check_length(&self, replica: &Replica, actual: u64, wanted: u64) -> Result<()> {
+        if actual == wanted {
+            return Ok(());
+        }
+        let block = replica.named(replica.core().stamp);
+        Err(StoreError::LengthMismatch { block, what: "received", actual, wanted: wanted.to_string() })
+    }
+
+    /// A writer on a finalized replica, which becomes one being written under `new_stamp`. Under `change`, checked.
+    ///
+    /// The memory side is prepared first, the disk follows, and only then does the replica change: a failure leaves it as it
+    /// was.
+    pub fn open_finalized(
+        self: &Arc<Self>,
+        replica: &Arc<Replica>,
+        new_stamp: GenerationStamp,
+    ) -> Result<ReplicaWriter> {
+        if let Some(reason) = replica.core().corrupt.as_deref() {
+            return Err(StoreError::Corrupt { block: replica.named(new_stamp), reason: reason.to_owned() });
+        }
+        let expected = self.options.default_block_bytes.max(replica.core().received);
+        let room = expected - replica.core().received;
+        if !replica.slice.volume.reserve(self.used_on(&replica.slice.volume), room)? {
+            return Err(StoreError::NoSpace { storage_type: replica.slice.volume.storage_type, wanted: room });
+        }
+        let opened = self.open_for_more(replica, new_stamp, expected);
+        if opened.is_err() {
+            replica.slice.volume.change_reserved(room, 0);
+        }
+        let (hands, old) = opened?;
+        {
+            let mut core = replica.core();
+            core.reserved += room;
+            if let Some(old) = old {
+                old();
+            }
+            self.settle_space(replica, &mut core);
+        }
+        Ok(ReplicaWriter::new(self, replica, hands, expected))
+    }
+
+    #[expect(clippy::type_complexity, reason = "one use: what to retire once all has succeeded")]
+    fn open_for_more(
+        &self,
+        replica: &Arc<Replica>,
+        new_stamp: GenerationStamp,
+        expected_bytes: u64,
+    ) -> Result<(Hands, Option<Box<dyn FnOnce()>>)> {
+        let memory = replica.core().memory.clone();
+        let Some(memory) = memory else {
+            let moved = self.disk_for_more(replica, new_stamp)?;
+            let Some(disk) = moved else { return Err(StoreError::ReplicaNotFound { block: replica.named(new_stamp) }) };
+            let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
+            let disk = opened.map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
+            let mut core = replica.core();
+            let crc = disk.files.partial_crc(core.received);
+            core.partial_crc = crc.map_err(|error| self.disk_error(&replica.slice, "read a replica in", error))?;
+            core.checksum = Some(disk.files.checksum);
+            self.becomes_written(&mut core, new_stamp);
+            let hands = Hands::Disk(disk);
+            hands.install(&mut core);
+            return Ok((hands, None));
+        };
+        let hands = self.memory_for_more(replica, &memory, new_stamp, expected_bytes)?;
+        let Some(hands) = hands else {
+            // No memory for more of it: on disk it goes on.
+            if replica.core().dirty_since.is_some() {
+                self.flush_one(replica)?;
+            }
+            self.drop_memory(&mut replica.core());
+            return self.open_for_more(replica, new_stamp, expected_bytes);
+        };
+        let moved = self.disk_for_more(replica, new_stamp).inspect_err(|_| match &hands {
+            Hands::Slot(slot) => slot.retire(),
+            Hands::File(file) => file.copy.retire_crcs(),
+            Hands::Disk(_) | Hands::Gone => {}
+        })?;
+        let mut core = replica.core();
+        core.disk = moved;
+        self.becomes_written(&mut core, new_stamp);
+        hands.install(&mut core);
+        let old: Box<dyn FnOnce()> = match memory {
+            MemoryCopy::Slot(slot) => Box::new(move || slot.retire()),
+            MemoryCopy::File(copy) => Box::new(move || copy.retire_crcs()),
+        };
+        Ok((hands, Some(old)))
+    }
+
+    fn becomes_written(&self, core: &mut crate::replica::Core, new_stamp: GenerationStamp) {
+        self.clear_dirty(core);
+        core.stamp = new_stamp;
+        core.state = ReplicaState::BeingWritten;
+        core.acked = core.received;
+    }
+
+    /// The disk copy, if there is one, becomes one being written under the new stamp; durable.
+    fn disk_for_more(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<copy::DiskCopy>> {
+        let Some(disk) = replica.core().disk else { return Ok(None) };
+        let dirs = &replica.slice.dirs;
+        let to = copy::relocate(dirs, replica.id, disk, Place::BeingWritten, new_stamp, true)
+            .map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
+        replica.core().disk = Some(to);
+        Ok(Some(to))
+    }
+
+    /// Hands on the same bytes, recorded as being written. `Ok(None)`: memory is full.
+    fn memory_for_more(
+        &self,
+        replica: &Arc<Replica>,
+        memory: &MemoryCopy,
+        new_stamp: GenerationStamp,
+        expected_bytes: u64,
+    ) -> Result<Option<Hands>> {
+        let content = replica.snapshot(&mut replica.core())?;
+        let mut core = replica.core();
+        // The record of the new copy says what the replica is about to become.
+        let before = (core.stamp, core.state);
+        (core.stamp, core.state) = (new_stamp, ReplicaState::BeingWritten);
+        let made = match memory {
+            MemoryCopy::Slot(_) => {
+                let wanted =
+                    Wanted { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes };
+                let capacity = u64::from(self.options.memory.slab_replica_bytes_max).max(content.length);
+                self.memory_hands(&wanted, &mut core, capacity, Some(&content))
+            }
+            MemoryCopy::File(copy) => {
+                let progress = core.progress();
+                let new = NewCopy {
+                    dir: &replica.slice.memory_dir,
+                    budget: &self.budget,
+                    block: replica.id,
+                    nonce: copy.nonce,
+                    checksum: copy.checksum,
+                    created_ms: self.options.clock.wall_ms(),
+                    expected_bytes,
+                };
+                self.with_memory(|| FileWriter::reopen(copy, &new, content.length, &progress))
+                    .map(|writer| writer.map(Hands::File))
+                    .map_err(StoreError::io("append to a replica in", &replica.slice.memory_dir))
+            }
+        };
+        (core.stamp, core.state) = before;
+        made
+    }
+}

@@ -1,0 +1,89 @@
+use std::sync::Arc;
+
+use hearth_types::{ExtendedBlock, ReplicaState};
+
+use crate::error::{Result, StoreError};
+use crate::hands::Wanted;
+use crate::inner::Inner;
+use crate::replica::{Core, Replica};
+use crate::{CreateKind, CreateOptions, ReplicaWriter};
+
+impl Inner {
+    pub fn create(
+        self: &Arc<Self>,
+        block: &ExtendedBlock,
+        kind: CreateKind,
+        options: &CreateOptions,
+    ) -> Result<ReplicaWriter> {
+        let pool = self.pool(block)?;
+        loop {
+            if let Some(there) = pool.replicas.get(block.id()) {
+                self.make_way(&there, block, kind)?;
+            }
+            let replica = self.new_replica(block, kind, options)?;
+            let (replica, hands, expected) = replica;
+            // Held until the writer is known, so that nobody takes the replica over before.
+            let _change = replica.change.lock();
+            match pool.replicas.insert(replica.clone()) {
+                Ok(()) => return Ok(ReplicaWriter::new(self, &replica, hands, expected)),
+                Err(_) => self.discard(&replica),
+            }
+        }
+    }
+
+    /// Removes what is there under the block's id, if the new replica may take its place.
+    fn make_way(&self, there: &Arc<Replica>, block: &ExtendedBlock, kind: CreateKind) -> Result<()> {
+        let _change = there.change.lock();
+        let (stamp, state, gone) = {
+            let core = there.core();
+            (core.stamp, core.state, core.gone)
+        };
+        if gone {
+            return Ok(());
+        }
+        let older = stamp < block.stamp();
+        let may = match kind {
+            CreateKind::BeingWritten { replace } => replace,
+            CreateKind::Transfer => older,
+            CreateKind::Temporary => older && matches!(state, ReplicaState::Temporary | ReplicaState::BeingWritten),
+        };
+        if !may {
+            return Err(StoreError::ReplicaExists { block: there.named(stamp), state, stamp });
+        }
+        there.stop_writer(self.options.writer_stop_timeout)?;
+        self.discard(there);
+        Ok(())
+    }
+
+    fn new_replica(
+        &self,
+        block: &ExtendedBlock,
+        kind: CreateKind,
+        options: &CreateOptions,
+    ) -> Result<(Arc<Replica>, crate::replica::Hands, u64)> {
+        if options.checksum.bytes_per_chunk == 0 || options.checksum.bytes_per_chunk > 16 << 20 {
+            let reason = format!("{} bytes per checksum", options.checksum.bytes_per_chunk);
+            return Err(StoreError::BadWrite { block: block.clone(), reason });
+        }
+        let expected = match options.expected_bytes {
+            0 => self.options.default_block_bytes,
+            known => known,
+        };
+        let pool = self.pool(block)?;
+        let slice = self.place(&pool, options.storage_type, options.storage.as_ref(), expected)?;
+        let state = match kind {
+            CreateKind::BeingWritten { .. } => ReplicaState::BeingWritten,
+            CreateKind::Temporary | CreateKind::Transfer => ReplicaState::Temporary,
+        };
+        let mut core = Core::new(state, block.stamp());
+        core.reserved = expected;
+        let wanted = Wanted {
+            slice: &slice,
+            id: block.id(),
+            checksum: options.checksum,
+            expected_bytes: options.expected_bytes,
+        };
+        let hands = self.new_hands(&wanted, &mut core).inspect_err(|_| slice.volume.change_reserved(expected, 0))?;
+        Ok((Arc::new(Replica::new(block.id(), slice, core)), hands, expected))
+    }
+}

@@ -1,0 +1,143 @@
+use std::sync::Arc;
+
+use hearth_types::ReplicaState;
+
+use crate::Durability;
+use crate::disk::copy;
+use crate::disk::layout::Place;
+use crate::error::{Result, StoreError};
+use crate::hands::Wanted;
+use crate::inner::Inner;
+use crate::replica::{Hands, MemoryCopy, Replica};
+
+impl Inner {
+    /// Fixes the replica's bytes: a slot that fits, or files without unused memory, or `finalized` on disk. Under `change`,
+    /// by the holder of `hands`.
+    pub fn finish(&self, replica: &Arc<Replica>, hands: &mut Hands, durability: Durability) -> Result<()> {
+        match hands {
+            Hands::Slot(_) => self.finish_slot(replica)?,
+            Hands::File(file) => {
+                let mut core = replica.core();
+                let failed = StoreError::io("finalize a replica in", &replica.slice.memory_dir);
+                let at = core.received / u64::from(file.copy.checksum.bytes_per_chunk) * 4;
+                if let Some(crc) = partial(&core) {
+                    file.write_crcs(at, &crc);
+                }
+                file.trim(core.received).map_err(failed)?;
+                core.acked = core.received;
+                core.state = ReplicaState::Finalized;
+                core.record().map_err(StoreError::io("finalize a replica in", &replica.slice.memory_dir))?;
+            }
+            Hands::Disk(disk) => {
+                let durable = durability == Durability::Disk || self.options.sync_on_finalize;
+                let Some(from) = replica.core().disk else {
+                    return Err(StoreError::ReplicaNotFound { block: replica.block(&replica.core()) });
+                };
+                let failed = |error| self.disk_error(&replica.slice, "finalize a replica in", error);
+                if durable {
+                    disk.sync().map_err(failed)?;
+                }
+                let dirs = &replica.slice.dirs;
+                let to =
+                    copy::relocate(dirs, replica.id, from, Place::Finalized, from.stamp, durable).map_err(failed)?;
+                let mut core = replica.core();
+                core.disk = Some(to);
+                core.acked = core.received;
+                core.state = ReplicaState::Finalized;
+            }
+            Hands::Gone => return Err(StoreError::WriterStopped { block: replica.block(&replica.core()) }),
+        }
+        self.settle_finalized(replica);
+        Ok(())
+    }
+
+    /// What follows when a replica has become finalized, wherever it is.
+    pub fn settle_finalized(&self, replica: &Arc<Replica>) {
+        let mut core = replica.core();
+        core.writer = None;
+        core.hot = None;
+        core.disk_files = None;
+        core.recovery = None;
+        self.settle_space(replica, &mut core);
+        if core.memory.is_some() {
+            if !core.is_on_disk() {
+                self.note_dirty(replica, &mut core);
+            }
+            drop(core);
+            self.note_resident(replica);
+        }
+    }
+
+    /// Waits for the disk if the caller or the configuration wants that. Under `change`.
+    pub fn make_durable(&self, replica: &Arc<Replica>, durability: Durability) -> Result<()> {
+        let wanted = durability == Durability::Disk || self.options.sync_on_finalize;
+        if wanted && replica.core().dirty_since.is_some() { self.flush_one(replica) } else { Ok(()) }
+    }
+
+    /// From the writer's large slot into one that fits.
+    fn finish_slot(&self, replica: &Arc<Replica>) -> Result<()> {
+        let content = replica.snapshot(&mut replica.core())?;
+        let mut core = replica.core();
+        let Some(MemoryCopy::Slot(slot)) = core.memory.clone() else {
+            unreachable!("hands on a slot are the replica's copy in memory")
+        };
+        let before = (core.acked, core.state);
+        core.acked = core.received;
+        core.state = ReplicaState::Finalized;
+        let wanted =
+            Wanted { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes: core.received };
+        let tight = replica.slice.slabs.slot_bytes_for(content.checksum, core.received);
+        if tight.is_some_and(|tight| tight < slot.slot_bytes()) {
+            let moved = self.memory_hands(&wanted, &mut core, content.length, Some(&content));
+            match moved {
+                Ok(Some(hands)) => {
+                    hands.install(&mut core);
+                    slot.retire();
+                    return Ok(());
+                }
+                // Memory is full: it stays where it is, large as that is.
+                Ok(None) => {}
+                Err(error) => {
+                    (core.acked, core.state) = before;
+                    return Err(error);
+                }
+            }
+        }
+        if let Some(crc) = partial(&core) {
+            slot.write_crcs(core.received / u64::from(content.checksum.bytes_per_chunk) * 4, &crc);
+        }
+        core.record().map_err(StoreError::io("finalize a replica in", &replica.slice.memory_dir))
+    }
+
+    /// TEMPORARY → being written, all bytes visible. Under `change`, the writer's hands idle.
+    pub fn leave_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
+        let disk = {
+            let core = replica.core();
+            core.disk.map(|disk| (disk, core.stamp))
+        };
+        let moved = match disk {
+            None => None,
+            Some((disk, stamp)) => {
+                let dirs = &replica.slice.dirs;
+                let to = copy::relocate(dirs, replica.id, disk, Place::BeingWritten, stamp, true);
+                Some(to.map_err(|error| self.disk_error(&replica.slice, "move a replica in", error))?)
+            }
+        };
+        let mut core = replica.core();
+        core.disk = moved.or(core.disk);
+        core.state = ReplicaState::BeingWritten;
+        core.acked = core.received;
+        let recorded = core.record();
+        core.writer = None;
+        core.hot = None;
+        core.disk_files = None;
+        recorded.map_err(StoreError::io("record a replica in", &replica.slice.memory_dir))
+    }
+}
+
+/// The CRC that the table lacks while the last chunk is not whole.
+fn partial(core: &crate::replica::Core) -> Option<[u8; 4]> {
+    let checksum = core.checksum?;
+    let ends_within = !core.received.is_multiple_of(u64::from(checksum.bytes_per_chunk));
+    (ends_within && checksum.kind.size() > 0).then(|| core.partial_crc.to_be_bytes())
+}

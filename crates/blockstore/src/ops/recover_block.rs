@@ -1,0 +1,252 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hearth_types::{BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
+
+use crate::disk::copy::{self, Prepared};
+use crate::disk::layout::Place;
+use crate::error::{Result, StoreError};
+use crate::hands::Wanted;
+use crate::inner::Inner;
+use crate::replica::{Core, Hands, MemoryCopy, Replica};
+use crate::snapshot::Snapshot;
+use crate::{Durability, RecoveryInfo, ReplicaSummary, sys};
+
+impl Inner {
+    pub fn initiate_recovery(
+        &self,
+        block: &ExtendedBlock,
+        recovery_id: GenerationStamp,
+    ) -> Result<Option<RecoveryInfo>> {
+        let replica = match self.replica(block) {
+            Err(StoreError::ReplicaNotFound { .. }) => return Ok(None),
+            other => other?,
+        };
+        let _change = replica.change.lock();
+        replica.stop_writer(self.options.writer_stop_timeout)?;
+        let mut core = replica.core();
+        if core.gone {
+            return Ok(None);
+        }
+        if core.stamp < block.stamp() || core.stamp >= recovery_id {
+            return Err(StoreError::StampMismatch {
+                block: replica.block(&core),
+                stored: core.stamp,
+                wanted: format!("at least {} and below the recovery id {recovery_id}", block.stamp()),
+                action: "recover the block",
+            });
+        }
+        if let Some(running) = core.recovery.filter(|running| *running >= recovery_id) {
+            return Err(StoreError::RecoveryInProgress { block: replica.block(&core), running, asked: recovery_id });
+        }
+        core.recovery = Some(recovery_id);
+        Ok(Some(RecoveryInfo { block: replica.block(&core).block, original_state: core.state }))
+    }
+
+    pub fn update_under_recovery(
+        self: &Arc<Self>,
+        old: &ExtendedBlock,
+        recovery_id: GenerationStamp,
+        new_length: u64,
+        new_id: Option<BlockId>,
+    ) -> Result<ReplicaSummary> {
+        let replica = self.replica(old)?;
+        let _change = replica.change.lock();
+        self.check_under_recovery(&replica, old, recovery_id, new_length)?;
+        let whole = replica.snapshot(&mut replica.core())?;
+        let cut =
+            whole.cut(new_length).map_err(|error| self.copy_error(&replica.slice, replica.id, recovery_id, error))?;
+        drop(whole);
+        match new_id.filter(|id| *id != replica.id && id.0 != 0) {
+            Some(id) => {
+                let summary = self.copy_as(&replica, id, recovery_id, &cut)?;
+                // The old replica is what it was.
+                replica.core().recovery = None;
+                Ok(summary)
+            }
+            None => {
+                self.becomes(&replica, recovery_id, &cut)?;
+                Ok(self.summary(&replica))
+            }
+        }
+    }
+
+    fn check_under_recovery(
+        &self,
+        replica: &Replica,
+        old: &ExtendedBlock,
+        recovery_id: GenerationStamp,
+        new_length: u64,
+    ) -> Result<()> {
+        let core = replica.core();
+        let block = replica.block(&core);
+        if core.gone {
+            return Err(StoreError::ReplicaNotFound { block: old.clone() });
+        }
+        match core.recovery {
+            None => {
+                let state = core.state;
+                return Err(StoreError::WrongState { block, state, action: "update it under recovery" });
+            }
+            Some(running) if running != recovery_id => {
+                return Err(StoreError::StampMismatch {
+                    block,
+                    stored: running,
+                    wanted: format!("under recovery {recovery_id}"),
+                    action: "update it under recovery",
+                });
+            }
+            Some(_) => {}
+        }
+        let actual = core.received;
+        if actual != old.length() {
+            let wanted = old.length().to_string();
+            return Err(StoreError::LengthMismatch { block, what: "received", actual, wanted });
+        }
+        if new_length > actual {
+            let wanted = format!("at least the new length {new_length}");
+            return Err(StoreError::LengthMismatch { block, what: "received", actual, wanted });
+        }
+        Ok(())
+    }
+
+    /// The replica becomes the finalized `stamp` with the bytes of `cut`.
+    fn becomes(self: &Arc<Self>, replica: &Arc<Replica>, stamp: GenerationStamp, cut: &Snapshot) -> Result<()> {
+        let shorter = cut.length < replica.core().received;
+        if replica.core().memory.is_none() {
+            return self.becomes_on_disk(replica, stamp, cut, shorter);
+        }
+        let had_disk = replica.core().disk.is_some();
+        if shorter {
+            self.replace_memory(replica, cut)?;
+        }
+        if replica.core().memory.is_none() {
+            // Memory was full: the copy was made on disk, as being written.
+            return self.becomes_on_disk(replica, stamp, cut, false);
+        }
+        // The disk copy, stale as it is, must not carry the old stamp when this is answered: the flush replaces it.
+        let old_stamp = replica.core().stamp;
+        replica.core().stamp = stamp;
+        let mut hands = match self.resume_hands(replica) {
+            Ok(hands) => hands,
+            Err(error) => {
+                replica.core().stamp = old_stamp;
+                return Err(error);
+            }
+        };
+        self.clear_dirty(&mut replica.core());
+        self.finish(replica, &mut hands, Durability::Memory)?;
+        self.make_durable(replica, if had_disk { Durability::Disk } else { Durability::Memory })
+    }
+
+    /// Another copy in memory with only the bytes of `cut`. If memory is full, on disk.
+    fn replace_memory(&self, replica: &Arc<Replica>, cut: &Snapshot) -> Result<()> {
+        let mut core = replica.core();
+        let Some(old) = core.memory.clone() else { return Ok(()) };
+        let before = (core.received, core.acked, core.partial_crc, core.state, core.disk);
+        self.clear_dirty(&mut core);
+        core.received = cut.length;
+        core.acked = core.acked.min(cut.length);
+        core.partial_crc = cut.partial_crc;
+        // Until it is finalized under its new stamp.
+        core.state = ReplicaState::BeingWritten;
+        let wanted =
+            Wanted { slice: &replica.slice, id: replica.id, checksum: cut.checksum, expected_bytes: cut.length };
+        let capacity = match old {
+            MemoryCopy::Slot(_) => cut.length,
+            MemoryCopy::File(_) => u64::MAX,
+        };
+        match self.hands_for(&wanted, &mut core, capacity, Some(cut)) {
+            Ok(hands) => {
+                if !matches!(hands, Hands::Disk(_)) {
+                    core.disk = before.4;
+                } else if let Some(disk) = before.4.filter(|disk| disk.place == Place::Finalized) {
+                    copy::remove(&replica.slice.dirs, replica.id, disk);
+                }
+                old.retire();
+                Ok(())
+            }
+            Err(error) => {
+                (core.received, core.acked, core.partial_crc, core.state, core.disk) = before;
+                Err(error)
+            }
+        }
+    }
+
+    fn becomes_on_disk(
+        &self,
+        replica: &Arc<Replica>,
+        stamp: GenerationStamp,
+        cut: &Snapshot,
+        shorter: bool,
+    ) -> Result<()> {
+        let Some(disk) = replica.core().disk else {
+            return Err(StoreError::ReplicaNotFound { block: replica.named(stamp) });
+        };
+        let dirs = &replica.slice.dirs;
+        let failed = |error| self.disk_error(&replica.slice, "recover a replica in", error);
+        let to = if shorter {
+            // Written anew: whoever has the old file open or mapped keeps what he has.
+            let prepared = Prepared::write(dirs, replica.id, stamp, cut, &mut None)
+                .map_err(|error| self.copy_error(&replica.slice, replica.id, stamp, error))?;
+            prepared.sync().map_err(failed)?;
+            let mut touched = BTreeSet::new();
+            let to = prepared.commit(dirs, &mut touched).map_err(failed)?;
+            touched.iter().try_for_each(|dir| sys::sync_dir(dir)).map_err(failed)?;
+            copy::remove_superseded(dirs, replica.id, disk, to);
+            to
+        } else {
+            let opened = copy::DiskWriter::open(dirs, replica.id, disk).map_err(failed)?;
+            // Of a torn end, only what counts is kept.
+            opened.truncate(cut).and_then(|()| opened.sync()).map_err(failed)?;
+            copy::relocate(dirs, replica.id, disk, Place::Finalized, stamp, true).map_err(failed)?
+        };
+        {
+            let mut core = replica.core();
+            core.disk = Some(to);
+            core.stamp = stamp;
+            core.received = cut.length;
+            core.acked = cut.length;
+            core.partial_crc = cut.partial_crc;
+            core.checksum = Some(cut.checksum);
+            core.state = ReplicaState::Finalized;
+        }
+        self.settle_finalized(replica);
+        Ok(())
+    }
+
+    /// A finalized replica of another block with the bytes of `cut`, on the same volume.
+    fn copy_as(
+        self: &Arc<Self>,
+        replica: &Arc<Replica>,
+        id: BlockId,
+        stamp: GenerationStamp,
+        cut: &Snapshot,
+    ) -> Result<ReplicaSummary> {
+        let volume = &replica.slice.volume;
+        if !volume.reserve(self.used_on(volume), cut.length)? {
+            return Err(StoreError::NoSpace { storage_type: volume.storage_type, wanted: cut.length });
+        }
+        let mut core = Core::new(ReplicaState::BeingWritten, stamp);
+        core.reserved = cut.length;
+        core.received = cut.length;
+        core.acked = cut.length;
+        core.partial_crc = cut.partial_crc;
+        core.checksum = Some(cut.checksum);
+        let wanted = Wanted { slice: &replica.slice, id, checksum: cut.checksum, expected_bytes: cut.length };
+        let mut hands = self
+            .hands_for(&wanted, &mut core, cut.length, Some(cut))
+            .inspect_err(|_| volume.change_reserved(cut.length, 0))?;
+        let copied = Arc::new(Replica::new(id, replica.slice.clone(), core));
+        let _change = copied.change.lock();
+        let pool = self.pool(&replica.named(stamp))?;
+        if let Err(there) = pool.replicas.insert(copied.clone()) {
+            self.discard(&copied);
+            let core = there.core();
+            return Err(StoreError::ReplicaExists { block: there.block(&core), state: core.state, stamp: core.stamp });
+        }
+        self.finish(&copied, &mut hands, Durability::Disk)?;
+        self.make_durable(&copied, Durability::Disk)?;
+        Ok(self.summary(&copied))
+    }
+}

@@ -1,0 +1,201 @@
+use std::sync::Arc;
+
+use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
+
+use crate::disk::copy;
+use crate::disk::layout::Place;
+use crate::error::{Result, StoreError};
+use crate::hands::Wanted;
+use crate::inner::Inner;
+use crate::replica::{Hands, MemoryCopy, Replica};
+use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter};
+
+impl Inner {
+    pub fn recover_append(
+        self: &Arc<Self>,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
+    ) -> Result<ReplicaWriter> {
+        let replica = self.replica(block)?;
+        let _change = replica.change.lock();
+        if self.check_recoverable(&replica, block, new_stamp, length)? == ReplicaState::Finalized {
+            return self.open_finalized(&replica, new_stamp);
+        }
+        self.set_stamp(&replica, new_stamp)?;
+        let hands = self.resume_hands(&replica)?;
+        Ok(ReplicaWriter::new(self, &replica, hands, self.options.default_block_bytes))
+    }
+
+    pub fn recover_close(
+        self: &Arc<Self>,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
+    ) -> Result<ReplicaSummary> {
+        let replica = self.replica(block)?;
+        let _change = replica.change.lock();
+        let state = self.check_recoverable(&replica, block, new_stamp, length)?;
+        self.set_stamp(&replica, new_stamp)?;
+        if state == ReplicaState::BeingWritten {
+            let mut hands = self.resume_hands(&replica)?;
+            self.finish(&replica, &mut hands, Durability::Memory)?;
+            // hsync has put a part of it on disk under the old state: see rule 4 of docs/design/0001.
+            let half_on_disk = replica.core().disk.is_some();
+            self.make_durable(&replica, if half_on_disk { Durability::Disk } else { Durability::Memory })?;
+        }
+        Ok(self.summary(&replica))
+    }
+
+    /// What stages 1 and 5 ask of a replica. Stops the writer. Returns FINALIZED or BEING_WRITTEN.
+    fn check_recoverable(
+        &self,
+        replica: &Arc<Replica>,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
+    ) -> Result<ReplicaState> {
+        self.check_open(replica, block, new_stamp, &[ReplicaState::Finalized, ReplicaState::BeingWritten])?;
+        replica.stop_writer(self.options.writer_stop_timeout)?;
+        let (state, received, acked) = {
+            let core = replica.core();
+            (core.state, core.received, core.acked)
+        };
+        self.check_length(replica, received, length)?;
+        if acked != received {
+            let block = replica.named(new_stamp);
+            let wanted = received.to_string();
+            return Err(StoreError::LengthMismatch { block, what: "acknowledged", actual: acked, wanted });
+        }
+        Ok(state)
+    }
+
+    fn check_open(
+        &self,
+        replica: &Arc<Replica>,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        states: &[ReplicaState],
+    ) -> Result<()> {
+        let core = replica.core();
+        if core.gone {
+            return Err(StoreError::ReplicaNotFound { block: block.clone() });
+        }
+        let state = core.state_now();
+        if !states.contains(&state) {
+            return Err(StoreError::WrongState { block: replica.block(&core), state, action: "recover its pipeline" });
+        }
+        if core.stamp < block.stamp() || core.stamp > new_stamp {
+            return Err(StoreError::StampMismatch {
+                block: replica.block(&core),
+                stored: core.stamp,
+                wanted: format!("between {} and {new_stamp}", block.stamp()),
+                action: "recover its pipeline",
+            });
+        }
+        Ok(())
+    }
+
+    pub fn recover_being_written(
+        self: &Arc<Self>,
+        block: &ExtendedBlock,
+        recovery: PipelineRecovery,
+    ) -> Result<ReplicaWriter> {
+        let replica = self.replica(block)?;
+        let _change = replica.change.lock();
+        self.check_open(&replica, block, recovery.new_stamp, &[ReplicaState::BeingWritten])?;
+        replica.stop_writer(self.options.writer_stop_timeout)?;
+        let (acked, received) = {
+            let core = replica.core();
+            (core.acked, core.received)
+        };
+        let named = replica.named(recovery.new_stamp);
+        if acked < recovery.min_acked {
+            let wanted = format!("at least {}", recovery.min_acked);
+            return Err(StoreError::LengthMismatch { block: named, what: "acknowledged", actual: acked, wanted });
+        }
+        if received > recovery.max_received {
+            let wanted = format!("at most {}", recovery.max_received);
+            return Err(StoreError::LengthMismatch { block: named, what: "received", actual: received, wanted });
+        }
+        if received > acked {
+            self.cut_being_written(&replica, acked)?;
+        }
+        self.set_stamp(&replica, recovery.new_stamp)?;
+        let hands = self.resume_hands(&replica)?;
+        Ok(ReplicaWriter::new(self, &replica, hands, self.options.default_block_bytes))
+    }
+
+    /// A new stamp for a replica without a writer: on disk first, durably, then in memory.
+    pub fn set_stamp(&self, replica: &Arc<Replica>, stamp: GenerationStamp) -> Result<()> {
+        let (disk, old) = {
+            let core = replica.core();
+            (core.disk, core.stamp)
+        };
+        if old == stamp {
+            return Ok(());
+        }
+        if let Some(disk) = disk {
+            let to = copy::relocate(&replica.slice.dirs, replica.id, disk, disk.place, stamp, true)
+                .map_err(|error| self.disk_error(&replica.slice, "give a new stamp to a replica in", error))?;
+            replica.core().disk = Some(to);
+        }
+        let mut core = replica.core();
+        core.stamp = stamp;
+        core.record().map_err(StoreError::io("record a new stamp in", &replica.slice.memory_dir))
+    }
+
+    /// Cuts a replica being written, without a writer, to `length`. Bytes that a reader may hold are not touched.
+    fn cut_being_written(&self, replica: &Arc<Replica>, length: u64) -> Result<()> {
+        let whole = replica.snapshot(&mut replica.core())?;
+        let cut = whole
+            .cut(length)
+            .map_err(|error| self.copy_error(&replica.slice, replica.id, replica.core().stamp, error))?;
+        drop(whole);
+        let mut core = replica.core();
+        match core.memory.clone() {
+            // Opening the snapshot has marked it as shown, so own files are copied: see rule 4 of docs/design/0001.
+            Some(old) => {
+                let checksum = cut.checksum;
+                let expected_bytes = self.options.default_block_bytes;
+                let wanted = Wanted { slice: &replica.slice, id: replica.id, checksum, expected_bytes };
+                let capacity = match old {
+                    MemoryCopy::Slot(_) => u64::from(self.options.memory.slab_replica_bytes_max).max(length),
+                    MemoryCopy::File(_) => u64::MAX,
+                };
+                let before = (core.received, core.partial_crc);
+                (core.received, core.partial_crc) = (length, cut.partial_crc);
+                let old_disk = core.disk;
+                match self.hands_for(&wanted, &mut core, capacity, Some(&cut)) {
+                    Ok(Hands::Disk(_)) => {}
+                    Ok(_) => {
+                        // The part that hsync wrote is longer than the replica now: the next one starts over.
+                        if let Some(disk) = old_disk.filter(|disk| disk.length > length) {
+                            copy::remove(&replica.slice.dirs, replica.id, disk);
+                            core.disk = None;
+                        }
+                    }
+                    Err(error) => {
+                        (core.received, core.partial_crc) = before;
+                        return Err(error);
+                    }
+                }
+                old.retire();
+            }
+            None => {
+                let Some(disk) = core.disk.filter(|disk| disk.place == Place::BeingWritten) else {
+                    return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
+                };
+                let opened = copy::DiskWriter::open(&replica.slice.dirs, replica.id, disk);
+                opened
+                    .and_then(|writer| writer.truncate(&cut))
+                    .map_err(|error| self.disk_error(&replica.slice, "truncate a replica in", error))?;
+                core.disk = Some(copy::DiskCopy { length, ..disk });
+                (core.received, core.partial_crc) = (length, cut.partial_crc);
+            }
+        }
+        core.hot = None;
+        core.disk_files = None;
+        Ok(())
+    }
+}

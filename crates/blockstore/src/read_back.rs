@@ -1,0 +1,113 @@
+//! Replicas that are read from disk again and again come back into memory.
+
+use std::sync::Arc;
+
+use hearth_types::ReplicaState;
+
+use crate::error::Result;
+use crate::hands::Wanted;
+use crate::inner::{Inner, count};
+use crate::options::Engine;
+use crate::replica::{Core, Hands, Replica};
+use crate::snapshot::{CopyError, Source};
+use crate::sys;
+
+/// Reads from disk before a replica comes back: one may be a copy passing through.
+const READS: u8 = 2;
+/// More replicas than that are not waited for.
+const WANTED_MAX: usize = 1000;
+
+impl Inner {
+    /// A reader was served from disk.
+    pub fn note_disk_read(&self, replica: &Arc<Replica>, core: &mut Core) {
+        if replica.slice.volume.engine != Engine::Memory || core.state != ReplicaState::Finalized {
+            return;
+        }
+        core.disk_reads = core.disk_reads.saturating_add(1);
+        // Half of the memory is as much as one replica gets: it would push everything else out.
+        if core.disk_reads != READS || core.received > self.budget.limit() / 2 {
+            return;
+        }
+        let mut wanted = self.wanted.lock();
+        if wanted.len() < WANTED_MAX {
+            wanted.push_back(Arc::downgrade(replica));
+            drop(wanted);
+            self.wake();
+        }
+    }
+
+    /// Brings in what is wanted, until the store closes.
+    pub fn read_back_wanted(&self) {
+        while !self.threads.is_stopping() {
+            let Some(entry) = self.wanted.lock().pop_front() else { return };
+            let Some(replica) = entry.upgrade() else { continue };
+            if let Err(error) = self.read_back(&replica) {
+                tracing::warn!(%error, "reading a replica back into memory");
+            }
+        }
+    }
+
+    fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
+        let (content, mut scratch) = {
+            let mut core = replica.core();
+            core.disk_reads = 0;
+            if core.memory.is_some() || core.gone || core.corrupt.is_some() || !core.is_on_disk() {
+                return Ok(());
+            }
+            let content = replica.disk_snapshot(&mut core)?;
+            let mut scratch = Core::new(ReplicaState::Finalized, core.stamp);
+            (scratch.received, scratch.acked) = (content.length, content.length);
+            scratch.partial_crc = content.partial_crc;
+            scratch.sequence = core.sequence;
+            (content, scratch)
+        };
+        let wanted = Wanted {
+            slice: &replica.slice,
+            id: replica.id,
+            checksum: content.checksum,
+            expected_bytes: content.length,
+        };
+        let made = self.memory_hands(&wanted, &mut scratch, content.length, Some(&content));
+        if let Source::Disk(files) = &content.source {
+            sys::drop_cache(&files.data);
+        }
+        let mut hands = match made {
+            Ok(Some(hands)) => hands,
+            Ok(None) => return Ok(()),
+            Err(error @ crate::StoreError::Corrupt { .. }) => {
+                // Found on the way in: the only copy is bad.
+                let mut core = replica.core();
+                return Err(self.mark_corrupt(replica, &mut core, &error.to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        if let Hands::File(file) = &mut hands {
+            let trimmed = file.trim(content.length);
+            trimmed
+                .map_err(|error| self.copy_error(&replica.slice, replica.id, scratch.stamp, CopyError::Read(error)))?;
+        }
+        hands.install(&mut scratch);
+        scratch.hot = None;
+        let _change = replica.change.lock();
+        let mut core = replica.core();
+        let same = core.memory.is_none()
+            && !core.gone
+            && core.recovery.is_none()
+            && core.state == ReplicaState::Finalized
+            && core.stamp == scratch.stamp
+            && core.received == content.length;
+        if !same {
+            self.drop_memory(&mut scratch);
+            return Ok(());
+        }
+        core.memory = scratch.memory.take();
+        core.sequence = scratch.sequence;
+        core.partial_crc = content.partial_crc;
+        core.checksum = Some(content.checksum);
+        core.referenced = true;
+        drop(core);
+        self.note_resident(replica);
+        count(&self.counters.read_backs, 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! One replica: what is known of it, under which lock.
+//!
+//! `change` is held through every change of state, also while that waits for a disk. `core` is held for moments only, and
+//! guards all that readers need. A writer's own state has a third lock. Order: change, writer, core.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hearth_types::{Block, BlockId, ChecksumSpec, ExtendedBlock, GenerationStamp, ReplicaState};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::disk::copy::{DiskCopy, DiskFiles, DiskWriter};
+use crate::disk::layout::Place;
+use crate::error::{Result, StoreError};
+use crate::memory::file::{CrcMap, FileCopy, FileWriter};
+use crate::memory::header::Progress;
+use crate::memory::slab::Slot;
+use crate::snapshot::{Snapshot, Source};
+use crate::volume::Slice;
+
+/// A copy in memory.
+#[derive(Clone)]
+pub enum MemoryCopy {
+    Slot(Arc<Slot>),
+    File(Arc<FileCopy>),
+}
+
+pub struct Replica {
+    pub id: BlockId,
+    pub slice: Arc<Slice>,
+    pub change: Mutex<()>,
+    core: Mutex<Core>,
+}
+
+pub struct Core {
+    /// Never UNDER_RECOVERY: see `recovery`.
+    pub state: ReplicaState,
+    pub stamp: GenerationStamp,
+    pub received: u64,
+    pub acked: u64,
+    /// CRC of the last chunk when it is not whole. Not known (0) of replicas that are on disk only and finalized.
+    pub partial_crc: u32,
+    /// Not known before the first use of a replica that was found on disk.
+    pub checksum: Option<ChecksumSpec>,
+    /// Id of the block recovery that has the replica.
+    pub recovery: Option<GenerationStamp>,
+    pub memory: Option<MemoryCopy>,
+    /// The mapped header of `memory` while a writer has it open.
+    pub hot: Option<Arc<CrcMap>>,
+    /// Of the last progress recorded.
+    pub sequence: u64,
+    pub disk: Option<DiskCopy>,
+    /// Files that the writer writes, when it writes on disk.
+    pub disk_files: Option<Arc<DiskFiles>>,
+    pub writer: Option<Arc<WriterShared>>,
+    /// Bytes of disk space reserved.
+    pub reserved: u64,
+    /// Bytes counted as used in `slice`.
+    pub counted: u64,
+    /// Finalized, and not yet on disk; since when, in ms of the monotonic clock.
+    pub dirty_since: Option<u64>,
+    /// Read since the clock hand last came by.
+    pub referenced: bool,
+    /// Reads from disk since it was last in memory.
+    pub disk_reads: u8,
+    pub corrupt: Option<Box<str>>,
+    /// Taken out of the map.
+    pub gone: bool,
+}
+
+impl Core {
+    pub fn new(state: ReplicaState, stamp: GenerationStamp) -> Self {
+        Self {
+            state,
+            stamp,
+            received: 0,
+            acked: 0,
+            partial_crc: 0,
+            checksum: None,
+            recovery: None,
+            memory: None,
+            hot: None,
+            sequence: 0,
+            disk: None,
+            disk_files: None,
+            writer: None,
+            reserved: 0,
+            counted: 0,
+            dirty_since: None,
+            referenced: false,
+            disk_reads: 0,
+            corrupt: None,
+            gone: false,
+        }
+    }
+
+    /// What `replica` and recovery answers call the state.
+    pub fn state_now(&self) -> ReplicaState {
+        if self.recovery.is_some() { ReplicaState::UnderRecovery } else { self.state }
+    }
+
+    /// Bytes that readers may rely on. `None`: not readable.
+    pub fn visible_length(&self) -> Option<u64> {
+        match self.state {
+            ReplicaState::Finalized => Some(self.received),
+            ReplicaState::BeingWritten => Some(self.acked),
+            ReplicaState::WaitingToBeRecovered | ReplicaState::Temporary | ReplicaState::UnderRecovery => None,
+        }
+    }
+
+    /// The disk has all of it as it is now.
+    pub fn is_on_disk(&self) -> bool {
+        let place = if self.state == ReplicaState::Finalized { Place::Finalized } else { Place::BeingWritten };
+        self.disk == Some(DiskCopy { place, stamp: self.stamp, length: self.received })
+    }
+
+    /// The record of what `self` says, with the next sequence.
+    pub fn progress(&mut self) -> Progress {
+        self.sequence += 1;
+        Progress {
+            sequence: self.sequence,
+            stamp: self.stamp,
+            received: self.received,
+            acked: self.acked,
+            partial_crc: self.partial_crc,
+            state: self.state,
+        }
+    }
+
+    /// Makes what `self` says outlive the process, as far as it is in memory.
+    pub fn record(&mut self) -> std::io::Result<()> {
+        match (self.memory.clone(), self.hot.clone()) {
+            (None, _) => Ok(()),
+            (Some(MemoryCopy::Slot(slot)), _) => {
+                slot.record(&self.progress());
+                Ok(())
+            }
+            (Some(MemoryCopy::File(_)), Some(hot)) => {
+                hot.record(&self.progress());
+                Ok(())
+            }
+            (Some(MemoryCopy::File(copy)), None) => copy.record(&self.progress()),
+        }
+    }
+}
+
+impl MemoryCopy {
+    pub fn retire(&self) {
+        match self {
+            Self::Slot(slot) => slot.retire(),
+            Self::File(copy) => copy.retire(),
+        }
+    }
+
+    /// Somebody beside the replica holds it.
+    pub fn is_pinned(&self) -> bool {
+        match self {
+            Self::Slot(slot) => Arc::strong_count(slot) > 1,
+            Self::File(copy) => copy.is_open() || Arc::strong_count(copy) > 1,
+        }
+    }
+
+    pub fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Slot(a), Self::Slot(b)) => Arc::ptr_eq(a, b),
+            (Self::File(a), Self::File(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Replica {
+    pub fn new(id: BlockId, slice: Arc<Slice>, core: Core) -> Self {
+        Self { id, slice, change: Mutex::new(()), core: Mutex::new(core) }
+    }
+
+    pub fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    /// The replica's name with its stamp and the bytes received.
+    pub fn block(&self, core: &Core) -> ExtendedBlock {
+        let block = Block { id: self.id, stamp: core.stamp, length: core.received };
+        ExtendedBlock { pool: self.slice.pool.clone(), block }
+    }
+
+    pub fn named(&self, stamp: GenerationStamp) -> ExtendedBlock {
+        ExtendedBlock { pool: self.slice.pool.clone(), block: Block { id: self.id, stamp, length: 0 } }
+    }
+
+    /// The bytes received, from memory if they are there.
+    pub fn snapshot(&self, core: &mut Core) -> Result<Snapshot> {
+        let failed = |error| StoreError::Io {
+            action: "open the replica in",
+            path: match core.memory {
+                Some(_) => self.slice.memory_dir.clone(),
+                None => self.slice.dirs.dir(core.disk.map_or(Place::Finalized, |disk| disk.place), self.id),
+            },
+            source: error,
+        };
+        let source = match &core.memory {
+            Some(MemoryCopy::Slot(slot)) => Source::Slot(slot.clone()),
+            Some(MemoryCopy::File(copy)) => Source::File { files: copy.open().map_err(failed)?, _copy: copy.clone() },
+            None => {
+                if let Some(files) = &core.disk_files {
+                    Source::Disk(files.clone())
+                } else {
+                    return self.disk_snapshot(core);
+                }
+            }
+        };
+        let checksum = core.checksum.expect("known of every replica that is in memory or written");
+        Ok(Snapshot { checksum, length: core.received, partial_crc: core.partial_crc, source })
+    }
+
+    /// The copy on disk, though there may be one in memory.
+    pub fn disk_snapshot(&self, core: &mut Core) -> Result<Snapshot> {
+        let Some(disk) = core.disk else {
+            return Err(StoreError::ReplicaNotFound { block: self.block(core) });
+        };
+        let opened = DiskFiles::open(&self.slice.dirs, self.id, disk).map(Arc::new);
+        let snapshot = opened.and_then(|files| files.snapshot(disk.length));
+        match snapshot {
+            Ok(snapshot) => {
+                core.checksum = Some(snapshot.checksum);
+                Ok(snapshot)
+            }
+            Err(error)
+                if matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
+            {
+                Err(StoreError::Corrupt { block: self.block(core), reason: error.to_string() })
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(StoreError::ReplicaNotFound { block: self.block(core) })
+            }
+            Err(error) => {
+                Err(StoreError::Io { action: "open", path: self.slice.dirs.data(disk.place, self.id), source: error })
+            }
+        }
+    }
+
+    /// Stops whoever writes, so that lengths hold still. Under `change`.
+    pub fn stop_writer(&self, timeout: Duration) -> Result<()> {
+        let Some(writer) = self.core().writer.clone() else { return Ok(()) };
+        if !writer.stop(timeout) {
+            return Err(StoreError::WriterStillRunning { block: self.block(&self.core()) });
+        }
+        let mut core = self.core();
+        core.writer = None;
+        core.hot = None;
+        core.disk_files = None;
+        Ok(())
+    }
+}
+
+pub type StopHook = Box<dyn FnOnce() -> bool + Send>;
+
+/// What a writer shares with whoever may stop it.
+pub struct WriterShared {
+    stopped: AtomicBool,
+    hook: Mutex<Option<StopHook>>,
+    pub hands: Mutex<Hands>,
+}
+
+/// Where a writer's bytes go.
+pub enum Hands {
+    Slot(Arc<Slot>),
+    File(FileWriter),
+    Disk(DiskWriter),
+    /// Taken away by `stop`.
+    Gone,
+}
+
+impl WriterShared {
+    pub fn new(hands: Hands) -> Arc<Self> {
+        Arc::new(Self { stopped: AtomicBool::new(false), hook: Mutex::new(None), hands: Mutex::new(hands) })
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// `Some` gives the hook back: the writer was stopped already.
+    pub fn set_hook(&self, hook: StopHook) -> Option<StopHook> {
+        let mut place = self.hook.lock();
+        if self.is_stopped() {
+            return Some(hook);
+        }
+        *place = Some(hook);
+        None
+    }
+
+    /// From here on the writer's calls fail; when true is returned none of them is running.
+    fn stop(&self, timeout: Duration) -> bool {
+        self.stopped.store(true, Ordering::Release);
+        let hook = self.hook.lock().take();
+        let drained = hook.is_none_or(|hook| hook());
+        if !drained {
+            return false;
+        }
+        let Some(mut hands) = self.hands.try_lock_for(timeout) else { return false };
+        *hands = Hands::Gone;
+        true
+    }
+
+    /// The writer itself is done.
+    pub fn finish(&self, hands: &mut Hands) {
+        self.stopped.store(true, Ordering::Release);
+        *hands = Hands::Gone;
+        self.hook.lock().take();
+    }
+}

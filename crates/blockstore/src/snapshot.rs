@@ -1,0 +1,138 @@
+//! The bytes of one copy of a replica at one moment: what readers, the flusher and the checks all read through.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use hearth_types::{ChecksumError, ChecksumSpec};
+
+use crate::disk::copy::DiskFiles;
+use crate::memory::file::{FileCopy, OpenFiles};
+use crate::memory::header::HEADER_BYTES;
+use crate::memory::slab::Slot;
+
+#[derive(Clone)]
+pub enum Source {
+    Slot(Arc<Slot>),
+    /// The copy keeps the memory counted; the descriptors keep it there.
+    File {
+        _copy: Arc<FileCopy>,
+        files: Arc<OpenFiles>,
+    },
+    Disk(Arc<DiskFiles>),
+}
+
+#[derive(Clone)]
+pub struct Snapshot {
+    pub checksum: ChecksumSpec,
+    /// Bytes that count, all of them recorded.
+    pub length: u64,
+    /// CRC of the last chunk up to `length`, when that is not whole. The table may say otherwise by now.
+    pub partial_crc: u32,
+    pub source: Source,
+}
+
+/// Why a copy could not be read or copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error("reading failed: {0}")]
+    Read(io::Error),
+    #[error("writing failed: {0}")]
+    Write(io::Error),
+    #[error("from byte {offset}: {error}")]
+    Corrupt { offset: u64, error: ChecksumError },
+}
+
+impl Snapshot {
+    pub fn in_memory(&self) -> bool {
+        !matches!(self.source, Source::Disk(_))
+    }
+
+    /// `offset + into.len()` is at most `length`.
+    pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match &self.source {
+            Source::Slot(slot) => {
+                // SAFETY: a snapshot's length was recorded in its slot.
+                let data = unsafe { slot.data(self.length) };
+                let from = offset as usize;
+                into.copy_from_slice(&data[from..from + into.len()]);
+                Ok(())
+            }
+            Source::File { files, .. } => files.data.read_exact_at(into, offset),
+            Source::Disk(files) => files.data.read_exact_at(into, offset),
+        }
+    }
+
+    /// Appends the CRCs of the chunks `[first, end)`.
+    pub fn checksums(&self, first: u64, end: u64, into: &mut Vec<u8>) -> io::Result<()> {
+        let size = self.checksum.kind.size() as u64;
+        if size == 0 {
+            return Ok(());
+        }
+        let whole = self.length / u64::from(self.checksum.bytes_per_chunk);
+        let in_table = end.min(whole).saturating_sub(first) * size;
+        let start = into.len();
+        into.resize(start + in_table as usize, 0);
+        let table = &mut into[start..];
+        match &self.source {
+            Source::Slot(slot) => slot.read_crcs(first * size, table),
+            Source::File { files, .. } => files.crc.read_exact_at(table, HEADER_BYTES + first * size)?,
+            Source::Disk(files) => {
+                files.meta.read_exact_at(table, ChecksumSpec::META_HEADER_BYTES as u64 + first * size)?
+            }
+        }
+        if end > whole {
+            into.extend_from_slice(&self.partial_crc.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// Reads bytes that start on a chunk boundary and end on one or at `length`, appends their CRCs, and checks them.
+    pub fn read_checked(&self, offset: u64, into: &mut [u8], crcs: &mut Vec<u8>) -> Result<(), CopyError> {
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        self.read_at(offset, into).map_err(CopyError::Read)?;
+        let start = crcs.len();
+        let end = (offset + into.len() as u64).div_ceil(chunk);
+        self.checksums(offset / chunk, end, crcs).map_err(CopyError::Read)?;
+        self.checksum.verify(into, &crcs[start..]).map_err(|error| CopyError::Corrupt { offset, error })
+    }
+
+    /// How many bytes to take at once: about 1 MiB, whole chunks, and whole pages where chunks allow it.
+    pub fn window(&self) -> usize {
+        const AIM: usize = 1 << 20;
+        let chunk = self.checksum.bytes_per_chunk as usize;
+        if chunk >= AIM { chunk } else { AIM / chunk * chunk }
+    }
+
+    /// Checks every byte. `pause` is told of the bytes read and may slow the walk down; `false` ends it.
+    pub fn verify(&self, pause: &mut dyn FnMut(u64) -> bool) -> Result<(), CopyError> {
+        let mut buffer = vec![0; self.window().min(self.length as usize)];
+        let mut crcs = Vec::new();
+        let mut offset = 0;
+        while offset < self.length {
+            let bytes = buffer.len().min((self.length - offset) as usize);
+            crcs.clear();
+            self.read_checked(offset, &mut buffer[..bytes], &mut crcs)?;
+            offset += bytes as u64;
+            if !pause(bytes as u64) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same bytes, cut to `length`, with the CRC that its last chunk then has. That chunk is checked first.
+    pub fn cut(&self, length: u64) -> Result<Self, CopyError> {
+        assert!(length <= self.length, "cutting makes shorter");
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        let mut cut = Self { length, ..self.clone() };
+        if length == self.length || length.is_multiple_of(chunk) || self.checksum.kind.size() == 0 {
+            return Ok(cut);
+        }
+        let start = length / chunk * chunk;
+        let mut bytes = vec![0; (self.length - start).min(chunk) as usize];
+        self.read_checked(start, &mut bytes, &mut Vec::new())?;
+        cut.partial_crc = self.checksum.kind.of(&bytes[..(length - start) as usize]);
+        Ok(cut)
+    }
+}

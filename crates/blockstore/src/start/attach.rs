@@ -1,0 +1,260 @@
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use hearth_types::{BlockId, GenerationStamp, PoolIdentity, ReplicaState};
+
+use super::find::{self, FoundMemory};
+use crate::PoolSummary;
+use crate::disk::copy::{self, DiskCopy};
+use crate::disk::layout::{Place, PoolDirs};
+use crate::disk::scan;
+use crate::disk::version::{self, VolumeVersion};
+use crate::error::{Result, StoreError};
+use crate::inner::Inner;
+use crate::memory::incarnation::{self, Incarnation};
+use crate::memory::slab::Slabs;
+use crate::pool::{Pool, ReplicaMap};
+use crate::replica::{Core, Replica};
+use crate::volume::{Slice, Volume};
+
+impl Inner {
+    pub fn attach_pool(&self, identity: &PoolIdentity) -> Result<PoolSummary> {
+        let _one = self.attaching.lock();
+        if let Some(pool) = self.pools.read().get(&identity.pool) {
+            check_identity(&self.volumes[0].dir, &pool.identity, identity)?;
+            return Ok(PoolSummary { replicas: pool.replicas.len() as u64, ..PoolSummary::default() });
+        }
+        check_name(&identity.pool)?;
+        // Everything is checked before anything is written.
+        for volume in &self.volumes {
+            self.check_volume(volume, identity)?;
+        }
+        let mut summary = PoolSummary::default();
+        let mut slices = Vec::new();
+        for volume in &self.volumes {
+            slices.push(self.make_slice(volume, identity, &mut summary)?);
+        }
+        let pool = Pool { identity: identity.clone(), slices, replicas: ReplicaMap::new() };
+        for slice in &pool.slices {
+            self.find_replicas(&pool, slice, &mut summary)?;
+        }
+        summary.replicas = pool.replicas.len() as u64;
+        self.pools.write().insert(identity.pool.clone(), Arc::new(pool));
+        self.wake();
+        Ok(summary)
+    }
+
+    fn check_volume(&self, volume: &Volume, identity: &PoolIdentity) -> Result<()> {
+        if let Some(version) = &*volume.version.lock()
+            && version.cluster_id != identity.cluster_id
+        {
+            return Err(StoreError::Foreign {
+                path: volume.dir.clone(),
+                what: "cluster",
+                found: version.cluster_id.clone(),
+                wanted: identity.cluster_id.clone(),
+            });
+        }
+        let dirs = PoolDirs::new(&volume.dir, identity.pool.as_str());
+        match version::read_pool(&dirs.current)? {
+            Some(found) => check_identity(&dirs.current, &found, identity),
+            None => Ok(()),
+        }
+    }
+
+    fn make_slice(
+        &self,
+        volume: &Arc<Volume>,
+        identity: &PoolIdentity,
+        summary: &mut PoolSummary,
+    ) -> Result<Arc<Slice>> {
+        let current = volume.dir.join("current");
+        {
+            let mut known = volume.version.lock();
+            if known.is_none() {
+                let version = VolumeVersion {
+                    storage_id: volume.id.to_string(),
+                    datanode_uuid: self.uuid.to_string(),
+                    cluster_id: identity.cluster_id.clone(),
+                };
+                version.write(&current)?;
+                *known = Some(version);
+            }
+        }
+        let dirs = PoolDirs::new(&volume.dir, identity.pool.as_str());
+        dirs.create().map_err(StoreError::io("make the directories of", &dirs.root))?;
+        if version::read_pool(&dirs.current)?.is_none() {
+            version::write_pool(&dirs.current, identity)?;
+        }
+        let memory_dir = volume.memory_dir.join(identity.pool.as_str());
+        summary.quarantined |= self.take_memory(&memory_dir, &dirs)?;
+        Ok(Arc::new(Slice {
+            volume: volume.clone(),
+            pool: identity.pool.clone(),
+            slabs: Slabs::new(memory_dir.clone(), self.budget.clone()),
+            dirs,
+            memory_dir,
+            used: AtomicU64::new(0),
+        }))
+    }
+
+    /// Makes sure that what is in `memory_dir` belongs to the disk. True: it did not, and was put aside.
+    fn take_memory(&self, memory_dir: &Path, dirs: &PoolDirs) -> Result<bool> {
+        let make = || fs::DirBuilder::new().recursive(true).mode(0o700).create(memory_dir);
+        make().map_err(StoreError::io("make", memory_dir))?;
+        let version = dirs.current.join(version::FILE);
+        let failed = |path: &Path| StoreError::io("compare the incarnation of", path.to_owned());
+        let matches = incarnation::matches(memory_dir, &dirs.root, &version).map_err(failed(memory_dir))?;
+        if !matches {
+            let aside = quarantine_name(memory_dir, self.options.clock.wall_ms());
+            tracing::error!(
+                memory = %memory_dir.display(), aside = %aside.display(), disk = %dirs.root.display(),
+                "replicas in memory do not belong to the disk, which was used without them since: put aside"
+            );
+            fs::rename(memory_dir, &aside).map_err(StoreError::io("put aside", memory_dir))?;
+            make().map_err(StoreError::io("make", memory_dir))?;
+        }
+        let new = Incarnation::random().map_err(failed(memory_dir))?;
+        incarnation::renew(memory_dir, &dirs.root, &version, new).map_err(failed(&dirs.root))?;
+        Ok(!matches)
+    }
+
+    fn find_replicas(&self, pool: &Pool, slice: &Arc<Slice>, summary: &mut PoolSummary) -> Result<()> {
+        let mut memory = find::in_memory(&slice.memory_dir, &self.budget, &slice.slabs)
+            .map_err(StoreError::io("find the replicas in", &slice.memory_dir))?;
+        let found = scan::scan(&slice.dirs).map_err(StoreError::io("find the replicas in", &slice.dirs.root))?;
+        let mut disk: HashMap<BlockId, DiskCopy> = HashMap::with_capacity(found.len());
+        for scan::FoundCopy { id, copy: found } in found {
+            let best = match disk.get(&id) {
+                None => found,
+                Some(other) => {
+                    let (best, worse) = find::better_on_disk(*other, found);
+                    copy::remove(&slice.dirs, id, worse);
+                    best
+                }
+            };
+            disk.insert(id, best);
+        }
+        for (id, disk) in disk {
+            let replica = self.merge(slice, id, memory.remove(&id), Some(disk));
+            self.adopt(pool, replica, summary);
+        }
+        for (id, found) in memory {
+            let replica = self.merge(slice, id, Some(found), None);
+            self.adopt(pool, replica, summary);
+        }
+        Ok(())
+    }
+
+    /// The replica that one block's copies make. `None`: it was TEMPORARY.
+    fn merge(
+        &self,
+        slice: &Arc<Slice>,
+        id: BlockId,
+        memory: Option<FoundMemory>,
+        disk: Option<DiskCopy>,
+    ) -> Option<Replica> {
+        let memory = memory.filter(|found| {
+            let counts = disk.is_none_or(|disk| find::memory_counts(&found.progress, &disk));
+            let keep = counts && found.progress.state != ReplicaState::Temporary;
+            if !keep {
+                found.memory.retire();
+            }
+            keep
+        });
+        let mut core = Core::new(ReplicaState::Finalized, GenerationStamp(0));
+        core.disk = disk;
+        match (memory, disk) {
+            (Some(found), _) => {
+                core.stamp = found.progress.stamp;
+                core.received = found.progress.received;
+                core.acked = found.progress.acked;
+                core.partial_crc = found.progress.partial_crc;
+                core.sequence = found.progress.sequence;
+                core.checksum = Some(found.identity.checksum);
+                core.memory = Some(found.memory);
+                if found.progress.state != ReplicaState::Finalized {
+                    core.state = ReplicaState::WaitingToBeRecovered;
+                }
+            }
+            (None, Some(disk)) => {
+                core.stamp = disk.stamp;
+                core.received = disk.length;
+                core.acked = disk.length;
+                if disk.place != Place::Finalized {
+                    core.state = ReplicaState::WaitingToBeRecovered;
+                }
+            }
+            (None, None) => return None,
+        }
+        Some(Replica::new(id, slice.clone(), core))
+    }
+
+    fn adopt(&self, pool: &Pool, replica: Option<Replica>, summary: &mut PoolSummary) {
+        let Some(replica) = replica.map(Arc::new) else { return };
+        if let Err(there) = pool.replicas.insert(replica.clone()) {
+            // On two volumes: a move was cut short. Both are whole, or the one with the higher stamp is newer.
+            let rank = |replica: &Replica| {
+                let core = replica.core();
+                (core.stamp, core.state == ReplicaState::Finalized, core.received)
+            };
+            let (keep, drop) = if rank(&replica) > rank(&there) { (&replica, &there) } else { (&there, &replica) };
+            tracing::warn!(block = %keep.named(keep.core().stamp), "replica on two volumes, one is removed");
+            pool.replicas.remove(drop);
+            self.discard(drop);
+            if Arc::ptr_eq(keep, &there) || pool.replicas.insert(replica.clone()).is_err() {
+                return;
+            }
+        }
+        let mut core = replica.core();
+        summary.bytes += core.received;
+        summary.in_memory += u64::from(core.memory.is_some());
+        let on_disk = core.is_on_disk();
+        self.settle_space(&replica, &mut core);
+        if core.memory.is_some() {
+            if core.state == ReplicaState::Finalized && !on_disk {
+                summary.dirty += 1;
+                self.note_dirty(&replica, &mut core);
+            }
+            drop(core);
+            self.note_resident(&replica);
+        }
+    }
+}
+
+fn check_identity(path: &Path, found: &PoolIdentity, wanted: &PoolIdentity) -> Result<()> {
+    let foreign =
+        |what, found: String, wanted: String| Err(StoreError::Foreign { path: path.to_owned(), what, found, wanted });
+    if found.pool != wanted.pool {
+        return foreign("block pool", found.pool.to_string(), wanted.pool.to_string());
+    }
+    if found.namespace_id != wanted.namespace_id {
+        return foreign("namespace", found.namespace_id.to_string(), wanted.namespace_id.to_string());
+    }
+    if found.created_ms != wanted.created_ms {
+        return foreign("namespace (creation time)", found.created_ms.to_string(), wanted.created_ms.to_string());
+    }
+    if !found.cluster_id.is_empty() && found.cluster_id != wanted.cluster_id {
+        return foreign("cluster", found.cluster_id.clone(), wanted.cluster_id.clone());
+    }
+    Ok(())
+}
+
+/// The name becomes that of a directory, and comes from a namenode.
+fn check_name(pool: &hearth_types::BlockPoolId) -> Result<()> {
+    let name = pool.as_str();
+    let fine = name.starts_with("BP-")
+        && name.len() <= 200
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':'));
+    if fine { Ok(()) } else { Err(StoreError::BadOptions(format!("{name:?} is no name of a block pool"))) }
+}
+
+fn quarantine_name(memory_dir: &Path, now_ms: u64) -> PathBuf {
+    let mut name = memory_dir.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".quarantined-{now_ms}"));
+    memory_dir.with_file_name(name)
+}

@@ -1,0 +1,204 @@
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use hearth_types::{DatanodeUuid, StorageId};
+
+use crate::disk::lock::DirLock;
+use crate::disk::version::VolumeVersion;
+use crate::error::{Result, StoreError};
+use crate::inner::Inner;
+use crate::memory::budget::Budget;
+use crate::options::{Engine, VolumeOptions};
+use crate::volume::Volume;
+use crate::{MemoryOptions, StoreOptions, sys};
+
+/// Smallest memory tier that makes sense: a slab per class and a slice.
+const LIMIT_MIN: u64 = 1 << 20;
+
+pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
+    check(&options)?;
+    let mut warnings = Vec::new();
+    make_private(&options.memory.dir)?;
+    let mut seen: Vec<(&VolumeOptions, DirLock, Option<VolumeVersion>)> = Vec::new();
+    for volume in &options.volumes {
+        let current = volume.dir.join("current");
+        make_private(&volume.dir)?;
+        let lock = DirLock::take(&volume.dir)?;
+        fs::create_dir_all(&current).map_err(StoreError::io("make", &current))?;
+        let version = VolumeVersion::read(&current)?;
+        seen.push((volume, lock, version));
+    }
+    let uuid = common_uuid(&seen, &options)?;
+    let mut volumes = Vec::new();
+    for (index, (volume, lock, version)) in seen.into_iter().enumerate() {
+        let id = match &version {
+            Some(version) => version.storage_id.clone(),
+            None => format!("DS-{}", random_uuid()?),
+        };
+        if volumes.iter().any(|other: &Arc<Volume>| *other.id.0 == *id) {
+            let reason = format!("has the storage id {id} of another volume: a copied directory?");
+            return Err(StoreError::BadDirectory { path: volume.dir.clone(), reason });
+        }
+        let memory_dir = options.memory.dir.join(&id);
+        make_private(&memory_dir)?;
+        let memory_lock = DirLock::take(&memory_dir)?;
+        volumes.push(Arc::new(Volume::new(
+            index,
+            StorageId(id.into()),
+            volume.storage_type,
+            volume.engine,
+            volume.dir.clone(),
+            memory_dir,
+            volume.reserved_bytes,
+            version,
+            vec![lock, memory_lock],
+        )));
+    }
+    let uses_memory = options.volumes.iter().any(|volume| volume.engine == Engine::Memory);
+    let limit = if uses_memory { memory_limit(&options.memory, &mut warnings)? } else { 0 };
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    let mut nonce = [0; 8];
+    random(&mut nonce)?;
+    Ok(Inner::new(options, uuid, volumes, warnings, Budget::new(limit), u64::from_le_bytes(nonce)))
+}
+
+fn check(options: &StoreOptions) -> Result<()> {
+    let bad = |reason: String| Err(StoreError::BadOptions(reason));
+    if options.volumes.is_empty() {
+        return bad("no storage directory".to_owned());
+    }
+    if options.memory.slab_replica_bytes_max > MemoryOptions::SLAB_REPLICA_BYTES_MAX {
+        let most = MemoryOptions::SLAB_REPLICA_BYTES_MAX;
+        return bad(format!(
+            "replicas of {} bytes in slabs; {most} is the most",
+            options.memory.slab_replica_bytes_max
+        ));
+    }
+    for (index, volume) in options.volumes.iter().enumerate() {
+        if options.volumes[..index].iter().any(|other| other.dir == volume.dir) {
+            return bad(format!("the directory {} twice", volume.dir.display()));
+        }
+    }
+    Ok(())
+}
+
+/// Made with mode 0700 when missing; one that is there is made private too, since replicas are handed out by us only.
+fn make_private(dir: &Path) -> Result<()> {
+    match fs::DirBuilder::new().recursive(true).mode(0o700).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let reason = "is not a directory".to_owned();
+            return Err(StoreError::BadDirectory { path: dir.to_owned(), reason });
+        }
+        Err(error) => return Err(StoreError::io("make", dir)(error)),
+    }
+    let about = fs::metadata(dir).map_err(StoreError::io("look at", dir))?;
+    // Not a mount point such as /dev/shm, where others live too: their sticky bit says so.
+    if about.permissions().mode() & 0o1077 != 0 && about.permissions().mode() & 0o1000 == 0 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(StoreError::io("make private", dir))?;
+    }
+    Ok(())
+}
+
+fn common_uuid(
+    volumes: &[(&VolumeOptions, DirLock, Option<VolumeVersion>)],
+    options: &StoreOptions,
+) -> Result<DatanodeUuid> {
+    let mut known: Option<&VolumeVersion> = None;
+    for (volume, _, version) in volumes {
+        let Some(version) = version else { continue };
+        let Some(first) = known.replace(version) else { continue };
+        let foreign = |what, found: &str, wanted: &str| StoreError::Foreign {
+            path: volume.dir.clone(),
+            what,
+            found: found.to_owned(),
+            wanted: wanted.to_owned(),
+        };
+        if first.datanode_uuid != version.datanode_uuid {
+            return Err(foreign("datanode", &version.datanode_uuid, &first.datanode_uuid));
+        }
+        if first.cluster_id != version.cluster_id {
+            return Err(foreign("cluster", &version.cluster_id, &first.cluster_id));
+        }
+    }
+    match (known, &options.datanode_uuid) {
+        (Some(version), _) => Ok(DatanodeUuid(version.datanode_uuid.as_str().into())),
+        (None, Some(uuid)) if !uuid.0.is_empty() => Ok(uuid.clone()),
+        _ => Ok(DatanodeUuid(random_uuid()?.into())),
+    }
+}
+
+fn random(into: &mut [u8]) -> Result<()> {
+    getrandom::fill(into).map_err(|error| {
+        let source = io::Error::other(error.to_string());
+        StoreError::Io { action: "get random bytes from", path: "/dev/urandom".into(), source }
+    })
+}
+
+/// RFC 9562, version 4.
+fn random_uuid() -> Result<String> {
+    let mut bytes = [0; 16];
+    random(&mut bytes)?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+/// The limit that tmpfs and cgroup can hold.
+fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<u64> {
+    let dir = memory.dir.display();
+    let space = sys::space(&memory.dir).map_err(StoreError::io("look at the space of", &memory.dir))?;
+    if !space.in_memory {
+        warnings.push(format!("{dir} is not on a tmpfs: replicas in it are as fast as its disk"));
+    }
+    let mut limit = memory.limit;
+    // A size of 0 is a tmpfs without one.
+    if space.size > 0 && limit > space.size {
+        limit = space.size;
+        warnings.push(format!(
+            "memory limit of {} bytes lowered to {limit}: {dir} has no more (mount it with a larger size=)",
+            memory.limit
+        ));
+    }
+    if let Some(most) = cgroup_limit().filter(|most| limit > *most / 16 * 15) {
+        limit = most / 16 * 15;
+        warnings.push(format!("memory limit lowered to {limit} bytes: this cgroup may have {most} in all"));
+    }
+    if limit < LIMIT_MIN {
+        warnings.push(format!("memory limit of {limit} bytes is too small: replicas are written to disk at once"));
+    }
+    Ok(limit)
+}
+
+/// Memory that this process's cgroup (version 2, or the root of version 1) may use, if it is limited.
+fn cgroup_limit() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let candidates = [
+        format!("/sys/fs/cgroup{path}/memory.max"),
+        "/sys/fs/cgroup/memory.max".to_owned(),
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
+    ];
+    let limits = candidates.iter().filter_map(|path| fs::read_to_string(path).ok());
+    // Version 1 says "no limit" with a number near 2^63.
+    limits.filter_map(|text| text.trim().parse::<u64>().ok()).filter(|limit| *limit < 1 << 60).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_of_version_four() {
+        let uuid = random_uuid().unwrap();
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(&uuid[14..15], "4");
+        assert_ne!(uuid, random_uuid().unwrap());
+    }
+}

@@ -1,0 +1,298 @@
+//! The few system calls that the standard library lacks, each with its errors as `io::Error`. All `unsafe` around
+//! mappings is in here.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+
+use rustix::fs::{Advice, FallocateFlags, MemfdFlags, SealFlags};
+
+/// Granularity of memory, and of what direct I/O asks for.
+pub const PAGE: u64 = 4096;
+
+/// `bytes` rounded up to whole pages.
+pub fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE) * PAGE
+}
+
+/// Allocates `[offset, offset + length)` of `file` and makes it that long if it was shorter.
+pub fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length))
+}
+
+/// True for the answers of a file system that has no room (a quota included).
+pub fn is_out_of_space(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM))
+}
+
+/// Lets the kernel forget the cached pages of `file`; they must be clean. Failing is harmless.
+pub fn drop_cache(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+}
+
+/// Starts writing dirty pages of `file` without waiting. Failing is harmless: a sync follows.
+pub fn start_writeback(file: &File) {
+    // SAFETY: the call takes no pointers; the descriptor is open.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// A lock on the whole file that other processes see, Java's included, and other openings in this process too.
+///
+/// `Ok(false)`: somebody else holds it.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    // SAFETY: an all-zero flock is valid: it is plain numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: `lock` is a valid flock that outlives the call; OFD locks want l_pid 0, which it is.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Makes the entries of a directory durable.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// A new file for writing around the page cache. `Ok(None)`: this file system cannot.
+pub fn create_direct(path: &Path) -> io::Result<Option<File>> {
+    let opened =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_DIRECT).open(path);
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Anonymous memory with `content`, sealed against any change: safe to hand to another process.
+pub fn sealed_copy(name: &CStr, parts: &[&[u8]]) -> io::Result<OwnedFd> {
+    let memory = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = File::from(memory);
+    let mut at = 0;
+    for part in parts {
+        file.write_all_at(part, at)?;
+        at += part.len() as u64;
+    }
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    // A new opening: read-only, with a position of its own.
+    reopen(&file)
+}
+
+/// A second, read-only opening of the same file, with a position of its own, even when it has no name any more.
+pub fn reopen(file: &impl AsFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    Ok(File::open(path)?.into())
+}
+
+/// Size and free space of the file system that holds `path`.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Bytes.
+    pub size: u64,
+    /// Bytes that this process may still take.
+    pub available: u64,
+    /// Bytes.
+    pub used: u64,
+    pub in_memory: bool,
+}
+
+pub fn space(path: &Path) -> io::Result<Space> {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    let stat = rustix::fs::statfs(path)?;
+    let block = stat.f_bsize as u64;
+    let kind = stat.f_type as u64 & 0xffff_ffff;
+    Ok(Space {
+        size: stat.f_blocks * block,
+        available: stat.f_bavail * block,
+        used: stat.f_blocks.saturating_sub(stat.f_bfree) * block,
+        in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
+    })
+}
+
+fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// A shared, writable mapping of the first bytes of a file.
+///
+/// Accesses are copies in and out by offset. Who reads which bytes while who writes them is settled by the callers'
+/// locks and lengths; the mapping itself lends no reference except by `bytes`, whose caller vouches.
+pub struct Map {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; the access rules are stated on the methods.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps `length` bytes from the start of `file`. Bytes beyond the file's end must not be touched before it has grown:
+    /// the accessors cannot know.
+    pub fn new(file: &File, length: u64) -> io::Result<Self> {
+        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::SHARED,
+                file,
+                0,
+            )?
+        };
+        Ok(Self { start: start.cast(), length })
+    }
+
+    pub fn length(&self) -> u64 {
+        self.length as u64
+    }
+
+    fn at(&self, offset: u64, length: usize) -> *mut u8 {
+        let offset = offset as usize;
+        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length), "access beyond the mapping");
+        // SAFETY: the range was just checked to lie within the mapping.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// Copies `bytes` to `offset`. The caller is the only one that writes there, and no one reads there meanwhile.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: `to` is valid for that many bytes, and the caller keeps others away from them (see above).
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        // What comes later in the program comes later in memory: a kill must not find it before these bytes.
+        fence(Ordering::Release);
+    }
+
+    /// Copies bytes from `offset`. Nobody writes there meanwhile.
+    pub fn read(&self, offset: u64, into: &mut [u8]) {
+        let from = self.at(offset, into.len());
+        // SAFETY: `from` is valid for that many bytes, and the caller knows that nobody writes them (see above).
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Writes one byte so that other processes and a later start see it after all that was written before.
+    pub fn store(&self, offset: u64, value: u8) {
+        let to = self.at(offset, 1);
+        // SAFETY: `to` is valid and always aligned for one byte; the mapping outlives the reference.
+        unsafe { AtomicU8::from_ptr(to) }.store(value, Ordering::Release);
+    }
+
+    /// Lends the bytes `[offset, offset + length)`.
+    ///
+    /// # Safety
+    /// Nobody writes to them, and the file does not become shorter than them, while the reference lives.
+    pub unsafe fn bytes(&self, offset: u64, length: usize) -> &[u8] {
+        let from = self.at(offset, length);
+        // SAFETY: valid for that length within the mapping; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts(from, length) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: this is the range that `new` mapped, and no reference into it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
+    }
+}
+
+/// A buffer whose address and length suit direct I/O.
+pub struct AlignedBuffer {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: it owns its memory as a Vec does.
+unsafe impl Send for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// `length`: bytes, rounded up to whole pages; zeroed.
+    pub fn new(length: usize) -> Self {
+        let layout = Self::layout(pages(length.max(1) as u64) as usize);
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        if start.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Self { start, length: layout.size() }
+    }
+
+    fn layout(length: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(length, PAGE as usize).expect("a few MiB at page alignment is a layout")
+    }
+}
+
+impl std::ops::Deref for AlignedBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: allocated with this length, initialised by alloc_zeroed.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is the only way in.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { std::alloc::dealloc(self.start, Self::layout(self.length)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn locks_are_seen_within_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).open(&path).unwrap();
+        let first = open();
+        assert!(try_lock(&first).unwrap());
+        assert!(!try_lock(&open()).unwrap());
+        drop(first);
+        assert!(try_lock(&open()).unwrap());
+    }
+
+    #[test]
+    fn sealed_copies_cannot_be_written() {
+        let mut file = File::from(sealed_copy(c"test", &[b"ab", b"c"]).unwrap());
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "abc");
+        assert!(file.write_all_at(b"x", 0).is_err());
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if let Ok(writable) = OpenOptions::new().write(true).open(path) {
+            assert!(writable.write_all_at(b"x", 0).is_err());
+        }
+    }
+}
