@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::inner::Inner;
 
-/// Ends and joins the threads when dropped.
 pub struct Background {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
@@ -52,8 +51,9 @@ impl Background {
     }
 }
 
-impl Drop for Background {
-    fn drop(&mut self) {
+impl Background {
+    /// Ends and joins the threads.
+    pub fn stop(&mut self) {
         self.inner.threads.stopping.store(true, Ordering::Release);
         self.inner.wake();
         for thread in self.threads.drain(..) {

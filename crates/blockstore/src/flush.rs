@@ -96,14 +96,18 @@ impl Inner {
     }
 
     fn next_batch(&self, volume: &Volume, before_ms: u64) -> Vec<Arc<Replica>> {
-        let mut queue = self.dirty[volume.index].lock();
+        let queue = &self.dirty[volume.index];
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while let Some(entry) = queue.front() {
+        // Whoever makes a replica dirty holds its core and then the queue: never the other way round. The front stays what
+        // it is, since one flush per volume runs and all others add at the back.
+        loop {
+            let front = queue.lock().front().cloned();
+            let Some((ticket, entry)) = front else { break };
             let replica = entry.upgrade();
             let about = replica.as_ref().and_then(|replica| {
                 let core = replica.core();
-                core.dirty_since.map(|since| (since, core.received))
+                core.dirty_since.filter(|_| core.dirty_ticket == ticket).map(|since| (since, core.received))
             });
             if let (Some(replica), Some((since, length))) = (replica, about) {
                 let enough = batch.len() == BATCH_REPLICAS || (bytes + length > BATCH_BYTES && !batch.is_empty());
@@ -113,7 +117,7 @@ impl Inner {
                 bytes += length;
                 batch.push(replica);
             }
-            queue.pop_front();
+            queue.lock().pop_front();
         }
         batch
     }
@@ -183,9 +187,11 @@ impl Inner {
                 }
             }
         }
-        let mut queue = self.dirty[volume.index].lock();
-        for replica in again.iter().rev().filter(|replica| replica.core().dirty_since.is_some()) {
-            queue.push_front(Arc::downgrade(replica));
+        for replica in again.iter().rev() {
+            let core = replica.core();
+            if core.dirty_since.is_some() {
+                self.dirty[volume.index].lock().push_front((core.dirty_ticket, Arc::downgrade(replica)));
+            }
         }
         progress
     }

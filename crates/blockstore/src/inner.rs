@@ -26,8 +26,9 @@ pub struct Inner {
     pub pools: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
     /// Makes attaching one at a time.
     pub attaching: Mutex<()>,
-    /// Finalized replicas not yet on disk, by volume, oldest first. Entries may be stale.
-    pub dirty: Vec<Mutex<VecDeque<Weak<Replica>>>>,
+    /// Finalized replicas not yet on disk, by volume, oldest first, with their tickets. Entries may be stale.
+    pub dirty: Vec<Mutex<DirtyQueue>>,
+    next_ticket: AtomicU64,
     /// One flush batch per volume at a time.
     pub flushing: Vec<Mutex<()>>,
     /// Replicas in memory, in the order in which the clock hand comes by. Entries may be stale.
@@ -40,6 +41,8 @@ pub struct Inner {
     next_volume: AtomicU64,
     pub threads: Threads,
 }
+
+type DirtyQueue = VecDeque<(u64, Weak<Replica>)>;
 
 /// How the background threads are woken and ended.
 #[derive(Default)]
@@ -89,6 +92,7 @@ impl Inner {
             pools: RwLock::new(HashMap::new()),
             attaching: Mutex::new(()),
             dirty,
+            next_ticket: AtomicU64::new(1),
             flushing,
             resident: Mutex::new(VecDeque::new()),
             wanted: Mutex::new(VecDeque::new()),
@@ -231,9 +235,11 @@ impl Inner {
     pub fn note_dirty(&self, replica: &Arc<Replica>, core: &mut Core) {
         if core.dirty_since.is_none() {
             core.dirty_since = Some(self.now_ms());
+            core.dirty_ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
             count(&self.counters.dirty_replicas, 1);
             count(&self.counters.dirty_bytes, core.received);
-            self.dirty[replica.slice.volume.index].lock().push_back(Arc::downgrade(replica));
+            let entry = (core.dirty_ticket, Arc::downgrade(replica));
+            self.dirty[replica.slice.volume.index].lock().push_back(entry);
         }
     }
 
@@ -347,6 +353,20 @@ impl Inner {
             reason: reason.to_owned(),
             capacity_lost,
         });
+    }
+
+    /// The end: writers and readers that outlive the store must not touch directories that others may have by then.
+    pub fn close(&self) {
+        self.for_each_replica(|replica| {
+            let _change = replica.change.lock();
+            if let Err(error) = replica.stop_writer(self.options.writer_stop_timeout) {
+                tracing::warn!(%error, "closing the store");
+            }
+        });
+        for pool in self.pools.read().values() {
+            pool.slices.iter().for_each(|slice| slice.slabs.close());
+        }
+        self.volumes.iter().for_each(|volume| volume.unlock());
     }
 
     pub fn wake(&self) {

@@ -60,6 +60,8 @@ pub struct Core {
     pub counted: u64,
     /// Finalized, and not yet on disk; since when, in ms of the monotonic clock.
     pub dirty_since: Option<u64>,
+    /// Which entry of the flusher's queue stands for `dirty_since`; older ones are stale.
+    pub dirty_ticket: u64,
     /// Read since the clock hand last came by.
     pub referenced: bool,
     /// Reads from disk since it was last in memory.
@@ -88,6 +90,7 @@ impl Core {
             reserved: 0,
             counted: 0,
             dirty_since: None,
+            dirty_ticket: 0,
             referenced: false,
             disk_reads: 0,
             corrupt: None,

@@ -17,7 +17,7 @@ use crate::{
 pub struct Blockstore {
     inner: Arc<Inner>,
     /// Joined on drop.
-    _background: Background,
+    background: Background,
 }
 
 impl Blockstore {
@@ -32,7 +32,7 @@ impl Blockstore {
             path: "the store".into(),
             source,
         })?;
-        Ok(Self { inner, _background: background })
+        Ok(Self { inner, background })
     }
 
     /// The same for ever; written to the volumes' `VERSION` with the first pool.
@@ -224,5 +224,12 @@ impl Blockstore {
     /// Stops the background threads and unlocks the directories; does not flush (see `flush_all`).
     pub fn close(self) {
         drop(self)
+    }
+}
+
+impl Drop for Blockstore {
+    fn drop(&mut self) {
+        self.background.stop();
+        self.inner.close();
     }
 }

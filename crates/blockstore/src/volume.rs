@@ -31,7 +31,7 @@ pub struct Volume {
     pub version: Mutex<Option<VolumeVersion>>,
     failed: AtomicBool,
     pub failure: RwLock<Option<String>>,
-    pub _locks: Vec<DirLock>,
+    locks: Mutex<Vec<DirLock>>,
 }
 
 /// Bytes, as heartbeats carry them.
@@ -67,8 +67,13 @@ impl Volume {
             version: Mutex::new(version),
             failed: AtomicBool::new(false),
             failure: RwLock::new(None),
-            _locks: locks,
+            locks: Mutex::new(locks),
         }
+    }
+
+    /// The directories may be somebody else's from here on.
+    pub fn unlock(&self) {
+        self.locks.lock().clear();
     }
 
     pub fn is_failed(&self) -> bool {

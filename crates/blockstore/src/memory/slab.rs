@@ -39,6 +39,8 @@ pub struct Slabs {
     count: AtomicU64,
     /// Bytes of memory that slabs have.
     allocated: AtomicU64,
+    /// The directory is somebody else's from now on.
+    closed: AtomicBool,
     me: Weak<Slabs>,
 }
 
@@ -116,6 +118,7 @@ impl Slabs {
             used: AtomicU64::new(0),
             count: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
             me: me.clone(),
         })
     }
@@ -267,8 +270,16 @@ impl Slabs {
         Ok(())
     }
 
+    /// From here on no file is touched: guards may outlive the store.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
     /// A slot of `slab` has become free.
     fn freed(&self, slab: &Arc<Slab>) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
         let mut open = self.open[slab.class].lock();
         let mut state = slab.state.lock();
         if state.dead {

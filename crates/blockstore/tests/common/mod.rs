@@ -1,0 +1,157 @@
+//! A store in temporary directories that can be dropped (as a kill would leave it) and opened again.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_blockstore::*;
+use hearth_types::*;
+
+pub struct Bed {
+    pub disk: tempfile::TempDir,
+    pub memory: tempfile::TempDir,
+    pub options: StoreOptions,
+    pub clock: Arc<ManualClock>,
+    pub pool: PoolIdentity,
+}
+
+/// What the same tests are run with.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Kind {
+    /// As it is by default.
+    Memory,
+    /// Every replica has files of its own.
+    NoSlabs,
+    /// Memory is always full.
+    NoMemory,
+    /// `file:` engine.
+    File,
+}
+
+pub const KINDS: [Kind; 4] = [Kind::Memory, Kind::NoSlabs, Kind::NoMemory, Kind::File];
+
+pub fn on_tmpfs() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+pub fn pool_identity() -> PoolIdentity {
+    PoolIdentity {
+        pool: BlockPoolId::new("BP-1-127.0.0.1-1700000000000"),
+        namespace_id: 77,
+        cluster_id: "CID-test".to_owned(),
+        created_ms: 1_700_000_000_000,
+    }
+}
+
+impl Bed {
+    pub fn new(kind: Kind) -> Self {
+        let disk = tempfile::tempdir().unwrap();
+        let memory = on_tmpfs();
+        let mut volume = VolumeOptions::memory(disk.path().join("v0"));
+        let mut tier = MemoryOptions::new(memory.path().join("m"), 256 << 20);
+        match kind {
+            Kind::Memory => {}
+            Kind::NoSlabs => tier.slab_replica_bytes_max = 0,
+            Kind::NoMemory => tier.limit = 0,
+            Kind::File => volume.engine = Engine::File,
+        }
+        let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+        let mut options = StoreOptions::new(vec![volume], tier);
+        options.background = false;
+        options.clock = clock.clone();
+        options.default_block_bytes = 1 << 20;
+        options.writer_stop_timeout = Duration::from_secs(5);
+        Self { disk, memory, options, clock, pool: pool_identity() }
+    }
+
+    pub fn open(&self) -> Blockstore {
+        let store = Blockstore::open(self.options.clone()).unwrap();
+        store.attach_pool(&self.pool).unwrap();
+        store
+    }
+
+    pub fn block(&self, id: i64, stamp: u64) -> ExtendedBlock {
+        block(id, stamp, 0)
+    }
+
+    /// Lets the flush delay pass and flushes.
+    pub fn flush(&self, store: &Blockstore) -> FlushProgress {
+        self.clock.advance(Duration::from_secs(60));
+        store.flush_due()
+    }
+}
+
+pub fn block(id: i64, stamp: u64, length: u64) -> ExtendedBlock {
+    ExtendedBlock {
+        pool: pool_identity().pool,
+        block: Block { id: BlockId(id), stamp: GenerationStamp(stamp), length },
+    }
+}
+
+/// `length` bytes that no two seeds share.
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+pub fn crcs(spec: ChecksumSpec, data: &[u8]) -> Vec<u8> {
+    let mut crcs = Vec::new();
+    spec.compute(data, &mut crcs);
+    crcs
+}
+
+pub const CREATE: CreateKind = CreateKind::BeingWritten { replace: false };
+
+pub fn create(store: &Blockstore, id: i64, stamp: u64) -> ReplicaWriter {
+    store.create(&block(id, stamp, 0), CREATE, &CreateOptions::default()).unwrap()
+}
+
+/// Writes `data` from the writer's end on, in packets of `packet` bytes, as a client does: whole chunks from a boundary.
+pub fn send(writer: &mut ReplicaWriter, data: &[u8], packet: usize) {
+    let spec = writer.checksum();
+    for piece in data.chunks(packet) {
+        let at = writer.received();
+        writer.write(at, piece, Checksums::Given(&crcs(spec, piece))).unwrap();
+        writer.acker().set(at + piece.len() as u64).unwrap();
+    }
+}
+
+pub fn put(store: &Blockstore, id: i64, stamp: u64, data: &[u8]) -> ReplicaSummary {
+    let mut writer = create(store, id, stamp);
+    send(&mut writer, data, 64 << 10);
+    writer.finalize(Durability::Memory).unwrap()
+}
+
+/// All bytes, by both ways out, under CRCs that fit.
+pub fn read(reader: &ReplicaReader) -> Vec<u8> {
+    let mut data = vec![0; reader.length() as usize];
+    reader.read_at(0, &mut data).unwrap();
+    match reader.data() {
+        DataSource::Bytes(bytes) => assert_eq!(bytes, data),
+        DataSource::File { file, offset } => {
+            let mut again = vec![0; data.len()];
+            let file = std::fs::File::from(file.try_clone_to_owned().unwrap());
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut again, offset).unwrap();
+            assert!(again == data);
+        }
+    }
+    let mut sums = Vec::new();
+    reader.checksums(ByteRange::new(0, reader.length()).unwrap(), &mut sums).unwrap();
+    reader.checksum().verify(&data, &sums).unwrap();
+    data
+}
+
+pub fn get(store: &Blockstore, id: i64, stamp: u64) -> Vec<u8> {
+    read(&store.reader(&block(id, stamp, 0)).unwrap())
+}
+
+pub fn info(store: &Blockstore, id: i64) -> ReplicaInfo {
+    store.replica(&pool_identity().pool, BlockId(id)).unwrap()
+}

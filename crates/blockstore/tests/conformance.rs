@@ -1,0 +1,547 @@
+//! What every way of keeping a replica must do: plain functions over the API, run with each kind of store.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::*;
+use hearth_blockstore::*;
+use hearth_types::*;
+
+fn for_each_kind(test: fn(&Bed, Kind)) {
+    for kind in KINDS {
+        eprintln!("with {kind:?}");
+        test(&Bed::new(kind), kind);
+    }
+}
+
+const SIZES: [usize; 12] = [0, 1, 100, 511, 512, 513, 4096, 65_535, 65_536, 65_537, 200_000, 1_048_577];
+
+#[test]
+fn what_is_put_is_got() {
+    for_each_kind(|bed, kind| {
+        let store = bed.open();
+        for (id, size) in SIZES.into_iter().enumerate() {
+            let summary = put(&store, id as i64, 1001, &bytes(id as u64, size));
+            assert_eq!(summary.block, block(id as i64, 1001, size as u64));
+            assert!(get(&store, id as i64, 1001) == bytes(id as u64, size), "{size} bytes");
+            assert_eq!(info(&store, id as i64).in_memory, matches!(kind, Kind::Memory | Kind::NoSlabs));
+        }
+        // On disk too, and again after a clean end.
+        let flushed = bed.flush(&store);
+        assert_eq!(flushed.failures, 0);
+        for id in 0..SIZES.len() {
+            assert!(info(&store, id as i64).on_disk);
+        }
+        store.close();
+        let store = bed.open();
+        for (id, size) in SIZES.into_iter().enumerate() {
+            assert!(get(&store, id as i64, 1001) == bytes(id as u64, size), "{size} bytes after a restart");
+            store.verify(&block(id as i64, 1001, 0)).unwrap();
+        }
+        assert_eq!(store.metrics().dirty_replicas, 0);
+    });
+}
+
+#[test]
+fn a_replica_being_written_shows_what_was_received() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        let mut writer = create(&store, 1, 1001);
+        let data = bytes(1, 150_000);
+        let mut sent = 0;
+        for piece in [100, 412, 512, 1000, 70_000, 24, 3] {
+            // As a client after hflush: it begins again at the boundary of the chunk.
+            let from = sent / 512 * 512;
+            let packet = &data[from..sent + piece];
+            let received =
+                writer.write(from as u64, packet, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, packet))).unwrap();
+            let old_reader_length = sent;
+            sent += piece;
+            assert_eq!(received, sent as u64);
+            let reader = store.reader(&block(1, 1001, 0)).unwrap();
+            assert_eq!((reader.state(), reader.length()), (ReplicaState::BeingWritten, sent as u64));
+            assert_eq!(reader.visible_length(), old_reader_length as u64, "not acknowledged yet");
+            assert!(read(&reader) == data[..sent]);
+            writer.acker().set(sent as u64).unwrap();
+            assert_eq!(info(&store, 1).visible_length, Some(sent as u64));
+            // The older view still fits its CRCs after more has come.
+            let more = &data[sent..sent + 7];
+            let mut tail = data[sent / 512 * 512..sent].to_vec();
+            tail.extend_from_slice(more);
+            if tail.len() <= 512 {
+                writer
+                    .write((sent / 512 * 512) as u64, &tail, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, &tail)))
+                    .unwrap();
+                assert!(read(&reader) == data[..sent]);
+                sent += 7;
+                writer.acker().set(sent as u64).unwrap();
+            }
+        }
+        assert!(writer.acker().set(u64::MAX).is_ok(), "never beyond what was received");
+        assert_eq!(writer.acked(), sent as u64);
+    });
+}
+
+#[test]
+fn packets_overlap_as_clients_send_them() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        let spec = ChecksumSpec::DEFAULT;
+        let mut writer = create(&store, 1, 1001);
+        let data = bytes(3, 3000);
+        let given = |range: std::ops::Range<usize>| crcs(spec, &data[range]);
+        writer.write(0, &data[..1000], Checksums::Given(&given(0..1000))).unwrap();
+        // Wholly below: nothing happens.
+        assert_eq!(writer.write(0, &data[..512], Checksums::Given(&given(0..512))).unwrap(), 1000);
+        // Beyond the end, wrong CRC sizes, over a seam.
+        assert!(matches!(
+            writer.write(1001, &data[..10], Checksums::Given(&given(0..10))),
+            Err(StoreError::Gap { received: 1000, .. })
+        ));
+        assert!(matches!(
+            writer.write(1000, &data[1000..1010], Checksums::Given(&[])),
+            Err(StoreError::BadWrite { .. })
+        ));
+        assert!(matches!(
+            writer.write(1000, &data[1000..1100], Checksums::Given(&given(1000..1100))),
+            Err(StoreError::BadWrite { .. })
+        ));
+        assert!(matches!(writer.write(u64::MAX, &[0], Checksums::Compute), Err(StoreError::Gap { .. })));
+        // As after an append: the rest of the chunk only, its CRC over the new bytes only.
+        writer.write(1000, &data[1000..1024], Checksums::Given(&given(1000..1024))).unwrap();
+        writer.write(1024, &data[1024..1500], Checksums::Given(&given(1024..1500))).unwrap();
+        // Begins again below, with chunks that are there.
+        writer.write(512, &data[512..2100], Checksums::Given(&given(512..2100))).unwrap();
+        // Without CRCs, from within a chunk over several.
+        writer.write(2100, &data[2100..3000], Checksums::Compute).unwrap();
+        writer.finalize(Durability::Memory).unwrap();
+        assert!(get(&store, 1, 1001) == data);
+    });
+}
+
+#[test]
+fn other_checksums_are_kept() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        let specs = [
+            (ChecksumKind::Crc32, 512),
+            (ChecksumKind::Crc32c, 1),
+            (ChecksumKind::Crc32c, 100),
+            (ChecksumKind::Crc32, 1 << 20),
+            (ChecksumKind::Null, 512),
+        ];
+        for (id, (kind, bytes_per_chunk)) in specs.into_iter().enumerate() {
+            let checksum = ChecksumSpec { kind, bytes_per_chunk };
+            let options = CreateOptions { checksum, ..CreateOptions::default() };
+            let mut writer = store.create(&block(id as i64, 1, 0), CREATE, &options).unwrap();
+            let data = bytes(id as u64, 70_001);
+            for piece in
+                data.chunks(bytes_per_chunk.max(1000) as usize / bytes_per_chunk as usize * bytes_per_chunk as usize)
+            {
+                let at = writer.received();
+                writer.write(at, piece, Checksums::Given(&crcs(checksum, piece))).unwrap();
+            }
+            writer.finalize(Durability::Memory).unwrap();
+            assert!(get(&store, id as i64, 1) == data);
+        }
+        bed.flush(&store);
+        drop(store);
+        let store = bed.open();
+        for (id, (kind, bytes_per_chunk)) in specs.into_iter().enumerate() {
+            let reader = store.reader(&block(id as i64, 1, 0)).unwrap();
+            assert_eq!(reader.checksum(), ChecksumSpec { kind, bytes_per_chunk });
+            assert!(read(&reader) == bytes(id as u64, 70_001));
+        }
+    });
+}
+
+#[test]
+fn creating_minds_what_is_there() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        let try_create = |stamp, kind| store.create(&block(1, stamp, 0), kind, &CreateOptions::default());
+        put(&store, 1, 10, b"first");
+        let refused = |result: Result<ReplicaWriter>| matches!(result, Err(StoreError::ReplicaExists { .. }));
+        assert!(refused(try_create(11, CREATE)));
+        assert!(refused(try_create(11, CreateKind::Temporary)), "a finalized one is not replaced by replication");
+        assert!(refused(try_create(10, CreateKind::Transfer)));
+        let mut writer = try_create(11, CreateKind::Transfer).unwrap();
+        assert_eq!(info(&store, 1).state, ReplicaState::Temporary);
+        assert!(store.reader(&block(1, 11, 0)).is_err(), "temporary replicas are not read");
+        assert!(store.report(&bed.pool.pool)[0].replicas.is_empty(), "nor reported");
+        send(&mut writer, b"second", 100);
+        let summary = writer.leave_being_written().unwrap();
+        assert_eq!(summary.block.length(), 6);
+        let now = info(&store, 1);
+        assert_eq!((now.state, now.visible_length), (ReplicaState::BeingWritten, Some(6)));
+        // One being written by somebody: stopped and replaced.
+        let mut third = try_create(12, CreateKind::Temporary).unwrap();
+        let mut fourth = try_create(13, CreateKind::BeingWritten { replace: true }).unwrap();
+        assert!(matches!(third.write(0, b"x", Checksums::Compute), Err(StoreError::WriterStopped { .. })));
+        assert!(matches!(third.acker().set(1), Err(StoreError::WriterStopped { .. })));
+        drop(third);
+        send(&mut fourth, b"fourth", 100);
+        fourth.finalize(Durability::Disk).unwrap();
+        assert_eq!(get(&store, 1, 13), b"fourth");
+        assert!(info(&store, 1).on_disk);
+    });
+}
+
+#[test]
+fn an_abandoned_temporary_replica_vanishes_and_one_being_written_stays() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        let mut temporary = store.create(&block(1, 1, 0), CreateKind::Temporary, &CreateOptions::default()).unwrap();
+        send(&mut temporary, &bytes(1, 100_000), 61_440);
+        drop(temporary);
+        assert!(store.replica(&bed.pool.pool, BlockId(1)).is_none());
+        let mut written = create(&store, 2, 1);
+        send(&mut written, &bytes(2, 100_000), 61_440);
+        drop(written);
+        assert_eq!(info(&store, 2).visible_length, Some(100_000));
+        let recovery = PipelineRecovery { new_stamp: GenerationStamp(2), min_acked: 100_000, max_received: 100_000 };
+        let writer = store.recover_being_written(&block(2, 1, 0), recovery).unwrap();
+        writer.finalize(Durability::Memory).unwrap();
+        assert!(get(&store, 2, 2) == bytes(2, 100_000));
+    });
+}
+
+#[test]
+fn appends_go_on_where_the_replica_ended() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        for (id, (first, second)) in
+            [(100, 50), (0, 10), (512, 512), (60_000, 10_000), (65_536, 1), (100_000, 100_000), (1000, 300_000)]
+                .into_iter()
+                .enumerate()
+        {
+            let id = id as i64;
+            for flushed in [false, true] {
+                let id = id * 2 + i64::from(flushed);
+                let data = bytes(id as u64, first + second);
+                put(&store, id, 1, &data[..first]);
+                if flushed {
+                    bed.flush(&store);
+                }
+                let old = store.reader(&block(id, 1, 0)).unwrap();
+                let wrong_length = store.append(&block(id, 1, 0), GenerationStamp(2), first as u64 + 1);
+                assert!(matches!(wrong_length, Err(StoreError::LengthMismatch { .. })));
+                let wrong_stamp = store.append(&block(id, 2, 0), GenerationStamp(3), first as u64);
+                assert!(matches!(wrong_stamp, Err(StoreError::StampMismatch { .. })));
+                let mut writer = store.append(&block(id, 1, 0), GenerationStamp(2), first as u64).unwrap();
+                assert_eq!((writer.received(), writer.acked()), (first as u64, first as u64));
+                assert_eq!(info(&store, id).block.stamp, GenerationStamp(2));
+                assert!(store.append(&block(id, 2, 0), GenerationStamp(3), first as u64).is_err(), "being written");
+                // First the rest of the chunk, its CRC over the new bytes only; then as usual.
+                let rest = (512 - first % 512) % 512;
+                let rest = rest.min(second);
+                send(&mut writer, &data[first..first + rest], 1 << 20);
+                send(&mut writer, &data[first + rest..], 64 << 10);
+                assert!(read(&store.reader(&block(id, 2, 0)).unwrap()) == data);
+                assert!(read(&old) == data[..first], "an older view is what it was");
+                writer.finalize(Durability::Memory).unwrap();
+                assert!(get(&store, id, 1) == data, "a higher stamp is fine for readers");
+                assert!(read(&old) == data[..first]);
+            }
+        }
+        bed.flush(&store);
+        drop(store);
+        let store = bed.open();
+        assert!(get(&store, 13, 2) == bytes(13, 301_000));
+        assert!(store.reader(&block(13, 3, 0)).is_err(), "a lower stamp is not");
+    });
+}
+
+#[test]
+fn pipeline_recovery_cuts_to_the_acknowledged_bytes() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        for (id, (acked, received)) in
+            [(100, 300), (512, 700), (1000, 1000), (0, 10), (60_000, 64_000), (70_000, 200_000), (131_072, 140_000)]
+                .into_iter()
+                .enumerate()
+        {
+            let id = id as i64;
+            let data = bytes(id as u64, received);
+            let mut first = create(&store, id, 1);
+            // Sent in one packet, so that the CRC at the cut covers more than is kept.
+            first.write(0, &data, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, &data))).unwrap();
+            first.acker().set(acked as u64).unwrap();
+            let guard = store.reader(&block(id, 1, 0)).unwrap();
+            let recover = |new_stamp, min_acked: usize, max_received: usize| {
+                let recovery = PipelineRecovery {
+                    new_stamp: GenerationStamp(new_stamp),
+                    min_acked: min_acked as u64,
+                    max_received: max_received as u64,
+                };
+                store.recover_being_written(&block(id, 1, 0), recovery)
+            };
+            assert!(matches!(recover(0, 0, received), Err(StoreError::StampMismatch { .. })));
+            let stopped = Arc::new(AtomicBool::new(false));
+            first.on_stop(Box::new({
+                let stopped = stopped.clone();
+                move || {
+                    stopped.store(true, Ordering::SeqCst);
+                    true
+                }
+            }));
+            assert!(matches!(recover(2, acked + 1, received), Err(StoreError::LengthMismatch { .. })));
+            assert!(stopped.load(Ordering::SeqCst), "the former writer is stopped before lengths are looked at");
+            if received > acked {
+                assert!(matches!(recover(2, acked, received - 1), Err(StoreError::LengthMismatch { .. })));
+            }
+            let mut second = recover(2, acked, received).unwrap();
+            assert_eq!((second.received(), second.acked()), (acked as u64, acked as u64));
+            assert!(matches!(
+                first.write(received as u64, b"late", Checksums::Compute),
+                Err(StoreError::WriterStopped { .. })
+            ));
+            drop(first);
+            // The new client begins at the chunk's boundary, with other bytes behind the cut.
+            let mut changed = data[..acked].to_vec();
+            changed.extend(bytes(id as u64 + 100, 1000));
+            let from = acked / 512 * 512;
+            let packet = &changed[from..];
+            second.write(from as u64, packet, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, packet))).unwrap();
+            assert!(read(&store.reader(&block(id, 2, 0)).unwrap()) == changed);
+            if bed.options.memory.limit > 0 && bed.options.volumes[0].engine == Engine::Memory {
+                assert!(read(&guard) == data, "what a guard holds is not written over");
+            }
+            second.finalize(Durability::Memory).unwrap();
+            assert!(get(&store, id, 2) == changed);
+        }
+        assert_eq!(bed.flush(&store).failures, 0);
+    });
+}
+
+#[test]
+fn append_and_close_recovery() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        let data = bytes(1, 1000);
+        // Finalized: opened again; being written: handed over; not all acknowledged: refused.
+        put(&store, 1, 1, &data);
+        let writer = store.recover_append(&block(1, 1, 0), GenerationStamp(2), 1000).unwrap();
+        let mut writer2 = store.recover_append(&block(1, 1, 0), GenerationStamp(3), 1000).unwrap();
+        drop(writer);
+        writer2.write(1000, b"more", Checksums::Compute).unwrap();
+        assert!(store.recover_append(&block(1, 1, 0), GenerationStamp(4), 1000).is_err());
+        assert!(store.recover_close(&block(1, 1, 0), GenerationStamp(4), 1004).is_err(), "4 bytes not acknowledged");
+        let recovery = PipelineRecovery { new_stamp: GenerationStamp(5), min_acked: 1000, max_received: 1004 };
+        let mut writer = store.recover_being_written(&block(1, 1, 0), recovery).unwrap();
+        send(&mut writer, b"more", 10);
+        let summary = store.recover_close(&block(1, 1, 0), GenerationStamp(6), 1004).unwrap();
+        assert_eq!(summary.block, block(1, 6, 1004));
+        assert_eq!(&get(&store, 1, 6)[1000..], b"more");
+        // Close recovery of a finalized one: a new stamp, nothing else.
+        let summary = store.recover_close(&block(1, 6, 0), GenerationStamp(7), 1004).unwrap();
+        assert_eq!(summary.block, block(1, 7, 1004));
+        bed.flush(&store);
+        store.recover_close(&block(1, 7, 0), GenerationStamp(8), 1004).unwrap();
+        drop(store);
+        let store = bed.open();
+        assert_eq!(info(&store, 1).block, block(1, 8, 1004).block);
+        assert_eq!(get(&store, 1, 8).len(), 1004);
+    });
+}
+
+#[test]
+fn block_recovery_gives_length_and_stamp() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        for (id, (received, new_length, flushed)) in [
+            (1000, 1000, false),
+            (1000, 600, false),
+            (200_000, 131_073, false),
+            (1000, 600, true),
+            (200_000, 512, true),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let id = id as i64;
+            let data = bytes(id as u64, received);
+            let mut writer = create(&store, id, 1);
+            send(&mut writer, &data, 64 << 10);
+            if flushed {
+                writer.finalize(Durability::Disk).unwrap();
+            }
+            let stamp = |stamp| GenerationStamp(stamp);
+            assert!(store.initiate_recovery(&block(9999, 1, 0), stamp(5)).unwrap().is_none());
+            assert!(store.initiate_recovery(&block(id, 2, 0), stamp(5)).is_err(), "replica too old");
+            assert!(store.initiate_recovery(&block(id, 1, 0), stamp(1)).is_err(), "recovery too old");
+            let found = store.initiate_recovery(&block(id, 1, 0), stamp(5)).unwrap().unwrap();
+            let state = if flushed { ReplicaState::Finalized } else { ReplicaState::BeingWritten };
+            assert_eq!((found.original_state, found.block.length), (state, received as u64));
+            let again = store.initiate_recovery(&block(id, 1, 0), stamp(5));
+            assert!(matches!(again, Err(StoreError::RecoveryInProgress { .. })));
+            assert_eq!(info(&store, id).state, ReplicaState::UnderRecovery);
+            assert_eq!(info(&store, id).reported_state, state);
+            store.initiate_recovery(&block(id, 1, 0), stamp(6)).unwrap().unwrap();
+            let update = |length: usize, recovery, new_length: usize| {
+                store.update_under_recovery(&block(id, 1, length as u64), stamp(recovery), new_length as u64, None)
+            };
+            assert!(update(received, 5, new_length).is_err(), "a newer recovery has it");
+            assert!(update(received + 1, 6, new_length).is_err(), "not what was answered");
+            assert!(update(received, 6, received + 1).is_err(), "no longer than it is");
+            let guard = store.reader(&block(id, 1, 0)).unwrap();
+            let summary = update(received, 6, new_length).unwrap();
+            assert_eq!(summary.block, block(id, 6, new_length as u64));
+            assert!(get(&store, id, 6) == data[..new_length]);
+            assert_eq!(info(&store, id).state, ReplicaState::Finalized);
+            assert!(read(&guard) == data, "the guard's bytes are what they were");
+            assert!(update(received, 6, new_length).is_err(), "not under recovery any more");
+        }
+        bed.flush(&store);
+        drop(store);
+        let store = bed.open();
+        assert!(get(&store, 2, 6) == bytes(2, 200_000)[..131_073]);
+        assert!(get(&store, 3, 6) == bytes(3, 1000)[..600]);
+        assert!(get(&store, 4, 6) == bytes(4, 200_000)[..512]);
+    });
+}
+
+#[test]
+fn truncation_may_copy_to_a_new_block() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        let data = bytes(1, 100_000);
+        put(&store, 1, 1, &data);
+        store.initiate_recovery(&block(1, 1, 0), GenerationStamp(2)).unwrap().unwrap();
+        let old = block(1, 1, 100_000);
+        let summary = store.update_under_recovery(&old, GenerationStamp(2), 777, Some(BlockId(2))).unwrap();
+        assert_eq!(summary.block, block(2, 2, 777));
+        assert!(get(&store, 2, 2) == data[..777]);
+        assert!(get(&store, 1, 1) == data);
+        assert_eq!(info(&store, 1).state, ReplicaState::Finalized);
+    });
+}
+
+#[test]
+fn invalidated_replicas_are_gone_everywhere() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        for id in 0..20 {
+            put(&store, id, 1, &bytes(id as u64, 1000 * (id as usize + 1) * 5));
+        }
+        bed.flush(&store);
+        let guard = store.reader(&block(3, 1, 0)).unwrap();
+        let writer = create(&store, 20, 1);
+        let blocks: Vec<Block> = (0..22).map(|id| block(id, if id == 5 { 2 } else { 1 }, 0).block).collect();
+        let outcomes = store.invalidate(&bed.pool.pool, &blocks);
+        for (id, outcome) in outcomes.iter().enumerate() {
+            match id {
+                5 => assert!(matches!(outcome, Err(StoreError::StampMismatch { .. }))),
+                21 => assert!(matches!(outcome, Err(StoreError::ReplicaNotFound { .. }))),
+                _ => assert!(outcome.is_ok(), "{id}: {outcome:?}"),
+            }
+        }
+        drop(writer);
+        assert!(read(&guard) == bytes(3, 20_000), "a guard keeps its bytes");
+        assert_eq!(store.report(&bed.pool.pool)[0].replicas.len(), 1);
+        drop(guard);
+        drop(store);
+        let store = bed.open();
+        let report = store.report(&bed.pool.pool);
+        assert_eq!(report[0].replicas, [(block(5, 1, 30_000).block, ReplicaState::Finalized)]);
+        // Nothing is promised or counted for what is gone.
+        let space = &store.storage_reports(&bed.pool.pool)[0];
+        assert_eq!(space.block_pool_used, 30_000 + 7 + 4 * 59);
+    });
+}
+
+#[test]
+fn short_circuit_descriptors_have_byte_0_and_apaches_meta_file() {
+    for_each_kind(|bed, _| {
+        let store = bed.open();
+        for size in [0, 100, 100_000] {
+            let data = bytes(9, size);
+            put(&store, size as i64, 1, &data);
+            let (block_file, meta) = store.reader(&block(size as i64, 1, 0)).unwrap().short_circuit().unwrap();
+            let mut expected = ChecksumSpec::DEFAULT.to_meta_header().to_vec();
+            ChecksumSpec::DEFAULT.compute(&data, &mut expected);
+            let read_all = |file: std::os::fd::OwnedFd| {
+                let mut bytes = Vec::new();
+                std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes).unwrap();
+                bytes
+            };
+            assert!(read_all(block_file) == data);
+            assert!(read_all(meta) == expected);
+        }
+        let _writer = create(&store, 5, 1);
+        assert!(store.reader(&block(5, 1, 0)).unwrap().short_circuit().is_err());
+    });
+}
+
+#[test]
+fn hsync_survives_a_power_failure() {
+    for_each_kind(|bed, _| {
+        let data = bytes(1, 100_300);
+        {
+            let store = bed.open();
+            let mut writer = create(&store, 1, 1);
+            let mut sent = 0;
+            for end in [700, 900, 70_000, 100_300] {
+                let from = sent / 512 * 512;
+                let packet = &data[from..end];
+                writer.write(from as u64, packet, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, packet))).unwrap();
+                writer.sync().unwrap();
+                sent = end;
+            }
+            drop(writer);
+            drop(store);
+        }
+        // The machine went down: what was in memory is gone.
+        for entry in std::fs::read_dir(bed.memory.path()).unwrap() {
+            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        }
+        let store = bed.open();
+        let found = info(&store, 1);
+        assert_eq!((found.state, found.block.length), (ReplicaState::WaitingToBeRecovered, 100_300));
+        store.initiate_recovery(&block(1, 1, 0), GenerationStamp(2)).unwrap().unwrap();
+        store.update_under_recovery(&block(1, 1, 100_300), GenerationStamp(2), 100_300, None).unwrap();
+        assert!(get(&store, 1, 2) == data);
+    });
+}
+
+#[test]
+fn a_kill_loses_nothing_that_was_received() {
+    for_each_kind(|bed, kind| {
+        let mut store = bed.open();
+        for round in 0..3u64 {
+            for (id, size) in SIZES.into_iter().enumerate() {
+                let id = (round * 100) as i64 + id as i64;
+                let data = bytes(id as u64, size);
+                put(&store, id, 1, &data);
+                // And one that is being written, with a part that was not acknowledged.
+                let mut writer = create(&store, id + 50, 1);
+                send(&mut writer, &data, 64 << 10);
+                let at = writer.received();
+                let from = at / 512 * 512;
+                let mut tail = data[from as usize..].to_vec();
+                tail.extend_from_slice(b"unacknowledged");
+                writer.write(from, &tail, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, &tail))).unwrap();
+            }
+            drop(store);
+            store = bed.open();
+            for (id, size) in SIZES.into_iter().enumerate() {
+                let id = (round * 100) as i64 + id as i64;
+                let data = bytes(id as u64, size);
+                assert!(get(&store, id, 1) == data, "{kind:?} {size}");
+                let written = info(&store, id + 50);
+                assert_eq!(written.state, ReplicaState::WaitingToBeRecovered);
+                assert_eq!(written.block.length, size as u64 + 14);
+                assert!(store.reader(&block(id + 50, 1, 0)).is_err(), "not readable before recovery");
+                store.initiate_recovery(&block(id + 50, 1, 0), GenerationStamp(9)).unwrap().unwrap();
+                store
+                    .update_under_recovery(&block(id + 50, 1, size as u64 + 14), GenerationStamp(9), size as u64, None)
+                    .unwrap();
+                assert!(get(&store, id + 50, 9) == data);
+            }
+        }
+        assert_eq!(bed.flush(&store).failures, 0);
+        assert_eq!(store.metrics().dirty_replicas, 0);
+    });
+}
