@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod datanode;
+mod fs;
+mod generic_options;
 mod namenode;
 
 #[derive(Parser)]
@@ -20,6 +22,9 @@ enum Command {
     Datanode(datanode::Arguments),
     /// Run a NameNode, configured by HADOOP_CONF_DIR.
     Namenode(namenode::Arguments),
+    /// Work with files: -ls, -put, -get and what else `hdfs dfs` knows.
+    #[command(disable_help_flag = true)]
+    Fs(fs::FsArguments),
     /// Print the version and what this build contains.
     Version,
 }
@@ -30,6 +35,7 @@ pub fn run() -> ExitCode {
     let outcome = match arguments.command {
         Command::Datanode(arguments) => datanode::run(&arguments),
         Command::Namenode(arguments) => namenode::run(&arguments),
+        Command::Fs(arguments) => fs::run(arguments),
         Command::Version => version(),
     };
     match outcome {

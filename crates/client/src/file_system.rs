@@ -14,7 +14,7 @@ use crate::namenode::{
 };
 use crate::options::ClientOptions;
 use crate::read::Reader;
-use crate::write::{Writer, WrittenFile};
+use crate::write::{Begin, Writer, WrittenFile};
 use crate::{Error, ErrorKind, backoff, path};
 
 /// An HDFS file system: the way in. Cheap to clone; clones share connections, leases and what was learnt of datanodes.
@@ -341,14 +341,23 @@ impl FileSystem {
             None => 0,
         };
         let file = WrittenFile::new(path, inode, replication, block_size);
-        Ok(Writer::start(Arc::clone(&self.shared), file, None, 0, open))
+        Ok(Writer::start(Arc::clone(&self.shared), file, Begin::default(), open))
     }
 
     /// Opens a closed file for writing behind its end.
     pub async fn append(&self, path: &str) -> Result<Writer, Error> {
+        self.append_as(path, false).await
+    }
+
+    /// As `append`, with the new bytes in a block of their own however short the last one is.
+    pub async fn append_new_block(&self, path: &str) -> Result<Writer, Error> {
+        self.append_as(path, true).await
+    }
+
+    async fn append_as(&self, path: &str, new_block: bool) -> Result<Writer, Error> {
         let path = self.absolute(path)?;
         let open = Leases::open(&self.shared);
-        let (block, status) = self.shared.namenode.append(&path, &self.shared.client_name, false).await?;
+        let (block, status) = self.shared.namenode.append(&path, &self.shared.client_name, new_block).await?;
         let status = match status {
             Some(status) => status,
             None => {
@@ -358,6 +367,12 @@ impl FileSystem {
         };
         if status.kind != FileKind::File {
             return Err(Error::IsDirectory { path });
+        }
+        let file = WrittenFile::new(path.clone(), status.inode, status.replication, status.block_size);
+        if new_block {
+            // The answer is the block to be committed before the new one.
+            let begin = Begin { append: None, previous: block.map(|block| block.block), length: status.length };
+            return Ok(Writer::start(Arc::clone(&self.shared), file, begin, open));
         }
         if let Some(block) = &block
             && block.block.length() >= status.block_size
@@ -369,8 +384,8 @@ impl FileSystem {
             Some(block) => block.offset + block.block.length(),
             None => status.length,
         };
-        let file = WrittenFile::new(path, status.inode, status.replication, status.block_size);
-        Ok(Writer::start(Arc::clone(&self.shared), file, block, length, open))
+        let begin = Begin { append: block, previous: None, length };
+        Ok(Writer::start(Arc::clone(&self.shared), file, begin, open))
     }
 }
 

@@ -36,6 +36,17 @@ pub(crate) struct WrittenFile {
     pub flushed: AtomicBool,
 }
 
+/// Where writing starts.
+#[derive(Debug, Default)]
+pub(crate) struct Begin {
+    /// The last block, not full, that is to be continued.
+    pub append: Option<LocatedBlock>,
+    /// The last block, which the next one follows whatever its length.
+    pub previous: Option<ExtendedBlock>,
+    /// Bytes of the file.
+    pub length: u64,
+}
+
 impl WrittenFile {
     pub(crate) fn new(path: String, inode: u64, replication: u16, block_size: u64) -> Self {
         Self { path, inode, replication, block_size, flushed: AtomicBool::new(false) }
@@ -63,21 +74,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// `append`: the last block, not full, that is to be continued. `length`: bytes of the file.
-    pub(crate) fn start(
-        shared: Arc<Shared>,
-        file: WrittenFile,
-        append: Option<LocatedBlock>,
-        length: u64,
-        open: OpenFile,
-    ) -> Self {
+    pub(crate) fn start(shared: Arc<Shared>, file: WrittenFile, begin: Begin, open: OpenFile) -> Self {
         let options = &shared.options;
         let file = Arc::new(file);
-        let in_block = append.as_ref().map_or(0, |block| block.block.length());
+        let length = begin.length;
+        let in_block = begin.append.as_ref().map_or(0, |block| block.block.length());
         let pool = PacketPool::new(options.packets_in_flight, options.packet_data_bytes, options.checksum);
         // The window is the pool's; empty packets are few, so the queue never holds a sender up for long.
         let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
-        let (stream, progress) = Stream::new(Arc::clone(&shared), Arc::clone(&file), append, Arc::clone(&pool));
+        let (stream, progress) = Stream::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
         let task = tokio::spawn(stream.run(receiver));
         Self {
             chunker: Chunker::new(file.block_size, options.checksum.bytes_per_chunk, in_block),

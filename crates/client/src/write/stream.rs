@@ -6,9 +6,9 @@ use std::time::Instant;
 use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
 use tokio::sync::{mpsc, watch};
 
-use super::WrittenFile;
 use super::packet::{Packet, PacketPool};
 use super::pipeline::{Ended, Pipeline, Window};
+use super::{Begin, WrittenFile};
 use crate::Error;
 use crate::file_system::Shared;
 
@@ -41,12 +41,20 @@ impl Stream {
     pub(super) fn new(
         shared: Arc<Shared>,
         file: Arc<WrittenFile>,
-        append: Option<LocatedBlock>,
+        begin: Begin,
         pool: Arc<PacketPool>,
     ) -> (Self, watch::Receiver<Progress>) {
         let (progress, receiver) = watch::channel(Progress { acknowledged: -1, pipelines: 0, failed: None });
-        let stream =
-            Self { shared, file, progress, pool, append, previous: None, recovering: (-1, 0), excluded: Vec::new() };
+        let stream = Self {
+            shared,
+            file,
+            progress,
+            pool,
+            append: begin.append,
+            previous: begin.previous,
+            recovering: (-1, 0),
+            excluded: Vec::new(),
+        };
         (stream, receiver)
     }
 
@@ -66,7 +74,7 @@ impl Stream {
 
     async fn blocks(&mut self, packets: &mut mpsc::Receiver<Arc<Packet>>) -> Result<Option<ExtendedBlock>, Error> {
         // An append that writes nothing still closes the block that the namenode opened for it.
-        let mut last = self.append.as_ref().map(|block| block.block.clone());
+        let mut last = self.append.as_ref().map(|block| block.block.clone()).or_else(|| self.previous.clone());
         while let Some(first) = packets.recv().await {
             let mut window = Window::new(first);
             let pipeline = match self.append.take() {

@@ -1,0 +1,165 @@
+//! `hearth fs -COMMAND ...`: the file system shell, with the commands, options, output and exit codes of `hdfs dfs`.
+//!
+//! Each command is a function of [`Shell`] in a file of its own (or of its family); [`commands`] is the table of them.
+//! Options are Hadoop's single-dash words, which [`options`] parses. A command goes on with its other arguments when one
+//! fails; the exit code is 1 then, and 255 when the command line itself was wrong.
+
+mod attributes;
+mod cat;
+mod checksum;
+mod commands;
+mod concat;
+mod copy;
+mod count;
+mod du;
+mod failure;
+mod find;
+mod glob;
+mod item;
+mod list;
+mod make;
+mod merge;
+mod moving;
+mod options;
+mod progress;
+mod remove;
+mod replication;
+mod shell;
+mod size;
+mod stat;
+mod store;
+mod table;
+mod test;
+mod text;
+mod time;
+mod trash;
+mod truncate;
+
+use std::process::ExitCode;
+
+use commands::{COMMANDS, Command};
+use failure::Failure;
+use options::Arguments;
+use shell::Shell;
+
+/// Exit code of a wrong command line: Java's -1.
+const USAGE_ERROR: u8 = 255;
+
+#[derive(clap::Args)]
+pub struct FsArguments {
+    /// Generic options (-fs URI, -D key=value, -conf FILE), then -COMMAND and its arguments; see `hearth fs -help`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+}
+
+pub fn run(arguments: FsArguments) -> anyhow::Result<ExitCode> {
+    crate::logging::start("error");
+    let (configuration, words) = match super::generic_options::with_generic_options(arguments.arguments) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            eprintln!("hearth fs: {error:#}");
+            return Ok(ExitCode::from(USAGE_ERROR));
+        }
+    };
+    // The commands run on this thread and may block it on local files; connections and writers have their own.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut shell = Shell::new(configuration);
+    let code = runtime.block_on(dispatch(&mut shell, words));
+    let flushed = shell.flush();
+    // Reads of standard input that never end must not keep the process.
+    runtime.shutdown_background();
+    Ok(ExitCode::from(if flushed { code } else { 1 }))
+}
+
+async fn dispatch(shell: &mut Shell, mut words: Vec<String>) -> u8 {
+    if words.is_empty() {
+        eprint!("{}", commands::usage_of_all());
+        return USAGE_ERROR;
+    }
+    let name = words.remove(0);
+    let Some(command) = name.strip_prefix('-').and_then(commands::find) else {
+        eprintln!("{name}: Unknown command");
+        if commands::find(&name).is_some() {
+            eprintln!("Did you mean -{name}?  This command begins with a dash.");
+        }
+        eprint!("{}", commands::usage_of_all());
+        return USAGE_ERROR;
+    };
+    shell.start(command);
+    if let Some(instead) = command.deprecated_for {
+        eprintln!("{}: DEPRECATED: Please use '{instead}' instead.", command.name);
+    }
+    let outcome = match command.format.parse(words) {
+        Ok(arguments) => run_command(shell, command, arguments).await,
+        Err(failure) => Err(failure),
+    };
+    match outcome {
+        Ok(()) => shell.exit_code(),
+        Err(Failure::Usage(message)) => {
+            eprintln!("-{}: {message}", command.name);
+            eprintln!("Usage: hadoop fs [generic options] {}", command.usage());
+            USAGE_ERROR
+        }
+        Err(Failure::Exit(code)) => code,
+        Err(failure) => {
+            shell.report(&failure);
+            shell.exit_code()
+        }
+    }
+}
+
+/// The one list of what each name does.
+async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments) -> Result<(), Failure> {
+    debug_assert!(COMMANDS.iter().any(|known| known.name == command.name));
+    match command.name {
+        "appendToFile" => copy::append_to_file(shell, arguments).await,
+        "cat" => cat::cat(shell, arguments).await,
+        "checksum" => checksum::checksum(shell, arguments).await,
+        "chgrp" => attributes::chgrp(shell, arguments).await,
+        "chmod" => attributes::chmod(shell, arguments).await,
+        "chown" => attributes::chown(shell, arguments).await,
+        "concat" => concat::concat(shell, arguments).await,
+        "copyFromLocal" | "put" => copy::put(shell, arguments).await,
+        "copyToLocal" | "get" => copy::get(shell, arguments).await,
+        "count" => count::count(shell, arguments).await,
+        "cp" => copy::cp(shell, arguments).await,
+        "df" => du::df(shell, arguments).await,
+        "du" | "dus" => du::du(shell, arguments, command.name == "dus").await,
+        "expunge" => trash::expunge(shell, arguments).await,
+        "find" => find::find(shell, arguments).await,
+        "getmerge" => merge::getmerge(shell, arguments).await,
+        "head" => cat::head(shell, arguments).await,
+        "help" => commands::help(shell, arguments),
+        "ls" | "lsr" => list::ls(shell, arguments, command.name == "lsr").await,
+        "mkdir" => make::mkdir(shell, arguments).await,
+        "moveFromLocal" => copy::move_from_local(shell, arguments).await,
+        "moveToLocal" => copy::move_to_local(shell, arguments).await,
+        "mv" => moving::mv(shell, arguments).await,
+        "rm" | "rmr" => remove::rm(shell, arguments, command.name == "rmr").await,
+        "rmdir" => remove::rmdir(shell, arguments).await,
+        "setrep" => replication::setrep(shell, arguments).await,
+        "stat" => stat::stat(shell, arguments).await,
+        "tail" => cat::tail(shell, arguments).await,
+        "test" => test::test(shell, arguments).await,
+        "text" => text::text(shell, arguments).await,
+        "touch" => make::touch(shell, arguments).await,
+        "touchz" => make::touchz(shell, arguments).await,
+        "truncate" => truncate::truncate(shell, arguments).await,
+        "usage" => commands::usage(shell, arguments),
+        name => unreachable!("command {name} stands in the table but nothing carries it out"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every name of the table must be carried out: this is what the `unreachable` above relies on.
+    #[test]
+    fn every_command_of_the_table_is_carried_out() {
+        let source = include_str!("fs.rs");
+        for command in COMMANDS {
+            assert!(source.contains(&format!("\"{}\"", command.name)), "{} is not dispatched", command.name);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `-chmod`, `-chown`, `-chgrp`
+
+use hearth_types::FsPermission;
+
+use super::failure::Failure;
+use super::item::Item;
+use super::options::Arguments;
+use super::shell::Shell;
+
+/// One clause of a symbolic mode, or an octal one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Clause {
+    /// Bits of the classes that it is about (`u` 0700, `g` 0070, `o` 0007), and the sticky bit.
+    classes: u16,
+    operator: char,
+    bits: u16,
+    /// `X`: execute for directories and for what anybody may execute already.
+    conditional_execute: bool,
+    sticky: bool,
+}
+
+/// What chmod is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Mode {
+    Octal(u16),
+    Symbolic(Vec<Clause>),
+}
+
+impl Mode {
+    fn parse(text: &str) -> Option<Self> {
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let bits = u16::from_str_radix(text, 8).ok()?;
+            return (bits <= FsPermission::MASK).then_some(Self::Octal(bits));
+        }
+        let clauses: Option<Vec<_>> = text.split(',').map(clause).collect();
+        Some(Self::Symbolic(clauses?))
+    }
+
+    fn applied(&self, before: FsPermission, directory: bool) -> FsPermission {
+        let clauses = match self {
+            Self::Octal(bits) => return FsPermission(*bits),
+            Self::Symbolic(clauses) => clauses,
+        };
+        let mut mode = before.0;
+        for clause in clauses {
+            let mut bits = clause.bits;
+            if clause.conditional_execute && (directory || mode & 0o111 != 0) {
+                bits |= 0o111;
+            }
+            bits &= clause.classes;
+            mode = match clause.operator {
+                '+' => mode | bits,
+                '-' => mode & !bits,
+                _ => mode & !clause.classes | bits,
+            };
+            if clause.sticky {
+                mode = if clause.operator == '-' { mode & !0o1000 } else { mode | 0o1000 };
+            }
+        }
+        FsPermission(mode & FsPermission::MASK)
+    }
+}
+
+fn clause(text: &str) -> Option<Clause> {
+    let at = text.find(['+', '-', '='])?;
+    let mut classes = 0;
+    for letter in text[..at].chars() {
+        classes |= match letter {
+            'u' => 0o700,
+            'g' => 0o070,
+            'o' => 0o007,
+            'a' => 0o777,
+            _ => return None,
+        };
+    }
+    let mut clause = Clause {
+        classes: if classes == 0 { 0o777 } else { classes },
+        operator: text[at..].chars().next()?,
+        bits: 0,
+        conditional_execute: false,
+        sticky: false,
+    };
+    for letter in text[at + 1..].chars() {
+        match letter {
+            'r' => clause.bits |= 0o444,
+            'w' => clause.bits |= 0o222,
+            'x' => clause.bits |= 0o111,
+            'X' => clause.conditional_execute = true,
+            't' => clause.sticky = true,
+            _ => return None,
+        }
+    }
+    Some(clause)
+}
+
+/// What to do to each path.
+enum Change {
+    Mode(Mode),
+    Owner { user: Option<String>, group: Option<String> },
+}
+
+impl Change {
+    async fn apply(&self, item: &Item) -> Result<(), Failure> {
+        let status = item.status()?;
+        match self {
+            Self::Mode(mode) => {
+                let wanted = mode.applied(status.permission, item.is_directory());
+                if wanted == status.permission {
+                    return Ok(());
+                }
+                item.store.set_permission(&item.path, &item.shown, wanted).await
+            }
+            Self::Owner { user, group } => {
+                let user = user.as_deref().filter(|user| *user != status.owner);
+                let group = group.as_deref().filter(|group| *group != status.group);
+                if user.is_none() && group.is_none() {
+                    return Ok(());
+                }
+                item.store.set_owner(&item.path, &item.shown, user, group).await
+            }
+        }
+    }
+}
+
+pub async fn chmod(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
+    let text = arguments.rest.remove(0);
+    let wrong = || Failure::Usage(format!("chmod : mode '{text}' does not match the expected pattern."));
+    let mode = Mode::parse(&text).ok_or_else(wrong)?;
+    change(shell, &arguments, Change::Mode(mode)).await
+}
+
+pub async fn chown(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
+    let text = arguments.rest.remove(0);
+    let (user, group) = match text.split_once(':') {
+        Some((user, group)) => (user, group),
+        None => (text.as_str(), ""),
+    };
+    if user.is_empty() && group.is_empty() || [user, group].into_iter().any(|name| !is_name(name)) {
+        return Err(Failure::Usage(format!("'{text}' does not match expected pattern for [owner][:group].")));
+    }
+    let some = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    let owner = Change::Owner { user: some(user), group: some(group) };
+    change(shell, &arguments, owner).await
+}
+
+pub async fn chgrp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
+    let group = arguments.rest.remove(0);
+    if group.is_empty() || !is_name(&group) {
+        return Err(Failure::Usage(format!("'{group}' does not match expected pattern for group")));
+    }
+    change(shell, &arguments, Change::Owner { user: None, group: Some(group) }).await
+}
+
+/// What Hadoop takes for a user's or group's name.
+fn is_name(name: &str) -> bool {
+    name.chars().all(|letter| letter.is_alphanumeric() || "-_./@$ ".contains(letter))
+}
+
+async fn change(shell: &mut Shell, arguments: &Arguments, change: Change) -> Result<(), Failure> {
+    for item in shell.existing(&arguments.rest).await {
+        walk(shell, &item, &change, arguments.has("R")).await;
+    }
+    Ok(())
+}
+
+async fn walk(shell: &mut Shell, item: &Item, change: &Change, recursive: bool) {
+    if let Err(failure) = change.apply(item).await {
+        shell.report(&failure);
+    }
+    if !recursive || !item.is_directory() {
+        return;
+    }
+    match item.children().await {
+        Ok(children) => {
+            for child in &children {
+                Box::pin(walk(shell, child, change, recursive)).await;
+            }
+        }
+        Err(failure) => shell.report(&failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_applied_as_chmod_does() {
+        for (mode, before, directory, after) in [
+            ("755", 0o600, false, 0o755),
+            ("1777", 0o600, true, 0o1777),
+            ("u+x", 0o644, false, 0o744),
+            ("go-rwx", 0o755, false, 0o700),
+            ("a=r", 0o777, false, 0o444),
+            ("+w", 0o444, false, 0o666),
+            ("u=rw,g=r,o=", 0o777, false, 0o640),
+            ("a+X", 0o644, false, 0o644),
+            ("a+X", 0o744, false, 0o755),
+            ("a+X", 0o644, true, 0o755),
+            ("+t", 0o755, true, 0o1755),
+            ("-t", 0o1755, true, 0o755),
+            ("-rwx", 0o755, false, 0),
+        ] {
+            let parsed = Mode::parse(mode).unwrap();
+            assert_eq!(parsed.applied(FsPermission(before), directory), FsPermission(after), "{mode}");
+        }
+        for wrong in ["", "9", "2777", "u", "u*x", "z+x", "u+q"] {
+            assert_eq!(Mode::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The table of commands: names, options, usage.
+
+use super::failure::Failure;
+use super::options::{ANY, Arguments, Format};
+use super::shell::Shell;
+
+pub struct Command {
+    pub name: &'static str,
+    pub format: Format,
+    /// What stands behind the name in usage lines.
+    pub takes: &'static str,
+    /// For `-help`.
+    pub about: &'static str,
+    /// The command to use instead.
+    pub deprecated_for: Option<&'static str>,
+}
+
+impl Command {
+    const fn new(name: &'static str, format: Format, takes: &'static str, about: &'static str) -> Self {
+        Self { name, format, takes, about, deprecated_for: None }
+    }
+
+    const fn deprecated(mut self, instead: &'static str) -> Self {
+        self.deprecated_for = Some(instead);
+        self
+    }
+
+    pub fn usage(&self) -> String {
+        format!("-{} {}", self.name, self.takes).trim_end().to_owned()
+    }
+}
+
+const PUT_FLAGS: &[&str] = &["f", "p", "l", "d"];
+const GET_FLAGS: &[&str] = &["f", "p", "crc", "ignoreCrc"];
+const THREADS: &[&str] = &["t", "q"];
+const PUT: &str = "[-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>";
+const GET: &str =
+    "[-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>";
+
+/// By name.
+pub const COMMANDS: &[Command] = &[
+    Command::new(
+        "appendToFile",
+        Format::new(2, ANY, &["n"]),
+        "[-n] <localsrc> ... <dst>",
+        "Appends local files, or standard input (-), to a file, which is made when missing. -n: each with a new block.",
+    ),
+    Command::new("cat", Format::new(1, ANY, &["ignoreCrc"]), "[-ignoreCrc] <src> ...", "Prints files."),
+    Command::new(
+        "checksum",
+        Format::new(1, ANY, &["v"]),
+        "[-v] <src> ...",
+        "Prints checksums of files. -v: with the block size.",
+    ),
+    Command::new(
+        "chgrp",
+        Format::new(2, ANY, &["R"]),
+        "[-R] GROUP PATH...",
+        "Changes the group. -R: of everything below as well.",
+    ),
+    Command::new(
+        "chmod",
+        Format::new(2, ANY, &["R"]).with_unknown(),
+        "[-R] <MODE[,MODE]... | OCTALMODE> PATH...",
+        "Changes permissions. -R: of everything below as well. Modes as of chmod: u+rwX,o-rwx, 1777.",
+    ),
+    Command::new(
+        "chown",
+        Format::new(2, ANY, &["R"]),
+        "[-R] [OWNER][:[GROUP]] PATH...",
+        "Changes owner and group. -R: of everything below as well.",
+    ),
+    Command::new(
+        "concat",
+        Format::new(2, ANY, &[]),
+        "<target path> <src path> <src path> ...",
+        "Appends files to the first one without copying; they vanish.",
+    ),
+    Command::new("copyFromLocal", Format::new(1, ANY, PUT_FLAGS).with_values(THREADS), PUT, "As -put."),
+    Command::new("copyToLocal", Format::new(1, ANY, GET_FLAGS).with_values(THREADS), GET, "As -get."),
+    Command::new(
+        "count",
+        Format::new(1, ANY, &["q", "h", "v", "x", "u", "e", "s"]).with_values(&["t"]),
+        "[-q] [-h] [-v] [-t [<storage type>]] [-u] [-x] [-e] [-s] <path> ...",
+        "Counts directories, files and bytes. -q: quotas first; -u: only quotas; -h: sizes for people; -v: a header; \
+         -e: erasure-coding policy.",
+    ),
+    Command::new(
+        "cp",
+        Format::new(2, ANY, &["f", "d"]).with_values(THREADS).with_letters("p"),
+        "[-f] [-p | -p[topax]] [-d] [-t <thread count>] [-q <thread pool queue size>] <src> ... <dst>",
+        "Copies. -f: replaces; -p: keeps times, owner, permission; -d: without a temporary file.",
+    ),
+    Command::new("df", Format::new(0, ANY, &["h"]), "[-h] [<path> ...]", "Prints size and free space of file systems."),
+    Command::new(
+        "du",
+        Format::new(0, ANY, &["s", "h", "v", "x"]),
+        "[-s] [-h] [-v] [-x] <path> ...",
+        "Prints how much space files take, alone and with all replicas. -s: one sum each; -v: a header.",
+    ),
+    Command::new("dus", Format::new(0, ANY, &["h", "x"]), "<path> ...", "As -du -s.").deprecated("-du -s"),
+    Command::new(
+        "expunge",
+        Format::new(0, 0, &["immediate"]).with_values(&["fs"]),
+        "[-immediate] [-fs <path>]",
+        "Makes a checkpoint of the trash and removes those older than fs.trash.interval. -immediate: all of them.",
+    ),
+    Command::new(
+        "find",
+        Format::new(0, ANY, &[]).with_unknown(),
+        "<path> ... <expression> ...",
+        "Finds paths. Expressions: -name PATTERN, -iname PATTERN, -print, -print0, joined by -a.",
+    ),
+    Command::new(
+        "get",
+        Format::new(1, ANY, GET_FLAGS).with_values(THREADS),
+        GET,
+        "Copies to the local file system. -f: replaces; -p: keeps times, owner, permission.",
+    ),
+    Command::new(
+        "getmerge",
+        Format::new(2, ANY, &["nl", "skip-empty-file"]),
+        "[-nl] [-skip-empty-file] <src> <localdst>",
+        "Copies the files of directories into one local file. -nl: a newline behind each.",
+    ),
+    Command::new("head", Format::new(1, 1, &[]), "<file>", "Prints the first KiB."),
+    Command::new("help", Format::new(0, ANY, &[]), "[cmd ...]", "Prints what commands do."),
+    Command::new(
+        "ls",
+        Format::new(0, ANY, &["C", "d", "h", "q", "R", "t", "S", "r", "u", "e"]),
+        "[-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]",
+        "Lists. -C: paths only; -d: directories themselves; -h: sizes for people; -R: everything below; -t, -S: by time, by \
+         size; -r: backwards; -u: access times; -e: erasure-coding policy; -q: ? for what cannot be printed.",
+    ),
+    Command::new(
+        "lsr",
+        Format::new(0, ANY, &["C", "d", "h", "q", "t", "S", "r", "u", "e"]),
+        "[<path> ...]",
+        "As -ls -R.",
+    )
+    .deprecated("-ls -R"),
+    Command::new(
+        "mkdir",
+        Format::new(1, ANY, &["p"]),
+        "[-p] <path> ...",
+        "Makes directories. -p: with those above; no error if there.",
+    ),
+    Command::new(
+        "moveFromLocal",
+        Format::new(1, ANY, PUT_FLAGS).with_values(THREADS),
+        "[-f] [-p] [-l] [-d] <localsrc> ... <dst>",
+        "As -put; the local files are removed then.",
+    ),
+    Command::new(
+        "moveToLocal",
+        Format::new(1, ANY, &["f", "p", "crc"]),
+        "<src> ... <localdst>",
+        "As -get; the files are removed then.",
+    ),
+    Command::new("mv", Format::new(2, ANY, &[]), "<src> ... <dst>", "Renames, or moves into a directory."),
+    Command::new(
+        "put",
+        Format::new(1, ANY, PUT_FLAGS).with_values(THREADS),
+        PUT,
+        "Copies local files, or standard input (-). -f: replaces; -p: keeps times, owner, permission; -l: replication 1; -d: \
+         without a temporary file.",
+    ),
+    Command::new(
+        "rm",
+        Format::new(1, ANY, &["f", "r", "R", "skipTrash", "safely"]),
+        "[-f] [-r|-R] [-skipTrash] [-safely] <src> ...",
+        "Removes. -f: no complaint about what is not there; -r: directories; -skipTrash: for good; -safely: asks before a \
+         large directory goes.",
+    ),
+    Command::new(
+        "rmdir",
+        Format::new(1, ANY, &["-ignore-fail-on-non-empty"]),
+        "[--ignore-fail-on-non-empty] <dir> ...",
+        "Removes empty directories.",
+    ),
+    Command::new("rmr", Format::new(1, ANY, &["f", "skipTrash"]), "<src> ...", "As -rm -r.").deprecated("-rm -r"),
+    Command::new(
+        "setrep",
+        Format::new(2, ANY, &["R", "w"]),
+        "[-R] [-w] <rep> <path> ...",
+        "Sets the replication, also of everything below. -w: waits until it is reached.",
+    ),
+    Command::new(
+        "stat",
+        Format::new(1, ANY, &["R"]),
+        "[format] <path> ...",
+        "Prints attributes: %a %A mode, %b bytes, %F kind, %g group, %n name, %o block size, %r replication, %u owner, %x %X \
+         access time, %y %Y modification time.",
+    ),
+    Command::new(
+        "tail",
+        Format::new(1, 1, &["f"]).with_values(&["s"]),
+        "[-f] [-s <sleep interval>] <file>",
+        "Prints the last KiB. -f: and what is appended.",
+    ),
+    Command::new(
+        "test",
+        Format::new(1, 1, &["e", "d", "f", "s", "w", "z", "r"]),
+        "-[defswrz] <path>",
+        "Exit code 0 when the path is there (-e), a directory (-d), a file (-f), not empty (-s), empty (-z), writable (-w), \
+         readable (-r).",
+    ),
+    Command::new(
+        "text",
+        Format::new(1, ANY, &["ignoreCrc"]),
+        "[-ignoreCrc] <src> ...",
+        "Prints files as text; gzip is unpacked.",
+    ),
+    Command::new(
+        "touch",
+        Format::new(1, ANY, &["a", "m", "c"]).with_values(&["t"]),
+        "[-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...",
+        "Sets times to now, or to -t; makes the file unless -c.",
+    ),
+    Command::new("touchz", Format::new(1, ANY, &[]), "<path> ...", "Makes empty files."),
+    Command::new(
+        "truncate",
+        Format::new(2, ANY, &["w"]),
+        "[-w] <length> <path> ...",
+        "Shortens files. -w: waits until it is done.",
+    ),
+    Command::new("usage", Format::new(0, ANY, &[]), "[cmd ...]", "Prints usage lines."),
+];
+
+pub fn find(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+const GENERIC: &str = "
+Generic options supported are:
+-conf <configuration file>        specify an application configuration file
+-D <property=value>               define a value for a given property
+-fs <file:///|hdfs://namenode:port> specify default filesystem URL to use, overrides 'fs.defaultFS' property from configurations.
+
+The general command line syntax is:
+command [genericOptions] [commandOptions]
+
+";
+
+pub fn usage_of_all() -> String {
+    let mut out = String::from("Usage: hadoop fs [generic options]\n");
+    for command in COMMANDS.iter().filter(|command| command.deprecated_for.is_none()) {
+        out.push_str(&format!("\t[{}]\n", command.usage()));
+    }
+    out.push_str(GENERIC);
+    out
+}
+
+fn named(arguments: &Arguments) -> Result<Vec<&'static Command>, Failure> {
+    let lookup = |name: &String| {
+        let unknown = || Failure::Message(format!("{name}: Unknown command"));
+        find(name.strip_prefix('-').unwrap_or(name)).ok_or_else(unknown)
+    };
+    arguments.rest.iter().map(lookup).collect()
+}
+
+pub fn usage(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    if arguments.rest.is_empty() {
+        shell.line(usage_of_all().trim_end_matches('\n'));
+    }
+    for command in named(&arguments)? {
+        shell.line(format_args!("Usage: hadoop fs [generic options] {}", command.usage()));
+    }
+    Ok(())
+}
+
+pub fn help(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    let mut commands = named(&arguments)?;
+    if commands.is_empty() {
+        shell.line(usage_of_all().trim_end_matches('\n'));
+        shell.line("");
+        commands = COMMANDS.iter().collect();
+    }
+    for command in commands {
+        shell.line(format_args!("{} :", command.usage()));
+        shell.line(format_args!("  {}", command.about));
+        if let Some(instead) = command.deprecated_for {
+            shell.line(format_args!("  (DEPRECATED) Same as '{instead}'"));
+        }
+        shell.line("");
+    }
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! `-put`, `-get`, `-cp` and their kin: one engine, which copies trees between any two file systems.
+
+use hearth_client::CreateOptions;
+use hearth_types::FileStatus;
+
+use super::failure::Failure;
+use super::item::Item;
+use super::options::Arguments;
+use super::progress::Progress;
+use super::shell::Shell;
+use super::store::{Source, Store};
+
+/// How files are copied.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copying {
+    overwrite: bool,
+    times: bool,
+    ownership: bool,
+    permission: bool,
+    /// Into the file itself instead of a temporary one that is renamed.
+    direct: bool,
+    /// `-l`: replication 1.
+    lazy: bool,
+}
+
+/// Behind the names of files that are not whole yet.
+const TEMPORARY: &str = "._COPYING_";
+
+impl Copying {
+    fn from(arguments: &Arguments) -> Result<Self, Failure> {
+        let mut copying = Self {
+            overwrite: arguments.has("f"),
+            direct: arguments.has("d"),
+            lazy: arguments.has("l"),
+            ..Self::default()
+        };
+        let letters = if arguments.has("p") { Some("") } else { arguments.letters.as_deref() };
+        if let Some(letters) = letters {
+            if letters.is_empty() {
+                (copying.times, copying.ownership, copying.permission) = (true, true, true);
+            }
+            for letter in letters.chars() {
+                match letter {
+                    't' => copying.times = true,
+                    'o' => copying.ownership = true,
+                    'p' => copying.permission = true,
+                    // ACLs and extended attributes: what a file has of them goes with its permission here.
+                    'a' | 'x' => {}
+                    other => return Err(Failure::Usage(format!("No enum constant for attribute {other}"))),
+                }
+            }
+        }
+        for (option, least) in [("t", 1), ("q", 1)] {
+            if let Some(value) = arguments.value(option)
+                && value.parse::<u32>().is_ok_and(|count| count < least)
+            {
+                return Err(Failure::Usage(format!("-{option} wants a number above 0, not {value}")));
+            }
+        }
+        Ok(copying)
+    }
+}
+
+pub async fn put(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    put_and(shell, arguments, false).await
+}
+
+pub async fn move_from_local(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    put_and(shell, arguments, true).await
+}
+
+async fn put_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> Result<(), Failure> {
+    let copying = Copying::from(&arguments)?;
+    let target = destination(shell, &mut arguments.rest).await?;
+    if arguments.rest == ["-"] {
+        if remove {
+            return Err(Failure::Message("moveFromLocal doesn't support '-'".to_owned()));
+        }
+        let mut source = Source::standard_input();
+        if target.is_directory() {
+            return Err(Failure::exists(&target.shown));
+        }
+        return copy_bytes(&mut source, None, &target, copying).await;
+    }
+    let mut sources = Vec::new();
+    for argument in &arguments.rest {
+        match shell.local_items(argument).await {
+            Ok(items) => sources.extend(items),
+            Err(failure) => shell.report(&failure),
+        }
+    }
+    copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await
+}
+
+pub async fn get(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    get_and(shell, arguments, false).await
+}
+
+pub async fn move_to_local(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    get_and(shell, arguments, true).await
+}
+
+async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> Result<(), Failure> {
+    let copying = Copying::from(&arguments)?;
+    let local = if arguments.rest.len() < 2 { None } else { arguments.rest.pop() };
+    if local.as_deref() == Some("-") {
+        return super::cat::cat(shell, arguments).await;
+    }
+    let target = shell.local_item(local.as_deref().unwrap_or(".")).await?;
+    let mut sources = Vec::new();
+    for argument in &arguments.rest {
+        match shell.items(argument).await {
+            Ok(items) => sources.extend(items),
+            Err(failure) => shell.report(&failure),
+        }
+    }
+    copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await
+}
+
+pub async fn cp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
+    let copying = Copying::from(&arguments)?;
+    let target = destination(shell, &mut arguments.rest).await?;
+    let mut sources = Vec::new();
+    for argument in &arguments.rest {
+        match shell.items(argument).await {
+            Ok(items) => sources.extend(items),
+            Err(failure) => shell.report(&failure),
+        }
+    }
+    copy_all(shell, sources, arguments.rest.len(), target, copying, false).await
+}
+
+/// The last argument; the working directory when there is only one.
+pub async fn destination(shell: &mut Shell, arguments: &mut Vec<String>) -> Result<Item, Failure> {
+    let last = if arguments.len() < 2 { None } else { arguments.pop() };
+    let last = last.unwrap_or_else(|| ".".to_owned());
+    let mut items = shell.items(&last).await?;
+    match items.pop() {
+        Some(item) if items.is_empty() => Ok(item),
+        Some(_) => Err(Failure::path(last, "Too many matches")),
+        None => Err(Failure::not_found(last)),
+    }
+}
+
+/// Whether `sources` may go to `target`, as Hadoop's commands with a destination ask it.
+pub async fn check_destination(sources: usize, target: &Item, overwrite: bool) -> Result<(), Failure> {
+    if sources > 1 {
+        return match target.is_directory() {
+            true => Ok(()),
+            false if target.exists() => Err(Failure::not_directory(&target.shown)),
+            false => Err(Failure::not_found(&target.shown)),
+        };
+    }
+    if target.exists() {
+        if target.is_directory() || overwrite { Ok(()) } else { Err(Failure::exists(&target.shown)) }
+    } else if target.parent_exists().await? {
+        Ok(())
+    } else {
+        Err(Failure::not_found(format!("{}{}", target.store.uri(), target.path)))
+    }
+}
+
+async fn copy_all(
+    shell: &mut Shell,
+    sources: Vec<Item>,
+    arguments: usize,
+    target: Item,
+    copying: Copying,
+    remove: bool,
+) -> Result<(), Failure> {
+    check_destination(arguments.max(sources.len()), &target, copying.overwrite).await?;
+    for source in sources {
+        if !source.exists() {
+            shell.report(&Failure::not_found(&source.shown));
+            continue;
+        }
+        let before = shell.exit_code();
+        if let Err(failure) = copy_one(shell, &source, &target, copying).await {
+            shell.report(&failure);
+        } else if remove && before == shell.exit_code() {
+            source.store.delete(&source.path, &source.shown, true).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies what one argument named: into `target` when that is a directory, else to it.
+async fn copy_one(shell: &mut Shell, source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+    if source.is_directory() && source.store.same(&target.store) {
+        let (from, to) = (with_slash(&source.path), with_slash(&target.path));
+        if to == from {
+            return Err(Failure::path(&source.shown, format!("is identical to `{}'", target.shown)));
+        }
+        if to.starts_with(&from) {
+            return Err(Failure::path(&source.shown, format!("is a subdirectory of itself `{}'", target.shown)));
+        }
+    }
+    let target = if target.is_directory() { target.child(source.name()).await? } else { target.clone() };
+    if source.store.same(&target.store) && source.path == target.path {
+        return Err(Failure::path(&source.shown, format!("are identical to `{}'", target.shown)));
+    }
+    copy_tree(shell, source, &target, copying).await
+}
+
+fn with_slash(path: &str) -> String {
+    if path.ends_with('/') { path.to_owned() } else { format!("{path}/") }
+}
+
+/// Copies a file or a directory with everything below to exactly `target`. Failures below are reported and passed over.
+async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+    if !source.is_directory() {
+        return copy_file(source, target, copying).await;
+    }
+    if target.exists() {
+        if !target.is_directory() {
+            return Err(Failure::not_directory(&target.shown));
+        }
+    } else {
+        target.store.mkdirs(&target.path, &target.shown, true).await?;
+    }
+    for child in source.children().await? {
+        let copied = async {
+            let below = target.child(child.name()).await?;
+            Box::pin(copy_tree(shell, &child, &below, copying)).await
+        };
+        if let Err(failure) = copied.await {
+            shell.report(&failure);
+        }
+    }
+    preserve(source.status()?, target, copying).await
+}
+
+async fn copy_file(source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+    if target.exists() && (target.is_directory() || !copying.overwrite) {
+        return Err(Failure::exists(&target.shown));
+    }
+    let mut bytes = source.store.open(&source.path, &source.shown).await?;
+    copy_bytes(&mut bytes, source.status.as_ref(), target, copying).await
+}
+
+/// Writes `source` to a temporary file beside `target` and renames it, unless the copy is direct.
+async fn copy_bytes(
+    source: &mut Source,
+    status: Option<&FileStatus>,
+    target: &Item,
+    copying: Copying,
+) -> Result<(), Failure> {
+    if target.exists() && (target.is_directory() || !copying.overwrite) {
+        return Err(Failure::exists(&target.shown));
+    }
+    let options = CreateOptions { overwrite: true, replication: copying.lazy.then_some(1), ..CreateOptions::default() };
+    if copying.direct {
+        write(source, target, &target.path, options).await?;
+    } else {
+        let temporary = format!("{}{TEMPORARY}", target.path);
+        if let Err(failure) = write(source, target, &temporary, options).await {
+            // What is left of a failed copy is of no use to anybody.
+            let _ = target.store.delete(&temporary, &target.shown, false).await;
+            return Err(failure);
+        }
+        if target.exists() && matches!(target.store, Store::Hdfs(_)) {
+            target.store.delete(&target.path, &target.shown, false).await?;
+        }
+        if !target.store.rename(&temporary, &target.path, &target.shown).await? {
+            return Err(Failure::path(&target.shown, format!("cannot rename {temporary} to it")));
+        }
+    }
+    match status {
+        Some(status) => preserve(status, target, copying).await,
+        None => Ok(()),
+    }
+}
+
+async fn write(source: &mut Source, target: &Item, path: &str, options: CreateOptions) -> Result<(), Failure> {
+    let progress = Progress::start(&target.shown, source.length());
+    let mut sink = target.store.create(path, &target.shown, options).await?;
+    sink.take(source, |bytes| progress.moved(bytes)).await?;
+    sink.close().await
+}
+
+/// Gives `target` the attributes of what it was copied from.
+async fn preserve(status: &FileStatus, target: &Item, copying: Copying) -> Result<(), Failure> {
+    let (store, path, shown) = (&target.store, target.path.as_str(), target.shown.as_str());
+    if copying.times {
+        store.set_times(path, shown, Some(status.modification_time_ms), Some(status.access_time_ms)).await?;
+    }
+    if copying.ownership {
+        store.set_owner(path, shown, Some(&status.owner), Some(&status.group)).await?;
+    }
+    if copying.permission {
+        store.set_permission(path, shown, status.permission).await?;
+    }
+    Ok(())
+}
+
+/// `-appendToFile`
+pub async fn append_to_file(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
+    let Some(last) = arguments.rest.pop() else { return Ok(()) };
+    let target = shell.item(&last).await?;
+    let from_stdin = arguments.rest.iter().any(|argument| argument == "-");
+    if from_stdin && arguments.rest.len() > 1 {
+        return Err(Failure::Message("Cannot mix stdin with other files".to_owned()));
+    }
+    let mut sources = Vec::new();
+    for argument in &arguments.rest {
+        if argument == "-" {
+            sources.push(Source::standard_input());
+            continue;
+        }
+        let item = shell.local_item(argument).await?;
+        if item.is_directory() {
+            return Err(Failure::is_directory(&item.shown));
+        }
+        sources.push(item.store.open(&item.path, &item.shown).await?);
+    }
+    if target.is_directory() {
+        return Err(Failure::is_directory(&target.shown));
+    }
+    let Store::Hdfs(fs) = &target.store else {
+        return Err(Failure::path(&target.shown, "the local file system cannot append"));
+    };
+    let writer = if target.exists() {
+        if arguments.has("n") { fs.append_new_block(&target.path).await } else { fs.append(&target.path).await }
+    } else {
+        fs.create(&target.path, CreateOptions::default()).await
+    };
+    let mut sink = super::store::Sink::Hdfs(Box::new(writer.map_err(|error| Failure::of(&target.shown, error))?));
+    for source in &mut sources {
+        sink.take(source, |_| {}).await?;
+    }
+    sink.close().await
+}

@@ -1,0 +1,78 @@
+use hearth_client::{Error, ErrorKind};
+
+/// Why a command, or one argument of it, failed; how it prints is Hadoop's wording.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line is wrong.
+    Usage(String),
+    /// About a path, as the user wrote it.
+    Path { shown: String, what: String },
+    /// Anything else, as one line.
+    Message(String),
+    /// Nothing to say but the exit code.
+    Exit(u8),
+}
+
+impl Failure {
+    pub fn path(shown: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Path { shown: shown.into(), what: what.into() }
+    }
+
+    pub fn not_found(shown: impl Into<String>) -> Self {
+        Self::path(shown, "No such file or directory")
+    }
+
+    pub fn exists(shown: impl Into<String>) -> Self {
+        Self::path(shown, "File exists")
+    }
+
+    pub fn is_directory(shown: impl Into<String>) -> Self {
+        Self::path(shown, "Is a directory")
+    }
+
+    pub fn not_directory(shown: impl Into<String>) -> Self {
+        Self::path(shown, "Is not a directory")
+    }
+
+    /// An error of the file system about `shown`.
+    pub fn of(shown: &str, error: Error) -> Self {
+        match error.kind() {
+            // The namenode's own text is about the path that it was asked for, not the one that the user wrote.
+            ErrorKind::NotFound if !matches!(error, Error::Refused { .. }) => Self::not_found(shown),
+            _ => error.into(),
+        }
+    }
+
+    /// An error of the local file system about `shown`.
+    pub fn local(shown: &str, error: std::io::Error) -> Self {
+        use std::io::ErrorKind::*;
+        match error.kind() {
+            NotFound => Self::not_found(shown),
+            AlreadyExists => Self::exists(shown),
+            IsADirectory => Self::is_directory(shown),
+            NotADirectory => Self::not_directory(shown),
+            PermissionDenied => Self::Message(format!("{shown} (Permission denied)")),
+            _ => Self::path(shown, error.to_string()),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        // As one line: the error and its causes; of a refusal, the namenode's first line alone.
+        if let Error::Refused { message, .. } = &error {
+            return Self::Message(message.lines().next().unwrap_or_default().to_owned());
+        }
+        Self::Message(format!("{:#}", anyhow::Error::from(error)))
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path { shown, what } => write!(f, "`{shown}': {what}"),
+            Self::Usage(text) | Self::Message(text) => f.write_str(text),
+            Self::Exit(code) => write!(f, "exit code {code}"),
+        }
+    }
+}

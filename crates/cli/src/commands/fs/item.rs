@@ -1,0 +1,96 @@
+use hearth_types::{FileKind, FileStatus};
+
+use super::failure::Failure;
+use super::store::Store;
+
+/// A path of the command line, or one below it, and what is there.
+#[derive(Clone, Debug)]
+pub struct Item {
+    pub store: Store,
+    /// Absolute, as the file system is asked for it.
+    pub path: String,
+    /// As the user wrote it; what is printed.
+    pub shown: String,
+    /// `None` when nothing is there.
+    pub status: Option<FileStatus>,
+}
+
+impl Item {
+    /// Looks what is at `path`.
+    pub async fn look(store: Store, path: String, shown: String) -> Result<Self, Failure> {
+        let status = store.status(&path, &shown).await?;
+        Ok(Self { store, path, shown, status })
+    }
+
+    /// Looks again.
+    pub async fn refresh(&mut self) -> Result<(), Failure> {
+        self.status = self.store.status(&self.path, &self.shown).await?;
+        Ok(())
+    }
+
+    pub fn exists(&self) -> bool {
+        self.status.is_some()
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.kind == FileKind::Directory)
+    }
+
+    /// Errors: "No such file or directory".
+    pub fn status(&self) -> Result<&FileStatus, Failure> {
+        self.status.as_ref().ok_or_else(|| Failure::not_found(&self.shown))
+    }
+
+    /// The last part of the path; empty of the root.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// `hdfs://host:port/path`
+    pub fn uri(&self) -> String {
+        format!("{}{}", self.store.uri(), self.path)
+    }
+
+    /// The entry `name`, not looked at.
+    pub fn child_unlooked(&self, name: &str) -> Self {
+        self.below(name, None)
+    }
+
+    fn below(&self, name: &str, status: Option<FileStatus>) -> Self {
+        let join = |base: &str| {
+            if base.is_empty() || base.ends_with('/') { format!("{base}{name}") } else { format!("{base}/{name}") }
+        };
+        let shown = if self.shown == "." { name.to_owned() } else { join(&self.shown) };
+        Self { store: self.store.clone(), path: join(&self.path), shown, status }
+    }
+
+    pub async fn child(&self, name: &str) -> Result<Self, Failure> {
+        let mut child = self.below(name, None);
+        child.refresh().await?;
+        Ok(child)
+    }
+
+    /// The entries of this directory.
+    pub async fn children(&self) -> Result<Vec<Self>, Failure> {
+        let entries = self.store.list(&self.path, &self.shown).await?;
+        Ok(entries
+            .into_iter()
+            .map(|status| {
+                let name = String::from_utf8_lossy(&status.local_name).into_owned();
+                self.below(&name, Some(status))
+            })
+            .collect())
+    }
+
+    /// The directory above.
+    pub async fn parent_exists(&self) -> Result<bool, Failure> {
+        Ok(self.store.status(self.parent_path(), &self.shown).await?.is_some())
+    }
+
+    pub fn parent_path(&self) -> &str {
+        match self.path.rfind('/') {
+            Some(0) | None => "/",
+            Some(at) => &self.path[..at],
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the commands share: configuration, file systems by URI, standard output, and the count of failures.
+
+use std::collections::HashMap;
+use std::io::{BufWriter, Write};
+
+use hearth_client::FileSystem;
+use hearth_config::{Configuration, keys};
+
+use super::commands::Command;
+use super::failure::Failure;
+use super::glob;
+use super::item::Item;
+use super::store::Store;
+
+pub struct Shell {
+    pub configuration: Configuration,
+    pub user: String,
+    stores: HashMap<String, FileSystem>,
+    out: BufWriter<std::io::Stdout>,
+    out_failed: bool,
+    name: &'static str,
+    failures: u32,
+}
+
+impl Shell {
+    pub fn new(configuration: Configuration) -> Self {
+        Self {
+            configuration,
+            user: crate::configuration::user(),
+            stores: HashMap::new(),
+            out: BufWriter::with_capacity(64 << 10, std::io::stdout()),
+            out_failed: false,
+            name: "",
+            failures: 0,
+        }
+    }
+
+    pub fn start(&mut self, command: &'static Command) {
+        self.name = command.name;
+    }
+
+    /// Prints a failure as `command: message` and remembers that there was one.
+    pub fn report(&mut self, failure: &Failure) {
+        self.flush();
+        self.failures += 1;
+        eprintln!("{}: {failure}", self.name);
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        u8::from(self.failures > 0)
+    }
+
+    /// Writes one line to standard output.
+    pub fn line(&mut self, line: impl std::fmt::Display) {
+        if writeln!(self.out, "{line}").is_err() {
+            self.out_failed = true;
+        }
+    }
+
+    /// Writes bytes to standard output. Errors: a closed pipe ends the command.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|error| {
+            self.out_failed = true;
+            Failure::Message(format!("standard output: {error}"))
+        })
+    }
+
+    /// False when standard output took not everything.
+    pub fn flush(&mut self) -> bool {
+        if self.out.flush().is_err() {
+            self.out_failed = true;
+        }
+        !self.out_failed
+    }
+
+    /// The file system of `fs.defaultFS`.
+    pub fn default_store(&mut self) -> Result<Store, Failure> {
+        let uri = self.configuration.get(keys::FS_DEFAULT_FS).map_err(|error| Failure::Message(error.to_string()))?;
+        self.store_of(&uri)
+    }
+
+    fn store_of(&mut self, uri: &str) -> Result<Store, Failure> {
+        if uri.starts_with("file:") {
+            return Ok(Store::Local);
+        }
+        if let Some(fs) = self.stores.get(uri) {
+            return Ok(Store::Hdfs(fs.clone()));
+        }
+        let fs = FileSystem::connect(&self.configuration, Some(uri), &self.user)?;
+        self.stores.insert(uri.to_owned(), fs.clone());
+        Ok(Store::Hdfs(fs))
+    }
+
+    /// Which file system an argument is in, and its absolute path there.
+    pub fn locate(&mut self, argument: &str) -> Result<(Store, String), Failure> {
+        if argument.is_empty() {
+            return Err(Failure::Usage("Can not create a Path from an empty string".to_owned()));
+        }
+        if let Some(path) = argument.strip_prefix("file:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return Ok((Store::Local, local_path(path)));
+        }
+        if let Some((scheme, rest)) = argument.split_once("://") {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let store = if authority.is_empty() {
+                self.default_store()?
+            } else {
+                if !scheme.eq_ignore_ascii_case("hdfs") {
+                    return Err(Failure::Message(format!("No FileSystem for scheme \"{scheme}\"")));
+                }
+                self.store_of(&format!("hdfs://{authority}"))?
+            };
+            let path = if path.is_empty() { "/" } else { path };
+            let path = absolute(&store, path)?;
+            return Ok((store, path));
+        }
+        let store = self.default_store()?;
+        let path = absolute(&store, argument)?;
+        Ok((store, path))
+    }
+
+    /// What one argument names, without globbing.
+    pub async fn item(&mut self, argument: &str) -> Result<Item, Failure> {
+        let (store, path) = self.locate(argument)?;
+        Item::look(store, path, argument.to_owned()).await
+    }
+
+    /// What an argument names; a pattern may name several. What does not exist is in the result without status, unless
+    /// it is a pattern: then it is a failure.
+    pub async fn items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
+        if !glob::is_pattern(argument) {
+            return Ok(vec![self.item(argument).await?]);
+        }
+        let (store, path) = self.locate(argument)?;
+        let found = glob::expand(&store, &path, argument).await?;
+        if found.is_empty() {
+            return Err(Failure::not_found(argument));
+        }
+        Ok(found)
+    }
+
+    /// As `items`, of what exists; failures are reported and passed over.
+    pub async fn existing(&mut self, arguments: &[String]) -> Vec<Item> {
+        let mut all = Vec::new();
+        for argument in arguments {
+            match self.items(argument).await {
+                Ok(items) => {
+                    for item in items {
+                        if item.exists() { all.push(item) } else { self.report(&Failure::not_found(&item.shown)) }
+                    }
+                }
+                Err(failure) => self.report(&failure),
+            }
+        }
+        all
+    }
+
+    /// A local path of `put` or `get`: never looked for in the default file system.
+    pub async fn local_item(&mut self, argument: &str) -> Result<Item, Failure> {
+        let path = argument.strip_prefix("file:").map_or(argument, |path| path.strip_prefix("//").unwrap_or(path));
+        Item::look(Store::Local, local_path(path), argument.to_owned()).await
+    }
+
+    /// Local paths with globs.
+    pub async fn local_items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
+        let item = self.local_item(argument).await?;
+        // A file whose name holds such characters is meant literally.
+        if item.exists() || !glob::is_pattern(argument) {
+            return Ok(vec![item]);
+        }
+        let found = glob::expand(&Store::Local, &item.path, argument).await?;
+        if found.is_empty() { Err(Failure::not_found(argument)) } else { Ok(found) }
+    }
+}
+
+fn absolute(store: &Store, path: &str) -> Result<String, Failure> {
+    match store {
+        Store::Hdfs(fs) => Ok(fs.absolute(path)?),
+        Store::Local => Ok(local_path(path)),
+    }
+}
+
+fn local_path(path: &str) -> String {
+    match std::path::absolute(path) {
+        Ok(path) => path.to_string_lossy().into_owned(),
+        Err(_) => path.to_owned(),
+    }
+}

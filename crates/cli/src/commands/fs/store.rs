@@ -1,0 +1,406 @@
+//! The file systems that paths may be in: HDFS and the local one, under one set of calls.
+
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use hearth_client::{CreateOptions, FileSystem, Reader, Writer};
+use hearth_types::{FileFlags, FileKind, FileStatus, FsPermission};
+
+use super::failure::Failure;
+
+#[derive(Clone, Debug)]
+pub enum Store {
+    Hdfs(FileSystem),
+    Local,
+}
+
+impl Store {
+    /// Whether both are the same file system.
+    pub fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Hdfs(one), Self::Hdfs(other)) => one.uri() == other.uri(),
+            (Self::Local, Self::Local) => true,
+            _ => false,
+        }
+    }
+
+    /// `hdfs://host:port` or `file:`.
+    pub fn uri(&self) -> String {
+        match self {
+            Self::Hdfs(fs) => fs.uri().to_owned(),
+            Self::Local => "file:".to_owned(),
+        }
+    }
+
+    /// `None` when nothing is there.
+    pub async fn status(&self, path: &str, shown: &str) -> Result<Option<FileStatus>, Failure> {
+        match self {
+            Self::Hdfs(fs) => match fs.status(path).await {
+                Ok(status) => Ok(Some(status)),
+                Err(hearth_client::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(Failure::of(shown, error)),
+            },
+            Self::Local => match fs::metadata(path).or_else(|_| fs::symlink_metadata(path)) {
+                Ok(metadata) => Ok(Some(local_status(Vec::new(), &metadata))),
+                Err(error) if is_missing(&error) => Ok(None),
+                Err(error) => Err(Failure::local(shown, error)),
+            },
+        }
+    }
+
+    /// The entries of a directory, by name.
+    pub async fn list(&self, path: &str, shown: &str) -> Result<Vec<FileStatus>, Failure> {
+        match self {
+            Self::Hdfs(fs) => fs.list_all(path).await.map_err(|error| Failure::of(shown, error)),
+            Self::Local => {
+                let mut entries = Vec::new();
+                for entry in fs::read_dir(path).map_err(|error| Failure::local(shown, error))? {
+                    let entry = entry.map_err(|error| Failure::local(shown, error))?;
+                    let metadata = fs::metadata(entry.path()).or_else(|_| entry.metadata());
+                    let metadata = metadata.map_err(|error| Failure::local(shown, error))?;
+                    entries.push(local_status(entry.file_name().into_encoded_bytes(), &metadata));
+                }
+                entries.sort_by(|one, other| one.local_name.cmp(&other.local_name));
+                Ok(entries)
+            }
+        }
+    }
+
+    pub async fn mkdirs(&self, path: &str, shown: &str, parents: bool) -> Result<(), Failure> {
+        match self {
+            Self::Hdfs(fs) => fs.mkdirs(path, None, parents).await.map_err(|error| Failure::of(shown, error)),
+            Self::Local => {
+                let made = if parents { fs::create_dir_all(path) } else { fs::create_dir(path) };
+                made.map_err(|error| Failure::local(shown, error))
+            }
+        }
+    }
+
+    /// False when the namenode would not.
+    pub async fn rename(&self, from: &str, to: &str, shown: &str) -> Result<bool, Failure> {
+        match self {
+            Self::Hdfs(fs) => fs.rename(from, to).await.map_err(|error| Failure::of(shown, error)),
+            Self::Local => fs::rename(from, to).map(|()| true).map_err(|error| Failure::local(shown, error)),
+        }
+    }
+
+    /// False when nothing was there.
+    pub async fn delete(&self, path: &str, shown: &str, recursive: bool) -> Result<bool, Failure> {
+        match self {
+            Self::Hdfs(fs) => fs.delete(path, recursive).await.map_err(|error| Failure::of(shown, error)),
+            Self::Local => {
+                let removed = match fs::symlink_metadata(path) {
+                    Err(error) => Err(error),
+                    Ok(metadata) if !metadata.is_dir() => fs::remove_file(path),
+                    Ok(_) if recursive => fs::remove_dir_all(path),
+                    Ok(_) => fs::remove_dir(path),
+                };
+                match removed {
+                    Ok(()) => Ok(true),
+                    Err(error) if is_missing(&error) => Ok(false),
+                    Err(error) => Err(Failure::local(shown, error)),
+                }
+            }
+        }
+    }
+
+    pub async fn open(&self, path: &str, shown: &str) -> Result<Source, Failure> {
+        match self {
+            Self::Hdfs(fs) => {
+                let reader = fs.open(path).await.map_err(|error| Failure::of(shown, error))?;
+                Ok(Source::Hdfs(Box::new(reader)))
+            }
+            Self::Local => {
+                let file = fs::File::open(path).map_err(|error| Failure::local(shown, error))?;
+                Ok(Source::local(Box::new(file), shown))
+            }
+        }
+    }
+
+    /// Creates or replaces a file.
+    pub async fn create(&self, path: &str, shown: &str, options: CreateOptions) -> Result<Sink, Failure> {
+        match self {
+            Self::Hdfs(fs) => {
+                let writer = fs.create(path, options).await.map_err(|error| Failure::of(shown, error))?;
+                Ok(Sink::Hdfs(Box::new(writer)))
+            }
+            Self::Local => {
+                let mut open = fs::OpenOptions::new();
+                open.write(true).truncate(options.overwrite).create(true).create_new(!options.overwrite);
+                let file = open.open(path).map_err(|error| Failure::local(shown, error))?;
+                Ok(Sink::Local { file, shown: shown.to_owned() })
+            }
+        }
+    }
+
+    pub async fn set_permission(&self, path: &str, shown: &str, permission: FsPermission) -> Result<(), Failure> {
+        match self {
+            Self::Hdfs(fs) => fs.set_permission(path, permission).await.map_err(|error| Failure::of(shown, error)),
+            Self::Local => {
+                let mode = fs::Permissions::from_mode(u32::from(permission.0));
+                fs::set_permissions(path, mode).map_err(|error| Failure::local(shown, error))
+            }
+        }
+    }
+
+    pub async fn set_owner(
+        &self,
+        path: &str,
+        shown: &str,
+        user: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Hdfs(fs) => fs.set_owner(path, user, group).await.map_err(|error| Failure::of(shown, error)),
+            Self::Local => {
+                let number = |file: &str, name: Option<&str>| match name {
+                    None => Ok(None),
+                    Some(name) => number_of(file, name)
+                        .map(Some)
+                        .ok_or_else(|| Failure::path(shown, format!("{name} is not known on this machine"))),
+                };
+                let (user, group) = (number("/etc/passwd", user)?, number("/etc/group", group)?);
+                std::os::unix::fs::chown(path, user, group).map_err(|error| Failure::local(shown, error))
+            }
+        }
+    }
+
+    /// Milliseconds since the epoch.
+    pub async fn set_times(
+        &self,
+        path: &str,
+        shown: &str,
+        modified: Option<u64>,
+        read: Option<u64>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Hdfs(fs) => fs.set_times(path, modified, read).await.map_err(|error| Failure::of(shown, error)),
+            Self::Local => {
+                let time = |ms: u64| std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms);
+                let mut times = fs::FileTimes::new();
+                if let Some(ms) = modified {
+                    times = times.set_modified(time(ms));
+                }
+                if let Some(ms) = read {
+                    times = times.set_accessed(time(ms));
+                }
+                let file = fs::File::open(path).map_err(|error| Failure::local(shown, error))?;
+                file.set_times(times).map_err(|error| Failure::local(shown, error))
+            }
+        }
+    }
+}
+
+/// Also when something above it is no directory.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn local_status(name: Vec<u8>, metadata: &fs::Metadata) -> FileStatus {
+    let kind = if metadata.is_dir() {
+        FileKind::Directory
+    } else if metadata.is_symlink() {
+        FileKind::Symlink
+    } else {
+        FileKind::File
+    };
+    let ms = |seconds: i64, nanoseconds: i64| (seconds * 1000 + nanoseconds / 1_000_000).max(0) as u64;
+    let file = kind == FileKind::File;
+    FileStatus {
+        kind,
+        local_name: name,
+        length: if file { metadata.len() } else { 0 },
+        permission: FsPermission(metadata.mode() as u16 & FsPermission::MASK),
+        owner: name_of("/etc/passwd", metadata.uid()),
+        group: name_of("/etc/group", metadata.gid()),
+        modification_time_ms: ms(metadata.mtime(), metadata.mtime_nsec()),
+        access_time_ms: ms(metadata.atime(), metadata.atime_nsec()),
+        replication: u16::from(file),
+        // What Hadoop's local file system says.
+        block_size: if file { 32 << 20 } else { 0 },
+        inode: metadata.ino(),
+        children: -1,
+        storage_policy: 0,
+        flags: FileFlags(0),
+        symlink: None,
+        erasure_coding_policy: None,
+    }
+}
+
+/// The name with number `number` in a file like the password file.
+fn name_of(file: &str, number: u32) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let found = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    });
+    found.unwrap_or_else(|| number.to_string())
+}
+
+fn number_of(file: &str, name: &str) -> Option<u32> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let found = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == name).then(|| fields.nth(1)?.parse().ok()).flatten()
+    });
+    found.or_else(|| name.parse().ok())
+}
+
+/// What bytes are read from.
+pub enum Source {
+    Hdfs(Box<Reader>),
+    Local { input: Box<dyn Input>, buffer: Vec<u8>, start: usize, end: usize, shown: String },
+}
+
+/// A local file or standard input.
+pub trait Input: Read + Send {
+    /// Bytes; `None` when it cannot be known.
+    fn length(&self) -> Option<u64> {
+        None
+    }
+
+    fn seek_to(&mut self, position: u64) -> io::Result<()>;
+}
+
+impl Input for fs::File {
+    fn length(&self) -> Option<u64> {
+        self.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len())
+    }
+
+    fn seek_to(&mut self, position: u64) -> io::Result<()> {
+        self.seek(SeekFrom::Start(position)).map(|_| ())
+    }
+}
+
+impl Input for io::Stdin {
+    fn seek_to(&mut self, _position: u64) -> io::Result<()> {
+        Err(io::ErrorKind::NotSeekable.into())
+    }
+}
+
+/// Read from a local file at once: fits the second-level cache.
+const LOCAL_READ_BYTES: usize = 256 << 10;
+
+impl Source {
+    pub fn local(input: Box<dyn Input>, shown: &str) -> Self {
+        Self::Local { input, buffer: Vec::new(), start: 0, end: 0, shown: shown.to_owned() }
+    }
+
+    pub fn standard_input() -> Self {
+        Self::local(Box::new(io::stdin()), "-")
+    }
+
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Self::Hdfs(reader) => Some(reader.length()),
+            Self::Local { input, .. } => input.length(),
+        }
+    }
+
+    pub async fn seek(&mut self, position: u64) -> Result<(), Failure> {
+        match self {
+            Self::Hdfs(reader) => Ok(reader.seek(position).await?),
+            Self::Local { input, start, end, shown, .. } => {
+                (*start, *end) = (0, 0);
+                input.seek_to(position).map_err(|error| Failure::local(shown, error))
+            }
+        }
+    }
+
+    /// The next bytes, empty at the end; tell with `consume` how many were used.
+    pub async fn next(&mut self) -> Result<&[u8], Failure> {
+        match self {
+            Self::Hdfs(reader) => Ok(reader.next().await?),
+            Self::Local { input, buffer, start, end, shown } => {
+                if start == end {
+                    buffer.resize(LOCAL_READ_BYTES, 0);
+                    *start = 0;
+                    *end = read_some(&mut **input, buffer).map_err(|error| Failure::local(shown, error))?;
+                }
+                Ok(&buffer[*start..*end])
+            }
+        }
+    }
+
+    pub fn consume(&mut self, count: usize) {
+        match self {
+            Self::Hdfs(reader) => reader.consume(count),
+            Self::Local { start, .. } => *start += count,
+        }
+    }
+
+    /// Reads into memory of the caller's: 0 at the end.
+    pub async fn read(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
+        match self {
+            Self::Local { input, start, end, shown, .. } if start == end => {
+                read_some(&mut **input, into).map_err(|error| Failure::local(shown, error))
+            }
+            source => {
+                let next = source.next().await?;
+                let count = next.len().min(into.len());
+                into[..count].copy_from_slice(&next[..count]);
+                source.consume(count);
+                Ok(count)
+            }
+        }
+    }
+}
+
+fn read_some(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(into) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// What bytes are written to.
+pub enum Sink {
+    Hdfs(Box<Writer>),
+    Local { file: fs::File, shown: String },
+}
+
+impl Sink {
+    /// Copies all of `from`; `moved` is told of every piece.
+    pub async fn take(&mut self, from: &mut Source, mut moved: impl FnMut(u64)) -> Result<(), Failure> {
+        loop {
+            let count = match self {
+                // Straight into the packet that is being filled.
+                Self::Hdfs(writer) => {
+                    let count = from.read(writer.space().await?).await?;
+                    writer.advance(count).await?;
+                    count
+                }
+                // Straight from where the bytes were received.
+                Self::Local { file, shown } => {
+                    let next = from.next().await?;
+                    file.write_all(next).map_err(|error| Failure::local(shown, error))?;
+                    let count = next.len();
+                    from.consume(count);
+                    count
+                }
+            };
+            if count == 0 {
+                return Ok(());
+            }
+            moved(count as u64);
+        }
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Hdfs(writer) => Ok(writer.write(bytes).await?),
+            Self::Local { file, shown } => file.write_all(bytes).map_err(|error| Failure::local(shown, error)),
+        }
+    }
+
+    pub async fn close(self) -> Result<(), Failure> {
+        match self {
+            Self::Hdfs(writer) => Ok(writer.close().await?),
+            Self::Local { mut file, shown } => file.flush().map_err(|error| Failure::local(&shown, error)),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! `-test`
+
+use super::failure::Failure;
+use super::item::Item;
+use super::options::Arguments;
+use super::shell::Shell;
+use super::store::Store;
+
+pub async fn test(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    let flags = ["e", "d", "f", "s", "z", "w", "r"];
+    let Some(flag) = flags.into_iter().find(|flag| arguments.has(flag)) else {
+        return Err(Failure::Usage("No test flag given".to_owned()));
+    };
+    let Some(argument) = arguments.rest.first() else { return Ok(()) };
+    let items = match shell.items(argument).await {
+        Ok(items) => items,
+        Err(Failure::Path { .. }) => return Err(Failure::Exit(1)),
+        Err(failure) => return Err(failure),
+    };
+    for item in &items {
+        if !holds(flag, item).await? {
+            return Err(Failure::Exit(1));
+        }
+    }
+    Ok(())
+}
+
+async fn holds(flag: &str, item: &Item) -> Result<bool, Failure> {
+    let Some(status) = &item.status else { return Ok(false) };
+    Ok(match flag {
+        "e" => true,
+        "d" => item.is_directory(),
+        "f" => !item.is_directory(),
+        "s" => status.length > 0,
+        "z" => status.length == 0,
+        "w" => allowed(item, 2).await?,
+        _ => allowed(item, 4).await?,
+    })
+}
+
+/// `action`: read 4, write 2.
+async fn allowed(item: &Item, action: u8) -> Result<bool, Failure> {
+    match &item.store {
+        Store::Hdfs(fs) => match fs.check_access(&item.path, action).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == hearth_client::ErrorKind::PermissionDenied => Ok(false),
+            Err(error) => Err(Failure::of(&item.shown, error)),
+        },
+        Store::Local => {
+            let access = if action == 2 { rustix::fs::Access::WRITE_OK } else { rustix::fs::Access::READ_OK };
+            Ok(rustix::fs::access(item.path.as_str(), access).is_ok())
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The trash: a directory of the user's that deleted things are moved to, and `-expunge`.
+
+use hearth_client::{ErrorKind, FileSystem, RenameOptions};
+use hearth_types::FsPermission;
+
+use super::failure::Failure;
+use super::item::Item;
+use super::options::Arguments;
+use super::shell::Shell;
+use super::store::Store;
+use super::time::{Calendar, now_ms};
+
+/// Where things are before the next checkpoint.
+const CURRENT: &str = "Current";
+
+/// Names tried when something of that name is in the trash already.
+const NAMES_MAX: u32 = 10;
+
+fn trash_root(fs: &FileSystem) -> String {
+    format!("{}/.Trash", fs.home())
+}
+
+/// Moves `item` to the trash. False when there is no trash for it: the caller deletes it then.
+pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
+    let Store::Hdfs(fs) = &item.store else { return Ok(false) };
+    if fs.trash_interval().await?.is_zero() {
+        return Ok(false);
+    }
+    let root = trash_root(fs);
+    let inside = |path: &str, directory: &str| path == directory || path.starts_with(&format!("{directory}/"));
+    if inside(&item.path, &root) {
+        // From the trash there is only one way.
+        return Ok(false);
+    }
+    if inside(&root, &item.path) {
+        let what = format!("Cannot move \"{}\" to the trash, as it contains the trash", item.uri());
+        return Err(Failure::Message(what));
+    }
+    let target = format!("{root}/{CURRENT}{}", item.path);
+    let parent = target.rsplit_once('/').map_or("/", |(parent, _)| parent).to_owned();
+    fs.mkdirs_exact(&parent, FsPermission(0o700), true).await?;
+    let mut name = target.clone();
+    for _ in 0..NAMES_MAX {
+        let options = RenameOptions { overwrite: false, to_trash: true };
+        match fs.rename_to(&item.path, &name, options).await {
+            Ok(()) => {
+                shell.line(format_args!("Moved: '{}' to trash at: {}{name}", item.uri(), fs.uri()));
+                return Ok(true);
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => name = format!("{target}{}", now_ms()),
+            Err(error) => {
+                let why = Failure::from(error);
+                return Err(Failure::Message(format!(
+                    "Failed to move to trash: {}: {why}. Consider using -skipTrash option",
+                    item.uri()
+                )));
+            }
+        }
+    }
+    Err(Failure::Message(format!("Failed to move to trash: {}: no free name there", item.uri())))
+}
+
+/// `-expunge`: removes checkpoints older than the interval, then makes one of what was deleted since.
+pub async fn expunge(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    let store = match arguments.value("fs") {
+        Some(uri) => shell.locate(uri)?.0,
+        None => shell.default_store()?,
+    };
+    let Store::Hdfs(fs) = &store else { return Ok(()) };
+    let root = trash_root(fs);
+    let interval_ms = fs.trash_interval().await?.as_millis() as u64;
+    let entries = match fs.list_all(&root).await {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let now = now_ms();
+    for entry in &entries {
+        let name = String::from_utf8_lossy(&entry.local_name).into_owned();
+        let Some(made) = checkpoint_time(&name) else { continue };
+        if arguments.has("immediate") || now.saturating_sub(made) > interval_ms {
+            fs.delete(&format!("{root}/{name}"), true).await?;
+            eprintln!("Deleted trash checkpoint: {root}/{name}");
+        }
+    }
+    if entries.iter().all(|entry| entry.local_name != CURRENT.as_bytes()) {
+        return Ok(());
+    }
+    if arguments.has("immediate") {
+        fs.delete(&format!("{root}/{CURRENT}"), true).await?;
+        return Ok(());
+    }
+    let stamp = Calendar::local(now).compact();
+    for attempt in 0..NAMES_MAX {
+        let name = if attempt == 0 { stamp.clone() } else { format!("{stamp}-{attempt}") };
+        let checkpoint = format!("{root}/{name}");
+        match fs.rename_to(&format!("{root}/{CURRENT}"), &checkpoint, RenameOptions::default()).await {
+            Ok(()) => {
+                eprintln!("Created trash checkpoint: {checkpoint}");
+                return Ok(());
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Failure::Message(format!("Failed to checkpoint trash: no free name for {stamp}")))
+}
+
+/// When the checkpoint `yyMMddHHmmss` (perhaps with `-N` behind it) was made, in milliseconds; `None` for other names.
+fn checkpoint_time(name: &str) -> Option<u64> {
+    let digits = name.split_once('-').map_or(name, |(digits, _)| digits);
+    if digits.len() != 12 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let part = |at: usize| digits[at..at + 2].parse::<u32>().ok();
+    let calendar = Calendar {
+        year: 2000 + i64::from(part(0)?),
+        month: part(2).filter(|month| (1..=12).contains(month))?,
+        day: part(4).filter(|day| (1..=31).contains(day))?,
+        hour: part(6)?,
+        minute: part(8)?,
+        second: part(10)?,
+    };
+    calendar.local_to_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_known_by_their_names() {
+        let now = now_ms() / 1000 * 1000;
+        let name = Calendar::local(now).compact();
+        assert_eq!(checkpoint_time(&name), Some(now));
+        assert_eq!(checkpoint_time(&format!("{name}-2")), Some(now));
+        assert_eq!(checkpoint_time("Current"), None);
+        assert_eq!(checkpoint_time("269999999999"), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! Hadoop's generic options, on top of the configuration of HADOOP_CONF_DIR.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hearth_config::Configuration;
+
+/// Takes `-fs URI`, `-D key=value` (also `-Dkey=value`) and `-conf FILE` off the front of `words`; what is left is the
+/// command. Options of Hadoop that mean nothing here (`-jt`, `-files`, `-libjars`, `-archives`) are taken with their value.
+pub fn with_generic_options(words: Vec<String>) -> anyhow::Result<(Configuration, Vec<String>)> {
+    let mut configuration = crate::configuration::load()?;
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.peek().cloned() {
+        let mut value = |name: &str| -> anyhow::Result<String> {
+            words.next();
+            words.next().with_context(|| format!("{name} wants a value"))
+        };
+        match word.as_str() {
+            "-fs" => {
+                let uri = value("-fs")?;
+                let uri = if uri.contains("://") { uri } else { format!("hdfs://{uri}") };
+                configuration.set("fs.defaultFS", uri);
+            }
+            "-D" => set(&mut configuration, &value("-D")?)?,
+            "-conf" => {
+                let file = value("-conf")?;
+                configuration.add_file(Path::new(&file))?;
+            }
+            "-jt" | "-files" | "-libjars" | "-archives" => {
+                value(&word)?;
+            }
+            _ => match word.strip_prefix("-D") {
+                Some(setting) if setting.contains('=') => {
+                    set(&mut configuration, setting)?;
+                    words.next();
+                }
+                _ => break,
+            },
+        }
+    }
+    Ok((configuration, words.collect()))
+}
+
+fn set(configuration: &mut Configuration, setting: &str) -> anyhow::Result<()> {
+    let Some((name, value)) = setting.split_once('=') else { bail!("-D wants key=value, not {setting:?}") };
+    configuration.set(name, value);
+    Ok(())
+}
