@@ -10,6 +10,7 @@ pub mod blocks;
 pub mod changes;
 pub mod datanode_service;
 pub mod error;
+pub mod fsck;
 pub mod groups;
 pub mod leases;
 pub mod namespace;

@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 
 use crate::blocks::DatanodeFilter;
 use crate::datanode_service::SOFTWARE_VERSION;
+use crate::fsck::{FsckRequest, fsck};
 use crate::state::Namenode;
 
 pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> Site {
@@ -26,7 +27,12 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> S
         let namenode = namenode.clone();
         move || front(&namenode, rpc)
     };
-    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), Registry::default())
+    let checked = namenode.clone();
+    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), Registry::default()).page(
+        "/fsck",
+        // Who asks over HTTP is not known by address here; Apache's prints it.
+        move |query| fsck(checked.clone(), FsckRequest::from_query(&query, "-")),
+    )
 }
 
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {

@@ -3,6 +3,7 @@ use hearth_types::{Block, DatanodeId, ExtendedBlock, StorageReport};
 use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::locate::Target;
 use super::recovery::RecoveryTask;
+use super::redundancy::HEARTBEAT_ROUND_MAX;
 use super::{BlockMap, Now};
 
 /// What a datanode says of itself.
@@ -187,7 +188,7 @@ impl BlockMap {
         if !recoveries.is_empty() {
             return vec![DatanodeCommand::Recover(recoveries)];
         }
-        self.schedule_transfers(now);
+        self.schedule_transfers(HEARTBEAT_ROUND_MAX, now);
         let transfers = self.take_transfers(index);
         if !transfers.is_empty() {
             commands.push(DatanodeCommand::Transfer(transfers));

@@ -46,8 +46,13 @@ impl BlockMap {
         let mut storages: Vec<StorageIndex> = match entry.construction() {
             Some(construction) => construction.expected.iter().map(|expected| expected.storage).filter(alive).collect(),
             None => {
-                let good = entry.replicas.iter().filter(|replica| replica.health != Health::Corrupt);
-                good.map(|replica| replica.storage).filter(alive).collect()
+                let of = |health: Health| {
+                    let held = entry.replicas.iter().filter(move |replica| replica.health == health);
+                    held.map(|replica| replica.storage).filter(alive).collect::<Vec<_>>()
+                };
+                // Excess ones may be gone when the reader gets there.
+                let live = of(Health::Live);
+                if live.is_empty() { of(Health::Excess) } else { live }
             }
         };
         if storages.is_empty() && entry.is_complete() {

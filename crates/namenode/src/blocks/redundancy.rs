@@ -24,6 +24,8 @@ pub(super) const MISSING: u8 = 4;
 
 /// Blocks looked at in one round of scheduling: bounds how long the lock is held.
 const ROUND_MAX: usize = 2_000;
+/// The same for the round that a heartbeat makes before it is answered.
+pub(super) const HEARTBEAT_ROUND_MAX: usize = 200;
 /// Small blocks are handed to a source many at a time, up to so many and so many bytes, so that they do not trickle at the pace
 /// of heartbeats. Apache hands out `dfs.namenode.replication.max-streams` blocks a heartbeat, however small.
 const BATCH_BLOCKS_MAX: usize = 64;
@@ -76,7 +78,7 @@ impl BlockMap {
         }
         self.expire_pending(now);
         self.retry_postponed(now);
-        self.schedule_transfers(now);
+        self.schedule_transfers(ROUND_MAX, now);
         self.check_decommissions(now);
     }
 
@@ -337,8 +339,9 @@ impl BlockMap {
     }
 
     /// Gives sources work from the queues, the most urgent first, until they have all they can take.
-    pub(super) fn schedule_transfers(&mut self, now: Now) {
-        let mut left = ROUND_MAX;
+    pub(super) fn schedule_transfers(&mut self, round_max: usize, now: Now) {
+        let mut left = round_max;
+        let serving = self.nodes.iter().filter(|(_, node)| node.in_service()).count();
         for priority in [HIGHEST, VERY_LOW, LOW, BADLY_SPREAD] {
             let queue = &self.redundancy.queues[usize::from(priority)];
             if queue.is_empty() {
@@ -354,12 +357,21 @@ impl BlockMap {
                     return;
                 }
                 self.redundancy.cursors[usize::from(priority)] = Some(block);
-                self.schedule_transfer(block, priority, now);
+                // With fewer nodes than replicas asked for, most of the queue can have no more: a quick look must do.
+                if priority == BADLY_SPREAD || self.may_find_target(block, serving) {
+                    self.schedule_transfer(block, priority, now);
+                }
             }
             if left == 0 {
                 return;
             }
         }
+    }
+
+    fn may_find_target(&self, block: BlockId, serving: usize) -> bool {
+        let entry = self.entry(block);
+        let taken = entry.replicas.iter().filter(|replica| self.nodes.node_of(replica.storage).in_service()).count();
+        taken + self.redundancy.pending.get(&block).map_or(0, |pending| pending.targets.len()) < serving
     }
 
     fn any_source_free(&self, priority: u8) -> bool {

@@ -83,6 +83,8 @@ pub struct BlockReport {
     pub inode: u64,
     pub state: BlockState,
     pub replication: u16,
+    /// Id of the storage policy, 0: none named.
+    pub policy: u8,
     pub live: u16,
     pub decommissioning: u16,
     pub decommissioned: u16,
@@ -209,6 +211,7 @@ impl BlockMap {
             inode: entry.inode,
             state: entry.state(),
             replication: entry.replication,
+            policy: entry.policy,
             live,
             decommissioning,
             decommissioned,

@@ -1,4 +1,4 @@
-//! NamenodeProtocol, as far as balancer and mover use it. All of it is for superusers; the caller has checked that.
+//! NamenodeProtocol, as far as balancer and mover use it. All of it is for superusers.
 
 use bytes::Bytes;
 use hearth_protocol::rpc::{Call, RemoteError, application_error, no_such_method};
@@ -18,6 +18,12 @@ const BLOCKS_MAX: usize = 50_000;
 
 impl DatanodeService {
     pub(super) async fn namenode_protocol(&self, call: &Call) -> Result<Bytes, RemoteError> {
+        let user = &call.caller.user;
+        if !self.namenode.groups.rights(user).await.superuser {
+            let message =
+                format!("Access denied for user {user}. Superuser privilege is required for operation {}", call.method);
+            return Err(application_error(exceptions::ACCESS_CONTROL, message));
+        }
         match call.method.as_str() {
             "versionRequest" => answer(self.version()),
             "getBlocks" => answer(self.get_blocks(decode(call)?)?),

@@ -1,0 +1,52 @@
+use std::fmt::Write;
+
+use hearth_types::{BlockId, DatanodeAdminState};
+
+use super::Fsck;
+use crate::namespace::InodeId;
+
+impl Fsck<'_> {
+    /// `-blockId`: whose the blocks are and how their replicas do.
+    pub(super) fn look_up_blocks(&mut self) {
+        let now = self.namenode.now();
+        for name in &self.request.block_ids {
+            // `blk_1_1001` and `blk_1_1001.meta` name the block too.
+            let number = name
+                .strip_prefix("blk_")
+                .and_then(|rest| rest.split(['_', '.']).next().and_then(|number| number.parse::<i64>().ok()));
+            let state = self.namenode.read();
+            let report = number.and_then(|number| state.blocks.block_report(BlockId(number), now));
+            let out = &mut self.out;
+            out.push('\n');
+            let Some(report) = report else {
+                let _ = writeln!(out, "Block {name} does not exist");
+                continue;
+            };
+            let path = state.namespace.slot(InodeId(report.inode)).map(|slot| state.namespace.path_of(slot));
+            let _ = writeln!(out, "Block Id: {name}");
+            let _ = writeln!(out, "Block belongs to: {}", path.unwrap_or_default());
+            let _ = writeln!(out, "No. of Expected Replica: {}", report.replication);
+            let _ = writeln!(out, "No. of live Replica: {}", report.live);
+            let _ = writeln!(out, "No. of excess Replica: {}", report.excess);
+            let _ = writeln!(out, "No. of stale Replica: {}", report.stale);
+            let _ = writeln!(out, "No. of decommissioned Replica: {}", report.decommissioned);
+            let _ = writeln!(out, "No. of decommissioning Replica: {}", report.decommissioning);
+            let _ = writeln!(out, "No. of corrupted Replica: {}", report.corrupt);
+            for replica in &report.replicas {
+                let node = &replica.target.datanode;
+                let health = match node.admin_state {
+                    DatanodeAdminState::Decommissioned => "DECOMMISSIONED",
+                    DatanodeAdminState::DecommissionInProgress => "DECOMMISSIONING",
+                    DatanodeAdminState::EnteringMaintenance => "ENTERING MAINTENANCE",
+                    DatanodeAdminState::InMaintenance => "IN MAINTENANCE",
+                    DatanodeAdminState::Normal if replica.corrupt => "CORRUPT\t ReasonCode: CORRUPTION_REPORTED",
+                    DatanodeAdminState::Normal if replica.excess => "EXCESS",
+                    DatanodeAdminState::Normal if replica.stale_node => "STALE",
+                    DatanodeAdminState::Normal => "HEALTHY",
+                };
+                let _ =
+                    writeln!(out, "Block replica on datanode/rack: {}{} is {health}", node.id.host_name, node.location);
+            }
+        }
+    }
+}

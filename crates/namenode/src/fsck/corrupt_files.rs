@@ -1,0 +1,39 @@
+use std::fmt::Write;
+
+use super::Fsck;
+use crate::namespace::InodeId;
+
+/// Entries of one answer; the tool asks again with the cookie.
+const PAGE: usize = 100;
+
+impl Fsck<'_> {
+    /// Files with blocks of which no good replica is left, numbered; the cookie is the last number.
+    pub(super) fn list_corrupt_files(&mut self) {
+        let path = self.request.path.as_str();
+        let top = path.trim_end_matches('/');
+        let below = |file: &str| {
+            top.is_empty() || file == top || file.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let state = self.namenode.read();
+        let mut cookie = self.request.start_after;
+        let mut lines = String::new();
+        let mut found = 0;
+        for block in state.blocks.missing_blocks(None, usize::MAX).into_iter().skip(self.request.start_after) {
+            if found == PAGE {
+                break;
+            }
+            cookie += 1;
+            let slot = state.blocks.inode_of(block).and_then(|inode| state.namespace.slot(InodeId(inode)));
+            let Some(file) = slot.map(|slot| state.namespace.path_of(slot)).filter(|file| below(file)) else {
+                continue;
+            };
+            found += 1;
+            let _ = writeln!(lines, "{block}\t{cookie}\t{file}");
+        }
+        let count = if found == 0 { "no".to_owned() } else { found.to_string() };
+        let _ = write!(
+            self.out,
+            "Cookie:\t{cookie}\n{lines}\n\nThe filesystem under path '{path}' has {count} CORRUPT files\n\n"
+        );
+    }
+}

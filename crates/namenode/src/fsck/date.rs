@@ -1,0 +1,39 @@
+/// As Java prints a date, in UTC: `Sat Nov 21 07:19:24 UTC 2026`.
+pub(super) fn date_text(wall_ms: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let seconds = wall_ms / 1000;
+    let days = seconds / 86_400;
+    // Days of the Gregorian calendar, counted in eras of 400 years from 0000-03-01.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12;
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    format!(
+        "{} {} {day:02} {:02}:{:02}:{:02} UTC {year}",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize],
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date_text;
+
+    #[test]
+    fn dates_as_date_prints_them() {
+        assert_eq!(date_text(0), "Thu Jan 01 00:00:00 UTC 1970");
+        assert_eq!(date_text(1_795_245_564_000), "Sat Nov 21 07:19:24 UTC 2026");
+        assert_eq!(date_text(951_782_400_000), "Tue Feb 29 00:00:00 UTC 2000");
+        assert_eq!(date_text(4_107_542_399_000), "Sun Feb 28 23:59:59 UTC 2100");
+        assert_eq!(date_text(1_735_689_599_999), "Tue Dec 31 23:59:59 UTC 2024");
+    }
+}

@@ -1,0 +1,226 @@
+use hearth_types::ExtendedBlock;
+
+use super::Fsck;
+use crate::State;
+use crate::blocks::{BlockReport, BlockState, ReplicaReport, Target};
+use crate::namespace::Slot;
+
+/// What one file adds to the summary.
+#[derive(Default)]
+struct OfFile {
+    missing: u64,
+    missing_bytes: u64,
+    corrupt: u64,
+    corrupt_bytes: u64,
+    under_replicated: u64,
+    badly_spread: u64,
+}
+
+impl Fsck<'_> {
+    pub(super) fn look_at_file(&mut self, state: &State, slot: Slot) {
+        let Some(file) = state.namespace.inode(slot).as_file() else { return };
+        let open = file.is_open();
+        if open && !self.request.open_for_write {
+            self.summary.open_files += 1;
+            self.summary.open_bytes += file.length();
+            self.summary.open_blocks += file.blocks.len() as u64;
+            return;
+        }
+        let path = state.namespace.path_of(slot);
+        self.summary.files += 1;
+        self.summary.bytes += file.length();
+        if self.request.files {
+            self.say(format_args!(
+                "{path} {} bytes, replicated: replication={}, {} block(s){}: ",
+                file.length(),
+                file.replication,
+                file.blocks.len(),
+                if open { ", OPENFORWRITE" } else { "" }
+            ));
+        }
+        let mut of_file = OfFile::default();
+        let mut lines = String::new();
+        for (nth, record) in file.blocks.iter().enumerate() {
+            let report = state.blocks.block_report(record.id, self.namenode.now());
+            let Some(report) = report else { continue };
+            let block = ExtendedBlock { pool: state.blocks.pool().clone(), block: record.block() };
+            if matches!(report.state, BlockState::UnderConstruction | BlockState::UnderRecovery) {
+                self.summary.open_blocks += 1;
+                if self.request.blocks {
+                    lines.push_str(&self.open_block_line(nth, &block, &report));
+                }
+                continue;
+            }
+            self.look_at_block(state, &path, &block, &report, &mut of_file);
+            if self.request.blocks {
+                lines.push_str(&self.block_line(nth, &block, &report));
+            }
+        }
+        self.end_file(&path, &of_file, &lines);
+    }
+
+    fn look_at_block(
+        &mut self,
+        state: &State,
+        path: &str,
+        block: &ExtendedBlock,
+        report: &BlockReport,
+        of_file: &mut OfFile,
+    ) {
+        let target = report.replication;
+        let minimum = state.blocks.settings().min_replication;
+        self.summary.blocks += 1;
+        self.summary.policies.count(report);
+        self.summary.target_replicas += u64::from(target);
+        let present = u64::from(report.live + report.decommissioning + report.decommissioned + report.maintenance);
+        self.summary.replicas += present;
+        self.summary.decommissioned += u64::from(report.decommissioned);
+        self.summary.decommissioning += u64::from(report.decommissioning);
+        let readable = u64::from(report.excess) + present;
+        if present >= u64::from(minimum) {
+            self.summary.minimally_replicated += 1;
+        } else {
+            self.summary.under_minimum += 1;
+        }
+        if report.live > target {
+            self.summary.over_replicated += 1;
+        }
+        // All replicas are bad.
+        if readable == 0 && report.corrupt > 0 {
+            of_file.corrupt += 1;
+            of_file.corrupt_bytes += block.length();
+            self.say(format_args!("\n{path}: CORRUPT blockpool {} block {}\n", block.pool, block.id()));
+            return;
+        }
+        if readable == 0 {
+            of_file.missing += 1;
+            of_file.missing_bytes += block.length();
+            return;
+        }
+        if u64::from(report.live) < u64::from(target) {
+            of_file.under_replicated += 1;
+            self.summary.missing_replicas += u64::from(target - report.live);
+            self.begin_line(path);
+            self.say(format_args!(
+                " Under replicated {block}. Target Replicas is {target} but found {} live replica(s), {} decommissioned replica(s), {} decommissioning replica(s).\n",
+                report.live, report.decommissioned, report.decommissioning
+            ));
+        }
+        if report.badly_spread {
+            of_file.badly_spread += 1;
+            self.begin_line(path);
+            self.say(format_args!(
+                " Replica placement policy is violated for {block}. Block should be additionally replicated on 1 more rack(s). Total number of racks in the cluster: {}\n",
+                state.blocks.racks()
+            ));
+        }
+    }
+
+    /// Without -files nothing has named the file yet.
+    fn begin_line(&mut self, path: &str) {
+        if !self.request.files {
+            self.say(format_args!("\n{path}: "));
+        }
+    }
+
+    fn end_file(&mut self, path: &str, of_file: &OfFile, lines: &str) {
+        let summary = &mut self.summary;
+        summary.missing += of_file.missing;
+        summary.missing_bytes += of_file.missing_bytes;
+        summary.corrupt += of_file.corrupt;
+        summary.corrupt_bytes += of_file.corrupt_bytes;
+        summary.under_replicated += of_file.under_replicated;
+        summary.badly_spread += of_file.badly_spread;
+        let bad = of_file.missing > 0 || of_file.corrupt > 0;
+        if bad {
+            summary.corrupt_files += 1;
+            if self.request.delete {
+                summary.to_delete.push(path.to_owned());
+            }
+        }
+        let (files, end) = (self.request.files, if self.request.files { "\n" } else { "." });
+        for (count, bytes, name) in
+            [(of_file.missing, of_file.missing_bytes, "MISSING"), (of_file.corrupt, of_file.corrupt_bytes, "CORRUPT")]
+        {
+            if count > 0 {
+                if !files {
+                    self.say(format_args!("\n{path}:"));
+                }
+                self.say(format_args!(" {name} {count} blocks of total size {bytes} B{end}"));
+            }
+        }
+        if files && !bad && of_file.under_replicated == 0 && of_file.badly_spread == 0 {
+            self.say(format_args!(" OK\n"));
+        }
+        if files && self.request.blocks {
+            self.say(format_args!("{lines}\n"));
+        }
+    }
+
+    fn block_line(&self, nth: usize, block: &ExtendedBlock, report: &BlockReport) -> String {
+        let mut line = format!("{nth}. {block} len={}", block.length());
+        if report.is_missing() && report.corrupt == 0 {
+            line.push_str(" MISSING!");
+        } else {
+            line.push_str(&format!(" Live_repl={}", report.live));
+            let shown: Vec<&ReplicaReport> =
+                report.replicas.iter().filter(|replica| !replica.corrupt || report.is_missing()).collect();
+            if self.request.replica_details {
+                line.push_str(&in_brackets(report.replicas.iter().map(|replica| self.replica(replica))));
+            } else if self.request.wants_replicas() {
+                line.push_str(&in_brackets(shown.into_iter().map(|replica| self.replica(replica))));
+            }
+        }
+        line.push('\n');
+        line
+    }
+
+    fn open_block_line(&self, nth: usize, block: &ExtendedBlock, report: &BlockReport) -> String {
+        let expected = &report.expected;
+        let mut line = format!(
+            "\nUnder Construction Block:\n{nth}. {block} len={} Expected_repl={}",
+            block.length(),
+            expected.len()
+        );
+        if self.request.wants_replicas() {
+            line.push_str(&in_brackets(expected.iter().map(|target| self.place(target))));
+        }
+        line.push('\n');
+        line
+    }
+
+    fn place(&self, target: &Target) -> String {
+        let address = target.datanode.id.transfer_address();
+        if self.request.racks {
+            format!("{}/{address}", target.datanode.location)
+        } else {
+            format!("DatanodeInfoWithStorage[{address},{},{}]", target.storage_id.0, target.storage_type.name())
+        }
+    }
+
+    fn replica(&self, replica: &ReplicaReport) -> String {
+        use hearth_types::DatanodeAdminState::*;
+        let mut text = self.place(&replica.target);
+        if self.request.replica_details {
+            text.push_str(match replica.target.datanode.admin_state {
+                Decommissioned => "(DECOMMISSIONED)",
+                DecommissionInProgress => "(DECOMMISSIONING)",
+                EnteringMaintenance if self.request.maintenance => "(ENTERING MAINTENANCE)",
+                InMaintenance if self.request.maintenance => "(IN MAINTENANCE)",
+                _ if replica.corrupt => "(CORRUPT)",
+                _ if replica.excess => "(EXCESS)",
+                _ if replica.stale_node => "(STALE_NODE)",
+                _ if replica.stale_contents => "(STALE_BLOCK_CONTENT)",
+                _ => "(LIVE)",
+            });
+        }
+        if self.request.upgrade_domains {
+            text.push_str("(ud=undefined)");
+        }
+        text
+    }
+}
+
+fn in_brackets(items: impl Iterator<Item = String>) -> String {
+    format!("  [{}]", items.collect::<Vec<_>>().join(", "))
+}
