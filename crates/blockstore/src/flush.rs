@@ -83,14 +83,18 @@ impl Inner {
     pub fn flush_volume(&self, volume: &Volume, before_ms: u64, goes_on: &mut dyn FnMut(FlushProgress) -> bool) {
         let _one_at_a_time = self.flushing[volume.index].lock();
         let mut buffer = None;
+        // Kept out of the queue until the end, so that one that fails does not stop those behind it.
+        let mut again = Vec::new();
         loop {
             let batch = self.next_batch(volume, before_ms);
-            if batch.is_empty() {
-                return;
+            if batch.is_empty() || !goes_on(self.flush_batch(volume, batch, &mut buffer, &mut again)) {
+                break;
             }
-            let progress = self.flush_batch(volume, batch, &mut buffer);
-            if progress.failures > 0 || !goes_on(progress) {
-                return;
+        }
+        for replica in again.iter().rev() {
+            let core = replica.core();
+            if core.dirty_since.is_some() {
+                self.dirty[volume.index].lock().push_front((core.dirty_ticket, Arc::downgrade(replica)));
             }
         }
     }
@@ -127,10 +131,10 @@ impl Inner {
         volume: &Volume,
         batch: Vec<Arc<Replica>>,
         buffer: &mut Option<AlignedBuffer>,
+        again: &mut Vec<Arc<Replica>>,
     ) -> FlushProgress {
         let mut progress = FlushProgress::default();
         let mut jobs = Vec::with_capacity(batch.len());
-        let mut again = Vec::new();
         for replica in batch {
             match self.prepare(&replica, buffer) {
                 Ok(Some(job)) => jobs.push(job),
@@ -146,7 +150,7 @@ impl Inner {
         jobs.retain(|job| match job.prepared.sync() {
             Ok(()) => true,
             Err(error) => {
-                self.give_up(volume, &job.replica, error, &mut progress, &mut again);
+                self.give_up(volume, &job.replica, error, &mut progress, again);
                 false
             }
         });
@@ -170,7 +174,7 @@ impl Inner {
             }
             match prepared.commit(&replica.slice.dirs, &mut touched) {
                 Ok(new) => committed.push((replica, new)),
-                Err(error) => self.give_up(volume, &replica, error, &mut progress, &mut again),
+                Err(error) => self.give_up(volume, &replica, error, &mut progress, again),
             }
         }
         let synced = sync_dirs(&touched);
@@ -183,14 +187,8 @@ impl Inner {
                 }
                 Err(error) => {
                     let error = std::io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
-                    self.give_up(volume, &replica, error, &mut progress, &mut again);
+                    self.give_up(volume, &replica, error, &mut progress, again);
                 }
-            }
-        }
-        for replica in again.iter().rev() {
-            let core = replica.core();
-            if core.dirty_since.is_some() {
-                self.dirty[volume.index].lock().push_front((core.dirty_ticket, Arc::downgrade(replica)));
             }
         }
         progress

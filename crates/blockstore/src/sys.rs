@@ -47,18 +47,27 @@ pub fn start_writeback(file: &File) {
 ///
 /// `Ok(false)`: somebody else holds it.
 pub fn try_lock(file: &File) -> io::Result<bool> {
+    match set_lock(file, libc::F_WRLCK) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the lock back at once, though a child that was just forked may still have the file open.
+pub fn unlock(file: &File) {
+    let _ = set_lock(file, libc::F_UNLCK);
+}
+
+fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: an all-zero flock is valid: it is plain numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     // SAFETY: `lock` is a valid flock that outlives the call; OFD locks want l_pid 0, which it is.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-        _ => Err(error),
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -10,7 +10,7 @@ pub const LOCK_FILE: &str = "in_use.lock";
 
 /// A directory that is ours while this lives, however the process ends.
 pub struct DirLock {
-    _file: File,
+    file: File,
 }
 
 impl DirLock {
@@ -35,6 +35,12 @@ impl DirLock {
         file.set_len(0)
             .and_then(|()| write!(file, "{}@{host}", std::process::id()))
             .map_err(StoreError::io("write", &path))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        sys::unlock(&self.file);
     }
 }

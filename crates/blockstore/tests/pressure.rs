@@ -1,0 +1,222 @@
+//! Memory at its limit, tmpfs and disk full.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::*;
+use hearth_blockstore::*;
+use hearth_types::*;
+
+/// A tmpfs of its own, unmounted at the end. `None`, said aloud: not permitted here.
+struct SmallTmpfs {
+    dir: tempfile::TempDir,
+}
+
+impl SmallTmpfs {
+    fn mount(bytes: u64) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={bytes},mode=0700");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self { dir });
+        }
+        assert!(std::env::var_os("CI").is_none(), "mounting a tmpfs needs root");
+        eprintln!("SKIPPED: mounting a tmpfs needs root");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.dir.path()).status();
+    }
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn clean_replicas_leave_memory_and_come_back() {
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.limit = 8 << 20;
+    bed.options.background = true;
+    bed.options.flush_delay = Duration::from_millis(20);
+    bed.options.clock = std::sync::Arc::new(SystemClock::new());
+    let store = bed.open();
+    for id in 0..30 {
+        put(&store, id, 1, &bytes(id as u64, MIB));
+        assert!(store.metrics().memory_used <= 8 << 20);
+        // At the disk's pace, so that memory has clean ones to give.
+        wait_for(|| store.metrics().dirty_bytes < 4 << 20);
+    }
+    for id in 100..200 {
+        put(&store, id, 1, &bytes(id as u64, 1000));
+    }
+    wait_for(|| store.metrics().dirty_replicas == 0);
+    let metrics = store.metrics();
+    assert!(metrics.evictions > 0, "{metrics:?}");
+    let evicted = (0..30).find(|id| !info(&store, *id).in_memory).expect("30 MiB do not fit");
+    // Guards keep what they show in memory or open.
+    let guard = store.reader(&block(29, 1, 0)).unwrap();
+    for round in 0..3 {
+        for id in (0..30).chain(100..200) {
+            assert!(get(&store, id, 1) == bytes(id as u64, if id < 100 { MIB } else { 1000 }), "{round}: {id}");
+        }
+    }
+    assert!(read(&guard) == bytes(29, MIB));
+    drop(guard);
+    let before = store.metrics().read_backs;
+    assert!(get(&store, evicted, 1) == bytes(evicted as u64, MIB));
+    assert!(get(&store, evicted, 1) == bytes(evicted as u64, MIB));
+    wait_for(|| {
+        // Others may push it out again: reading it twice more asks for it again.
+        get(&store, evicted, 1);
+        store.metrics().read_backs > before
+    });
+    assert!(store.metrics().memory_used <= 8 << 20);
+    assert_eq!(store.metrics().corruptions, 0);
+    drop(store);
+    let store = bed.open();
+    for id in (0..30).chain(100..200) {
+        assert!(get(&store, id, 1) == bytes(id as u64, if id < 100 { MIB } else { 1000 }));
+    }
+}
+
+fn wait_for(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "not within 30 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn many_writers_at_once_do_not_wait_for_each_other() {
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.limit = 4 << 20;
+    let store = bed.open();
+    // All open at once, each larger than its share, none finalized: nothing can be evicted.
+    let mut writers: Vec<ReplicaWriter> = (0..10).map(|id| create(&store, id, 1)).collect();
+    let data: Vec<Vec<u8>> = (0..10).map(|id| bytes(id, MIB)).collect();
+    for from in (0..MIB).step_by(64 << 10) {
+        for (writer, data) in writers.iter_mut().zip(&data) {
+            send(writer, &data[from..from + (64 << 10)], 64 << 10);
+        }
+    }
+    assert!(store.metrics().memory_used <= 4 << 20);
+    assert!(store.metrics().memory_full > 0);
+    for writer in writers {
+        writer.finalize(Durability::Memory).unwrap();
+    }
+    for id in 0..10 {
+        assert!(get(&store, id, 1) == data[id as usize]);
+    }
+    // What went on in files is on disk; what was lucky follows.
+    assert!((0..10).any(|id| info(&store, id).on_disk));
+    bed.flush(&store);
+    drop(store);
+    let store = bed.open();
+    for id in 0..10 {
+        assert!(get(&store, id, 1) == data[id as usize]);
+    }
+}
+
+#[test]
+fn a_full_tmpfs_is_a_full_memory() {
+    let Some(tmpfs) = SmallTmpfs::mount(4 << 20) else { return };
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.dir = tmpfs.path().join("m");
+    // Somebody else has a part of it, which the limit does not know.
+    std::fs::write(tmpfs.path().join("other"), vec![1; 2 * MIB]).unwrap();
+    bed.options.memory.limit = 1 << 30;
+    let store = bed.open();
+    assert!(store.warnings().iter().any(|warning| warning.contains("lowered")), "{:?}", store.warnings());
+    for id in 0..8 {
+        put(&store, id, 1, &bytes(id as u64, MIB / 2 + id as usize));
+        put(&store, id + 100, 1, &bytes(id as u64, 3000));
+    }
+    for id in 0..8 {
+        assert!(get(&store, id, 1) == bytes(id as u64, MIB / 2 + id as usize));
+        assert!(get(&store, id + 100, 1) == bytes(id as u64, 3000));
+    }
+    assert!(store.metrics().memory_full > 0);
+    bed.flush(&store);
+    drop(store);
+    let store = bed.open();
+    for id in 0..8 {
+        assert!(get(&store, id, 1) == bytes(id as u64, MIB / 2 + id as usize));
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_new_replicas_and_keeps_the_old_ones() {
+    let Some(disk) = SmallTmpfs::mount(6 << 20) else { return };
+    for engine in [Engine::Memory, Engine::File] {
+        let mut bed = Bed::new(Kind::Memory);
+        bed.options.volumes[0].dir = disk.path().join(format!("{engine:?}"));
+        bed.options.volumes[0].engine = engine;
+        bed.options.default_block_bytes = MIB as u64;
+        let store = bed.open();
+        let mut put_ids = Vec::new();
+        let error = loop {
+            let id = put_ids.len() as i64;
+            match store.create(&block(id, 1, 0), CREATE, &CreateOptions::default()) {
+                Ok(mut writer) => {
+                    send(&mut writer, &bytes(id as u64, MIB / 2), 64 << 10);
+                    writer.finalize(Durability::Memory).unwrap();
+                    put_ids.push(id);
+                }
+                Err(error) => break error,
+            }
+            assert!(put_ids.len() < 20, "more than the disk has");
+        };
+        assert!(matches!(error, StoreError::NoSpace { .. }), "{error}");
+        assert!(put_ids.len() >= 5, "{}", put_ids.len());
+        // Somebody else takes the rest: flushing fails, and nothing is lost.
+        let hog = disk.path().join("hog");
+        let _ = std::fs::write(&hog, vec![1; 8 * MIB]);
+        let flushed = bed.flush(&store);
+        if engine == Engine::Memory {
+            assert!(flushed.failures > 0);
+            assert!(store.metrics().dirty_replicas > 0);
+        }
+        for id in &put_ids {
+            assert!(get(&store, *id, 1) == bytes(*id as u64, MIB / 2));
+        }
+        std::fs::remove_file(&hog).unwrap();
+        assert_eq!(bed.flush(&store).failures, 0);
+        assert_eq!(store.metrics().dirty_replicas, 0);
+        let blocks: Vec<Block> = put_ids.iter().map(|id| block(*id, 1, 0).block).collect();
+        assert!(store.invalidate(&bed.pool.pool, &blocks).iter().all(|outcome| outcome.is_ok()));
+        put(&store, 50, 1, b"there is room again");
+        drop(store);
+        std::fs::remove_dir_all(disk.path().join(format!("{engine:?}"))).unwrap();
+    }
+}
+
+#[test]
+fn small_replicas_are_small() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    put(&store, -1, 1, &[7; 100]);
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let line = status.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    };
+    let (before, before_memory) = (resident(), store.metrics().memory_used);
+    const COUNT: u64 = 20_000;
+    for id in 0..COUNT as i64 {
+        put(&store, id, 1, &[id as u8; 100]);
+    }
+    let memory = (store.metrics().memory_used - before_memory) / COUNT;
+    let process = resident().saturating_sub(before) / COUNT;
+    eprintln!("a replica of 100 bytes: {memory} bytes of tmpfs, {process} of the process");
+    assert!(memory <= 600 && memory + process <= 2048);
+}
