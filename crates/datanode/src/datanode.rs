@@ -67,9 +67,6 @@ impl Datanode {
         let store = tokio::task::spawn_blocking(move || Blockstore::open(store_options))
             .await
             .map_err(|_| Error::Interrupted)??;
-        for warning in store.warnings() {
-            tracing::warn!("{warning}");
-        }
         let listen = |what, address| move |source| Error::Listen { what, address, source };
         let transfer = Listener::bind(options.transfer_address, options.transfer.socket, BACKLOG)
             .map_err(listen("data transfer", options.transfer_address))?;

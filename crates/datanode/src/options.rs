@@ -1,7 +1,7 @@
 //! What a datanode is told at its start.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -200,9 +200,11 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
         Some(dir) => PathBuf::from(dir),
         None => default_memory_dir(&volumes),
     };
-    let limit = conf.get(keys::HEARTH_MEMORY_LIMIT)?;
-    let mut store =
-        StoreOptions::new(volumes, MemoryOptions::new(memory_dir, if limit == 0 { u64::MAX } else { limit }));
+    let limit = match conf.get(keys::HEARTH_MEMORY_LIMIT)? {
+        0 => default_memory_limit(&memory_dir),
+        bytes => bytes,
+    };
+    let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, limit));
     store.flush_delay = conf.get(keys::HEARTH_MEMORY_FLUSH_DELAY)?;
     store.sync_on_finalize = conf.get(keys::DFS_DATANODE_SYNCONCLOSE)?;
     store.default_block_bytes = conf.get(keys::DFS_BLOCKSIZE)?;
@@ -219,6 +221,22 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
 fn default_memory_dir(volumes: &[VolumeOptions]) -> PathBuf {
     let first = volumes.first().map(|volume| volume.dir.as_os_str().as_encoded_bytes()).unwrap_or_default();
     PathBuf::from(format!("/dev/shm/hearth-{:08x}", hearth_types::crc32c(first)))
+}
+
+/// Nine tenths of what replicas can have: the file system's size, or the machine's free memory with what stands there
+/// already, whichever is less.
+fn default_memory_limit(dir: &Path) -> u64 {
+    let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let (size, used) = match rustix::fs::statvfs(existing) {
+        Ok(found) => (found.f_blocks * found.f_frsize, (found.f_blocks - found.f_bfree) * found.f_frsize),
+        Err(_) => (u64::MAX, 0),
+    };
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .map_or(u64::MAX, |kib| kib.saturating_mul(1024).saturating_add(used));
+    size.min(available) / 10 * 9
 }
 
 #[cfg(test)]

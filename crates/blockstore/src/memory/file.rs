@@ -316,7 +316,8 @@ impl FileWriter {
         self.data.set_len(length)?;
         self.copy.data.share.shrink_to(sys::pages(length));
         self.allocated = sys::pages(length);
-        let crc_bytes = crc_file_bytes(self.copy.checksum, length);
+        // For the whole last page: a writer who reopens the file finds that much room in it.
+        let crc_bytes = crc_file_bytes(self.copy.checksum, sys::pages(length));
         self.crcs.file.set_len(crc_bytes)?;
         self.copy.crc.share.shrink_to(crc_bytes);
         Ok(())
@@ -328,9 +329,11 @@ impl FileWriter {
         let replaced = old.replaced + 1;
         let crc_path = new.dir.join(FileName::Crc { block: new.block, nonce: old.nonce, replaced }.text());
         let data = OpenOptions::new().read(true).write(true).open(&old.data.path)?;
-        let share = new.budget.take(crc_file_bytes(old.checksum, length)).ok_or_else(full)?;
+        // The data file may have room beyond `length` already; the table must cover all of it.
+        let covered = old.data.share.bytes().max(length);
+        let share = new.budget.take(crc_file_bytes(old.checksum, covered)).ok_or_else(full)?;
         let made = (|| {
-            let crcs = CrcMap::create(&crc_path, old.checksum, new.expected_bytes.max(length))?;
+            let crcs = CrcMap::create(&crc_path, old.checksum, new.expected_bytes.max(covered))?;
             sys::allocate(&crcs.file, 0, share.bytes())?;
             let mut table = vec![0; old.checksum.checksum_bytes(length) as usize];
             File::open(&old.crc.path)?.read_exact_at(&mut table, HEADER_BYTES)?;
