@@ -360,6 +360,8 @@ impl BlockMap {
                 // With fewer nodes than replicas asked for, most of the queue can have no more: a quick look must do.
                 if priority == BADLY_SPREAD || self.may_find_target(block, serving) {
                     self.schedule_transfer(block, priority, now);
+                } else {
+                    self.make_room(block);
                 }
             }
             if left == 0 {
@@ -372,6 +374,25 @@ impl BlockMap {
         let entry = self.entry(block);
         let taken = entry.replicas.iter().filter(|replica| self.nodes.node_of(replica.storage).in_service()).count();
         taken + self.redundancy.pending.get(&block).map_or(0, |pending| pending.targets.len()) < serving
+    }
+
+    /// Every node has a replica, some of them bad: one of those is deleted, so that its node can take a good one. (Apache's
+    /// leaves such a block as it is until there is another node.)
+    fn make_room(&mut self, block: BlockId) {
+        let entry = self.entry(block);
+        let counts = entry.counts(&self.nodes);
+        if counts.corrupt == 0 || counts.live < self.settings.min_replication.max(1) || counts.stale > 0 {
+            return;
+        }
+        let bad = entry
+            .replicas
+            .iter()
+            .find(|replica| replica.health == Health::Corrupt && self.nodes.node_of(replica.storage).in_service());
+        let Some(bad) = bad.copied() else { return };
+        let as_reported = Block { stamp: bad.stamp, ..entry.block };
+        self.forget_replica(block, bad.storage);
+        self.invalidate(bad.storage, as_reported, Some(as_reported.length));
+        self.requeue(block);
     }
 
     fn any_source_free(&self, priority: u8) -> bool {
@@ -423,6 +444,9 @@ impl BlockMap {
             }
         }
         chosen.extend(&pending);
+        // Who is still to delete an old replica would refuse the new one.
+        let deleting = self.nodes.iter().filter(|(_, node)| node.invalidations.contains_key(&block));
+        excluded.extend(deleting.map(|(_, node)| node.id.clone()));
         let source_node = self.nodes.storage(source).node;
         let writer = self.nodes.node(source_node).id.ip.clone();
         let request = PlacementRequest {

@@ -111,6 +111,20 @@ fn a_corrupt_replica_is_replaced_and_then_deleted() {
 }
 
 #[test]
+fn a_corrupt_replica_makes_room_where_every_node_has_one() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, nodes) = cluster.write(3, 100);
+    for bad in &nodes[..2] {
+        cluster.nodes[*bad].disk.get_mut(&block.id.0).unwrap().rotten = true;
+        let (id, storage) = (cluster.nodes[*bad].id.clone(), cluster.nodes[*bad].storage());
+        cluster.map.report_bad_replica(block, &id, Some(&storage), cluster.now);
+    }
+    cluster.run(60);
+    assert_eq!(cluster.good(block).len(), 3);
+    assert_eq!(cluster.map.figures(cluster.now).corrupt, 0);
+}
+
+#[test]
 fn the_last_replicas_are_kept_corrupt_as_they_are() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(2, 100);
