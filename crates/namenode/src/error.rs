@@ -3,6 +3,7 @@
 //! Texts and classes are those that an Apache NameNode 3.4 was seen to answer.
 
 use hearth_types::{Block, BlockPoolId};
+use hearth_wire::rpc::exceptions;
 
 /// Why an operation was refused. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
@@ -319,19 +320,13 @@ pub enum Error {
     Blocks { class: &'static str, message: String },
 }
 
-macro_rules! hdfs {
-    ($name:literal) => {
-        concat!("org.apache.hadoop.hdfs.", $name)
-    };
-}
-
 impl Error {
     /// The Java class that clients are told.
     pub fn class(&self) -> &'static str {
         use Error::*;
         match self {
-            InvalidPath { .. } | InvalidFileName { .. } | RenameReserved => "org.apache.hadoop.fs.InvalidPathException",
-            RelativePath { .. } => "java.lang.AssertionError",
+            InvalidPath { .. } | InvalidFileName { .. } | RenameReserved => exceptions::INVALID_PATH,
+            RelativePath { .. } => exceptions::ASSERTION,
             ReservedName { .. }
             | SnapshotName
             | TruncateNegative { .. }
@@ -345,10 +340,10 @@ impl Error {
             | NoSuchPolicy { .. }
             | PolicyOnlyAtCreation { .. }
             | ReplicateAndErasureCode
-            | NoErasureCoding { .. } => "org.apache.hadoop.HadoopIllegalArgumentException",
-            SnapshotReadOnly => hdfs!("protocol.SnapshotAccessControlException"),
-            ComponentTooLong { .. } => hdfs!("protocol.FSLimitException$PathComponentTooLongException"),
-            DirectoryFull { .. } => hdfs!("protocol.FSLimitException$MaxDirectoryItemsExceededException"),
+            | NoErasureCoding { .. } => exceptions::HADOOP_ILLEGAL_ARGUMENT,
+            SnapshotReadOnly => exceptions::SNAPSHOT_ACCESS_CONTROL,
+            ComponentTooLong { .. } => exceptions::PATH_COMPONENT_TOO_LONG,
+            DirectoryFull { .. } => exceptions::MAX_DIRECTORY_ITEMS_EXCEEDED,
             NotADirectory { .. }
             | PermissionDenied { .. }
             | NotOwner { .. }
@@ -358,8 +353,8 @@ impl Error {
             | OwnerChangeDenied { .. }
             | NotInGroup { .. }
             | Protected { .. }
-            | ProtectedDescendant { .. } => "org.apache.hadoop.security.AccessControlException",
-            ParentNotADirectory { .. } => "org.apache.hadoop.fs.ParentNotDirectoryException",
+            | ProtectedDescendant { .. } => exceptions::ACCESS_CONTROL,
+            ParentNotADirectory { .. } => exceptions::PARENT_NOT_DIRECTORY,
             ParentMissing { .. }
             | FileMissing { .. }
             | NotAFile { .. }
@@ -376,35 +371,35 @@ impl Error {
             | WrittenFileMissing { .. }
             | Deleted { .. }
             | RenameSourceMissing { .. }
-            | RenameParentMissing { .. } => "java.io.FileNotFoundException",
-            StartAfterMissing { .. } => "org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException",
+            | RenameParentMissing { .. } => exceptions::FILE_NOT_FOUND,
+            StartAfterMissing { .. } => exceptions::DIRECTORY_LISTING_START_AFTER_NOT_FOUND,
             ExistsAsDirectory { .. }
             | ExistsAsFile { .. }
             | FileExists { .. }
             | AppendDirectory { .. }
             | RenameSame { .. }
-            | RenameExists { .. } => "org.apache.hadoop.fs.FileAlreadyExistsException",
-            BeingCreated { .. } | ReleaseWaitsForReplicas { .. } => hdfs!("protocol.AlreadyBeingCreatedException"),
-            RecoveryInProgress { .. } | OtherRecoveryInProgress { .. } => hdfs!("protocol.RecoveryInProgressException"),
-            AppendCommitted { .. } | Overloaded => "org.apache.hadoop.ipc.RetriableException",
+            | RenameExists { .. } => exceptions::FILE_ALREADY_EXISTS,
+            BeingCreated { .. } | ReleaseWaitsForReplicas { .. } => exceptions::ALREADY_BEING_CREATED,
+            RecoveryInProgress { .. } | OtherRecoveryInProgress { .. } => exceptions::RECOVERY_IN_PROGRESS,
+            AppendCommitted { .. } | Overloaded => exceptions::RETRIABLE,
             WrittenNotAFile { .. } | NotOpen { .. } | NotLeaseOwner { .. } | LeaseMismatch { .. } => {
-                hdfs!("server.namenode.LeaseExpiredException")
+                exceptions::LEASE_EXPIRED
             }
-            NotReplicatedYet { .. } => hdfs!("server.namenode.NotReplicatedYetException"),
-            NotEmpty { .. } => "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException",
+            NotReplicatedYet { .. } => exceptions::NOT_REPLICATED_YET,
+            NotEmpty { .. } => exceptions::PATH_IS_NOT_EMPTY_DIRECTORY,
             ConcatNothing | NegativeOffset { .. } | NegativeLength { .. } | IllegalArgument { .. } => {
-                "java.lang.IllegalArgumentException"
+                exceptions::ILLEGAL_ARGUMENT
             }
             AppendLazyPersist { .. } | TruncateLazyPersist { .. } | Unsupported { .. } | Symlinks => {
-                "java.lang.UnsupportedOperationException"
+                exceptions::UNSUPPORTED_OPERATION
             }
-            SafeMode { .. } => hdfs!("server.namenode.SafeModeException"),
-            NotSnapshottable { .. } | SnapshotsUnsupported { .. } => hdfs!("protocol.SnapshotException"),
-            AclsOff => hdfs!("protocol.AclException"),
-            NoErasureCodingSet { .. } => hdfs!("protocol.NoECPolicySetException"),
-            NoPolicySatisfier => hdfs!("server.namenode.UnsupportedActionException"),
-            InvalidToken { .. } => "org.apache.hadoop.security.token.SecretManager$InvalidToken",
-            NoSuchMethod { .. } => "org.apache.hadoop.ipc.RpcNoSuchMethodException",
+            SafeMode { .. } => exceptions::SAFE_MODE,
+            NotSnapshottable { .. } | SnapshotsUnsupported { .. } => exceptions::SNAPSHOT,
+            AclsOff => exceptions::ACL,
+            NoErasureCodingSet { .. } => exceptions::NO_EC_POLICY_SET,
+            NoPolicySatisfier => exceptions::UNSUPPORTED_ACTION,
+            InvalidToken { .. } => exceptions::INVALID_TOKEN,
+            NoSuchMethod { .. } => exceptions::RPC_NO_SUCH_METHOD,
             Blocks { class, .. } => class,
             PathTooLong { .. }
             | NotASymlink { .. }
@@ -441,7 +436,7 @@ impl Error {
             | NoKeyProvider { .. }
             | RollingUpgrade
             | Malformed(_)
-            | StoreFailed { .. } => "java.io.IOException",
+            | StoreFailed { .. } => exceptions::IO,
         }
     }
 }

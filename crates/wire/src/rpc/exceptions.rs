@@ -11,6 +11,7 @@ pub const ILLEGAL_ARGUMENT: &str = "java.lang.IllegalArgumentException";
 pub const ILLEGAL_STATE: &str = "java.lang.IllegalStateException";
 pub const UNSUPPORTED_OPERATION: &str = "java.lang.UnsupportedOperationException";
 pub const RUNTIME: &str = "java.lang.RuntimeException";
+pub const ASSERTION: &str = "java.lang.AssertionError";
 pub const NULL_POINTER: &str = "java.lang.NullPointerException";
 pub const HADOOP_ILLEGAL_ARGUMENT: &str = "org.apache.hadoop.HadoopIllegalArgumentException";
 

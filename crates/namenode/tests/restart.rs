@@ -1,0 +1,178 @@
+//! What is left after a restart, and after repetitions of calls.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_protocol::rpc::RpcClient;
+use hearth_types::ManualClock;
+use hearth_wire::proto::hdfs::*;
+use support::*;
+
+const DELETED: DeleteResponseProto = DeleteResponseProto { result: true };
+
+/// A call that may be repeated under one id.
+async fn repeat<A: prost::Message + Default>(
+    namenode: &TestNamenode,
+    client: &RpcClient,
+    call: hearth_protocol::rpc::CallId,
+    method: &str,
+    request: &impl prost::Message,
+) -> A {
+    client.call_as(call, 1, &namenode.root(), method, request).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_repeated_call_gets_the_first_answer_also_after_a_restart() {
+    let mut n = TestNamenode::start().await;
+    let client = n.client().clone();
+    n.mkdirs("/d").await.unwrap();
+    let (create, delete, rename) = (client.new_call(), client.new_call(), client.new_call());
+    let new = new_file("/d/f", "W", 1);
+    let first: CreateResponseProto = repeat(&n, &client, create, "create", &new).await;
+    let again: CreateResponseProto = repeat(&n, &client, create, "create", &new).await;
+    assert_eq!(first, again);
+    // A rename that fails is carried out anew, one that is done is not.
+    let request = RenameRequestProto { src: "/later".into(), dst: "/renamed".into() };
+    assert!(!repeat::<RenameResponseProto>(&n, &client, rename, "rename", &request).await.result);
+    n.mkdirs("/later").await.unwrap();
+    assert!(repeat::<RenameResponseProto>(&n, &client, rename, "rename", &request).await.result);
+    assert!(repeat::<RenameResponseProto>(&n, &client, rename, "rename", &request).await.result);
+    let remove = DeleteRequestProto { src: "/renamed".into(), recursive: true };
+    assert_eq!(repeat::<DeleteResponseProto>(&n, &client, delete, "delete", &remove).await, DELETED);
+
+    n.restart().await;
+    let again: CreateResponseProto = repeat(&n, &client, create, "create", &new).await;
+    assert_eq!(first, again);
+    assert!(repeat::<RenameResponseProto>(&n, &client, rename, "rename", &request).await.result);
+    assert_eq!(repeat::<DeleteResponseProto>(&n, &client, delete, "delete", &remove).await, DELETED);
+    assert!(!n.delete_as("root", "/renamed", true).await.unwrap());
+}
+
+#[tokio::test]
+async fn files_blocks_and_leases_are_back_after_a_restart() {
+    let mut n = TestNamenode::start().await;
+    let mut datanodes = vec![TestDatanode::join(&n, 1).await];
+    let written = n.write(&datanodes, "/d/f", 100).await;
+    // Of two blocks safe mode waits for one: 0.999 of them, rounded down.
+    n.write(&datanodes, "/d/other", 100).await;
+    let request =
+        SetOwnerRequestProto { src: "/d".into(), username: Some("bob".into()), groupname: Some("users".into()) };
+    n.call::<SetOwnerResponseProto>("setOwner", &request).await.unwrap();
+    n.create("/open", "W", 1).await.unwrap();
+    let block = n.add_block("/open", "W", None).await.unwrap().b;
+    let fsync =
+        FsyncRequestProto { src: "/open".into(), client: "W".into(), last_block_length: Some(77), file_id: None };
+    n.call::<FsyncResponseProto>("fsync", &fsync).await.unwrap();
+    let closed = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.clone();
+
+    n.restart().await;
+    // Until the block is reported, the NameNode is in safe mode and readers are told so.
+    refused_in_safe_mode(n.mkdirs("/x").await);
+    refused_in_safe_mode(n.locations("/d/f", 0, 1).await);
+    assert_eq!(n.info("/d/f").await.unwrap().unwrap(), written);
+    datanodes = vec![TestDatanode::join_with(&n, 1, std::slice::from_ref(&closed)).await];
+    wait_for_safe_mode_to_end(&n).await;
+    assert_eq!(n.locations("/d/f", 0, 1).await.unwrap().blocks[0].locs.len(), 1);
+    let directory = n.info("/d").await.unwrap().unwrap();
+    assert_eq!((directory.owner.as_str(), directory.group.as_str()), ("bob", "users"));
+    // The writer goes on where it was.
+    assert_eq!(n.info("/open").await.unwrap().unwrap().length, 77);
+    let full = ExtendedBlockProto { num_bytes: Some(100), ..block };
+    datanodes[0].received(&n, &full).await;
+    assert!(n.complete("/open", "W", Some(&full)).await.unwrap());
+    // Numbers are not given out again.
+    let next = n.create("/next", "W", 1).await.unwrap();
+    assert!(next.file_id() > n.info("/open").await.unwrap().unwrap().file_id());
+    let next = n.add_block("/next", "W", None).await.unwrap();
+    assert_eq!((next.b.block_id, next.b.generation_stamp), (full.block_id + 1, full.generation_stamp + 1));
+}
+
+#[track_caller]
+fn refused_in_safe_mode<A: std::fmt::Debug>(answer: Answer<A>) {
+    let class = "org.apache.hadoop.hdfs.server.namenode.SafeModeException";
+    match answer {
+        Err(error) => assert_eq!(error.remote_class(), Some(class), "{error}"),
+        Ok(answer) => panic!("{answer:?} in safe mode"),
+    }
+}
+
+async fn wait_for_safe_mode_to_end(n: &TestNamenode) {
+    for _ in 0..500 {
+        if !n.handle().namenode().read().blocks.in_safe_mode() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("safe mode does not end");
+}
+
+#[tokio::test]
+async fn a_silent_writer_loses_its_file() {
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
+    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    n.create("/soft", "W", 1).await.unwrap();
+    n.create("/hard", "W", 1).await.unwrap();
+    let recovery = "org.apache.hadoop.hdfs.protocol.RecoveryInProgressException";
+    let block = n.add_block("/hard", "W", None).await.unwrap().b;
+
+    // After the soft limit an empty file is closed at once for another client; then it exists.
+    clock.advance(Duration::from_secs(61));
+    datanode.heartbeat(&n).await;
+    refused(
+        n.create("/soft", "B", 1).await,
+        "org.apache.hadoop.fs.FileAlreadyExistsException",
+        "/soft for client 127.0.0.1 already exists",
+    );
+    assert!(n.is_closed("/soft").await.unwrap());
+    // With data a recovery begins, and the stamp of the old writer is worth nothing afterwards.
+    refused(
+        n.append("/hard", "B", 4).await,
+        recovery,
+        "Failed to APPEND_FILE /hard for B on 127.0.0.1 because lease recovery is in progress. Try again later.",
+    );
+    let commands = datanode.heartbeat(&n).await;
+    let recovering = commands.iter().find_map(|command| command.recovery_cmd.as_ref()).unwrap().blocks[0].clone();
+    assert_eq!(recovering.block.b.block_id, block.block_id);
+    datanode.synchronize(&n, &recovering.block.b, recovering.new_gen_stamp, 42).await.unwrap();
+    assert!(n.is_closed("/hard").await.unwrap());
+    assert_eq!(n.info("/hard").await.unwrap().unwrap().length, 42);
+
+    // After the hard limit the NameNode does it by itself.
+    n.create("/left", "W", 1).await.unwrap();
+    n.add_block("/left", "W", None).await.unwrap();
+    clock.advance(Duration::from_secs(1201));
+    datanode.heartbeat(&n).await;
+    let mut recovering = None;
+    for _ in 0..200 {
+        let commands = datanode.heartbeat(&n).await;
+        recovering = commands.iter().find_map(|command| command.recovery_cmd.clone());
+        if recovering.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let recovering = recovering.expect("a recovery command").blocks[0].clone();
+    datanode.synchronize(&n, &recovering.block.b, recovering.new_gen_stamp, 7).await.unwrap();
+    assert!(n.is_closed("/left").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_renewed_lease_lasts() {
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let n = TestNamenode::start_with(configuration(), clock.clone()).await;
+    n.create("/kept", "W", 1).await.unwrap();
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(50));
+        let renew = RenewLeaseRequestProto { client_name: "W".into(), namespaces: Vec::new() };
+        n.call::<RenewLeaseResponseProto>("renewLease", &renew).await.unwrap();
+    }
+    refused(
+        n.create("/kept", "B", 1).await,
+        "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException",
+        "Failed to CREATE_FILE /kept for B on 127.0.0.1 because this file lease is currently owned by W on 127.0.0.1",
+    );
+}

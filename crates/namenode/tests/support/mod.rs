@@ -1,0 +1,454 @@
+//! A NameNode on a free port, clients of it by name, and datanodes that only talk.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_config::Configuration;
+use hearth_namenode::{FormatPolicy, Handle, Namenode, NamenodeOptions};
+use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcError, Target};
+use hearth_types::{Clock, FsPermission, SystemClock};
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+use hearth_wire::proto::hdfs::*;
+use hearth_wire::rpc::protocols;
+use prost::Message;
+
+pub const MIB: u64 = 1 << 20;
+
+pub type Answer<A> = Result<A, RpcError>;
+
+/// A running NameNode with its directory; both go when this is dropped.
+pub struct TestNamenode {
+    handle: Option<Handle>,
+    directory: tempfile::TempDir,
+    configuration: Configuration,
+    clock: Arc<dyn Clock>,
+    client: RpcClient,
+}
+
+pub fn configuration() -> Configuration {
+    Configuration::empty()
+        .with("dfs.replication", "2")
+        .with("dfs.namenode.safemode.extension", "0")
+        .with("dfs.namenode.datanode.registration.ip-hostname-check", "false")
+        .with("dfs.namenode.resource.du.reserved", "0")
+        .with("hadoop.user.group.static.mapping.overrides", "root=root;bob=users;alice=users;eve=supergroup")
+}
+
+impl TestNamenode {
+    pub async fn start() -> Self {
+        Self::start_with(configuration(), Arc::new(SystemClock::new())).await
+    }
+
+    pub async fn start_with(configuration: Configuration, clock: Arc<dyn Clock>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let client = RpcClient::new(RpcClientOptions::default());
+        let mut namenode = Self { handle: None, directory, configuration, clock, client };
+        namenode.open().await;
+        namenode
+    }
+
+    async fn open(&mut self) {
+        let options = NamenodeOptions {
+            configuration: self.configuration.clone(),
+            user: "root".into(),
+            host_name: "namenode".into(),
+            clock: self.clock.clone(),
+            format: FormatPolicy::IfEmpty,
+            directory: Some(self.directory.path().to_owned()),
+            rpc_address: Some("127.0.0.1:0".into()),
+            http_address: Some("127.0.0.1:0".into()),
+        };
+        self.handle = Some(Namenode::start(options).await.unwrap());
+    }
+
+    /// Ends and starts again on the same directory, at another port.
+    pub async fn restart(&mut self) {
+        let handle = self.handle.take().unwrap();
+        let namenode = Arc::downgrade(handle.namenode());
+        drop(handle);
+        // Connections hold the NameNode for a moment yet, and with it the directory.
+        while namenode.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.open().await;
+    }
+
+    pub fn handle(&self) -> &Handle {
+        self.handle.as_ref().unwrap()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn target(&self, user: &str, protocol: &'static str) -> Target {
+        Target { address: self.handle().rpc_address(), protocol, user: user.into() }
+    }
+
+    pub async fn call_as<A: Message + Default>(&self, user: &str, method: &str, request: &impl Message) -> Answer<A> {
+        self.client.call(&self.target(user, protocols::CLIENT), method, request).await
+    }
+
+    pub async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Answer<A> {
+        self.call_as("root", method, request).await
+    }
+
+    pub fn client(&self) -> &RpcClient {
+        &self.client
+    }
+
+    pub fn root(&self) -> Target {
+        self.target("root", protocols::CLIENT)
+    }
+
+    pub fn pool(&self) -> String {
+        self.handle().identity().pool.to_string()
+    }
+
+    // The calls that many tests make.
+
+    pub async fn mkdirs_as(&self, user: &str, path: &str, mode: u32, parents: bool) -> Answer<bool> {
+        let request = MkdirsRequestProto {
+            src: path.into(),
+            masked: FsPermissionProto { perm: mode },
+            create_parent: parents,
+            unmasked: None,
+        };
+        self.call_as::<MkdirsResponseProto>(user, "mkdirs", &request).await.map(|answer| answer.result)
+    }
+
+    pub async fn mkdirs(&self, path: &str) -> Answer<bool> {
+        self.mkdirs_as("root", path, 0o755, true).await
+    }
+
+    pub async fn info_as(&self, user: &str, path: &str) -> Answer<Option<HdfsFileStatusProto>> {
+        let request = GetFileInfoRequestProto { src: path.into() };
+        self.call_as::<GetFileInfoResponseProto>(user, "getFileInfo", &request).await.map(|answer| answer.fs)
+    }
+
+    pub async fn info(&self, path: &str) -> Answer<Option<HdfsFileStatusProto>> {
+        self.info_as("root", path).await
+    }
+
+    pub async fn create_request(&self, user: &str, request: CreateRequestProto) -> Answer<HdfsFileStatusProto> {
+        self.call_as::<CreateResponseProto>(user, "create", &request).await.map(|answer| answer.fs.unwrap())
+    }
+
+    pub async fn create(&self, path: &str, client: &str, flags: u32) -> Answer<HdfsFileStatusProto> {
+        self.create_request("root", new_file(path, client, flags)).await
+    }
+
+    pub async fn add_block_request(&self, request: AddBlockRequestProto) -> Answer<LocatedBlockProto> {
+        self.call::<AddBlockResponseProto>("addBlock", &request).await.map(|answer| answer.block)
+    }
+
+    pub async fn add_block(
+        &self,
+        path: &str,
+        client: &str,
+        previous: Option<&ExtendedBlockProto>,
+    ) -> Answer<LocatedBlockProto> {
+        self.add_block_request(AddBlockRequestProto {
+            src: path.into(),
+            client_name: client.into(),
+            previous: previous.cloned(),
+            ..Default::default()
+        })
+        .await
+    }
+
+    pub async fn complete(&self, path: &str, client: &str, last: Option<&ExtendedBlockProto>) -> Answer<bool> {
+        let request =
+            CompleteRequestProto { src: path.into(), client_name: client.into(), last: last.cloned(), file_id: None };
+        self.call::<CompleteResponseProto>("complete", &request).await.map(|answer| answer.result)
+    }
+
+    /// A closed file of one block of `length` bytes, at most a block's; empty for 0.
+    pub async fn write(&self, datanodes: &[TestDatanode], path: &str, length: u64) -> HdfsFileStatusProto {
+        self.create(path, "writer", 1).await.unwrap();
+        let mut last = None;
+        if length > 0 {
+            let located = self.add_block(path, "writer", None).await.unwrap();
+            let block = ExtendedBlockProto { num_bytes: Some(length), ..located.b.clone() };
+            for node in &located.locs {
+                let datanode = datanodes.iter().find(|datanode| datanode.uuid == node.id.datanode_uuid).unwrap();
+                datanode.received(self, &block).await;
+            }
+            last = Some(block);
+        }
+        assert!(self.complete(path, "writer", last.as_ref()).await.unwrap());
+        self.info(path).await.unwrap().unwrap()
+    }
+
+    pub async fn delete_as(&self, user: &str, path: &str, recursive: bool) -> Answer<bool> {
+        let request = DeleteRequestProto { src: path.into(), recursive };
+        self.call_as::<DeleteResponseProto>(user, "delete", &request).await.map(|answer| answer.result)
+    }
+
+    pub async fn rename_as(&self, user: &str, source: &str, destination: &str) -> Answer<bool> {
+        let request = RenameRequestProto { src: source.into(), dst: destination.into() };
+        self.call_as::<RenameResponseProto>(user, "rename", &request).await.map(|answer| answer.result)
+    }
+
+    pub async fn rename2(&self, source: &str, destination: &str, overwrite: bool) -> Answer<()> {
+        let request = Rename2RequestProto {
+            src: source.into(),
+            dst: destination.into(),
+            overwrite_dest: overwrite,
+            move_to_trash: None,
+        };
+        self.call::<Rename2ResponseProto>("rename2", &request).await.map(drop)
+    }
+
+    pub async fn list(&self, path: &str, after: &str) -> Answer<Option<Vec<String>>> {
+        let request = GetListingRequestProto {
+            src: path.into(),
+            start_after: after.as_bytes().to_vec().into(),
+            need_location: false,
+        };
+        let answer: GetListingResponseProto = self.call("getListing", &request).await?;
+        let name = |status: HdfsFileStatusProto| String::from_utf8(status.path.to_vec()).unwrap();
+        Ok(answer.dir_list.map(|list| list.partial_listing.into_iter().map(name).collect()))
+    }
+
+    pub async fn locations(&self, path: &str, offset: u64, length: u64) -> Answer<LocatedBlocksProto> {
+        let request = GetBlockLocationsRequestProto { src: path.into(), offset, length };
+        let answer: GetBlockLocationsResponseProto = self.call("getBlockLocations", &request).await?;
+        Ok(answer.locations.unwrap())
+    }
+
+    pub async fn append(&self, path: &str, client: &str, flag: u32) -> Answer<AppendResponseProto> {
+        let request = AppendRequestProto { src: path.into(), client_name: client.into(), flag: Some(flag) };
+        self.call("append", &request).await
+    }
+
+    pub async fn truncate(&self, path: &str, length: i64, client: &str) -> Answer<bool> {
+        let request = TruncateRequestProto { src: path.into(), new_length: length as u64, client_name: client.into() };
+        self.call::<TruncateResponseProto>("truncate", &request).await.map(|answer| answer.result)
+    }
+
+    pub async fn set_permission(&self, path: &str, mode: FsPermission) -> Answer<()> {
+        let request = SetPermissionRequestProto { src: path.into(), permission: mode.into() };
+        self.call::<SetPermissionResponseProto>("setPermission", &request).await.map(drop)
+    }
+
+    pub async fn is_closed(&self, path: &str) -> Answer<bool> {
+        let request = IsFileClosedRequestProto { src: path.into() };
+        self.call::<IsFileClosedResponseProto>("isFileClosed", &request).await.map(|answer| answer.result)
+    }
+
+    pub async fn recover_lease(&self, path: &str, client: &str) -> Answer<bool> {
+        let request = RecoverLeaseRequestProto { src: path.into(), client_name: client.into() };
+        self.call::<RecoverLeaseResponseProto>("recoverLease", &request).await.map(|answer| answer.result)
+    }
+}
+
+pub fn new_file(path: &str, client: &str, flags: u32) -> CreateRequestProto {
+    CreateRequestProto {
+        src: path.into(),
+        masked: FsPermissionProto { perm: 0o644 },
+        client_name: client.into(),
+        create_flag: flags,
+        create_parent: true,
+        replication: 1,
+        block_size: MIB,
+        ..Default::default()
+    }
+}
+
+/// Asserts that a call was refused with this class (its end) and this message.
+#[track_caller]
+pub fn refused<A: std::fmt::Debug>(answer: Answer<A>, class: &str, message: &str) {
+    match answer {
+        Err(RpcError::Remote(remote)) => {
+            assert!(remote.class.ends_with(class), "class {} of {:?}", remote.class, remote.message);
+            assert_eq!(remote.message, message);
+        }
+        other => panic!("{other:?} instead of {class}: {message}"),
+    }
+}
+
+/// A datanode without data: it registers, beats, and says what it is told to say.
+pub struct TestDatanode {
+    pub uuid: String,
+    storage: String,
+    port: u32,
+    registration: DatanodeRegistrationProto,
+}
+
+impl TestDatanode {
+    /// Registers datanode `number` and has it report that it is empty.
+    pub async fn join(namenode: &TestNamenode, number: u32) -> Self {
+        Self::join_with(namenode, number, &[]).await
+    }
+
+    /// As `join`, reporting these finalized blocks.
+    pub async fn join_with(namenode: &TestNamenode, number: u32, blocks: &[ExtendedBlockProto]) -> Self {
+        let identity = namenode.handle().identity().clone();
+        let uuid = format!("00000000-0000-4000-8000-{number:012}");
+        let registration = DatanodeRegistrationProto {
+            datanode_id: DatanodeIdProto {
+                ip_addr: "127.0.0.1".into(),
+                host_name: format!("dn{number}"),
+                datanode_uuid: uuid.clone(),
+                xfer_port: 10_000 + number,
+                info_port: 11_000 + number,
+                ipc_port: 12_000 + number,
+                info_secure_port: None,
+            },
+            storage_info: StorageInfoProto {
+                layout_version: -57i32 as u32,
+                namespace_id: identity.namespace_id,
+                cluster_id: identity.cluster_id.clone(),
+                c_time: identity.created_ms,
+            },
+            keys: Default::default(),
+            software_version: "3.4.2".into(),
+        };
+        let mut datanode = Self { uuid, storage: format!("DS-{number}"), port: 10_000 + number, registration };
+        let request = RegisterDatanodeRequestProto { registration: datanode.registration.clone() };
+        let answer: RegisterDatanodeResponseProto = datanode.call(namenode, "registerDatanode", &request).await;
+        datanode.registration = answer.registration;
+        datanode.heartbeat(namenode).await;
+        datanode.full_report(namenode, blocks).await;
+        datanode
+    }
+
+    async fn call<A: Message + Default>(&self, namenode: &TestNamenode, method: &str, request: &impl Message) -> A {
+        namenode.client.call(&namenode.target("hdfs", protocols::DATANODE), method, request).await.unwrap()
+    }
+
+    fn storage(&self) -> DatanodeStorageProto {
+        DatanodeStorageProto { storage_uuid: self.storage.clone(), state: None, storage_type: None }
+    }
+
+    pub fn storage_id(&self) -> &str {
+        &self.storage
+    }
+
+    pub fn id(&self) -> DatanodeIdProto {
+        self.registration.datanode_id.clone()
+    }
+
+    pub fn info(&self) -> DatanodeInfoProto {
+        DatanodeInfoProto { id: self.id(), ..Default::default() }
+    }
+
+    /// Returns the commands.
+    pub async fn heartbeat(&self, namenode: &TestNamenode) -> Vec<DatanodeCommandProto> {
+        let request = HeartbeatRequestProto {
+            registration: self.registration.clone(),
+            reports: vec![StorageReportProto {
+                storage_uuid: self.storage.clone(),
+                capacity: Some(1 << 40),
+                remaining: Some(1 << 40),
+                storage: Some(self.storage()),
+                ..Default::default()
+            }],
+            request_full_block_report_lease: Some(false),
+            ..Default::default()
+        };
+        let answer: HeartbeatResponseProto = self.call(namenode, "sendHeartbeat", &request).await;
+        answer.cmds
+    }
+
+    pub async fn full_report(&self, namenode: &TestNamenode, blocks: &[ExtendedBlockProto]) {
+        // The old list: counts of finalized and other replicas, three longs each, and the mark between them.
+        let mut longs = vec![blocks.len() as u64, 0];
+        for block in blocks {
+            longs.extend([block.block_id, block.num_bytes(), block.generation_stamp]);
+        }
+        longs.extend([u64::MAX; 3]);
+        let request = BlockReportRequestProto {
+            registration: self.registration.clone(),
+            block_pool_id: namenode.pool(),
+            reports: vec![StorageBlockReportProto {
+                storage: self.storage(),
+                blocks: longs,
+                number_of_blocks: None,
+                blocks_buffers: Vec::new(),
+            }],
+            context: None,
+        };
+        let _: BlockReportResponseProto = self.call(namenode, "blockReport", &request).await;
+    }
+
+    /// Says that it has finalized a replica.
+    pub async fn received(&self, namenode: &TestNamenode, block: &ExtendedBlockProto) {
+        let info = ReceivedDeletedBlockInfoProto {
+            block: BlockProto {
+                block_id: block.block_id,
+                gen_stamp: block.generation_stamp,
+                num_bytes: block.num_bytes,
+            },
+            delete_hint: None,
+            status: BlockStatus::Received as i32,
+        };
+        let request = BlockReceivedAndDeletedRequestProto {
+            registration: self.registration.clone(),
+            block_pool_id: namenode.pool(),
+            blocks: vec![StorageReceivedDeletedBlocksProto {
+                storage_uuid: self.storage.clone(),
+                blocks: vec![info],
+                storage: Some(self.storage()),
+            }],
+        };
+        let _: BlockReceivedAndDeletedResponseProto = self.call(namenode, "blockReceivedAndDeleted", &request).await;
+    }
+
+    pub async fn synchronize(
+        &self,
+        namenode: &TestNamenode,
+        block: &ExtendedBlockProto,
+        stamp: u64,
+        length: u64,
+    ) -> Answer<()> {
+        let request = CommitBlockSynchronizationRequestProto {
+            block: block.clone(),
+            new_gen_stamp: stamp,
+            new_length: length,
+            close_file: true,
+            delete_block: false,
+            new_targets: vec![self.id()],
+            new_target_storages: vec![self.storage.clone()],
+        };
+        let target = namenode.target("hdfs", protocols::DATANODE);
+        namenode
+            .client
+            .call::<CommitBlockSynchronizationResponseProto>(&target, "commitBlockSynchronization", &request)
+            .await
+            .map(drop)
+    }
+}
+
+/// `blk_ID_STAMP size=N offset=N locs=N`, as the measured vectors write a block.
+pub fn show(located: &LocatedBlockProto) -> String {
+    format!(
+        "blk_{}_{} size={} offset={} locs={}",
+        located.b.block_id,
+        located.b.generation_stamp,
+        located.b.num_bytes(),
+        located.offset as i64,
+        located.locs.len()
+    )
+}
+
+/// `file len=N repl=N bs=N rw-r--r-- owner:group id=N children=N`, as the measured vectors write a status.
+pub fn show_status(status: &HdfsFileStatusProto) -> String {
+    let kind = if status.file_type == 1 { "dir" } else { "file" };
+    format!(
+        "{kind} len={} repl={} bs={} {} {}:{} id={} children={} policy={}",
+        status.length,
+        status.block_replication(),
+        status.blocksize(),
+        FsPermission(status.permission.perm as u16),
+        status.owner,
+        status.group,
+        status.file_id(),
+        status.children_num(),
+        status.storage_policy()
+    )
+}
