@@ -26,10 +26,11 @@ impl Incarnation {
 ///
 /// An empty memory directory has no say: `Ok(true)`.
 pub fn matches(memory_dir: &Path, pool_dir: &Path, version: &Path) -> io::Result<bool> {
-    let accepted = read_accepted(memory_dir)?;
-    if accepted.is_empty() {
-        return has_no_replicas(memory_dir);
+    // Also after a kill in the middle of the very first renewal.
+    if has_no_replicas(memory_dir)? {
+        return Ok(true);
     }
+    let accepted = read_accepted(memory_dir)?;
     let Some((id, version_time)) = read_disk(pool_dir)? else { return Ok(false) };
     // Java's datanode writes VERSION anew at each start: it has had the directory since.
     Ok(accepted.contains(&id) && version_time == modified_ns(version)?)

@@ -1,0 +1,205 @@
+//! A real process, killed at any moment: nothing that it acknowledged may be lost.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::*;
+use hearth_blockstore::*;
+use hearth_types::*;
+
+const DIR: &str = "HEARTH_TEST_KILL_DIR";
+const MEMORY: &str = "HEARTH_TEST_KILL_MEMORY";
+const FIRST: &str = "HEARTH_TEST_KILL_FIRST";
+
+fn options(disk: &std::path::Path, memory: &std::path::Path) -> StoreOptions {
+    let mut options = StoreOptions::new(vec![VolumeOptions::memory(disk)], MemoryOptions::new(memory, 12 << 20));
+    options.flush_delay = Duration::from_millis(30);
+    options.default_block_bytes = 1 << 20;
+    options.scrub_bytes_per_second = 0;
+    options
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(format!("{line}\n").as_bytes());
+    let _ = out.flush();
+}
+
+/// Writes, appends, deletes until it is killed, and says what it has promised: after the promise, and before it takes
+/// one back.
+#[test]
+#[ignore = "the child of a_killed_store_keeps_its_promises"]
+fn child() {
+    let Some(dir) = std::env::var_os(DIR) else { return };
+    let memory = std::env::var_os(MEMORY).unwrap();
+    let first: i64 = std::env::var(FIRST).unwrap().parse().unwrap();
+    let store = Blockstore::open(options(dir.as_ref(), memory.as_ref())).unwrap();
+    store.attach_pool(&pool_identity()).unwrap();
+    let store = Arc::new(store);
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (store, next) = (&store, &next);
+            scope.spawn(move || {
+                let mut random = bytes(first as u64 * 10 + thread, 1 << 20).into_iter();
+                loop {
+                    let id = first + next.fetch_add(1, Ordering::Relaxed) as i64;
+                    let dice = random.next().unwrap();
+                    let size = match dice % 4 {
+                        0 => 100 + usize::from(dice),
+                        1 => 3000 * (1 + usize::from(dice) % 20),
+                        2 => 60_000 + 100 * usize::from(dice),
+                        _ => 4000 * usize::from(dice),
+                    };
+                    let data = bytes(id as u64, size * 2);
+                    let mut writer = create(store, id, 1);
+                    write(&mut writer, id, &data[..size]);
+                    if dice % 16 == 3 {
+                        continue;
+                    }
+                    writer
+                        .finalize(if dice.is_multiple_of(8) { Durability::Disk } else { Durability::Memory })
+                        .unwrap();
+                    say(&format!("finalized {id} 1 {size}"));
+                    if dice.is_multiple_of(3) {
+                        say(&format!("changing {id}"));
+                        let mut writer = store.append(&block(id, 1, 0), GenerationStamp(2), size as u64).unwrap();
+                        say(&format!("acked {id} 2 {size}"));
+                        write(&mut writer, id, &data);
+                        if dice.is_multiple_of(2) {
+                            writer.finalize(Durability::Memory).unwrap();
+                            say(&format!("finalized {id} 2 {}", data.len()));
+                        }
+                    } else if dice.is_multiple_of(5) {
+                        say(&format!("deleting {id}"));
+                        store.invalidate(&pool_identity().pool, &[block(id, 1, 0).block]);
+                    } else if dice.is_multiple_of(7) {
+                        assert!(get(store, id, 1) == data[..size]);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Sends what `data` has beyond the writer's end, with chunks begun anew, and says what is acknowledged.
+fn write(writer: &mut ReplicaWriter, id: i64, data: &[u8]) {
+    let stamp = writer.block().stamp();
+    let mut sent = writer.received() as usize;
+    while sent < data.len() {
+        let from = sent / 512 * 512;
+        let end = (sent + 10_007).min(data.len());
+        let packet = &data[from..end];
+        writer.write(from as u64, packet, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, packet))).unwrap();
+        writer.acker().set(end as u64).unwrap();
+        say(&format!("acked {id} {stamp} {end}"));
+        sent = end;
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    stamp: u64,
+    length: u64,
+    finalized: bool,
+    changing: bool,
+    may_be_gone: bool,
+}
+
+#[test]
+fn a_killed_store_keeps_its_promises() {
+    let (disk, memory) = (tempfile::tempdir().unwrap(), on_tmpfs());
+    let mut promises: HashMap<i64, Promise> = HashMap::new();
+    let mut torn = 0;
+    for round in 0..8u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(DIR, disk.path())
+            .env(MEMORY, memory.path())
+            .env(FIRST, (round * 1_000_000).to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = child.stdout.take().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut said = String::new();
+            out.read_to_string(&mut said).unwrap();
+            said
+        });
+        std::thread::sleep(Duration::from_millis(60 + round * 37));
+        child.kill().unwrap();
+        let ended = child.wait_with_output().unwrap();
+        let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!complaints.contains("panicked"), "{complaints}");
+        let said = reader.join().unwrap();
+        // What was cut by the kill was not said.
+        let (whole, _cut) = said.rsplit_once('\n').unwrap_or_default();
+        for line in whole.lines() {
+            note(&mut promises, line);
+        }
+        if round % 4 == 3 {
+            let done = Blockstore::flush_offline(options(disk.path(), memory.path()), &mut |_| true).unwrap();
+            assert_eq!((done.replicas_left, done.failures), (0, 0));
+        }
+        let store = Blockstore::open(options(disk.path(), memory.path())).unwrap();
+        let summary = store.attach_pool(&pool_identity()).unwrap();
+        assert!(!summary.quarantined);
+        torn += check(&store, &promises);
+    }
+    assert!(promises.len() > 100, "only {} replicas in all rounds", promises.len());
+    eprintln!("{} replicas, {torn} of them caught being written", promises.len());
+}
+
+fn note(promises: &mut HashMap<i64, Promise>, line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+    let (Some(what), Some(id)) = (words.first(), number(1)) else { return };
+    // The test harness talks too.
+    if !matches!(*what, "acked" | "finalized" | "changing" | "deleting") {
+        return;
+    }
+    let promise = promises.entry(id as i64).or_default();
+    match (*what, number(2), number(3)) {
+        ("acked" | "finalized", Some(stamp), Some(length)) => {
+            *promise = Promise { stamp, length, finalized: *what == "finalized", ..*promise };
+            promise.changing = false;
+        }
+        ("changing", ..) => promise.changing = true,
+        ("deleting", ..) => promise.may_be_gone = true,
+        _ => {}
+    }
+}
+
+/// Returns how many were caught being written; they are recovered to all that they have.
+fn check(store: &Blockstore, promises: &HashMap<i64, Promise>) -> u64 {
+    let mut torn = 0;
+    for (id, promise) in promises {
+        let Some(found) = store.replica(&pool_identity().pool, BlockId(*id)) else {
+            assert!(promise.may_be_gone, "{id} is gone: {promise:?}");
+            continue;
+        };
+        assert!(found.block.stamp.0 >= promise.stamp, "{id}: {found:?} {promise:?}");
+        assert!(found.block.length >= promise.length, "{id}: {found:?} {promise:?}");
+        if found.state == ReplicaState::WaitingToBeRecovered {
+            assert!(!promise.finalized || promise.changing, "{id}: {found:?} {promise:?}");
+            torn += 1;
+            let named = block(*id, found.block.stamp.0, found.block.length);
+            let recovery = GenerationStamp(found.block.stamp.0 + 100);
+            store.initiate_recovery(&named, recovery).unwrap().unwrap();
+            store.update_under_recovery(&named, recovery, found.block.length, None).unwrap();
+        }
+        let data = get(store, *id, 0);
+        assert!(data == bytes(*id as u64, data.len()), "{id}: wrong bytes");
+        if promise.finalized && !promise.changing {
+            assert!(data.len() as u64 >= promise.length);
+        }
+    }
+    torn
+}
