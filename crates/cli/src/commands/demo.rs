@@ -1,0 +1,317 @@
+//! `hearth demo [FILE]`: a NameNode and three DataNodes in a temporary place, a file stored three times and read back over every path, one
+//! DataNode killed meanwhile, and a table of what it cost. The screen is meant to show a newcomer what Hearth is.
+
+mod cpu;
+mod sample;
+mod table;
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use hearth_client::FileSystem;
+use hearth_config::parse;
+use indicatif::{ProgressBar, ProgressStyle};
+use sha2::{Digest, Sha256};
+
+use crate::local_cluster::{LocalCluster, LocalClusterOptions, Process, ProcessCluster};
+use sample::Hash;
+use table::Row;
+
+const DATANODES: usize = 3;
+/// Beside the replicas: the processes, the copies read back, and room for the machine to breathe.
+const SPARE_BYTES: u64 = 512 << 20;
+
+#[derive(Args)]
+pub struct DemoArguments {
+    /// The file to store. Default: one of varied content that the demo makes.
+    file: Option<PathBuf>,
+    /// Size of the file that the demo makes (k, m, g).
+    #[arg(long, default_value = "1g", value_parser = parse::bytes, conflicts_with = "file")]
+    size: u64,
+    /// Leave the file system running afterwards, until Ctrl-C.
+    #[arg(long)]
+    keep: bool,
+    /// The tmpfs for replicas and for the copies read back.
+    #[arg(long, default_value = "/dev/shm")]
+    memory: PathBuf,
+}
+
+pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    let scratch = tempfile::Builder::new().prefix("hearth-demo-").tempdir().context("cannot make a temporary directory")?;
+    // Copies read back lie in memory, too, so that no disk is measured.
+    let copies = tempfile::Builder::new()
+        .prefix("hearth-demo-")
+        .tempdir_in(&arguments.memory)
+        .with_context(|| format!("cannot make a directory in {}", arguments.memory.display()))?;
+    let bytes = match &arguments.file {
+        Some(file) => fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len(),
+        None => arguments.size,
+    };
+    ensure!(bytes > 0, "an empty file shows nothing: give a file with some content");
+    check_memory(&arguments.memory, bytes)?;
+
+    println!("Hearth: an HDFS whose blocks live in memory. Every HDFS client can use it unchanged.\n");
+    let cluster = LocalCluster::prepare(LocalClusterOptions {
+        dir: scratch.path().join("hearth"),
+        memory_root: copies.path().to_path_buf(),
+        datanodes: DATANODES,
+        port: 0,
+        http_port: 0,
+        settings: Vec::new(),
+    })?;
+    let started = Instant::now();
+    let mut processes = ProcessCluster::start(&cluster, |_| {})?;
+    let uri = format!("hdfs://{}", processes.rpc()?);
+    done(&format!("a NameNode and {DATANODES} DataNodes, each a process of its own, at {uri}"), started.elapsed());
+    let client_conf = cluster.dir().join("conf");
+    fs::create_dir_all(&client_conf).with_context(|| format!("cannot make {}", client_conf.display()))?;
+    cluster.client(processes.rpc()?).write_dir(&client_conf)?;
+
+    let started = Instant::now();
+    let (file, hash) = match &arguments.file {
+        Some(file) => {
+            let hash = with_bar("reading", bytes, |bar| sample::hash_of(file, |count| bar.inc(count)))
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            (file.clone(), hash)
+        }
+        None => {
+            let file = copies.path().join("sample");
+            let hash = with_bar("making a file", bytes, |bar| sample::make(&file, bytes, |count| bar.inc(count)))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            (file, hash)
+        }
+    };
+    done(&format!("{} of data, SHA-256 {}…", human(bytes), hex(&hash[..8])), started.elapsed());
+
+    let demo = Demo { uri: &uri, conf: &client_conf, bytes, hash };
+    let mut rows = vec![demo.put(&file, &processes)?];
+    let copy = copies.path().join("copy");
+    for (name, settings) in READ_PATHS {
+        rows.push(demo.get(name, settings, &copy, &processes)?);
+    }
+    rows.push(demo.read_while_one_dies(&cluster, &mut processes)?);
+
+    println!("\n{}", table::render(&rows));
+    println!("Every copy read back had the SHA-256 of what was written. CPU is user + system time, 10 ms exact.\n");
+    point_at(&uri, &client_conf);
+    if !arguments.keep {
+        println!("\nRun it again with --keep to leave the file system running, or start one of your own: hearth up");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("\nRunning until Ctrl-C (one DataNode was killed: hearth admin -report shows it).");
+    wait_for_interrupt()?;
+    processes.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The ways of reading that this build has, and the client settings that force each.
+const READ_PATHS: &[(&str, &[&str])] = &[("read, TCP (sendfile from the DataNode's memory)", &[])];
+
+struct Demo<'a> {
+    uri: &'a str,
+    conf: &'a Path,
+    bytes: u64,
+    hash: Hash,
+}
+
+const STORED: &str = "/demo/file";
+
+impl Demo<'_> {
+    fn put(&self, file: &Path, processes: &ProcessCluster) -> anyhow::Result<Row> {
+        self.client(&["-mkdir", "-p", "/demo"], &[])?;
+        let file = file.to_str().context("the file's name is not UTF-8")?;
+        let path = format!("write, TCP, {DATANODES} replicas in a pipeline");
+        let row = self.measured(&path, processes, || self.client(&["-put", "-f", file, STORED], &[]))?;
+        done(&format!("stored with {DATANODES} replicas"), Duration::from_secs_f64(row.seconds));
+        Ok(row)
+    }
+
+    fn get(&self, path: &str, settings: &[&str], copy: &Path, processes: &ProcessCluster) -> anyhow::Result<Row> {
+        let target = copy.to_str().context("the temporary directory's name is not UTF-8")?;
+        let row = self.measured(path, processes, || self.client(&["-get", "-f", STORED, target], settings))?;
+        let found = with_bar("checking", self.bytes, |bar| sample::hash_of(copy, |count| bar.inc(count)))?;
+        self.check(path, found)?;
+        fs::remove_file(copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+        done(&format!("{path}: SHA-256 equal"), Duration::from_secs_f64(row.seconds));
+        Ok(row)
+    }
+
+    /// Opens the file, reads half of it, kills the DataNode that serves the next byte, and reads on.
+    fn read_while_one_dies(&self, cluster: &LocalCluster, processes: &mut ProcessCluster) -> anyhow::Result<Row> {
+        let rpc = processes.rpc()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let bar = bar("reading while a DataNode dies", self.bytes);
+        let started = Instant::now();
+        let (found, killed) = runtime.block_on(async {
+            let user = hearth_client::os_user_name();
+            let files = FileSystem::connect(&cluster.client(rpc), Some(self.uri), &user)?;
+            let mut reader = files.open(STORED).await?;
+            let mut hash = Sha256::new();
+            let mut killed = None;
+            let mut position = 0u64;
+            loop {
+                let piece = reader.next().await?;
+                let count = piece.len();
+                if count == 0 {
+                    break;
+                }
+                hash.update(piece);
+                reader.consume(count);
+                position += count as u64;
+                bar.inc(count as u64);
+                if killed.is_none() && position >= self.bytes / 2 {
+                    let at = position.min(self.bytes - 1);
+                    let located = files.locations(STORED, at, 1).await?;
+                    let serving = located
+                        .blocks
+                        .first()
+                        .and_then(|block| block.locations.first())
+                        .context("the NameNode knows no replica of the block being read")?;
+                    let victim = serving_process(&mut processes.datanodes, serving.id.transfer_port)?;
+                    victim.kill();
+                    killed = Some(victim.role().to_string());
+                }
+            }
+            let found: Hash = hash.finalize().into();
+            anyhow::Ok((found, killed))
+        })?;
+        bar.finish_and_clear();
+        let seconds = started.elapsed().as_secs_f64();
+        let path = "read, TCP, a DataNode killed half way (with SHA-256)";
+        self.check(path, found)?;
+        let killed = killed.context("no DataNode was killed")?;
+        done(&format!("{killed} killed (SIGKILL) with the file half read; read on from another replica"), started.elapsed());
+        Ok(Row { path: path.to_string(), bytes: self.bytes, seconds, client_cpu: None, datanode_cpu: None })
+    }
+
+    fn check(&self, path: &str, found: Hash) -> anyhow::Result<()> {
+        if found != self.hash {
+            bail!("{path}: the bytes read back are others: SHA-256 {} instead of {}", hex(&found), hex(&self.hash));
+        }
+        Ok(())
+    }
+
+    fn measured(
+        &self,
+        path: &str,
+        processes: &ProcessCluster,
+        work: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Row> {
+        let datanodes = || processes.datanodes.iter().map(|process| cpu::of_process(process.pid())).sum::<Option<f64>>();
+        let (client_before, datanodes_before) = (cpu::of_ended_children(), datanodes());
+        let started = Instant::now();
+        work()?;
+        let seconds = started.elapsed().as_secs_f64();
+        let used = |before: Option<f64>, after: Option<f64>| Some(after? - before?);
+        Ok(Row {
+            path: path.to_string(),
+            bytes: self.bytes,
+            seconds,
+            client_cpu: used(client_before, cpu::of_ended_children()),
+            datanode_cpu: used(datanodes_before, datanodes()),
+        })
+    }
+
+    /// `hearth fs` as a process of its own, with its progress on this terminal.
+    fn client(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<()> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let status = Command::new(program)
+            .arg("fs")
+            .args(settings.iter().flat_map(|setting| ["-D", setting]))
+            .args(command)
+            .env("HADOOP_CONF_DIR", self.conf)
+            .stdin(Stdio::null())
+            .status()
+            .context("cannot start hearth fs")?;
+        ensure!(status.success(), "hearth fs {} failed: {status}", command.join(" "));
+        Ok(())
+    }
+}
+
+fn serving_process(datanodes: &mut [Process], transfer_port: u16) -> anyhow::Result<&mut Process> {
+    datanodes
+        .iter_mut()
+        .find(|process| process.port("transfer").is_ok_and(|address| address.port() == transfer_port))
+        .with_context(|| format!("no DataNode of the demo has port {transfer_port}"))
+}
+
+/// Errors when the replicas would not fit, with what would.
+fn check_memory(memory: &Path, bytes: u64) -> anyhow::Result<()> {
+    let stat = rustix::fs::statvfs(memory).with_context(|| format!("cannot look at {}", memory.display()))?;
+    let free = stat.f_bavail * stat.f_frsize;
+    let available = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+            line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+        })
+        .map_or(u64::MAX, |kibibytes| kibibytes * 1024);
+    // The replicas, the file, and the copy read back.
+    let copies = DATANODES as u64 + 2;
+    let needed = bytes * copies + SPARE_BYTES;
+    let room = free.min(available);
+    if needed > room {
+        let fits = room.saturating_sub(SPARE_BYTES) / copies;
+        bail!(
+            "{} with {DATANODES} replicas needs {} of memory and {} has {} free: try --size {}m",
+            human(bytes),
+            human(needed),
+            memory.display(),
+            human(room),
+            fits >> 20
+        );
+    }
+    Ok(())
+}
+
+fn point_at(uri: &str, conf: &Path) {
+    println!("Any HDFS client can use it while it runs:");
+    println!("  hdfs dfs -fs {uri} -ls /demo");
+    println!("  HADOOP_CONF_DIR={} hdfs dfs -cat {STORED} | sha256sum", conf.display());
+    println!("  hearth fs -fs {uri} -ls /demo");
+}
+
+fn wait_for_interrupt() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(super::stop_requested())
+}
+
+fn bar(what: &str, bytes: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "  {msg} [{bar:40}] {bytes}/{total_bytes} {binary_bytes_per_sec}";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(bytes).with_style(style).with_message(what.to_string())
+}
+
+fn with_bar<T>(what: &str, bytes: u64, work: impl FnOnce(&ProgressBar) -> T) -> T {
+    let bar = bar(what, bytes);
+    let outcome = work(&bar);
+    bar.finish_and_clear();
+    outcome
+}
+
+fn done(what: &str, took: Duration) {
+    println!("  ✓ {what} ({:.2} s)", took.as_secs_f64());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut size = bytes as f64;
+    let mut unit = 0;
+    while size >= 1024.0 && unit < UNITS.len() - 1 {
+        size /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{size:.1} {}", UNITS[unit]) }
+}

@@ -1,0 +1,119 @@
+//! `hearth up`: a whole file system on this machine, in one process or each role in its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use hearth_datanode::Datanode;
+use hearth_namenode::Namenode;
+
+use crate::local_cluster::{LocalCluster, LocalClusterOptions, ProcessCluster};
+use crate::logging;
+
+#[derive(Args)]
+pub struct UpArguments {
+    /// How many DataNodes.
+    #[arg(long, default_value_t = 1)]
+    datanodes: usize,
+    /// Where namespace and replicas are kept. The same directory finds its files again.
+    #[arg(long, default_value = "hearth-data")]
+    dir: PathBuf,
+    /// Each role in a process of its own.
+    #[arg(long)]
+    processes: bool,
+    /// Leave a core-site.xml and hdfs-site.xml there that any Hadoop client can use.
+    #[arg(long, value_name = "DIR")]
+    write_conf: Option<PathBuf>,
+    /// Port of the NameNode's RPC; 0 takes any free one.
+    #[arg(long, default_value_t = 8020)]
+    port: u16,
+    /// Port of the NameNode's web pages; 0 takes any free one.
+    #[arg(long, default_value_t = 9870)]
+    http_port: u16,
+    /// The tmpfs that holds the replicas in memory.
+    #[arg(long, default_value = "/dev/shm")]
+    memory: PathBuf,
+    /// A configuration key for all roles, as `dfs.blocksize=32m`. May be given several times.
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+}
+
+pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
+    let cluster = LocalCluster::prepare(LocalClusterOptions {
+        dir: arguments.dir,
+        memory_root: arguments.memory,
+        datanodes: arguments.datanodes,
+        port: arguments.port,
+        http_port: arguments.http_port,
+        settings: arguments.settings,
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if arguments.processes {
+        // Started by this thread, which lives as long as they shall.
+        let mut processes = ProcessCluster::start(&cluster, |_| {})?;
+        announce(&cluster, processes.rpc()?, processes.namenode.port("http")?, arguments.write_conf.as_deref())?;
+        let outcome = runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    stopped = super::stop_requested() => return stopped,
+                    () = tokio::time::sleep(Duration::from_secs(1)) => processes.check(&cluster)?,
+                }
+            }
+        });
+        eprintln!("hearth: stopping; what is only in memory goes to disk");
+        processes.stop()?;
+        outcome?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    logging::start("warn");
+    runtime.block_on(async {
+        let namenode = Namenode::start(&cluster.namenode()).await?;
+        let mut datanodes = Vec::new();
+        for number in 1..=cluster.datanodes() {
+            let configuration = cluster.datanode(number, namenode.rpc_address());
+            datanodes.push(Datanode::start(&configuration).await?);
+        }
+        announce(&cluster, namenode.rpc_address(), namenode.http_address(), arguments.write_conf.as_deref())?;
+        super::stop_requested().await?;
+        eprintln!("hearth: stopping; what is only in memory goes to disk");
+        for datanode in datanodes {
+            datanode.shutdown(true).await?;
+        }
+        namenode.shutdown().await?;
+        anyhow::Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The URI on the first line, for people and scripts; the rest explains it.
+fn announce(
+    cluster: &LocalCluster,
+    rpc: SocketAddr,
+    http: SocketAddr,
+    write_conf: Option<&std::path::Path>,
+) -> anyhow::Result<()> {
+    if let Some(dir) = write_conf {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        cluster.client(rpc).write_dir(dir)?;
+    }
+    println!("hdfs://{rpc}");
+    let count = cluster.datanodes();
+    let datanodes = if count == 1 { "1 DataNode".to_string() } else { format!("{count} DataNodes") };
+    println!("A NameNode and {datanodes}; web pages at http://{http}/");
+    println!("Disk: {}   Memory: {}", cluster.dir().display(), cluster.memory_dir().display());
+    if let Some(dir) = write_conf {
+        println!("For Hadoop clients: export HADOOP_CONF_DIR={}", dir.display());
+    }
+    println!("Try: hearth fs -fs hdfs://{rpc} -ls /      Stop: Ctrl-C");
+    Ok(())
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
+        _ => Err("wanted KEY=VALUE".to_string()),
+    }
+}
