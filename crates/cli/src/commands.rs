@@ -2,11 +2,15 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
 
 mod datanode;
 mod fs;
 mod generic_options;
+mod demo;
+mod up;
 mod namenode;
 
 #[derive(Parser)]
@@ -25,6 +29,10 @@ enum Command {
     /// Work with files: -ls, -put, -get and what else `hdfs dfs` knows.
     #[command(disable_help_flag = true)]
     Fs(fs::FsArguments),
+    /// Show what Hearth is: a file stored three times in memory and read back over every path.
+    Demo(demo::DemoArguments),
+    /// Run a whole file system on this machine.
+    Up(up::UpArguments),
     /// Print the version and what this build contains.
     Version,
 }
@@ -36,6 +44,8 @@ pub fn run() -> ExitCode {
         Command::Datanode(arguments) => datanode::run(&arguments),
         Command::Namenode(arguments) => namenode::run(&arguments),
         Command::Fs(arguments) => fs::run(arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Up(arguments) => up::run(arguments),
         Command::Version => version(),
     };
     match outcome {
@@ -50,4 +60,15 @@ pub fn run() -> ExitCode {
 fn version() -> anyhow::Result<ExitCode> {
     println!("hearth {} (Hadoop wire version 9, data transfer version 28)", env!("CARGO_PKG_VERSION"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Resolves with SIGINT or SIGTERM.
+async fn stop_requested() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
 }

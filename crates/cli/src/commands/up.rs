@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use hearth_datanode::Datanode;
-use hearth_namenode::Namenode;
+use hearth_datanode::{Datanode, DatanodeOptions};
+use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
+use hearth_types::SystemClock;
 
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, ProcessCluster};
-use crate::logging;
+use crate::{configuration, logging};
 
 #[derive(Args)]
 pub struct UpArguments {
@@ -70,22 +72,43 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     }
     logging::start("warn");
     runtime.block_on(async {
-        let namenode = Namenode::start(&cluster.namenode()).await?;
+        let (user, host_name) = (configuration::user(), configuration::host_name());
+        let namenode = Namenode::start(NamenodeOptions {
+            configuration: cluster.namenode(),
+            user: user.clone(),
+            host_name: host_name.clone(),
+            clock: Arc::new(SystemClock::new()),
+            format: FormatPolicy::IfEmpty,
+            directory: None,
+            rpc_address: None,
+            http_address: None,
+        })
+        .await?;
         let mut datanodes = Vec::new();
         for number in 1..=cluster.datanodes() {
-            let configuration = cluster.datanode(number, namenode.rpc_address());
-            datanodes.push(Datanode::start(&configuration).await?);
+            let configuration = Arc::new(cluster.datanode(number, namenode.rpc_address()));
+            let options = DatanodeOptions::from_configuration(configuration, &user, &host_name)?;
+            datanodes.push(Datanode::start(options).await?);
+        }
+        for datanode in &datanodes {
+            datanode.registered().await;
         }
         announce(&cluster, namenode.rpc_address(), namenode.http_address(), arguments.write_conf.as_deref())?;
-        super::stop_requested().await?;
-        eprintln!("hearth: stopping; what is only in memory goes to disk");
-        for datanode in datanodes {
-            datanode.shutdown(true).await?;
+        tokio::select! {
+            stopped = super::stop_requested() => stopped?,
+            failed = namenode.failed() => return Err(failed.into()),
         }
-        namenode.shutdown().await?;
-        anyhow::Ok(())
-    })?;
-    Ok(ExitCode::SUCCESS)
+        eprintln!("hearth: stopping; what is only in memory goes to disk");
+        let mut all_on_disk = true;
+        for datanode in datanodes {
+            let left = datanode.shutdown(true).await;
+            if left.replicas_left > 0 || left.failures > 0 {
+                all_on_disk = false;
+                eprintln!("hearth: {} replicas could not be written to disk; they stay in memory", left.replicas_left);
+            }
+        }
+        anyhow::Ok(if all_on_disk { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
 }
 
 /// The URI on the first line, for people and scripts; the rest explains it.

@@ -32,7 +32,13 @@ impl Process {
     /// Starts `hearth ROLE` with `configuration` written to a directory of its own, and waits until it announces itself.
     ///
     /// Errors: with the end of the log, when it ends or says nothing.
-    fn start(cluster: &LocalCluster, name: &str, role: &str, configuration: &Configuration) -> anyhow::Result<Self> {
+    fn start(
+        cluster: &LocalCluster,
+        name: &str,
+        command: &[&str],
+        configuration: &Configuration,
+    ) -> anyhow::Result<Self> {
+        let role = command.join(" ");
         let conf = cluster.dir().join("processes").join(name);
         std::fs::create_dir_all(&conf).with_context(|| format!("cannot make the directory {}", conf.display()))?;
         configuration.write_dir(&conf)?;
@@ -44,7 +50,7 @@ impl Process {
             .with_context(|| format!("cannot write the log {}", log_path.display()))?;
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut child = Command::new(program)
-            .arg(role)
+            .args(command)
             .env("HADOOP_CONF_DIR", &conf)
             .env(DIES_WITH_PARENT, std::process::id().to_string())
             .stdin(Stdio::null())
@@ -63,7 +69,7 @@ impl Process {
             }
         });
         let mut process =
-            Self { role: name.to_string(), child, announcement: Announcement::new(role, std::iter::empty()) };
+            Self { role: name.to_string(), child, announcement: Announcement::new(name, std::iter::empty()) };
         match receiver.recv_timeout(START_TIMEOUT) {
             Ok(announcement) => {
                 process.announcement = announcement;
@@ -144,13 +150,13 @@ impl ProcessCluster {
     /// Starts the NameNode, then the DataNodes. `step` is told what is being started.
     pub fn start(cluster: &LocalCluster, mut step: impl FnMut(&str)) -> anyhow::Result<Self> {
         step("NameNode");
-        let namenode = Process::start(cluster, "namenode", "namenode", &cluster.namenode())?;
+        let namenode = Process::start(cluster, "namenode", &["namenode", "-format-if-empty"], &cluster.namenode())?;
         let rpc = namenode.port("rpc")?;
         let mut datanodes = Vec::new();
         for number in 1..=cluster.datanodes() {
             step(&format!("DataNode {number}"));
             let configuration = cluster.datanode(number, rpc);
-            datanodes.push(Process::start(cluster, &format!("datanode{number}"), "datanode", &configuration)?);
+            datanodes.push(Process::start(cluster, &format!("datanode{number}"), &["datanode"], &configuration)?);
         }
         Ok(Self { namenode, datanodes })
     }
