@@ -2,11 +2,9 @@
 
 use std::process::ExitCode;
 
-#[allow(dead_code, reason = "the parsing half is used by `up`")]
 mod announce;
 mod commands;
 mod configuration;
-#[allow(dead_code, unused_imports, reason = "`up` and `demo` use it as soon as the servers stand")]
 mod local_cluster;
 mod logging;
 mod parent;
