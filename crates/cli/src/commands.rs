@@ -7,11 +7,11 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
 mod datanode;
+mod demo;
 mod fs;
 mod generic_options;
-mod demo;
-mod up;
 mod namenode;
+mod up;
 
 #[derive(Parser)]
 #[command(name = "hearth", version, about = "An in-memory, RDMA-enabled HDFS that every HDFS client can use unchanged")]

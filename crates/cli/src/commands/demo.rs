@@ -42,7 +42,8 @@ pub struct DemoArguments {
 }
 
 pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
-    let scratch = tempfile::Builder::new().prefix("hearth-demo-").tempdir().context("cannot make a temporary directory")?;
+    let scratch =
+        tempfile::Builder::new().prefix("hearth-demo-").tempdir().context("cannot make a temporary directory")?;
     // Copies read back lie in memory, too, so that no disk is measured.
     let copies = tempfile::Builder::new()
         .prefix("hearth-demo-")
@@ -185,7 +186,10 @@ impl Demo<'_> {
         let path = "read, TCP, a DataNode killed half way (with SHA-256)";
         self.check(path, found)?;
         let killed = killed.context("no DataNode was killed")?;
-        done(&format!("{killed} killed (SIGKILL) with the file half read; read on from another replica"), started.elapsed());
+        done(
+            &format!("{killed} killed (SIGKILL) with the file half read; read on from another replica"),
+            started.elapsed(),
+        );
         Ok(Row { path: path.to_string(), bytes: self.bytes, seconds, client_cpu: None, datanode_cpu: None })
     }
 
@@ -202,7 +206,8 @@ impl Demo<'_> {
         processes: &ProcessCluster,
         work: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<Row> {
-        let datanodes = || processes.datanodes.iter().map(|process| cpu::of_process(process.pid())).sum::<Option<f64>>();
+        let datanodes =
+            || processes.datanodes.iter().map(|process| cpu::of_process(process.pid())).sum::<Option<f64>>();
         let (client_before, datanodes_before) = (cpu::of_ended_children(), datanodes());
         let started = Instant::now();
         work()?;
