@@ -342,6 +342,11 @@ fn restore(
             {
                 tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
             }
+            let truncating = file.writer.as_ref().is_some_and(|writer| writer.truncating_to.is_some());
+            if is_last && truncating && block.state == BlockState::UnderConstruction {
+                // The record has the length that the truncation will leave.
+                blocks.restore_truncation(block.id, block.length);
+            }
         }
         if let Some(writer) = &file.writer {
             leases.add(&writer.client, inode.id, now.monotonic);

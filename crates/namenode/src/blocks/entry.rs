@@ -71,6 +71,8 @@ pub(super) struct Replica {
 pub(super) struct Construction {
     pub expected: Vec<Expected>,
     pub recovery: Option<Recovery>,
+    /// Recovery is to cut the block to this length, bytes.
+    pub truncate_to: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +97,6 @@ impl Expected {
 pub(super) struct Recovery {
     /// The stamp that the block will have.
     pub id: GenerationStamp,
-    /// For a truncation: the length to cut to, bytes.
-    pub truncate_to: Option<u64>,
     /// Monotonic time of the last attempt.
     pub attempted: Duration,
 }

@@ -39,7 +39,7 @@ impl BlockMap {
                 inode,
                 replication,
                 policy,
-                phase: Phase::Open(Box::new(Construction { expected, recovery: None })),
+                phase: Phase::Open(Box::new(Construction { expected, ..Construction::default() })),
                 replicas: Vec::new(),
                 queued: None,
                 safe: false,
@@ -201,7 +201,7 @@ impl BlockMap {
         let storages = expected.iter().map(|expected| expected.storage).collect();
         self.leave_queues(block);
         let entry = self.entry_mut(block);
-        entry.phase = Phase::Open(Box::new(Construction { expected, recovery: None }));
+        entry.phase = Phase::Open(Box::new(Construction { expected, ..Construction::default() }));
         self.open.insert(block);
         Ok(storages)
     }
@@ -240,7 +240,7 @@ impl BlockMap {
         let entry = self.entry_mut(old.id);
         entry.block = Block { id: old.id, stamp: new_stamp, length: new_length };
         let expected = targets.iter().map(|storage| Expected::new(*storage, new_stamp)).collect();
-        entry.phase = Phase::Open(Box::new(Construction { expected, recovery: None }));
+        entry.phase = Phase::Open(Box::new(Construction { expected, ..Construction::default() }));
         Ok(())
     }
 

@@ -42,11 +42,10 @@ impl BlockMap {
         now: Now,
     ) -> Result<Option<DatanodeIndex>, BlockError> {
         let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
-        let Phase::Open(construction) = &entry.phase else {
+        if !matches!(entry.phase, Phase::Open(_)) {
             return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
-        };
-        let truncate_to = construction.recovery.as_ref().and_then(|recovery| recovery.truncate_to);
-        self.begin_recovery(block, Recovery { id: recovery_id, truncate_to, attempted: now.monotonic }, now)
+        }
+        Ok(self.begin_recovery(block, Recovery { id: recovery_id, attempted: now.monotonic }))
     }
 
     /// Opens a COMPLETE block and has it cut to `length` bytes under the stamp `recovery_id` (truncate in place).
@@ -58,19 +57,19 @@ impl BlockMap {
         now: Now,
     ) -> Result<Option<DatanodeIndex>, BlockError> {
         self.reopen(block)?;
-        self.begin_recovery(
-            block,
-            Recovery { id: recovery_id, truncate_to: Some(length), attempted: now.monotonic },
-            now,
-        )
+        self.restore_truncation(block, length);
+        Ok(self.begin_recovery(block, Recovery { id: recovery_id, attempted: now.monotonic }))
     }
 
-    fn begin_recovery(
-        &mut self,
-        block: BlockId,
-        recovery: Recovery,
-        now: Now,
-    ) -> Result<Option<DatanodeIndex>, BlockError> {
+    /// A restart found the open block in the middle of a truncation: its recovery is to cut it to `length` bytes.
+    pub fn restore_truncation(&mut self, block: BlockId, length: u64) {
+        if let Some(construction) = self.blocks.get_mut(&block).and_then(|entry| entry.construction_mut()) {
+            construction.truncate_to = Some(length);
+        }
+    }
+
+    /// The block is open. Answers the primary.
+    fn begin_recovery(&mut self, block: BlockId, recovery: Recovery) -> Option<DatanodeIndex> {
         self.note_stamp(recovery.id);
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
@@ -85,15 +84,14 @@ impl BlockMap {
             .iter_mut()
             .filter(|expected| !expected.was_primary && nodes.node_of(expected.storage).alive)
             .max_by_key(|expected| nodes.node_of(expected.storage).last_heartbeat);
-        let Some(primary) = primary else { return Ok(None) };
+        let primary = primary?;
         primary.was_primary = true;
         let index = nodes.storage(primary.storage).node;
         let queue = &mut self.nodes.node_mut(index).recoveries;
         if !queue.contains(&block) {
             queue.push_back(block);
         }
-        let _ = now;
-        Ok(Some(index))
+        Some(index)
     }
 
     /// The recoveries that this node is to lead now.
@@ -119,7 +117,7 @@ impl BlockMap {
             block: ExtendedBlock { pool: self.pool.clone(), block: entry.block },
             locations: storages.into_iter().map(|storage| self.target(storage)).collect(),
             recovery_id: recovery.id,
-            truncate: recovery.truncate_to.map(|length| Block { id: block, stamp: recovery.id, length }),
+            truncate: construction.truncate_to.map(|length| Block { id: block, stamp: recovery.id, length }),
         })
     }
 

@@ -30,6 +30,8 @@ pub(super) const HEARTBEAT_ROUND_MAX: usize = 200;
 /// of heartbeats. Apache hands out `dfs.namenode.replication.max-streams` blocks a heartbeat, however small.
 const BATCH_BLOCKS_MAX: usize = 64;
 const BATCH_BYTES_MAX: u64 = 64 << 20;
+/// A pipeline's last replicas are reported within a moment of the first, or not at all.
+const PIPELINE_PATIENCE: Duration = Duration::from_secs(60);
 /// A source that has had nothing to send for this long will not deliver what it was told to before.
 const IDLE_SOURCE: Duration = Duration::from_secs(15);
 
@@ -320,7 +322,8 @@ impl BlockMap {
                         since >= pending.since && now.monotonic.saturating_sub(since) >= IDLE_SOURCE
                     })
             });
-            let gone = age >= timeout || source_idle;
+            let pipeline_over = pending.source.is_none() && age >= PIPELINE_PATIENCE;
+            let gone = age >= timeout || source_idle || pipeline_over;
             if gone {
                 expired.push(*block);
             }

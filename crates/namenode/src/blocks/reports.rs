@@ -81,6 +81,7 @@ impl BlockMap {
                     }
                     // A new copy, whatever was wrong with the one before.
                     self.forget_rot(node, block.id);
+                    self.forget_corrupt(storage, block.id);
                     self.replica_reported(
                         storage,
                         ReportedReplica { block: *block, state: ReplicaState::Finalized },
@@ -221,6 +222,13 @@ impl BlockMap {
         }
     }
 
+    fn forget_corrupt(&mut self, storage: StorageIndex, block: BlockId) {
+        let corrupt = |entry: &Entry| entry.replica(storage).is_some_and(|known| known.health == Health::Corrupt);
+        if self.blocks.get(&block).is_some_and(corrupt) {
+            self.forget_replica(block, storage);
+        }
+    }
+
     fn unknown_reported(&mut self, storage: StorageIndex, block: Block) {
         // This namespace has never given out such a stamp: it may be an old copy of itself, and deleting would destroy what the
         // right one knows. Apache's deletes such replicas once safe mode is over; here they stay until somebody insists.
@@ -238,7 +246,12 @@ impl BlockMap {
         let node = self.nodes.storage(storage).node;
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&replica.block.id).expect("the caller has just seen the block");
+        let stamp = entry.block.stamp;
         let Some(construction) = entry.construction_mut() else { return };
+        // It left the pipeline before the last stamp was given: what it has is of no use.
+        if replica.block.stamp < stamp {
+            return;
+        }
         let said = Expected {
             storage,
             stamp: replica.block.stamp,
@@ -290,6 +303,10 @@ impl BlockMap {
     pub fn report_bad_replica(&mut self, block: Block, datanode: &DatanodeId, storage: Option<&StorageId>, now: Now) {
         let Some(node) = self.find_datanode(datanode) else { return };
         let Some(entry) = self.blocks.get(&block.id) else { return };
+        // While a block is written, a reader can see a chunk before its checksum; the pipeline looks after itself.
+        if matches!(entry.phase, Phase::Open(_)) {
+            return;
+        }
         // Where the client says, else wherever that node keeps it.
         let held = entry.replicas.iter().map(|replica| replica.storage);
         let held = held.chain(entry.construction().into_iter().flat_map(|c| c.expected.iter().map(|e| e.storage)));

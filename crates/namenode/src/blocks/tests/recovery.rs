@@ -97,3 +97,40 @@ fn after_a_restart_the_pipeline_is_learnt_from_reports() {
     assert!(cluster.map.start_recovery(block.id, GenerationStamp(5001), cluster.now).unwrap().is_some());
     assert_eq!(task(&mut cluster).1.recovery_id, GenerationStamp(5001));
 }
+
+#[test]
+fn a_truncation_goes_on_after_a_restart() {
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    let block = Block { length: 600, ..cluster.new_block() };
+    cluster.map.restore(block, 16386, 1, 0, false);
+    cluster.map.restore_truncation(block.id, 600);
+    cluster.map.restored(cluster.now);
+    let nth = cluster.add("/a");
+    cluster.receive(nth, Block { length: 1000, ..block });
+    let id = cluster.new_stamp();
+    cluster.map.start_recovery(block.id, id, cluster.now).unwrap();
+    assert_eq!(task(&mut cluster).1.truncate, Some(Block { stamp: id, length: 600, ..block }));
+}
+
+#[test]
+fn an_old_pipeline_member_takes_no_part() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, nodes) = cluster.open(3);
+    let left: Vec<StorageIndex> = cluster.map.expected_storages(block.id)[1..].to_vec();
+    let stamp = cluster.new_stamp();
+    cluster.map.update_pipeline(block, stamp, 10, &left).unwrap();
+    // A late report of the one that was dropped.
+    cluster.writing(nodes[0], Block { length: 10, ..block });
+    assert_eq!(cluster.map.expected_storages(block.id), left);
+}
+
+#[test]
+fn readers_complaints_about_an_open_block_are_not_heard() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (block, nodes) = cluster.open(1);
+    let (id, storage) = (cluster.nodes[0].id.clone(), cluster.nodes[0].storage());
+    cluster.map.report_bad_replica(block, &id, Some(&storage), cluster.now);
+    let block = Block { length: 100, ..block };
+    cluster.receive(nodes[0], block);
+    assert_eq!(cluster.map.commit(block, cluster.now), Ok(BlockState::Complete));
+}
