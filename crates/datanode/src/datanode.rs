@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hearth_blockstore::{Blockstore, FlushProgress, StoreEvent};
 use hearth_fabric::tcp::{Connection, Listener};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
-use hearth_types::{BlockPoolId, ExtendedBlock, StorageReport};
+use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -28,6 +28,9 @@ use crate::{server, web};
 const BACKLOG: u32 = 1024;
 /// How often the store is asked for news (corrupt replicas, failed volumes).
 const EVENTS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the end waits for tasks that are in the middle of something.
+const TASKS_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The ports in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +116,7 @@ impl Datanode {
         tokio::spawn(watch_store(datanode.clone()));
         namenode::start_all(&datanode);
         tracing::info!(transfer = %addresses.transfer, ipc = %addresses.ipc, http = %addresses.http, "datanode serves");
-        Ok(Handle { datanode, addresses, _ipc: ipc, http: Some(http) })
+        Ok(Handle { datanode, addresses, ipc: Mutex::new(Some(ipc)), http: Mutex::new(Some(http)) })
     }
 
     /// The ports in use.
@@ -172,8 +175,8 @@ impl Datanode {
 pub struct Handle {
     datanode: Arc<Datanode>,
     addresses: Addresses,
-    _ipc: RpcServer,
-    http: Option<web::WebServer>,
+    ipc: Mutex<Option<RpcServer>>,
+    http: Mutex<Option<web::WebServer>>,
 }
 
 impl Handle {
@@ -192,16 +195,19 @@ impl Handle {
         let _ = asked.wait_for(|asked| *asked).await;
     }
 
-    pub fn datanode(&self) -> &Arc<Datanode> {
-        &self.datanode
+    /// This datanode's, the same over restarts.
+    pub fn uuid(&self) -> DatanodeUuid {
+        self.datanode.store.datanode_uuid().clone()
     }
 
     /// Stops serving; with `flush`, writes first to disk what is in memory only. Returns what is left unwritten.
-    pub async fn shutdown(mut self, flush: bool) -> FlushProgress {
+    pub async fn shutdown(&self, flush: bool) -> FlushProgress {
         self.datanode.stop.send_replace(true);
         // Connections end at their next await; writers drop what they hold.
         self.datanode.writers.disconnect_all();
-        self.http.take();
+        self.http.lock().take();
+        self.ipc.lock().take();
+        self.tasks_ended().await;
         let mut progress = FlushProgress::default();
         if flush {
             let store = self.datanode.store.clone();
@@ -224,6 +230,18 @@ impl Handle {
             }
         }
         progress
+    }
+}
+
+impl Handle {
+    /// Waits until this handle alone holds the datanode: from then on nobody writes, and dropping it frees the storage
+    /// directories. Bounded, because a copy to another
+    /// datanode may be waiting for that one.
+    async fn tasks_ended(&self) {
+        let deadline = tokio::time::Instant::now() + TASKS_END_TIMEOUT;
+        while Arc::strong_count(&self.datanode) > 1 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 

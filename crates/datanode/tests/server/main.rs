@@ -1,0 +1,44 @@
+//! The real datanode over real sockets, under a namenode of the test's own that says what it likes.
+
+mod bad_input;
+mod client;
+mod namenode;
+mod pipelines;
+mod reads_and_writes;
+mod recovery;
+mod tokens;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_config::Configuration;
+use hearth_datanode::{Datanode, DatanodeOptions, Handle};
+use namenode::FakeNamenode;
+
+/// A datanode under `namenode`, its directories below `dir`. `settings`: keys of its configuration.
+async fn start_datanode(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
+    let mut configuration = Configuration::empty()
+        .with("fs.defaultFS", format!("hdfs://{}", namenode.address()))
+        .with("dfs.datanode.data.dir", dir.join("disk").display().to_string())
+        .with("hearth.memory.dir", dir.join("memory").display().to_string())
+        .with("hearth.memory.limit", "64m")
+        .with("dfs.datanode.address", "127.0.0.1:0")
+        .with("dfs.datanode.ipc.address", "127.0.0.1:0")
+        .with("dfs.datanode.http.address", "127.0.0.1:0")
+        .with("dfs.heartbeat.interval", "1");
+    for (key, value) in settings {
+        configuration.set(key, *value);
+    }
+    let mut options = DatanodeOptions::from_configuration(Arc::new(configuration), "tester", "localhost").unwrap();
+    options.store.flush_delay = Duration::from_millis(200);
+    let handle = Datanode::start(options).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), handle.registered()).await.expect("registers in time");
+    handle
+}
+
+/// A directory for one datanode: on the tmpfs where there is one, as the memory tier wants.
+fn scratch() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() { tempfile::tempdir_in(shm).unwrap() } else { tempfile::tempdir().unwrap() }
+}

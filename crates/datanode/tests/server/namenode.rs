@@ -1,0 +1,160 @@
+//! A namenode that registers every datanode, gives leases, and writes down what it is told.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_protocol::block_token::ExportedKeys;
+use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
+use hearth_types::{Block, BlockPoolId, PoolIdentity};
+use hearth_wire::convert::storage_info;
+use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+use hearth_wire::proto::hdfs::{
+    BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto, BlockReportRequestProto,
+    BlockReportResponseProto, CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto,
+    DatanodeCommandProto, DatanodeRegistrationProto, ErrorReportResponseProto, HeartbeatRequestProto,
+    HeartbeatResponseProto, NamespaceInfoProto, NnhaStatusHeartbeatProto, RegisterDatanodeRequestProto,
+    RegisterDatanodeResponseProto, ReportBadBlocksRequestProto, ReportBadBlocksResponseProto, VersionResponseProto,
+};
+use hearth_wire::rpc::protocols;
+use parking_lot::Mutex;
+use prost::Message;
+
+pub const POOL: &str = "BP-1-127.0.0.1-1";
+
+#[derive(Default)]
+pub struct Told {
+    pub registrations: Vec<DatanodeRegistrationProto>,
+    pub heartbeats: usize,
+    /// Replicas of the last full report.
+    pub full_report: Option<u64>,
+    pub events: Vec<(BlockStatus, Block)>,
+    pub synchronized: Vec<CommitBlockSynchronizationRequestProto>,
+    pub bad: Vec<ReportBadBlocksRequestProto>,
+    /// Given out with the next heartbeat.
+    pub commands: VecDeque<DatanodeCommandProto>,
+}
+
+struct Answers {
+    told: Mutex<Told>,
+    keys: ExportedKeys,
+}
+
+pub struct FakeNamenode {
+    server: RpcServer,
+    answers: Arc<Answers>,
+}
+
+pub fn pool() -> BlockPoolId {
+    BlockPoolId::new(POOL)
+}
+
+fn identity() -> PoolIdentity {
+    PoolIdentity { pool: pool(), namespace_id: 7, cluster_id: "CID-test".to_owned(), created_ms: 1 }
+}
+
+impl FakeNamenode {
+    pub async fn start() -> Self {
+        Self::with_keys(ExportedKeys::disabled()).await
+    }
+
+    pub async fn with_keys(keys: ExportedKeys) -> Self {
+        let answers = Arc::new(Answers { told: Mutex::new(Told::default()), keys });
+        let server = RpcServer::start("127.0.0.1:0", answers.clone(), RpcServerOptions::default()).await.unwrap();
+        Self { server, answers }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    pub fn told<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
+        look(&mut self.answers.told.lock())
+    }
+
+    /// Waits until `found` says so.
+    pub async fn wait(&self, what: &str, mut found: impl FnMut(&mut Told) -> bool) {
+        let wait = async {
+            while !found(&mut self.answers.told.lock()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("waited for {what}"));
+    }
+
+    pub async fn wait_event(&self, status: BlockStatus, block: Block) {
+        self.wait(&format!("{status:?} of {block:?}"), |told| told.events.contains(&(status, block))).await;
+    }
+}
+
+fn decode<M: Message + Default>(call: &Call) -> M {
+    M::decode(call.request.clone()).unwrap()
+}
+
+impl Service for Answers {
+    fn protocols(&self) -> &[&'static str] {
+        &[protocols::DATANODE]
+    }
+
+    async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        let mut told = self.told.lock();
+        let answer = match call.method.as_str() {
+            "versionRequest" => VersionResponseProto {
+                info: NamespaceInfoProto {
+                    build_version: "test".to_owned(),
+                    unused: 0,
+                    block_pool_id: POOL.to_owned(),
+                    storage_info: storage_info(&identity(), -67),
+                    software_version: "3.4.2".to_owned(),
+                    capabilities: Some(1),
+                    state: Some(State::Active as i32),
+                },
+            }
+            .encode_to_vec(),
+            "registerDatanode" => {
+                let mut registration = decode::<RegisterDatanodeRequestProto>(&call).registration;
+                registration.datanode_id.ip_addr = "127.0.0.1".to_owned();
+                registration.keys = (&self.keys).into();
+                told.registrations.push(registration.clone());
+                RegisterDatanodeResponseProto { registration }.encode_to_vec()
+            }
+            "sendHeartbeat" => {
+                let request = decode::<HeartbeatRequestProto>(&call);
+                told.heartbeats += 1;
+                HeartbeatResponseProto {
+                    cmds: told.commands.drain(..).collect(),
+                    ha_status: NnhaStatusHeartbeatProto { state: State::Active as i32, txid: 1 },
+                    full_block_report_lease_id: Some(u64::from(request.request_full_block_report_lease())),
+                    ..Default::default()
+                }
+                .encode_to_vec()
+            }
+            "blockReport" => {
+                let request = decode::<BlockReportRequestProto>(&call);
+                told.full_report = Some(request.reports.iter().map(|report| report.number_of_blocks()).sum());
+                BlockReportResponseProto::default().encode_to_vec()
+            }
+            "blockReceivedAndDeleted" => {
+                let request = decode::<BlockReceivedAndDeletedRequestProto>(&call);
+                for event in request.blocks.into_iter().flat_map(|storage| storage.blocks) {
+                    told.events.push((event.status(), event.block.into()));
+                }
+                BlockReceivedAndDeletedResponseProto::default().encode_to_vec()
+            }
+            "commitBlockSynchronization" => {
+                told.synchronized.push(decode(&call));
+                CommitBlockSynchronizationResponseProto::default().encode_to_vec()
+            }
+            "reportBadBlocks" => {
+                told.bad.push(decode(&call));
+                ReportBadBlocksResponseProto::default().encode_to_vec()
+            }
+            "errorReport" => ErrorReportResponseProto::default().encode_to_vec(),
+            method => return Err(no_such_method(&call.protocol, method)),
+        };
+        Ok(answer.into())
+    }
+}
