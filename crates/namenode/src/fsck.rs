@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use hearth_wire::proto::hdfs::DeleteRequestProto;
 
-use crate::namespace::{Caller, InodeId, Purpose};
+use crate::namespace::{Access, Caller, InodeId, Need, Purpose};
 use crate::ops::delete::delete;
 use crate::state::Context;
 use crate::{Namenode, State};
@@ -194,6 +194,8 @@ impl<'a> Fsck<'a> {
         let namespace = &state.namespace;
         let trail = namespace.resolve(self.caller, &self.request.path, Purpose::Read)?;
         let Some(top) = trail.target() else { return Ok(None) };
+        // Names and blocks are told only of directories that the caller could list.
+        namespace.check(self.caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })?;
         let mut found = Vec::new();
         let mut left = vec![top];
         while let Some(slot) = left.pop() {

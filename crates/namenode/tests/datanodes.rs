@@ -1,0 +1,288 @@
+//! What datanodes are told over RPC: who may join, what is refused and with which exception, what work they get. The refusals
+//! are those that an Apache NameNode 3.4 was seen to answer.
+
+mod support;
+
+use hearth_namenode::fsck::{FsckRequest, fsck};
+use hearth_protocol::rpc::RpcError;
+use hearth_wire::proto::hdfs::block_command_proto::Action;
+use hearth_wire::proto::hdfs::datanode_command_proto::Type;
+use hearth_wire::proto::hdfs::*;
+use hearth_wire::rpc::protocols;
+use prost::Message;
+use support::*;
+
+async fn call<A: Message + Default>(n: &TestNamenode, method: &str, request: &impl Message) -> Answer<A> {
+    let target = hearth_protocol::rpc::Target {
+        address: n.handle().rpc_address(),
+        protocol: protocols::DATANODE,
+        user: "hdfs".into(),
+    };
+    n.client().call(&target, method, request).await
+}
+
+fn registration(n: &TestNamenode) -> DatanodeRegistrationProto {
+    let identity = n.handle().identity();
+    DatanodeRegistrationProto {
+        datanode_id: DatanodeIdProto {
+            ip_addr: "10.1.2.3".into(),
+            host_name: "dn".into(),
+            datanode_uuid: "uuid-1".into(),
+            xfer_port: 10_001,
+            info_port: 1,
+            ipc_port: 2,
+            info_secure_port: None,
+        },
+        storage_info: StorageInfoProto {
+            layout_version: 12_345,
+            namespace_id: identity.namespace_id,
+            cluster_id: identity.cluster_id.clone(),
+            c_time: identity.created_ms,
+        },
+        keys: Default::default(),
+        software_version: "3.4.2".into(),
+    }
+}
+
+async fn register(n: &TestNamenode, registration: DatanodeRegistrationProto) -> Answer<DatanodeRegistrationProto> {
+    let request = RegisterDatanodeRequestProto { registration };
+    call::<RegisterDatanodeResponseProto>(n, "registerDatanode", &request).await.map(|answer| answer.registration)
+}
+
+async fn beat(n: &TestNamenode, registration: DatanodeRegistrationProto) -> Answer<HeartbeatResponseProto> {
+    let reports = vec![StorageReportProto {
+        storage_uuid: "DS-1".into(),
+        capacity: Some(1 << 40),
+        remaining: Some(1 << 40),
+        ..Default::default()
+    }];
+    let request = HeartbeatRequestProto {
+        registration,
+        reports,
+        request_full_block_report_lease: Some(true),
+        ..Default::default()
+    };
+    call(n, "sendHeartbeat", &request).await
+}
+
+#[track_caller]
+fn class_of<A: std::fmt::Debug>(answer: Answer<A>) -> String {
+    match answer {
+        Err(RpcError::Remote(remote)) => remote.class,
+        other => panic!("{other:?} instead of an exception"),
+    }
+}
+
+fn kinds(answer: &HeartbeatResponseProto) -> Vec<Type> {
+    answer.cmds.iter().map(DatanodeCommandProto::cmd_type).collect()
+}
+
+#[tokio::test]
+async fn a_datanode_learns_whom_it_speaks_with() {
+    let n = TestNamenode::start().await;
+    let answer: VersionResponseProto = call(&n, "versionRequest", &VersionRequestProto {}).await.unwrap();
+    assert_eq!(answer.info.block_pool_id, n.pool());
+    assert_eq!(answer.info.storage_info.layout_version as i32, -67);
+    assert_eq!((answer.info.capabilities(), answer.info.software_version.as_str()), (1, "3.4.2"));
+}
+
+#[tokio::test]
+async fn the_address_is_the_connections_and_later_calls_must_use_it() {
+    let n = TestNamenode::start().await;
+    let given = registration(&n);
+    let returned = register(&n, given.clone()).await.unwrap();
+    assert_eq!(returned.datanode_id.ip_addr, "127.0.0.1");
+    assert!(!returned.keys.is_block_token_enabled);
+    let answer = beat(&n, returned).await.unwrap();
+    assert_eq!(kinds(&answer), []);
+    assert_ne!(answer.full_block_report_lease_id(), 0);
+    assert_eq!(answer.ha_status.state, 0, "ACTIVE");
+    assert_eq!(kinds(&beat(&n, given).await.unwrap()), [Type::Register]);
+}
+
+#[tokio::test]
+async fn who_is_refused() {
+    let n = TestNamenode::start().await;
+    let old = DatanodeRegistrationProto { software_version: "2.0.6-alpha".into(), ..registration(&n) };
+    assert!(class_of(register(&n, old).await).ends_with("IncorrectVersionException"));
+    let newer = DatanodeRegistrationProto { software_version: "9.9.9-mine".into(), ..registration(&n) };
+    register(&n, newer.clone()).await.unwrap();
+    let mut elsewhere = newer;
+    elsewhere.storage_info.c_time += 1;
+    assert!(class_of(register(&n, elsewhere).await).ends_with("IncorrectVersionException"));
+    let mut nameless = registration(&n);
+    nameless.datanode_id.datanode_uuid.clear();
+    assert_eq!(class_of(register(&n, nameless).await), "java.io.IOException");
+    // A wrong namespace is noticed with the next call.
+    let mut wrong = registration(&n);
+    wrong.storage_info.cluster_id = "CID-other".into();
+    let wrong = register(&n, wrong).await.unwrap();
+    let class = class_of(beat(&n, wrong).await);
+    assert_eq!(class, "org.apache.hadoop.hdfs.protocol.UnregisteredNodeException");
+}
+
+#[tokio::test]
+async fn reports_need_a_registration_and_a_valid_lease() {
+    let n = TestNamenode::start().await;
+    let given = registration(&n);
+    let report = |registration: DatanodeRegistrationProto, lease: u64, count: u64| BlockReportRequestProto {
+        registration,
+        block_pool_id: "ignored".into(),
+        reports: vec![StorageBlockReportProto {
+            storage: DatanodeStorageProto { storage_uuid: "DS-1".into(), state: None, storage_type: None },
+            blocks: Vec::new(),
+            number_of_blocks: Some(count),
+            blocks_buffers: Vec::new(),
+        }],
+        context: Some(BlockReportContextProto { total_rpcs: 1, cur_rpc: 0, id: 5, lease_id: Some(lease) }),
+    };
+    let unregistered = DatanodeRegistrationProto { software_version: "3.4.2".into(), ..given.clone() };
+    let answer: BlockReportResponseProto = call(&n, "blockReport", &report(unregistered, 0, 0)).await.unwrap();
+    assert_eq!(answer.cmd.unwrap().cmd_type(), Type::Register);
+    let mine = register(&n, given).await.unwrap();
+    let lease = beat(&n, mine.clone()).await.unwrap().full_block_report_lease_id();
+    let invented: Answer<BlockReportResponseProto> = call(&n, "blockReport", &report(mine.clone(), 99, 0)).await;
+    assert!(class_of(invented).ends_with("server.protocol.InvalidBlockReportLeaseException"));
+    // More replicas than the buffers hold.
+    let short: Answer<BlockReportResponseProto> = call(&n, "blockReport", &report(mine.clone(), lease, 3)).await;
+    assert_eq!(class_of(short), "java.io.IOException");
+    let good: BlockReportResponseProto = call(&n, "blockReport", &report(mine.clone(), lease, 0)).await.unwrap();
+    assert_eq!(good.cmd.unwrap().cmd_type(), Type::Finalize);
+    let again: Answer<BlockReportResponseProto> = call(&n, "blockReport", &report(mine, lease, 0)).await;
+    assert!(class_of(again).ends_with("InvalidBlockReportLeaseException"));
+}
+
+#[tokio::test]
+async fn a_fatal_disk_error_ends_a_registration() {
+    let n = TestNamenode::start().await;
+    let mine = register(&n, registration(&n)).await.unwrap();
+    assert_eq!(kinds(&beat(&n, mine.clone()).await.unwrap()), []);
+    for (error_code, wanted) in [(0, vec![]), (1, vec![]), (3, vec![Type::Register])] {
+        let request = ErrorReportRequestProto { registration: mine.clone(), error_code, msg: "disk\nbroken".into() };
+        let _: ErrorReportResponseProto = call(&n, "errorReport", &request).await.unwrap();
+        assert_eq!(kinds(&beat(&n, mine.clone()).await.unwrap()), wanted, "code {error_code}");
+    }
+}
+
+#[tokio::test]
+async fn copies_and_deletions_travel_with_heartbeats() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    n.write(&datanodes, "/f", 100).await;
+    let request = SetReplicationRequestProto { src: "/f".into(), replication: 2 };
+    let _: SetReplicationResponseProto = n.call("setReplication", &request).await.unwrap();
+    let located = n.locations("/f", 0, 100).await.unwrap().blocks.remove(0);
+    let holder = datanodes.iter().find(|node| node.uuid == located.locs[0].id.datanode_uuid).unwrap();
+    let other = datanodes.iter().find(|node| node.uuid != holder.uuid).unwrap();
+    let command = holder.heartbeat(&n).await.remove(0).blk_cmd.unwrap();
+    assert_eq!(command.action(), Action::Transfer);
+    assert_eq!(command.blocks[0].block_id, located.b.block_id);
+    assert_eq!(command.targets[0].datanodes[0].id.datanode_uuid, other.uuid);
+    assert_eq!(command.target_storage_uuids[0].storage_uuids, [other.storage_id()]);
+    other.received(&n, &located.b).await;
+    assert_eq!(n.locations("/f", 0, 100).await.unwrap().blocks[0].locs.len(), 2);
+    // One is enough again: the deletion of the other wants an acknowledgement, that of a deleted file does not.
+    let request = SetReplicationRequestProto { src: "/f".into(), replication: 1 };
+    let _: SetReplicationResponseProto = n.call("setReplication", &request).await.unwrap();
+    let mut told = holder.heartbeat(&n).await;
+    told.extend(other.heartbeat(&n).await);
+    assert_eq!(told.len(), 1);
+    let command = told.remove(0).blk_cmd.unwrap();
+    assert_eq!((command.action(), command.blocks[0].num_bytes()), (Action::Invalidate, 100));
+    n.delete_as("root", "/f", false).await.unwrap();
+    let mut told = holder.heartbeat(&n).await;
+    told.extend(other.heartbeat(&n).await);
+    assert!(told.iter().all(|command| command.blk_cmd.as_ref().unwrap().blocks[0].num_bytes() == i64::MAX as u64));
+    assert!(!told.is_empty());
+}
+
+#[tokio::test]
+async fn the_balancer_is_answered_and_others_are_not() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/f", 100).await;
+    n.write(&datanodes, "/g", 1000).await;
+    let target = |user: &str| hearth_protocol::rpc::Target {
+        address: n.handle().rpc_address(),
+        protocol: protocols::NAMENODE,
+        user: user.into(),
+    };
+    let request = GetBlocksRequestProto {
+        datanode: datanodes[0].id(),
+        size: 1 << 30,
+        min_block_size: Some(500),
+        time_interval: None,
+        storage_type: None,
+    };
+    let answer: GetBlocksResponseProto = n.client().call(&target("root"), "getBlocks", &request).await.unwrap();
+    let lengths: Vec<u64> = answer.blocks.blocks.iter().map(|found| found.block.num_bytes()).collect();
+    assert_eq!(lengths, [1000]);
+    assert_eq!(answer.blocks.blocks[0].datanode_uuids, [datanodes[0].uuid.clone()]);
+    let refused: Answer<GetBlocksResponseProto> = n.client().call(&target("bob"), "getBlocks", &request).await;
+    assert!(class_of(refused).ends_with("AccessControlException"));
+}
+
+#[tokio::test]
+async fn fsck_tells_what_apaches_tells() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/d/f", 100).await;
+    n.create("/d/open", "W", 1).await.unwrap();
+    let ask = |request: FsckRequest| fsck(n.handle().namenode().clone(), request);
+    let request =
+        FsckRequest { user: "root".into(), machine: "1.2.3.4".into(), path: "/d".into(), ..Default::default() };
+    let healthy = ask(FsckRequest { files: true, blocks: true, locations: true, ..request.clone() }).await;
+    assert!(healthy.starts_with("FSCK started by root (auth:SIMPLE) from /1.2.3.4 for path /d at "), "{healthy}");
+    let pool = n.pool();
+    assert!(
+        healthy.contains(&format!(
+            "\n\n/d <dir>\n/d/f 100 bytes, replicated: replication=1, 1 block(s):  OK\n\
+             0. {pool}:blk_1073741825_1001 len=100 Live_repl=1  [DatanodeInfoWithStorage[127.0.0.1:10001,DS-1,DISK]]\n\n\
+             \nStatus: HEALTHY\n Number of data-nodes:\t1\n"
+        )),
+        "{healthy}"
+    );
+    assert!(healthy.contains("\n Total files:\t1 (Files currently being written: 1)\n"), "{healthy}");
+    assert!(healthy.ends_with(" milliseconds\n\n\nThe filesystem under path '/d' is HEALTHY"), "{healthy}");
+
+    let located = n.locations("/d/f", 0, 100).await.unwrap().blocks.remove(0);
+    let bad = ReportBadBlocksRequestProto { blocks: vec![located] };
+    let _: ReportBadBlocksResponseProto = n.call("reportBadBlocks", &bad).await.unwrap();
+    let corrupt = ask(request.clone()).await;
+    assert!(
+        corrupt.contains(&format!(
+            "\n/d/f: CORRUPT blockpool {pool} block blk_1073741825\n\n/d/f: CORRUPT 1 blocks of total size 100 B.\nStatus: CORRUPT\n"
+        )),
+        "{corrupt}"
+    );
+    assert!(corrupt.ends_with("is CORRUPT"), "{corrupt}");
+    let list = ask(FsckRequest { list_corrupt: true, ..request.clone() }).await;
+    assert!(
+        list.ends_with(
+            "\nCookie:\t1\nblk_1073741825\t1\t/d/f\n\n\nThe filesystem under path '/d' has 1 CORRUPT files\n\n"
+        ),
+        "{list}"
+    );
+    let block = ask(FsckRequest { block_ids: vec!["blk_1073741825".into(), "blk_9".into()], ..request.clone() }).await;
+    assert!(
+        block.contains("\nBlock Id: blk_1073741825\nBlock belongs to: /d/f\nNo. of Expected Replica: 1\n"),
+        "{block}"
+    );
+    assert!(block.contains("dn1/default-rack is CORRUPT\t ReasonCode: CORRUPTION_REPORTED\n"), "{block}");
+    assert!(block.ends_with("\nBlock blk_9 does not exist\n"), "{block}");
+    let missing = ask(FsckRequest { path: "/nope".into(), ..request.clone() }).await;
+    assert!(missing.ends_with("\n\n\nPath '/nope' does not exist"), "{missing}");
+
+    // Nobody sees below a directory that he cannot list.
+    n.mkdirs_as("root", "/d/private", 0o700, true).await.unwrap();
+    let hidden = ask(FsckRequest { user: "bob".into(), files: true, ..request.clone() }).await;
+    assert!(hidden.contains("Permission denied: user=bob") && hidden.ends_with("Fsck on path '/d' FAILED"), "{hidden}");
+    n.delete_as("root", "/d/private", true).await.unwrap();
+
+    // Whoever may not delete a file cannot do it by way of fsck.
+    let by_bob = ask(FsckRequest { user: "bob".into(), delete: true, ..request.clone() }).await;
+    assert!(by_bob.contains("cannot delete the corrupt file /d/f"), "{by_bob}");
+    assert!(n.info("/d/f").await.unwrap().is_some());
+    ask(FsckRequest { delete: true, ..request }).await;
+    assert!(n.info("/d/f").await.unwrap().is_none());
+}
