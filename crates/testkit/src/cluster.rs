@@ -232,26 +232,33 @@ impl NodeProcess {
             bail!("{} runs already", self.role);
         }
         let role = if self.role == "namenode" { "namenode" } else { "datanode" };
-        let mut command = match self.make {
+        if role == "namenode" && !self.data_directory().is_some_and(|directory| directory.exists()) {
+            let output = self.command(role, apache)?.args(["-format", "-nonInteractive"]).output();
+            let output = output.context("cannot start the namenode's program")?;
+            if !output.status.success() {
+                bail!("formatting ended with {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+            }
+        }
+        let mut command = self.command(role, apache)?;
+        self.process = Some(Process::start(&self.role, &mut command, &self.log)?);
+        Ok(())
+    }
+
+    fn command(&self, role: &str, apache: Option<&Apache>) -> Result<Command> {
+        match self.make {
             Make::Apache => {
-                let apache = apache.context("Apache Hadoop is missing")?;
                 let main = match role {
                     "namenode" => "org.apache.hadoop.hdfs.server.namenode.NameNode",
                     _ => "org.apache.hadoop.hdfs.server.datanode.DataNode",
                 };
-                if role == "namenode" && !self.data_directory().is_some_and(|directory| directory.exists()) {
-                    apache.run(&self.conf, main, ["-format", "-nonInteractive"])?.success()?;
-                }
-                apache.java(&self.conf, main)
+                Ok(apache.context("Apache Hadoop is missing")?.java(&self.conf, main))
             }
             Make::Hearth => {
                 let mut command = Command::new(hearth_program()?);
                 command.arg(role).env("HADOOP_CONF_DIR", &self.conf);
-                command
+                Ok(command)
             }
-        };
-        self.process = Some(Process::start(&self.role, &mut command, &self.log)?);
-        Ok(())
+        }
     }
 
     /// SIGKILL.
