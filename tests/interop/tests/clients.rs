@@ -295,9 +295,10 @@ fn native_sizes(session: &mut Session) -> Result<()> {
         let (path, file) = (format!("/native/{size}"), local.join(format!("{size}")));
         content(size).write_file(&file, size)?;
         let native = session.python()?;
-        native.call("put", json!({"path": path, "local": path_text(&file)?}))?;
+        native.call("put", json!({"path": path, "local": path_text(&file)?})).with_context(|| path.clone())?;
         reads_as(native, &path, &[(content(size), 0, size)])?;
-        native.call("append", json!({"path": path, "local": path_text(&local.join("more"))?}))?;
+        let append = native.call("append", json!({"path": path, "local": path_text(&local.join("more"))?}));
+        append.with_context(|| format!("appending to {path}"))?;
         let parts = [(content(size), 0, size), (more, 0, 1000)];
         reads_as(native, &path, &parts)?;
         reads_as(session.java()?, &path, &parts).context("read by Java")?;
