@@ -261,6 +261,11 @@ impl NodeProcess {
         }
     }
 
+    /// The next start is of the other make, with the same configuration and directories.
+    pub fn become_of(&mut self, make: Make) {
+        self.make = make;
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {

@@ -270,7 +270,8 @@ impl FileWriter {
     ///
     /// Errors: out of space (see `sys::is_out_of_space`) when the limit or the tmpfs ends; nothing has changed then.
     pub fn reserve(&mut self, budget: &Arc<Budget>, end: u64, slice: u64) -> io::Result<()> {
-        if end <= self.allocated {
+        let covered = crc_file_bytes(self.copy.checksum, end) <= self.copy.crc.share.bytes();
+        if end <= self.allocated && covered {
             return Ok(());
         }
         // Grows with the replica: a small one shall not take a large slice first.
