@@ -6,9 +6,11 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
+mod admin;
 mod datanode;
 mod demo;
 mod fs;
+mod fsck;
 mod generic_options;
 mod namenode;
 mod up;
@@ -26,6 +28,12 @@ enum Command {
     Datanode(datanode::Arguments),
     /// Run a NameNode, configured by HADOOP_CONF_DIR.
     Namenode(namenode::Arguments),
+    /// Look after a cluster: -report, -safemode, -printTopology.
+    #[command(disable_help_flag = true)]
+    Admin(admin::AdminArguments),
+    /// Check the blocks of files, as `hdfs fsck`.
+    #[command(disable_help_flag = true)]
+    Fsck(fsck::FsckArguments),
     /// Work with files: -ls, -put, -get and what else `hdfs dfs` knows.
     #[command(disable_help_flag = true)]
     Fs(fs::FsArguments),
@@ -43,6 +51,8 @@ pub fn run() -> ExitCode {
     let outcome = match arguments.command {
         Command::Datanode(arguments) => datanode::run(&arguments),
         Command::Namenode(arguments) => namenode::run(&arguments),
+        Command::Admin(arguments) => admin::run(arguments),
+        Command::Fsck(arguments) => fsck::run(arguments),
         Command::Fs(arguments) => fs::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Up(arguments) => up::run(arguments),

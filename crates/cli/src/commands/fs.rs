@@ -31,7 +31,7 @@ mod store;
 mod table;
 mod test;
 mod text;
-mod time;
+pub(super) mod time;
 mod trash;
 mod truncate;
 
@@ -69,6 +69,11 @@ pub fn run(arguments: FsArguments) -> anyhow::Result<ExitCode> {
     // Reads of standard input that never end must not keep the process.
     runtime.shutdown_background();
     Ok(ExitCode::from(if flushed { code } else { 1 }))
+}
+
+/// A file's name as text.
+pub(super) fn shown_name(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
 }
 
 async fn dispatch(shell: &mut Shell, mut words: Vec<String>) -> u8 {

@@ -76,7 +76,7 @@ impl Item {
         Ok(entries
             .into_iter()
             .map(|status| {
-                let name = String::from_utf8_lossy(&status.local_name).into_owned();
+                let name = super::shown_name(&status.local_name);
                 self.below(&name, Some(status))
             })
             .collect())

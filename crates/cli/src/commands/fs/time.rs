@@ -51,6 +51,16 @@ impl Calendar {
         format!("{}:{:02}", self.to_the_minute(), self.second)
     }
 
+    /// `Sat Nov 21 07:36:57 UTC 2026`: what Java's `Date` prints, in local time.
+    pub fn java_date(ms: u64) -> String {
+        let Self { year, month, day, hour, minute, second } = Self::local(ms);
+        let days = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let weekday = days[(days_from_civil(year, month, day).rem_euclid(7)) as usize];
+        let name = months[(month as usize - 1) % 12];
+        format!("{weekday} {name} {day:02} {hour:02}:{minute:02}:{second:02} {} {year}", zone(ms))
+    }
+
     /// `261121071542`: the name of a trash checkpoint.
     pub fn compact(self) -> String {
         let Self { year, month, day, hour, minute, second } = self;
@@ -87,6 +97,32 @@ fn civil(days: i64) -> (i64, u32, u32) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// The inverse of `civil`. Source: Howard Hinnant's `days_from_civil`.
+fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let shifted = (i64::from(month) + 9) % 12;
+    let of_year = (153 * shifted + 2) / 5 + i64::from(day) - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
+/// The name of the local time zone at that time.
+fn zone(ms: u64) -> String {
+    let seconds: libc::time_t = (ms / 1000) as libc::time_t;
+    // SAFETY: `tm` is plain data for which zeros are valid.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live values of ours; the function keeps neither.
+    let done = unsafe { libc::localtime_r(&seconds, &mut parts) };
+    if done.is_null() || parts.tm_zone.is_null() {
+        return "UTC".to_owned();
+    }
+    // SAFETY: not null, and by localtime_r's contract a string that lives as long as the time zone is not changed,
+    // which nobody does in this process.
+    let name = unsafe { std::ffi::CStr::from_ptr(parts.tm_zone) };
+    name.to_string_lossy().into_owned()
+}
+
 /// Milliseconds since the epoch, now.
 pub fn now_ms() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
@@ -102,6 +138,10 @@ mod tests {
         assert_eq!(Calendar::utc(951_782_399_000).to_the_second(), "2000-02-28 23:59:59");
         assert_eq!(Calendar::utc(951_782_400_000).to_the_second(), "2000-02-29 00:00:00");
         assert_eq!(Calendar::utc(1_795_245_342_000).compact(), "261121071542");
+        for days in [-1, 0, 1, 10_957, 11_016, 20_000] {
+            let (year, month, day) = civil(days);
+            assert_eq!(days_from_civil(year, month, day), days);
+        }
         let now = now_ms() / 1000 * 1000;
         assert_eq!(Calendar::local(now).local_to_ms(), Some(now));
     }

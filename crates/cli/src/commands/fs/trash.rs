@@ -76,7 +76,7 @@ pub async fn expunge(shell: &mut Shell, arguments: Arguments) -> Result<(), Fail
     };
     let now = now_ms();
     for entry in &entries {
-        let name = String::from_utf8_lossy(&entry.local_name).into_owned();
+        let name = super::shown_name(&entry.local_name);
         let Some(made) = checkpoint_time(&name) else { continue };
         if arguments.has("immediate") || now.saturating_sub(made) > interval_ms {
             fs.delete(&format!("{root}/{name}"), true).await?;
