@@ -102,6 +102,8 @@ async fn dispatch(shell: &mut Shell, mut words: Vec<String>) -> u8 {
         Ok(()) => shell.exit_code(),
         Err(Failure::Usage(message)) => {
             eprintln!("-{}: {message}", command.name);
+            // All of them, then the one: as Hadoop does.
+            eprint!("{}", commands::usage_of_all());
             eprintln!("Usage: hadoop fs [generic options] {}", command.usage());
             USAGE_ERROR
         }

@@ -32,7 +32,7 @@ pub async fn mkdir(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
                 };
             }
             if !parents && !item.parent_exists().await? {
-                return Err(Failure::not_found(format!("{}{}", item.store.uri(), item.path)));
+                return Err(Failure::not_found(format!("{}{}", item.store.uri(), item.parent_path())));
             }
             item.store.mkdirs(&item.path, &item.shown, parents).await
         };
