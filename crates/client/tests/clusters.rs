@@ -16,7 +16,7 @@ fn on_clusters<F>(name: &str, datanodes: usize, test: impl Fn(FileSystem, Arc<Mu
 where
     F: Future<Output = Outcome>,
 {
-    for make in [Make::Apache] {
+    for make in [Make::Apache, Make::Hearth] {
         let spec = ClusterSpec::new(make, make).datanodes(datanodes).set("dfs.replication", datanodes.min(3));
         let cluster = match spec.start() {
             Ok(cluster) => cluster,

@@ -156,7 +156,7 @@ pub async fn check_destination(sources: usize, target: &Item, overwrite: bool) -
     } else if target.parent_exists().await? {
         Ok(())
     } else {
-        Err(Failure::not_found(format!("{}{}", target.store.uri(), target.path)))
+        Err(Failure::parent_not_found(&target.shown, &target.uri()))
     }
 }
 
@@ -189,15 +189,15 @@ async fn copy_one(shell: &mut Shell, source: &Item, target: &Item, copying: Copy
     if source.is_directory() && source.store.same(&target.store) {
         let (from, to) = (with_slash(&source.path), with_slash(&target.path));
         if to == from {
-            return Err(Failure::path(&source.shown, format!("is identical to `{}'", target.shown)));
+            return Err(Failure::pair(&source.shown, &target.shown, "are identical"));
         }
         if to.starts_with(&from) {
-            return Err(Failure::path(&source.shown, format!("is a subdirectory of itself `{}'", target.shown)));
+            return Err(Failure::pair(&source.shown, &target.shown, "is a subdirectory of itself"));
         }
     }
     let target = if target.is_directory() { target.child(source.name()).await? } else { target.clone() };
     if source.store.same(&target.store) && source.path == target.path {
-        return Err(Failure::path(&source.shown, format!("are identical to `{}'", target.shown)));
+        return Err(Failure::pair(&source.shown, &target.shown, "are identical"));
     }
     copy_tree(shell, source, &target, copying).await
 }

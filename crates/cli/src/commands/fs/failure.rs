@@ -22,6 +22,16 @@ impl Failure {
         Self::path(shown, "No such file or directory")
     }
 
+    /// The directory that `shown` should be in is not there. `uri`: the whole of it.
+    pub fn parent_not_found(shown: &str, uri: &str) -> Self {
+        Self::path(shown, format!("No such file or directory: `{uri}'"))
+    }
+
+    /// About two paths.
+    pub fn pair(from: &str, to: &str, what: &str) -> Self {
+        Self::Message(format!("`{from}' to `{to}': {what}"))
+    }
+
     pub fn exists(shown: impl Into<String>) -> Self {
         Self::path(shown, "File exists")
     }

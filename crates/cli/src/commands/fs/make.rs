@@ -52,7 +52,9 @@ pub async fn touchz(shell: &mut Shell, arguments: Arguments) -> Result<(), Failu
             match &item.status {
                 Some(status) if status.length > 0 => return Err(Failure::path(&item.shown, "Not a zero-length file")),
                 Some(_) => {}
-                None if !item.parent_exists().await? => return Err(Failure::not_found(&item.shown)),
+                None if !item.parent_exists().await? => {
+                    return Err(Failure::parent_not_found(&item.shown, &item.uri()));
+                }
                 None => {}
             }
             create_empty(&item).await
@@ -89,7 +91,7 @@ pub async fn touch(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
                     return Ok(());
                 }
                 if !item.parent_exists().await? {
-                    return Err(Failure::not_found(&item.shown));
+                    return Err(Failure::parent_not_found(&item.shown, &item.uri()));
                 }
                 create_empty(&item).await?;
             }

@@ -15,7 +15,10 @@ pub async fn setrep(shell: &mut Shell, mut arguments: Arguments) -> Result<(), F
     let wanted = match wanted.parse::<u16>() {
         Ok(0) => return Err(Failure::Usage("replication must be >= 1".to_owned())),
         Ok(wanted) => wanted,
-        Err(_) => return Err(Failure::Usage(format!("Illegal replication, a positive integer expected: {wanted}"))),
+        Err(_) => {
+            eprintln!("setrep: Illegal replication, a positive integer expected");
+            return Err(Failure::Usage(format!("For input string: \"{wanted}\"")));
+        }
     };
     let mut changed = Vec::new();
     for item in shell.existing(&arguments.rest).await {
