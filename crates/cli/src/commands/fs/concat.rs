@@ -6,6 +6,10 @@ use super::shell::Shell;
 use super::store::Store;
 
 pub async fn concat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    if arguments.rest.len() < 3 {
+        let takes = "<target path> <src path> <src path> ...";
+        return Err(Failure::Message(format!("The number of source paths is less than 2. {takes}")));
+    }
     let mut items = Vec::new();
     for argument in &arguments.rest {
         let item = shell.item(argument).await?;

@@ -18,6 +18,7 @@ pub async fn truncate(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
         match one(shell, &item, length).await {
             Ok(true) => {}
             Ok(false) => waiting.push(item),
+            Err(failure @ Failure::Usage(_)) => return Err(failure),
             Err(failure) => shell.report(&failure),
         }
     }
@@ -44,7 +45,7 @@ async fn one(shell: &mut Shell, item: &Item, length: u64) -> Result<bool, Failur
     let current = item.status()?.length;
     if current < length {
         return Err(Failure::Usage(format!(
-            "Cannot truncate to a larger file size. Current file size: {current}, truncate size: {length}"
+            "Cannot truncate to a larger file size. Current size: {current}, truncate size: {length}."
         )));
     }
     let done = match &item.store {
