@@ -25,6 +25,10 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let must_be_whole = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut tally = Tally::default();
     let filter: Vec<&str> = arguments.filter.as_deref().into_iter().collect();
+    // Before any test: some rooms have tests of their own with Apache's servers.
+    if !arguments.unit {
+        fetch(&mut tally, must_be_whole);
+    }
     if !arguments.interop {
         if filter.is_empty() {
             check(&mut tally, "formatting", run::cargo().args(["fmt", "--all", "--check"]));
@@ -35,7 +39,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         suite(&mut tally, "tests", run::cargo().args(tests).args(&filter))?;
     }
     if !arguments.unit {
-        interop(&mut tally, must_be_whole, &filter)?;
+        interop(&mut tally, &filter)?;
     }
     for failure in &tally.failures {
         println!("failed: {failure}");
@@ -47,8 +51,8 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Real clients and servers. What they need is fetched; what cannot be had is a failure in CI and said aloud elsewhere.
-fn interop(tally: &mut Tally, must_be_whole: bool, filter: &[&str]) -> Result<()> {
+/// What the suites with real clients and servers need; what cannot be had is a failure in CI and said aloud elsewhere.
+fn fetch(tally: &mut Tally, must_be_whole: bool) {
     for (what, outcome) in [("Apache Hadoop", apache::fetch()), ("hdfs-native", python::environment())] {
         if let Err(error) = outcome {
             let line = format!("interop with {what}: {error:#}");
@@ -60,6 +64,10 @@ fn interop(tally: &mut Tally, must_be_whole: bool, filter: &[&str]) -> Result<()
             }
         }
     }
+}
+
+/// Real clients and servers.
+fn interop(tally: &mut Tally, filter: &[&str]) -> Result<()> {
     let failed_before = tally.failed;
     check(tally, "the hearth program", run::cargo().args(["build", "--package", "hearth"]));
     if tally.failed > failed_before {
