@@ -265,8 +265,8 @@ pub enum Error {
     NegativeLength { path: String },
     #[error("{message}")]
     IllegalArgument { message: String },
-    #[error("Cannot {action}. Name node is in safe mode.\n{tip} NamenodeHostName:{host}")]
-    SafeMode { action: String, tip: String, host: String },
+    #[error("{what}. Name node is in safe mode.\n{tip} NamenodeHostName:{host}")]
+    SafeMode { what: String, tip: String, host: String },
     #[error("Safe mode should be turned ON in order to create namespace image.")]
     SafeModeNeeded,
 

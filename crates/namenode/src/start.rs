@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, keys};
+use hearth_config::{ConfigError, Configuration, HostPort, keys};
 use hearth_protocol::rpc::{RetryCache, RetryCacheOptions, RpcServer, RpcServerOptions, ServeError};
 use hearth_types::{BlockPoolId, Clock, PoolIdentity};
 use hearth_web::WebServer;
@@ -214,11 +214,32 @@ fn rpc_address(options: &NamenodeOptions) -> Result<String, ConfigError> {
     if let Some(address) = &options.rpc_address {
         return Ok(address.clone());
     }
-    let mut address = options.configuration.single_namenode()?;
+    let mut address = own_address(&options.configuration)?;
     if let Some(host) = options.configuration.get(keys::DFS_NAMENODE_RPC_BIND_HOST)? {
         address.host = host;
     }
     Ok(address.to_string())
+}
+
+/// `dfs.namenode.rpc-address`, also where a nameservice with one namenode is configured.
+fn own_address(conf: &Configuration) -> Result<HostPort, ConfigError> {
+    if conf.get(keys::DFS_NAMENODE_RPC_ADDRESS)?.is_none()
+        && let Some(name) = conf.get(keys::DFS_NAMESERVICE_ID)?.or(conf.get(keys::DFS_NAMESERVICES)?.and_then(single))
+    {
+        let mut namenodes = conf.client_nameservice(&name)?.namenodes;
+        let own = conf.get(keys::DFS_HA_NAMENODE_ID)?;
+        if own.is_some() {
+            namenodes.retain(|namenode| namenode.id == own);
+        }
+        if namenodes.len() == 1 {
+            return Ok(namenodes.swap_remove(0).rpc);
+        }
+    }
+    conf.single_namenode()
+}
+
+fn single(mut names: Vec<String>) -> Option<String> {
+    if names.len() == 1 { names.pop() } else { None }
 }
 
 async fn open_store(

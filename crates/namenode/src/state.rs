@@ -131,11 +131,12 @@ impl Namenode {
         if !state.blocks.in_safe_mode() {
             return Ok(());
         }
-        Err(Error::SafeMode {
-            action: action(),
-            tip: state.blocks.safe_mode_tip(now),
-            host: self.settings.host_name.clone(),
-        })
+        Err(self.safe_mode_error(state, now, format!("Cannot {}", action())))
+    }
+
+    /// The exception of safe mode. `what`: its first words.
+    pub fn safe_mode_error(&self, state: &State, now: Now, what: String) -> Error {
+        Error::SafeMode { what, tip: state.blocks.safe_mode_tip(now), host: self.settings.host_name.clone() }
     }
 }
 

@@ -25,9 +25,8 @@ pub async fn get_block_locations(
         state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
         let located = namenode.located_for_reader(&state, slot, (request.offset, request.length), &context.caller, now);
         if state.blocks.in_safe_mode() && located.blocks.iter().any(|block| block.locations.is_empty()) {
-            namenode.check_safe_mode(&state, now, || {
-                format!("get block locations for {}: Zero blocklocations", trail.path())
-            })?;
+            let what = format!("Zero blocklocations for {}", trail.path());
+            return Err(namenode.safe_mode_error(&state, now, what));
         }
         let due = state.namespace.access_time_is_due(slot, now.wall_ms) && !state.blocks.in_safe_mode();
         let id = state.namespace.inode(slot).id;
