@@ -6,6 +6,9 @@ use bytes::Bytes;
 use hearth_protocol::rpc::{
     Attempt, Call, RemoteError, RetryCache, Service, application_error, no_such_method, server_error, undecodable,
 };
+use hearth_wire::proto::common::{
+    GetGroupsForUserRequestProto, GetGroupsForUserResponseProto, RefreshUserToGroupsMappingsResponseProto,
+};
 use hearth_wire::proto::hdfs::RefreshNodesResponseProto;
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
@@ -25,8 +28,14 @@ pub struct NamenodeService {
     retries: Option<Arc<RetryCache>>,
 }
 
-const PROTOCOLS: [&str; 4] =
-    [protocols::CLIENT, protocols::DATANODE, protocols::DATANODE_LIFELINE, protocols::NAMENODE];
+const PROTOCOLS: [&str; 6] = [
+    protocols::CLIENT,
+    protocols::DATANODE,
+    protocols::DATANODE_LIFELINE,
+    protocols::NAMENODE,
+    protocols::GET_USER_MAPPINGS,
+    protocols::REFRESH_USER_MAPPINGS,
+];
 
 /// Calls that must not be carried out twice.
 fn is_at_most_once(method: &str) -> bool {
@@ -69,6 +78,26 @@ impl NamenodeService {
         Ok(encode(&RefreshNodesResponseProto {}))
     }
 
+    /// `hdfs groups`, `dfsadmin -refreshUserToGroupsMappings`.
+    async fn users_call(&self, call: &Call) -> Result<Bytes, RemoteError> {
+        match call.method.as_str() {
+            "getGroupsForUser" => {
+                let request = GetGroupsForUserRequestProto::decode(call.request.clone())
+                    .map_err(|error| undecodable(&call.method, &error))?;
+                let rights = self.namenode.groups.rights(&request.user).await;
+                Ok(encode(&GetGroupsForUserResponseProto { groups: rights.groups.to_vec() }))
+            }
+            "refreshUserToGroupsMappings" => {
+                let caller = self.caller(call).await?;
+                let namespace = &self.namenode.read().namespace;
+                namespace.require_superuser(&caller, "refreshUserToGroupsMappings").map_err(to_remote)?;
+                self.namenode.groups.refresh();
+                Ok(encode(&RefreshUserToGroupsMappingsResponseProto {}))
+            }
+            method => Err(no_such_method(&call.protocol, method)),
+        }
+    }
+
     /// Who the call acts for. A user who speaks for another one needs a rule that allows it, and there are none.
     async fn caller(&self, call: &Call) -> Result<Caller, RemoteError> {
         let user = &call.caller.user;
@@ -100,6 +129,7 @@ impl Service for NamenodeService {
         }
         match call.protocol.as_str() {
             protocols::CLIENT => self.client_call(&call).await,
+            protocols::GET_USER_MAPPINGS | protocols::REFRESH_USER_MAPPINGS => self.users_call(&call).await,
             other => Err(no_such_method(other, &call.method)),
         }
     }

@@ -457,10 +457,8 @@ async fn a_complete_waits_for_the_report_that_is_on_its_way() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         holder.received(&n, &block).await;
     };
-    let began = std::time::Instant::now();
     let (closed, ()) = tokio::join!(n.complete("/late", "L", Some(&block)), report);
     assert!(closed.unwrap());
-    assert!(began.elapsed() < std::time::Duration::from_millis(400), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
@@ -75,7 +76,12 @@ impl Drop for Process {
 }
 
 /// Makes directories until the NameNode is gone; returns those that were acknowledged.
-async fn work(address: SocketAddr, worker: usize, round: usize) -> (Vec<String>, Vec<String>) {
+async fn work(
+    address: SocketAddr,
+    worker: usize,
+    round: usize,
+    acknowledged: Arc<AtomicUsize>,
+) -> (Vec<String>, Vec<String>) {
     let client = RpcClient::new(RpcClientOptions { connect_timeout: Duration::from_secs(1), ..Default::default() });
     let target = Target { address, protocol: protocols::CLIENT, user: "root".into() };
     let (mut made, mut deleted) = (Vec::new(), Vec::new());
@@ -90,6 +96,7 @@ async fn work(address: SocketAddr, worker: usize, round: usize) -> (Vec<String>,
         if client.call::<MkdirsResponseProto>(&target, "mkdirs", &request).await.is_err() {
             break;
         }
+        acknowledged.fetch_add(1, Ordering::Relaxed);
         made.push(path.clone());
         if i % 3 == 0 {
             let request = DeleteRequestProto { src: path.clone(), recursive: true };
@@ -113,8 +120,13 @@ async fn nothing_acknowledged_is_lost_by_a_kill() {
     let mut inodes = 0;
     for round in 0..5usize {
         let (process, address) = Process::start(directory.path());
-        let workers: Vec<_> = (0..8).map(|worker| tokio::spawn(work(address, worker, round))).collect();
-        tokio::time::sleep(Duration::from_millis(60 + 37 * round as u64)).await;
+        let acknowledged = Arc::new(AtomicUsize::new(0));
+        let workers: Vec<_> =
+            (0..8).map(|worker| tokio::spawn(work(address, worker, round, acknowledged.clone()))).collect();
+        // In the middle of the work, however fast the machine is.
+        while acknowledged.load(Ordering::Relaxed) < 30 + 17 * round {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         process.kill();
         for worker in workers {
             let (new, gone) = worker.await.unwrap();
