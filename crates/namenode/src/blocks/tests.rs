@@ -8,3 +8,4 @@ mod recovery;
 mod redundancy;
 mod registration;
 mod safe_mode;
+mod scale;
