@@ -118,7 +118,8 @@ fn protobuf_stops_at_the_walls() {
     let mut wrong = Vec::new();
     for file in files {
         let path = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
-        if places.iter().any(|place| path.starts_with(place)) {
+        // Integration tests speak as the peer does.
+        if places.iter().any(|place| path.starts_with(place)) || path.contains("/tests/") {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();
