@@ -99,7 +99,7 @@ impl Inner {
         }
     }
 
-    fn next_batch(&self, volume: &Volume, before_ms: u64) -> Vec<Arc<Replica>> {
+    fn next_batch(&self, volume: &Volume, before_ms: u64) -> Vec<(u64, Arc<Replica>)> {
         let queue = &self.dirty[volume.index];
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -119,7 +119,7 @@ impl Inner {
                     break;
                 }
                 bytes += length;
-                batch.push(replica);
+                batch.push((ticket, replica));
             }
             queue.lock().pop_front();
         }
@@ -129,20 +129,19 @@ impl Inner {
     fn flush_batch(
         &self,
         volume: &Volume,
-        batch: Vec<Arc<Replica>>,
+        batch: Vec<(u64, Arc<Replica>)>,
         buffer: &mut Option<AlignedBuffer>,
         again: &mut Vec<Arc<Replica>>,
     ) -> FlushProgress {
         let mut progress = FlushProgress::default();
         let mut jobs = Vec::with_capacity(batch.len());
-        for replica in batch {
-            match self.prepare(&replica, buffer) {
+        for (_, replica) in &batch {
+            match self.prepare(replica, buffer) {
                 Ok(Some(job)) => jobs.push(job),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(%error, storage = %volume.id, "flush failed");
                     progress.failures += 1;
-                    again.push(replica);
                 }
             }
         }
@@ -150,7 +149,7 @@ impl Inner {
         jobs.retain(|job| match job.prepared.sync() {
             Ok(()) => true,
             Err(error) => {
-                self.give_up(volume, &job.replica, error, &mut progress, again);
+                self.give_up(volume, &job.replica, error, &mut progress);
                 false
             }
         });
@@ -169,12 +168,12 @@ impl Inner {
                     && core.memory.as_ref().is_some_and(|now| now.same(&memory))
             };
             if !same {
-                // Opened again, recovered or deleted meanwhile: whoever did that queues it anew.
+                // Opened again, recovered or deleted meanwhile.
                 continue;
             }
             match prepared.commit(&replica.slice.dirs, &mut touched) {
                 Ok(new) => committed.push((replica, new)),
-                Err(error) => self.give_up(volume, &replica, error, &mut progress, again),
+                Err(error) => self.give_up(volume, &replica, error, &mut progress),
             }
         }
         let synced = sync_dirs(&touched);
@@ -187,10 +186,19 @@ impl Inner {
                 }
                 Err(error) => {
                     let error = std::io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
-                    self.give_up(volume, &replica, error, &mut progress, again);
+                    self.give_up(volume, &replica, error, &mut progress);
                 }
             }
         }
+        // What is still dirty as it was taken (it failed, or got a new stamp meanwhile) comes again; what became dirty anew
+        // has another ticket, and its own place in the queue.
+        again.extend(batch.into_iter().filter_map(|(ticket, replica)| {
+            let still = {
+                let core = replica.core();
+                core.dirty_since.is_some() && core.dirty_ticket == ticket
+            };
+            still.then_some(replica)
+        }));
         progress
     }
 
@@ -209,19 +217,11 @@ impl Inner {
         }
     }
 
-    fn give_up(
-        &self,
-        volume: &Volume,
-        replica: &Arc<Replica>,
-        error: std::io::Error,
-        progress: &mut FlushProgress,
-        again: &mut Vec<Arc<Replica>>,
-    ) {
+    fn give_up(&self, volume: &Volume, replica: &Arc<Replica>, error: std::io::Error, progress: &mut FlushProgress) {
         count(&self.counters.flush_failures, 1);
         let error = self.disk_error(&replica.slice, "flush a replica to", error);
         tracing::warn!(%error, storage = %volume.id, "flush failed");
         progress.failures += 1;
-        again.push(replica.clone());
     }
 
     /// Bytes received, CRCs and directory entries of a replica that is being written in memory are on disk on return.
