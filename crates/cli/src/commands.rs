@@ -82,3 +82,10 @@ async fn stop_requested() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Lets a closed standard output (`| head`) end the process, as it ends other tools, instead of a panic in `println!`.
+/// For commands that only print; sockets are written with MSG_NOSIGNAL and do not raise it.
+fn end_with_closed_output() {
+    // SAFETY: sets the default action of one signal, before any other thread of this process is started.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}

@@ -33,6 +33,7 @@ pub struct FsckArguments {
 
 pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
     crate::logging::start("error");
+    super::end_with_closed_output();
     let (configuration, words) = with_generic_options(arguments.arguments)?;
     let mut shown = Shown::default();
     let mut path = None;
