@@ -14,9 +14,8 @@ use hearth_wire::proto::hdfs::{
     GetBlockLocalPathInfoRequestProto, GetDatanodeInfoResponseProto, GetReconfigurationStatusResponseProto,
     GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto, GetVolumeReportResponseProto,
     InitReplicaRecoveryRequestProto, InitReplicaRecoveryResponseProto, ListReconfigurablePropertiesResponseProto,
-    RefreshNamenodesResponseProto, ShutdownDatanodeRequestProto, ShutdownDatanodeResponseProto,
-    TriggerBlockReportRequestProto, TriggerBlockReportResponseProto, UpdateReplicaUnderRecoveryRequestProto,
-    UpdateReplicaUnderRecoveryResponseProto,
+    ShutdownDatanodeRequestProto, ShutdownDatanodeResponseProto, TriggerBlockReportRequestProto,
+    TriggerBlockReportResponseProto, UpdateReplicaUnderRecoveryRequestProto, UpdateReplicaUnderRecoveryResponseProto,
 };
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
@@ -102,7 +101,10 @@ impl IpcService {
         }
         self.require_administrator(&call)?;
         match call.method.as_str() {
-            "refreshNamenodes" => Ok(encoded(&RefreshNamenodesResponseProto {})),
+            "refreshNamenodes" => Err(application_error(
+                exceptions::IO,
+                "this datanode reads its namenodes from the configuration when it starts; start it again",
+            )),
             "deleteBlockPool" => self.delete_block_pool(decode(&call)?),
             "shutdownDatanode" => self.shutdown(decode(&call)?),
             "evictWriters" => {

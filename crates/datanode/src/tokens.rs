@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use hearth_protocol::block_token::{Access, AccessMode, BlockKeys, BlockTokenEncoding, BlockTokenError};
+use hearth_protocol::block_token::{Access, AccessMode, BlockKeys, BlockTokenEncoding, BlockTokenError, ExportedKeys};
 use hearth_types::{Clock, ExtendedBlock, StorageId, StorageType, Token};
-use hearth_wire::proto::hdfs::ExportedBlockKeysProto;
 
 /// The keys of one pool.
 pub struct BlockTokens {
@@ -21,8 +20,8 @@ impl BlockTokens {
     }
 
     /// Takes over keys that a namenode sent.
-    pub fn install(&self, keys: &ExportedBlockKeysProto) {
-        self.keys.import(&keys.clone().into(), self.clock.wall_ms());
+    pub fn install(&self, keys: &ExportedKeys) {
+        self.keys.import(keys, self.clock.wall_ms());
     }
 
     /// Checks that `token` allows `mode` for `block`; everything passes while tokens are off.

@@ -58,7 +58,7 @@ async fn carry_out_one(
     if kind == Type::KeyUpdate {
         // From standby namenodes, too: their keys will be in use after a failover.
         if let Some(update) = command.key_update_cmd {
-            pool.tokens.install(&update.keys);
+            pool.tokens.install(&update.keys.into());
         }
         return;
     }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_config::keys;
+use hearth_protocol::block_token::ExportedKeys;
 use hearth_types::block_file::DATANODE_LAYOUT_VERSION;
 use hearth_types::{DatanodeId, PoolIdentity};
 use hearth_wire::convert::{ConvertError, storage_info};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
-use hearth_wire::proto::hdfs::{
-    BlockKeyProto, DatanodeIdProto, DatanodeRegistrationProto, ExportedBlockKeysProto, RegisterDatanodeRequestProto,
-};
+use hearth_wire::proto::hdfs::{DatanodeIdProto, DatanodeRegistrationProto, RegisterDatanodeRequestProto};
 
 use super::Service;
 use super::proxy::{CallError, Meaning, Proxy};
@@ -71,7 +70,7 @@ pub async fn run(
     let pool = service.adopt(datanode, identity).await?;
     pool.note_handshake_state(index, info.state.map(|_| ha_state(info.state())));
     let registration = register(datanode, proxy, &pool).await?;
-    pool.tokens.install(&registration.keys);
+    pool.tokens.install(&registration.keys.clone().into());
     pool.set_own(DatanodeId::try_from(registration.datanode_id.clone())?);
     Ok(Registered { pool, registration, capabilities: info.capabilities() })
 }
@@ -138,13 +137,7 @@ fn own_registration(datanode: &Datanode, pool: &Pool) -> DatanodeRegistrationPro
     DatanodeRegistrationProto {
         datanode_id: DatanodeIdProto::from(&id),
         storage_info: storage_info(&pool.identity, DATANODE_LAYOUT_VERSION),
-        keys: ExportedBlockKeysProto {
-            is_block_token_enabled: false,
-            key_update_interval: 0,
-            token_life_time: 0,
-            current_key: BlockKeyProto { key_id: 0, expiry_date: 0, key_bytes: Some(Default::default()) },
-            all_keys: Vec::new(),
-        },
+        keys: (&ExportedKeys::disabled()).into(),
         software_version: SOFTWARE_VERSION.to_owned(),
     }
 }
