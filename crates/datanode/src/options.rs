@@ -13,8 +13,9 @@ use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
 use crate::Error;
 
-/// A packet of a read carries this many bytes at least, and `io.file.buffer.size` when that is more.
-const READ_PACKET_BYTES_MIN: u64 = 64 << 10;
+/// A packet of a read carries this many bytes at least, and `io.file.buffer.size` when that is more. Four times what
+/// Java's DataNode sends: a quarter of the system calls, and a client's second-level cache still holds it for the CRCs.
+const READ_PACKET_BYTES_MIN: u64 = 256 << 10;
 
 /// Everything that a datanode takes from its configuration and from the machine.
 #[derive(Clone)]
@@ -250,7 +251,7 @@ mod tests {
             .with("dfs.datanode.data.dir", "[SSD]file:///a, /b")
             .with("dfs.datanode.address", "127.0.0.1:0")
             .with("dfs.heartbeat.interval", "1")
-            .with("io.file.buffer.size", "131072")
+            .with("io.file.buffer.size", "524288")
             .with("hearth.memory.limit", "1g")
             .with("hearth.memory.dir", "/dev/shm/x");
         let options = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here").unwrap();
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(options.ipc_address, "0.0.0.0:9867".parse().unwrap());
         assert_eq!(options.store.volumes.len(), 2);
         assert_eq!(options.store.memory.limit, 1 << 30);
-        assert_eq!(options.transfer.read_packet_bytes, 128 << 10);
+        assert_eq!(options.transfer.read_packet_bytes, 512 << 10);
         assert_eq!(options.timing.heartbeat, Duration::from_secs(1));
         assert_eq!(options.nameservices[0].namenodes[0].rpc.port, 9000);
         assert_eq!(options.host_name, "here");

@@ -13,6 +13,41 @@ use crate::throttle::Throttle;
 /// second system call.
 const INLINE_BYTES_MAX: u64 = 32 << 10;
 
+/// The CRCs of so much data are fetched in one call.
+const CHECKSUM_STEP_BYTES: u64 = 4 << 20;
+
+/// CRCs of the packets that come next.
+#[derive(Default)]
+struct ChecksumsAhead {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl ChecksumsAhead {
+    /// The CRCs of `length` bytes from `offset`; those behind, up to `step` bytes of data or `end`, are fetched with them.
+    /// Called for one packet after the other.
+    fn take(
+        &mut self,
+        reader: &ReplicaReader,
+        offset: u64,
+        length: u64,
+        end: u64,
+        step: u64,
+    ) -> Result<&[u8], StoreError> {
+        let wanted = reader.checksum().checksum_bytes(length) as usize;
+        if self.bytes.len() - self.taken < wanted {
+            self.bytes.clear();
+            self.taken = 0;
+            let covered = ByteRange::with_length(offset, step.max(length).min(end - offset))
+                .expect("lies in the range to send, which is valid");
+            reader.checksums(covered, &mut self.bytes)?;
+        }
+        let from = self.taken;
+        self.taken += wanted;
+        Ok(&self.bytes[from..self.taken])
+    }
+}
+
 /// Why a replica could not be sent to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -52,6 +87,7 @@ impl PacketSender<'_> {
         let packet_bytes = ((self.packet_bytes / chunk).max(1) * chunk) as u64;
         let mut head = lead;
         let mut scratch = Vec::new();
+        let mut crcs = ChecksumsAhead::default();
         let mut offset = range.start();
         let mut seqno = 0;
         while offset < range.end() {
@@ -62,8 +98,8 @@ impl PacketSender<'_> {
             let header = PacketHeader { offset, seqno, last: false, data_bytes: data_bytes as u32, sync: false };
             put_header(&header, self.checksum.checksum_bytes(data_bytes) as usize, &mut head);
             if self.checksum.kind != ChecksumKind::Null {
-                let covered = ByteRange::with_length(offset, data_bytes).expect("lies in the range, which is valid");
-                self.reader.checksums(covered, &mut head)?;
+                let step = CHECKSUM_STEP_BYTES / packet_bytes * packet_bytes;
+                head.extend_from_slice(crcs.take(self.reader, offset, data_bytes, range.end(), step)?);
             }
             offset += data_bytes;
             seqno += 1;
