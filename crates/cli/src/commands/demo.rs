@@ -8,7 +8,7 @@ mod table;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -23,7 +23,7 @@ use sample::Hash;
 use table::Row;
 
 const DATANODES: usize = 3;
-/// Beside the replicas: the processes, the copies read back, and room for the machine to breathe.
+/// Beside the replicas and the file: the processes, and room for the machine to breathe.
 const SPARE_BYTES: u64 = 512 << 20;
 
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub struct DemoArguments {
     /// Leave the file system running afterwards, until Ctrl-C.
     #[arg(long)]
     keep: bool,
-    /// The tmpfs for replicas and for the copies read back.
+    /// The tmpfs for the replicas and for the file that the demo makes.
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
 }
@@ -44,7 +44,7 @@ pub struct DemoArguments {
 pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let scratch =
         tempfile::Builder::new().prefix("hearth-demo-").tempdir().context("cannot make a temporary directory")?;
-    // Copies read back lie in memory, too, so that no disk is measured.
+    // The file that it makes lies in memory, too, so that no disk is measured.
     let copies = tempfile::Builder::new()
         .prefix("hearth-demo-")
         .tempdir_in(&arguments.memory)
@@ -76,8 +76,8 @@ pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let (file, hash) = match &arguments.file {
         Some(file) => {
-            let hash = with_bar("reading", bytes, |bar| sample::hash_of(file, |count| bar.inc(count)))
-                .with_context(|| format!("cannot read {}", file.display()))?;
+            let read = |bar: &ProgressBar| sample::hash_of(fs::File::open(file)?, |count| bar.inc(count));
+            let hash = with_bar("reading", bytes, read).with_context(|| format!("cannot read {}", file.display()))?;
             (file.clone(), hash)
         }
         None => {
@@ -91,9 +91,8 @@ pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
 
     let demo = Demo { uri: &uri, conf: &client_conf, bytes, hash };
     let mut rows = vec![demo.put(&file, &processes)?];
-    let copy = copies.path().join("copy");
     for (name, settings) in READ_PATHS {
-        rows.push(demo.get(name, settings, &copy, &processes)?);
+        rows.push(demo.get(name, settings, &processes)?);
     }
     rows.push(demo.read_while_one_dies(&cluster, &mut processes)?);
 
@@ -111,7 +110,7 @@ pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The ways of reading that this build has, and the client settings that force each.
-const READ_PATHS: &[(&str, &[&str])] = &[("read, TCP (sendfile from the DataNode's memory)", &[])];
+const READ_PATHS: &[(&str, &[&str])] = &[("read, TCP, by sendfile from the DataNode's memory", &[])];
 
 struct Demo<'a> {
     uri: &'a str,
@@ -132,12 +131,16 @@ impl Demo<'_> {
         Ok(row)
     }
 
-    fn get(&self, path: &str, settings: &[&str], copy: &Path, processes: &ProcessCluster) -> anyhow::Result<Row> {
-        let target = copy.to_str().context("the temporary directory's name is not UTF-8")?;
-        let row = self.measured(path, processes, || self.client(&["-get", "-f", STORED, target], settings))?;
-        let found = with_bar("checking", self.bytes, |bar| sample::hash_of(copy, |count| bar.inc(count)))?;
+    /// Reads through `hearth fs -cat`, hashing what arrives.
+    fn get(&self, path: &str, settings: &[&str], processes: &ProcessCluster) -> anyhow::Result<Row> {
+        let mut found = Hash::default();
+        let row = self.measured(path, processes, || {
+            let mut client = self.command(&["-cat", STORED], settings)?.stdout(Stdio::piped()).spawn()?;
+            let output = client.stdout.take().context("the client's output is piped")?;
+            found = with_bar(path, self.bytes, |bar| sample::hash_of(output, |count| bar.inc(count)))?;
+            finished("-cat", client.wait()?)
+        })?;
         self.check(path, found)?;
-        fs::remove_file(copy).with_context(|| format!("cannot remove {}", copy.display()))?;
         done(&format!("{path}: SHA-256 equal"), Duration::from_secs_f64(row.seconds));
         Ok(row)
     }
@@ -183,7 +186,7 @@ impl Demo<'_> {
         })?;
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
-        let path = "read, TCP, a DataNode killed half way (with SHA-256)";
+        let path = "read, TCP, a DataNode killed half way";
         self.check(path, found)?;
         let killed = killed.context("no DataNode was killed")?;
         done(
@@ -224,18 +227,26 @@ impl Demo<'_> {
 
     /// `hearth fs` as a process of its own, with its progress on this terminal.
     fn client(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<()> {
+        let status = self.command(command, settings)?.status().context("cannot start hearth fs")?;
+        finished(&command.join(" "), status)
+    }
+
+    fn command(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<Command> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let status = Command::new(program)
+        let mut process = Command::new(program);
+        process
             .arg("fs")
             .args(settings.iter().flat_map(|setting| ["-D", setting]))
             .args(command)
             .env("HADOOP_CONF_DIR", self.conf)
-            .stdin(Stdio::null())
-            .status()
-            .context("cannot start hearth fs")?;
-        ensure!(status.success(), "hearth fs {} failed: {status}", command.join(" "));
-        Ok(())
+            .stdin(Stdio::null());
+        Ok(process)
     }
+}
+
+fn finished(command: &str, status: ExitStatus) -> anyhow::Result<()> {
+    ensure!(status.success(), "hearth fs {command} failed: {status}");
+    Ok(())
 }
 
 fn serving_process(datanodes: &mut [Process], transfer_port: u16) -> anyhow::Result<&mut Process> {
@@ -256,8 +267,8 @@ fn check_memory(memory: &Path, bytes: u64) -> anyhow::Result<()> {
             line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
         })
         .map_or(u64::MAX, |kibibytes| kibibytes * 1024);
-    // The replicas, the file, and the copy read back.
-    let copies = DATANODES as u64 + 2;
+    // The replicas and the file.
+    let copies = DATANODES as u64 + 1;
     let needed = bytes * copies + SPARE_BYTES;
     let room = free.min(available);
     if needed > room {
