@@ -38,6 +38,8 @@ pub struct LocalClusterOptions {
 pub struct LocalCluster {
     options: LocalClusterOptions,
     memory_dir: PathBuf,
+    /// Bytes of memory for replicas, by what the machine has.
+    room: u64,
 }
 
 impl LocalCluster {
@@ -67,7 +69,8 @@ impl LocalCluster {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&memory_dir, std::fs::Permissions::from_mode(0o700))
             .with_context(|| format!("cannot restrict {}", memory_dir.display()))?;
-        Ok(Self { options, memory_dir })
+        let room = hearth_datanode::memory_room(&memory_dir);
+        Ok(Self { options, memory_dir, room })
     }
 
     pub fn dir(&self) -> &Path {
@@ -94,7 +97,9 @@ impl LocalCluster {
             .with("dfs.replication", replication)
             // One machine: every DataNode has the same address, and nobody's name has to resolve.
             .with("dfs.namenode.datanode.registration.ip-hostname-check", "false")
-            .with("dfs.namenode.safemode.extension", "0");
+            .with("dfs.namenode.safemode.extension", "0")
+            // The DataNodes share the machine's memory; half of it is for everything else.
+            .with("hearth.memory.limit", (self.room / 2 / self.options.datanodes as u64).to_string());
         for (key, value) in &self.options.settings {
             configuration.set(key, value.clone());
         }

@@ -36,7 +36,7 @@ mod web;
 
 pub use datanode::{Addresses, Datanode, Handle};
 pub use error::Error;
-pub use options::{DatanodeOptions, RpcOptions, TimingOptions, TransferOptions};
+pub use options::{DatanodeOptions, RpcOptions, TimingOptions, TransferOptions, memory_room};
 
 /// Empties the memory tier that a killed datanode left: everything to disk, verified. After that its directories can be
 /// given to Apache's DataNode. Blocks.

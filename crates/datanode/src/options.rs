@@ -183,26 +183,31 @@ fn resolve(key: &str, address: &HostPort) -> Result<SocketAddr, Error> {
 fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOptions, Error> {
     let default_engine = conf.get(keys::HEARTH_STORAGE_ENGINE)?;
     let reserved_bytes = conf.get(keys::DFS_DATANODE_DU_RESERVED)?;
-    let volumes: Vec<VolumeOptions> = conf
-        .get(keys::DFS_DATANODE_DATA_DIR)?
-        .into_iter()
-        .map(|directory| VolumeOptions {
+    let mut volumes = Vec::new();
+    for directory in conf.get(keys::DFS_DATANODE_DATA_DIR)? {
+        let engine = match directory.engine.unwrap_or(default_engine) {
+            hearth_config::Engine::Memory => Engine::Memory,
+            hearth_config::Engine::File => Engine::File,
+            hearth_config::Engine::Mmap => {
+                let wanted = "the engine `memory` or `file`: this version has no `mmap`";
+                let key = keys::HEARTH_STORAGE_ENGINE.name;
+                return Err(conf.value_error(key, &format!("mmap:{}", directory.path.display()), wanted).into());
+            }
+        };
+        volumes.push(VolumeOptions {
             dir: directory.path,
             storage_type: directory.storage_type,
-            engine: match directory.engine.unwrap_or(default_engine) {
-                hearth_config::Engine::Memory => Engine::Memory,
-                // Both keep the bytes in files of the directory and let the page cache serve them.
-                hearth_config::Engine::Mmap | hearth_config::Engine::File => Engine::File,
-            },
+            engine,
             reserved_bytes,
-        })
-        .collect();
+        });
+    }
     let memory_dir = match conf.get(keys::HEARTH_MEMORY_DIR)? {
         Some(dir) => PathBuf::from(dir),
         None => default_memory_dir(&volumes),
     };
     let limit = match conf.get(keys::HEARTH_MEMORY_LIMIT)? {
-        0 => default_memory_limit(&memory_dir),
+        // The rest is for everything else on the machine.
+        0 => memory_room(&memory_dir) / 10 * 9,
         bytes => bytes,
     };
     let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, limit));
@@ -224,9 +229,9 @@ fn default_memory_dir(volumes: &[VolumeOptions]) -> PathBuf {
     PathBuf::from(format!("/dev/shm/hearth-{:08x}", hearth_types::crc32c(first)))
 }
 
-/// Nine tenths of what replicas can have: the file system's size, or the machine's free memory with what stands there
-/// already, whichever is less.
-fn default_memory_limit(dir: &Path) -> u64 {
+/// The bytes that replicas in `dir` could take: what its tmpfs has, as far as the machine has that much memory available.
+/// What lies on the tmpfs already counts as room.
+pub fn memory_room(dir: &Path) -> u64 {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let (size, used) = match rustix::fs::statvfs(existing) {
         Ok(found) => (found.f_blocks * found.f_frsize, (found.f_blocks - found.f_bfree) * found.f_frsize),
@@ -237,7 +242,7 @@ fn default_memory_limit(dir: &Path) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
         .map_or(u64::MAX, |kib| kib.saturating_mul(1024).saturating_add(used));
-    size.min(available) / 10 * 9
+    size.min(available)
 }
 
 #[cfg(test)]

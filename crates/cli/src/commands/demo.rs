@@ -258,19 +258,10 @@ fn serving_process(datanodes: &mut [Process], transfer_port: u16) -> anyhow::Res
 
 /// Errors when the replicas would not fit, with what would.
 fn check_memory(memory: &Path, bytes: u64) -> anyhow::Result<()> {
-    let stat = rustix::fs::statvfs(memory).with_context(|| format!("cannot look at {}", memory.display()))?;
-    let free = stat.f_bavail * stat.f_frsize;
-    let available = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-            line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-        })
-        .map_or(u64::MAX, |kibibytes| kibibytes * 1024);
+    let room = hearth_datanode::memory_room(memory);
     // The replicas and the file.
     let copies = DATANODES as u64 + 1;
     let needed = bytes * copies + SPARE_BYTES;
-    let room = free.min(available);
     if needed > room {
         let fits = room.saturating_sub(SPARE_BYTES) / copies;
         bail!(
