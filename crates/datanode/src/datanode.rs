@@ -171,6 +171,15 @@ impl Datanode {
     }
 }
 
+/// Why a datanode ends by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// An administrator's wish.
+    Asked,
+    /// No namenode serves this datanode any more, e.g. because its directories are another cluster's; the log says why.
+    Unwanted,
+}
+
 /// A running datanode. Dropping it stops the tasks; `shutdown` ends it in good order.
 pub struct Handle {
     datanode: Arc<Datanode>,
@@ -189,10 +198,11 @@ impl Handle {
         self.datanode.services.all_registered().await;
     }
 
-    /// Resolves when the process should end: an administrator asked, or no namenode wants this datanode any more.
-    pub async fn ended(&self) {
+    /// Resolves when the process should end.
+    pub async fn ended(&self) -> EndReason {
         let mut asked = self.datanode.shutdown_asked.subscribe();
         let _ = asked.wait_for(|asked| *asked).await;
+        if self.datanode.services.any_alive() { EndReason::Asked } else { EndReason::Unwanted }
     }
 
     /// This datanode's, the same over restarts.

@@ -34,7 +34,7 @@ mod tokens;
 mod transfer;
 mod web;
 
-pub use datanode::{Addresses, Datanode, Handle};
+pub use datanode::{Addresses, Datanode, EndReason, Handle};
 pub use error::Error;
 pub use options::{DatanodeOptions, RpcOptions, TimingOptions, TransferOptions, memory_room};
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use hearth_datanode::{Datanode, DatanodeOptions};
+use anyhow::{Context, ensure};
+use hearth_datanode::{Datanode, DatanodeOptions, EndReason};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::announce::Announcement;
@@ -49,9 +49,13 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
         .print();
         std::future::pending::<()>().await;
     };
+    let mut unwanted = false;
     tokio::select! {
         () = announce => {}
-        () = handle.ended() => tracing::info!("ending: asked to, or no NameNode wants this DataNode"),
+        reason = handle.ended() => match reason {
+            EndReason::Asked => tracing::info!("ending: an administrator asked for it"),
+            EndReason::Unwanted => unwanted = true,
+        },
         _ = terminate.recv() => tracing::info!("ending: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ending: SIGINT"),
     }
@@ -66,6 +70,8 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     tracing::info!(replicas = left.replicas_done, bytes = left.bytes_done, "everything is on disk");
+    // Apache's ends with 0 here, and whoever watches over it takes it for well.
+    ensure!(!unwanted, "no NameNode serves this DataNode; the reasons are logged above");
     Ok(ExitCode::SUCCESS)
 }
 
