@@ -32,8 +32,10 @@ impl DirLock {
             return Err(StoreError::InUse { path, holder: holder.to_owned() });
         }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        file.set_len(0)
-            .and_then(|()| write!(file, "{}@{host}", std::process::id()))
+        let holder = format!("{}@{host}", std::process::id());
+        // Over the old one and never shorter than needed: given back, its block may not be had again on a full disk.
+        file.write_all(holder.as_bytes())
+            .and_then(|()| file.set_len(holder.len() as u64))
             .map_err(StoreError::io("write", &path))?;
         Ok(Self { file })
     }

@@ -44,7 +44,10 @@ pub fn renew(memory_dir: &Path, pool_dir: &Path, version: &Path, new: Incarnatio
     let keep = accepted.len().saturating_sub(2);
     write_accepted(memory_dir, &accepted[keep..])?;
     let text = format!("id={:032x}\nversion_mtime_ns={}\n", new.0, modified_ns(version)?);
-    replace(pool_dir, ON_DISK, &text)?;
+    match replace(pool_dir, ON_DISK, &text) {
+        Err(error) if sys::is_out_of_space(&error) => overwrite(pool_dir, ON_DISK, &text)?,
+        other => other?,
+    }
     write_accepted(memory_dir, &[new])
 }
 
@@ -90,6 +93,17 @@ fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
+/// Writes `text` over `dir/name`, which has its block already: on a disk without room for another, a datanode must still
+/// start, or what it has in memory is out of reach. A kill leaves the old or the new text, since one write of so few
+/// bytes is not interrupted; what a power failure leaves does not matter, since no memory outlives it.
+fn overwrite(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+    let _ = fs::remove_file(dir.join(format!("{name}.new")));
+    let mut file = fs::File::options().write(true).open(dir.join(name))?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()
+}
+
 /// Puts `text` in the place of `dir/name` at once and durably.
 pub fn replace(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     let scratch = dir.join(format!("{name}.new"));
@@ -103,6 +117,16 @@ pub fn replace(dir: &Path, name: &str, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn overwriting_leaves_the_new_text_alone() {
+        let disk = tempfile::tempdir().unwrap();
+        assert!(overwrite(disk.path(), ON_DISK, "new").is_err(), "there is nothing to write over");
+        fs::write(disk.path().join(ON_DISK), "longer than before").unwrap();
+        overwrite(disk.path(), ON_DISK, "new").unwrap();
+        assert_eq!(fs::read(disk.path().join(ON_DISK)).unwrap(), b"new");
+        assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn memory_of_another_life_does_not_match() {
