@@ -31,6 +31,8 @@ const QUERY_BYTES_MAX: usize = 8 * 1024;
 const REQUESTS_MAX: usize = 64;
 /// Connections open at a time; the next ones wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 256;
+/// A connection on which no byte moves for so long is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// A page that is not ready by then is answered with 503.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -90,7 +92,11 @@ impl Site {
         let local = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = oneshot::channel::<()>();
         let router = self.router();
-        let listener = BoundedListener { listener, permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)) };
+        let listener = BoundedListener {
+            listener,
+            permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            idle_timeout: IDLE_TIMEOUT,
+        };
         let task = tokio::spawn(async move {
             let until = async {
                 let _ = stopped.await;
