@@ -89,6 +89,26 @@ async fn files_blocks_and_leases_are_back_after_a_restart() {
     assert_eq!((next.b.block_id, next.b.generation_stamp), (full.block_id + 1, full.generation_stamp + 1));
 }
 
+/// The NameNode is killed between storing a new block and answering: the writer asks again, and must be able to close.
+#[tokio::test]
+async fn a_block_whose_writer_never_heard_of_it_is_replaced_after_a_restart() {
+    let mut n = TestNamenode::start().await;
+    TestDatanode::join(&n, 1).await;
+    n.create("/f", "W", 1).await.unwrap();
+    let lost = n.add_block("/f", "W", None).await.unwrap().b;
+    n.restart().await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    let again = n.add_block("/f", "W", None).await.unwrap();
+    assert_eq!(again.locs.len(), 1);
+    assert_ne!(again.b.block_id, lost.block_id);
+    let full = ExtendedBlockProto { num_bytes: Some(100), ..again.b };
+    datanode.received(&n, &full).await;
+    assert!(n.complete("/f", "W", Some(&full)).await.unwrap());
+    let located = n.locations("/f", 0, 1000).await.unwrap();
+    assert_eq!(located.blocks.len(), 1);
+    assert_eq!((located.file_length, located.under_construction), (100, false));
+}
+
 #[track_caller]
 fn refused_in_safe_mode<A: std::fmt::Debug>(answer: Answer<A>) {
     let class = "org.apache.hadoop.hdfs.server.namenode.SafeModeException";

@@ -59,23 +59,31 @@ fn attempt(
 ) -> Result<Step, Error> {
     namenode.check_safe_mode(state, now, || format!("add block to {}", request.src))?;
     let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.client_name)?;
-    if let Some(again) = retried(state, namenode, slot, previous)? {
-        return Ok(Step::Allocated(Box::new(again)));
-    }
+    let orphan = match retried(state, namenode, slot, previous)? {
+        Repetition::Answered(again) => return Ok(Step::Allocated(again)),
+        Repetition::Orphan => true,
+        Repetition::No => false,
+    };
     // The last block may be waiting for its replicas, the one before it must have them.
     if let Some(block) = state.first_incomplete(slot, 1) {
         return Ok(Step::Wait(state.blocks.wait_for_replicas(block.id)));
     }
-    allocate(state, namenode, slot, request, previous, excluded, now).map(|located| Step::Allocated(Box::new(located)))
+    allocate(state, namenode, slot, request, previous, orphan, excluded, now)
+        .map(|located| Step::Allocated(Box::new(located)))
+}
+
+/// Whether a call repeats one whose answer was lost.
+enum Repetition {
+    No,
+    /// This was the answer.
+    Answered(Box<LocatedBlock>),
+    /// The block was allocated before a restart, and nobody knows where any more: its writer never heard of it, so that
+    /// nothing was written. Another takes its place; left where it is, the file could never be closed.
+    Orphan,
 }
 
 /// Looks whether `previous` fits. A repetition of a call whose answer was lost gets the same block again.
-fn retried(
-    state: &State,
-    namenode: &Namenode,
-    slot: Slot,
-    previous: Option<Block>,
-) -> Result<Option<LocatedBlock>, Error> {
+fn retried(state: &State, namenode: &Namenode, slot: Slot, previous: Option<Block>) -> Result<Repetition, Error> {
     let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
     let same = |given: Option<Block>, record: Option<&BlockRecord>| match (given, record) {
         (None, None) => true,
@@ -84,12 +92,12 @@ fn retried(
     };
     let last = file.blocks.last();
     if same(previous, last) {
-        return Ok(None);
+        return Ok(Repetition::No);
     }
     let complete = |record: &BlockRecord| state.blocks.state(record.id) == Some(BlockState::Complete);
     // An append that starts on a block boundary.
     if previous.is_none() && last.is_some_and(|last| last.length >= file.block_size && complete(last)) {
-        return Ok(None);
+        return Ok(Repetition::No);
     }
     let penultimate = file.blocks.len().checked_sub(2).map(|i| &file.blocks[i]);
     if let Some(last) = last.filter(|_| same(previous, penultimate)) {
@@ -97,7 +105,11 @@ fn retried(
             let storages = state.blocks.expected_storages(last.id);
             let block = namenode.extended(last.block());
             let offset = file.length() - last.length;
-            return Ok((!storages.is_empty()).then(|| state.blocks.located_for_writer(block, offset, &storages)));
+            if storages.is_empty() {
+                return Ok(Repetition::Orphan);
+            }
+            let again = state.blocks.located_for_writer(block, offset, &storages);
+            return Ok(Repetition::Answered(Box::new(again)));
         }
         return Err(Error::Blocks {
             class: hearth_wire::rpc::exceptions::IO,
@@ -115,12 +127,14 @@ fn retried(
     })
 }
 
+#[expect(clippy::too_many_arguments, reason = "one call, split where it begins to change things")]
 fn allocate(
     state: &mut State,
     namenode: &Namenode,
     slot: Slot,
     request: &AddBlockRequestProto,
     previous: Option<Block>,
+    orphan: bool,
     excluded: &[DatanodeId],
     now: Now,
 ) -> Result<LocatedBlock, Error> {
@@ -155,6 +169,10 @@ fn allocate(
         },
         other => namenode.refused(other),
     })?;
+    if orphan {
+        // Nothing fails after this: the block before it is complete, the caller has waited for that.
+        state.drop_last(slot);
+    }
     state.commit_last(namenode, slot, previous, now)?;
     let block = Block { id: state.namespace.next_block_id(), stamp: state.namespace.next_stamp(), length: 0 };
     let offset = state.namespace.inode(slot).as_file().map_or(0, |file| file.length());

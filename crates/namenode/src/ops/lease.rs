@@ -146,7 +146,7 @@ impl State {
     }
 
     /// Takes the last block off a file and out of the map.
-    fn drop_last(&mut self, slot: Slot) {
+    pub fn drop_last(&mut self, slot: Slot) {
         if let Some(block) = self.namespace.pop_block(slot) {
             self.blocks.abandon(block.id);
         }
