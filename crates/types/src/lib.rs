@@ -9,6 +9,7 @@ mod datanode;
 mod file;
 mod located;
 mod range;
+mod remote_slice;
 mod token;
 
 pub use block::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState};
@@ -21,4 +22,5 @@ pub use datanode::{
 pub use file::{ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, ServerDefaults};
 pub use located::{LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
+pub use remote_slice::RemoteSlice;
 pub use token::Token;
