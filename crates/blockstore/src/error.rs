@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use hearth_types::{ByteRange, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType};
+use hearth_types::{ByteRange, ChecksumError, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType};
 
 /// What the store refuses or fails at. Each names the block or the path that it is about.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,8 @@ pub enum StoreError {
     Gap { block: ExtendedBlock, offset: u64, received: u64 },
     #[error("data for {block}: {reason}")]
     BadWrite { block: ExtendedBlock, reason: String },
+    #[error("what was committed of {block} from byte {start}")]
+    BadCommit { block: ExtendedBlock, start: u64, source: ChecksumError },
     #[error("{block}: the writer was stopped by a later operation on the replica")]
     WriterStopped { block: ExtendedBlock },
     #[error("{block}: the former writer did not stop in time")]
@@ -76,6 +78,7 @@ impl StoreError {
             | Self::LengthMismatch { .. }
             | Self::Gap { .. }
             | Self::BadWrite { .. }
+            | Self::BadCommit { .. }
             | Self::WriterStopped { .. }
             | Self::RecoveryInProgress { .. }
             | Self::NoSuchStorageType(_)

@@ -8,7 +8,7 @@ use hearth_types::{BlockId, ChecksumSpec, GenerationStamp, ReplicaState};
 use crate::disk::copy::{DiskCopy, DiskWriter};
 use crate::disk::layout::Place;
 use crate::error::{Result, StoreError};
-use crate::inner::Inner;
+use crate::inner::{Inner, count};
 use crate::memory::file::{FileWriter, NewCopy};
 use crate::memory::header::Identity;
 use crate::memory::slab::{NoSlot, Slot};
@@ -83,6 +83,16 @@ impl Hands {
         core.hot = if let Self::File(file) = self { Some(file.crcs.clone()) } else { None };
         core.disk_files = if let Self::Disk(disk) = self { Some(disk.files.clone()) } else { None };
     }
+}
+
+/// `moved`, which holds all that `hands` did, takes their place.
+fn replace(core: &mut Core, hands: &mut Hands, moved: Hands) {
+    let old = core.memory.take();
+    moved.install(core);
+    if let Some(old) = old {
+        old.retire();
+    }
+    *hands = moved;
 }
 
 fn gone() -> io::Error {
@@ -259,6 +269,93 @@ impl Inner {
         }
     }
 
+    /// Memory for bytes up to `up_to`, allocated, in a data file of the replica's own, to which a slot's bytes are moved.
+    /// How far it reaches: less than asked for when memory is full, 0 when the replica is not written in memory.
+    pub fn make_grant(
+        &self,
+        replica: &Arc<Replica>,
+        hands: &mut Hands,
+        up_to: u64,
+        expected_bytes: u64,
+    ) -> Result<u64> {
+        if let Hands::Slot(_) = hands {
+            let wanted = self.wanted(replica, expected_bytes.max(up_to));
+            self.leave_slot(replica, hands, &wanted, up_to)?;
+        }
+        let Hands::File(file) = hands else { return Ok(0) };
+        if !file.may_be_lent() {
+            return Ok(0);
+        }
+        if up_to > file.allocated() {
+            // No slice beyond what is asked for: what is granted is not trimmed.
+            let before = Arc::as_ptr(&file.crcs);
+            self.with_memory(|| file.reserve(&self.budget, up_to, 0))
+                .map_err(|error| self.memory_error(&replica.slice, error))?;
+            if Arc::as_ptr(&file.crcs) != before {
+                replica.core().hot = Some(file.crcs.clone());
+            }
+        }
+        Ok(file.allocated().min(up_to))
+    }
+
+    /// The copy in memory that is about to be finalized is one that nobody outside can change, and not much larger than
+    /// its bytes: else those move, checked on the way, to another copy in memory, or to disk when memory is full.
+    pub fn take_back(&self, replica: &Arc<Replica>, hands: &mut Hands) -> Result<()> {
+        let Hands::File(file) = &*hands else { return Ok(()) };
+        let received = replica.core().received;
+        if !file.is_to_be_copied(received) {
+            return Ok(());
+        }
+        let wanted = self.wanted(replica, received);
+        let content = replica.snapshot(&mut replica.core())?;
+        count(&self.counters.copied_back_bytes, received);
+        if let Some(slot) = self.take_slot(&wanted, received)? {
+            let moved = Hands::Slot(slot.clone());
+            self.fill(&wanted, &moved, Some(&content))?;
+            let mut core = replica.core();
+            slot.begin(&self.identity(&slot, &wanted), &core.progress());
+            replace(&mut core, hands, moved);
+            return Ok(());
+        }
+        if let Some(file) = self.take_file(&wanted, content.length)? {
+            return self.move_to_file(replica, hands, &wanted, &content, file);
+        }
+        self.move_to_disk(replica, hands, &wanted, &content)
+    }
+
+    fn wanted<'a>(&self, replica: &'a Replica, expected_bytes: u64) -> Wanted<'a> {
+        let checksum = replica.core().checksum.expect("set when the replica was made");
+        Wanted { slice: &replica.slice, id: replica.id, checksum, expected_bytes }
+    }
+
+    /// From a slot to a file with room for `room` bytes. False: memory is full, nothing has changed.
+    fn leave_slot(&self, replica: &Arc<Replica>, hands: &mut Hands, wanted: &Wanted<'_>, room: u64) -> Result<bool> {
+        let content = replica.snapshot(&mut replica.core())?;
+        let Some(file) = self.take_file(wanted, room.max(content.length))? else { return Ok(false) };
+        self.move_to_file(replica, hands, wanted, &content, file)?;
+        Ok(true)
+    }
+
+    /// All bytes go to `file`, new and empty, which becomes the copy in memory.
+    fn move_to_file(
+        &self,
+        replica: &Arc<Replica>,
+        hands: &mut Hands,
+        wanted: &Wanted<'_>,
+        content: &Snapshot,
+        file: FileWriter,
+    ) -> Result<()> {
+        let copy = file.copy.clone();
+        let moved = Hands::File(file);
+        self.fill(wanted, &moved, Some(content)).inspect_err(|_| copy.retire())?;
+        let mut core = replica.core();
+        if let Hands::File(file) = &moved {
+            self.new_copy(wanted, copy.nonce).begin(file, &core.progress());
+        }
+        replace(&mut core, hands, moved);
+        Ok(())
+    }
+
     /// Makes room for bytes up to `end`, moving the replica when it must. The caller holds its writer lock.
     pub fn make_room(&self, replica: &Arc<Replica>, hands: &mut Hands, end: u64, expected_bytes: u64) -> Result<()> {
         match hands {
@@ -277,31 +374,13 @@ impl Inner {
                 }
             }
         }
-        let wanted = {
-            let core = replica.core();
-            let checksum = core.checksum.expect("set when the replica was made");
-            Wanted { slice: &replica.slice, id: replica.id, checksum, expected_bytes: expected_bytes.max(end) }
-        };
-        let content = replica.snapshot(&mut replica.core())?;
+        let wanted = self.wanted(replica, expected_bytes.max(end));
         if let Hands::Slot(_) = hands
-            && let Some(file) = self.take_file(&wanted, end.max(content.length))?
+            && self.leave_slot(replica, hands, &wanted, end)?
         {
-            let copy = file.copy.clone();
-            let moved = Hands::File(file);
-            self.fill(&wanted, &moved, Some(&content)).inspect_err(|_| copy.retire())?;
-            let mut core = replica.core();
-            if let Hands::File(file) = &moved {
-                self.new_copy(&wanted, copy.nonce).begin(file, &core.progress());
-            }
-            let old = core.memory.take();
-            moved.install(&mut core);
-            if let Some(old) = old {
-                old.retire();
-            }
-            drop(core);
-            *hands = moved;
             return Ok(());
         }
+        let content = replica.snapshot(&mut replica.core())?;
         self.move_to_disk(replica, hands, &wanted, &content)
     }
 

@@ -64,6 +64,10 @@ pub struct Counters {
     pub flush_failures: AtomicU64,
     pub scrubbed_bytes: AtomicU64,
     pub corruptions: AtomicU64,
+    pub granted_bytes: AtomicU64,
+    pub grant_nanos: AtomicU64,
+    pub committed_bytes: AtomicU64,
+    pub copied_back_bytes: AtomicU64,
 }
 
 pub fn count(counter: &AtomicU64, by: u64) {

@@ -108,6 +108,10 @@ impl Inner {
             flush_failures: get(&counters.flush_failures),
             scrubbed_bytes: get(&counters.scrubbed_bytes),
             corruptions: get(&counters.corruptions),
+            granted_bytes: get(&counters.granted_bytes),
+            grant_time: Duration::from_nanos(get(&counters.grant_nanos)),
+            committed_bytes: get(&counters.committed_bytes),
+            copied_back_bytes: get(&counters.copied_back_bytes),
             failed_volumes: self.volumes.iter().filter(|volume| volume.is_failed()).count() as u64,
             ..StoreMetrics::default()
         };

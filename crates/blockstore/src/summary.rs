@@ -121,4 +121,12 @@ pub struct StoreMetrics {
     pub scrubbed_bytes: u64,
     pub corruptions: u64,
     pub failed_volumes: u64,
+    /// Memory that others were to fill.
+    pub granted_bytes: u64,
+    /// Processor time that taking that memory cost the store.
+    pub grant_time: Duration,
+    /// Bytes that others filled in and that were found to fit their CRCs.
+    pub committed_bytes: u64,
+    /// Of them, those that finalize copied to memory out of their writers' reach.
+    pub copied_back_bytes: u64,
 }

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, MemfdFlags, SealFlags};
 
@@ -30,6 +31,12 @@ pub fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
 /// True for the answers of a file system that has no room (a quota included).
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM))
+}
+
+/// Processor time that this thread has had.
+pub fn thread_cpu_time() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec.max(0) as u64, spent.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
 /// Lets the kernel forget the cached pages of `file`; they must be clean. Failing is harmless.

@@ -1,3 +1,5 @@
+mod grant;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -22,6 +24,10 @@ pub struct ReplicaWriter {
     received: u64,
     partial_crc: u32,
     expected_bytes: u64,
+    /// Up to where others may fill the data file.
+    granted: u64,
+    /// For checking what they have filled; empty before the first commit.
+    scratch: Vec<u8>,
     done: bool,
 }
 
@@ -73,6 +79,8 @@ impl ReplicaWriter {
             received,
             partial_crc,
             expected_bytes,
+            granted: 0,
+            scratch: Vec::new(),
             done: false,
         }
     }
@@ -118,14 +126,11 @@ impl ReplicaWriter {
     pub fn write(&mut self, offset: u64, data: &[u8], checksums: Checksums<'_>) -> Result<u64> {
         let shared = self.shared.clone();
         let mut hands = self.hands(&shared)?;
-        if offset > self.received {
-            return Err(StoreError::Gap { block: self.block(), offset, received: self.received });
-        }
-        let end = offset
-            .checked_add(data.len() as u64)
-            .filter(|end| *end <= i64::MAX as u64)
-            .ok_or_else(|| self.bad_write("it ends beyond any block"))?;
-        self.check_size(data, checksums)?;
+        let crc_bytes = match checksums {
+            Checksums::Given(given) => given.len(),
+            Checksums::Compute => self.checksum.checksum_bytes(data.len() as u64) as usize,
+        };
+        let end = self.checked_end(offset, data.len() as u64, crc_bytes)?;
         if end <= self.received {
             return Ok(self.received);
         }
@@ -141,6 +146,12 @@ impl ReplicaWriter {
             .write(self.received, fresh, first * size, whole, partial)
             .map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))?;
 
+        self.advance(&mut hands, end, partial)
+    }
+
+    /// The bytes up to `end` are there, and the CRCs of their whole chunks; `partial`: that of the last chunk, if it is
+    /// not whole.
+    fn advance(&mut self, hands: &mut Hands, end: u64, partial: &[u8]) -> Result<u64> {
         self.received = end;
         self.partial_crc = partial.try_into().map_or(0, u32::from_be_bytes);
         let mut core = self.replica.core();
@@ -153,6 +164,23 @@ impl ReplicaWriter {
         Ok(end)
     }
 
+    /// Where `length` bytes from `offset` end, if they join what is there and come with as many CRCs as they should.
+    fn checked_end(&self, offset: u64, length: u64, crc_bytes: usize) -> Result<u64> {
+        if offset > self.received {
+            return Err(StoreError::Gap { block: self.block(), offset, received: self.received });
+        }
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or_else(|| self.bad_write("it ends beyond any block"))?;
+        let wanted = self.checksum.checksum_bytes(length);
+        if crc_bytes as u64 != wanted {
+            return Err(self.bad_write(format!("{length} bytes with {crc_bytes} bytes of CRCs, not {wanted}")));
+        }
+        Ok(end)
+    }
+
+    /// Locked for the writer itself.
     fn hands<'a>(&self, shared: &'a WriterShared) -> Result<MutexGuard<'a, Hands>> {
         let hands = shared.hands.lock();
         if shared.is_stopped() {
@@ -163,15 +191,6 @@ impl ReplicaWriter {
 
     fn bad_write(&self, reason: impl Into<String>) -> StoreError {
         StoreError::BadWrite { block: self.block(), reason: reason.into() }
-    }
-
-    fn check_size(&self, data: &[u8], checksums: Checksums<'_>) -> Result<()> {
-        let Checksums::Given(given) = checksums else { return Ok(()) };
-        let wanted = self.checksum.checksum_bytes(data.len() as u64);
-        if given.len() as u64 == wanted {
-            return Ok(());
-        }
-        Err(self.bad_write(format!("{} bytes with {} bytes of CRCs, not {wanted}", data.len(), given.len())))
     }
 
     /// CRCs of the chunks from the one that holds the byte at `received` to the one before `end`.

@@ -59,6 +59,9 @@ fn child() {
                     };
                     let data = bytes(id as u64, size * 2);
                     let mut writer = create(store, id, 1);
+                    // Half of them in memory that is lent, whose borrower goes on writing after the end.
+                    let lent = random.next().unwrap().is_multiple_of(2);
+                    let borrowed = if lent { fill(&mut writer, id, &data[..size]) } else { None };
                     write(&mut writer, id, &data[..size]);
                     if dice % 16 == 3 {
                         continue;
@@ -67,6 +70,9 @@ fn child() {
                         .finalize(if dice.is_multiple_of(8) { Durability::Disk } else { Durability::Memory })
                         .unwrap();
                     say(&format!("finalized {id} 1 {size}"));
+                    if let Some(file) = borrowed {
+                        scribble(&file);
+                    }
                     if dice.is_multiple_of(3) {
                         say(&format!("changing {id}"));
                         let mut writer = store.append(&block(id, 1, 0), GenerationStamp(2), size as u64).unwrap();
@@ -101,6 +107,26 @@ fn write(writer: &mut ReplicaWriter, id: i64, data: &[u8]) {
         say(&format!("acked {id} {stamp} {end}"));
         sent = end;
     }
+}
+
+/// The same into memory that is granted, as far as there is any.
+fn fill(writer: &mut ReplicaWriter, id: i64, data: &[u8]) -> Option<std::fs::File> {
+    let mut file = None;
+    let mut filled = 0;
+    while filled < data.len() {
+        let end = (filled + 10_240).min(data.len());
+        if writer.grant(end as u64).unwrap() < end as u64 {
+            break;
+        }
+        let file = file.get_or_insert_with(|| std::fs::File::from(writer.lend(false).unwrap()));
+        let piece = &data[filled..end];
+        std::os::unix::fs::FileExt::write_all_at(file, piece, filled as u64).unwrap();
+        writer.commit(filled as u64, piece.len() as u64, &crcs(ChecksumSpec::DEFAULT, piece)).unwrap();
+        writer.acker().set(end as u64).unwrap();
+        say(&format!("acked {id} {} {end}", writer.block().stamp()));
+        filled = end;
+    }
+    file
 }
 
 #[derive(Clone, Copy, Debug, Default)]

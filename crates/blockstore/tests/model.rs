@@ -21,6 +21,8 @@ enum Op {
         length: usize,
         resend: bool,
         acked: bool,
+        /// Filled into memory that is granted, where there is any.
+        granted: bool,
     },
     Sync {
         id: u8,
@@ -59,8 +61,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let length = prop_oneof![4 => 0usize..600, 2 => 0usize..5000, 2 => 50_000usize..80_000, 1 => 0usize..400_000];
     let op = prop_oneof![
         4 => (id(), any::<u64>()).prop_map(|(id, seed)| Op::Create { id, seed }),
-        10 => (id(), length, any::<bool>(), proptest::bool::weighted(0.8))
-            .prop_map(|(id, length, resend, acked)| Op::Write { id, length, resend, acked }),
+        10 => (id(), length, any::<bool>(), proptest::bool::weighted(0.8), any::<bool>())
+            .prop_map(|(id, length, resend, acked, granted)| Op::Write { id, length, resend, acked, granted }),
         1 => id().prop_map(|id| Op::Sync { id }),
         4 => (id(), proptest::bool::weighted(0.2)).prop_map(|(id, durable)| Op::Finalize { id, durable }),
         1 => id().prop_map(|id| Op::Abandon { id }),
@@ -92,6 +94,8 @@ struct World {
     models: HashMap<u8, Model>,
     writers: HashMap<u8, ReplicaWriter>,
     guards: Vec<(ReplicaReader, Vec<u8>)>,
+    /// Descriptors that were lent, with the replica and the stamp that they were lent for.
+    lent: Vec<(u8, u64, std::fs::File)>,
     next_stamp: u64,
 }
 
@@ -100,7 +104,15 @@ impl World {
         let mut bed = Bed::new(kind);
         bed.options.memory.limit = bed.options.memory.limit.min(limit);
         let store = Some(bed.open());
-        Self { bed, store, models: HashMap::new(), writers: HashMap::new(), guards: Vec::new(), next_stamp: 1000 }
+        Self {
+            bed,
+            store,
+            models: HashMap::new(),
+            writers: HashMap::new(),
+            guards: Vec::new(),
+            lent: Vec::new(),
+            next_stamp: 1000,
+        }
     }
 
     fn store(&self) -> &Blockstore {
@@ -134,7 +146,7 @@ impl World {
                 let state = ReplicaState::BeingWritten;
                 self.models.insert(id, Model { data: Vec::new(), acked: 0, stamp: stamp.0, state, seed });
             }
-            Op::Write { id, length, resend, acked } => {
+            Op::Write { id, length, resend, acked, granted } => {
                 let Some(writer) = self.writers.get_mut(&id) else { return };
                 let model = self.models.get_mut(&id).unwrap();
                 let at = model.data.len();
@@ -146,10 +158,16 @@ impl World {
                 model.data.extend(bytes(model.seed, length));
                 let packet = &model.data[from..];
                 let given = crcs(ChecksumSpec::DEFAULT, packet);
-                assert_eq!(
-                    writer.write(from as u64, packet, Checksums::Given(&given)).unwrap(),
-                    model.data.len() as u64
-                );
+                let end = model.data.len() as u64;
+                let received = if granted && end > from as u64 && writer.grant(end).unwrap() >= end {
+                    let file = std::fs::File::from(writer.lend(false).unwrap());
+                    std::os::unix::fs::FileExt::write_all_at(&file, packet, from as u64).unwrap();
+                    self.lent.push((id, model.stamp, file));
+                    writer.commit(from as u64, packet.len() as u64, &given)
+                } else {
+                    writer.write(from as u64, packet, Checksums::Given(&given))
+                };
+                assert_eq!(received.unwrap(), end);
                 if acked {
                     writer.acker().set(model.data.len() as u64).unwrap();
                     model.acked = model.data.len();
@@ -169,6 +187,7 @@ impl World {
                 model.acked = model.data.len();
                 assert_eq!(summary.block.length(), model.data.len() as u64);
                 assert!(!durable || info(self.store(), id.into()).on_disk);
+                self.scribble(id);
             }
             Op::Abandon { id } => drop(self.writers.remove(&id)),
             Op::Append { id } => {
@@ -217,6 +236,7 @@ impl World {
                 model.data.truncate(length);
                 model.acked = length;
                 (model.stamp, model.state) = (stamp.0, ReplicaState::Finalized);
+                self.scribble(id);
             }
             Op::Invalidate { id } => {
                 let Some((named, _)) = self.named(id) else { return };
@@ -253,6 +273,19 @@ impl World {
                 self.reopen();
             }
         }
+    }
+
+    /// Whoever was lent the memory of a replica that is finalized now writes on: nobody notices, but those who hold a guard
+    /// from the time when it was being written, and were promised nothing.
+    fn scribble(&mut self, id: u8) {
+        let (late, rest) = std::mem::take(&mut self.lent).into_iter().partition(|(of, ..)| *of == id);
+        self.lent = rest;
+        let late: Vec<(u8, u64, std::fs::File)> = late;
+        if !late.is_empty() {
+            self.guards
+                .retain(|(guard, _)| guard.block().id().0 != i64::from(id) || guard.state() == ReplicaState::Finalized);
+        }
+        late.iter().for_each(|(.., file)| scribble(file));
     }
 
     fn reopen(&mut self) {

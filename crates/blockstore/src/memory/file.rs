@@ -2,12 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
-use hearth_types::{BlockId, ChecksumSpec};
+use hearth_types::{BlockId, ChecksumSpec, ReplicaState};
 use parking_lot::Mutex;
 
 use super::budget::{Budget, Share};
@@ -76,8 +77,36 @@ pub struct FileCopy {
     replaced: u32,
     /// Somebody has had a descriptor of the data: from then on it is not cut in place.
     shown: Arc<AtomicBool>,
+    /// A `Lent`, of the data file. Nobody takes a descriptor back: it only rises.
+    lent: Arc<AtomicU8>,
     open: Mutex<Weak<OpenFiles>>,
 }
+
+/// Who outside this process may have a descriptor to write a copy's data with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Lent {
+    Nobody = 0,
+    /// A writer that may keep its descriptor of the finalized replica.
+    Trusted = 1,
+    /// A writer from which the bytes are copied away when the replica is finalized.
+    Untrusted = 2,
+}
+
+impl Lent {
+    /// An unknown number is the least trusted.
+    fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Nobody,
+            1 => Self::Trusted,
+            _ => Self::Untrusted,
+        }
+    }
+}
+
+/// Unused memory of a lent copy that is borne rather than copied away: an eighth of the bytes, and 64 KiB of any.
+const REST_SHARE: u64 = 8;
+const REST_BYTES_MIN: u64 = 64 << 10;
 
 /// Descriptors of a copy, for reading.
 pub struct OpenFiles {
@@ -146,6 +175,7 @@ impl NewCopy<'_> {
             nonce: self.nonce,
             replaced: 0,
             shown: Arc::new(AtomicBool::new(false)),
+            lent: Arc::new(AtomicU8::new(Lent::Nobody as u8)),
             open: Mutex::new(Weak::new()),
         };
         Ok(FileWriter { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated: 0 })
@@ -214,6 +244,12 @@ impl FileCopy {
         if data.len() < progress.received || crc.len() < crc_bytes {
             return Ok(None);
         }
+        let mut lent = Lent::Nobody as u8;
+        if progress.state != ReplicaState::Finalized {
+            let mut bytes = [0; HEADER_BYTES as usize];
+            File::open(&crc_path)?.read_exact_at(&mut bytes, 0)?;
+            lent = header::read_lent(&bytes);
+        }
         Ok(Some(Self {
             data: Arc::new(Part { path: data_path, share: budget.take_found(data.blocks() * 512) }),
             crc: Arc::new(Part { path: crc_path, share: budget.take_found(crc.blocks() * 512) }),
@@ -222,6 +258,7 @@ impl FileCopy {
             replaced,
             // Descriptors may have left the former process.
             shown: Arc::new(AtomicBool::new(true)),
+            lent: Arc::new(AtomicU8::new(lent)),
             open: Mutex::new(Weak::new()),
         }))
     }
@@ -240,6 +277,11 @@ impl FileCopy {
 
     pub fn is_shown(&self) -> bool {
         self.shown.load(Ordering::Acquire)
+    }
+
+    /// Who may still write to the data beside the store.
+    pub fn lent(&self) -> Lent {
+        Lent::from_number(self.lent.load(Ordering::Acquire))
     }
 
     /// Somebody reads from it at this moment.
@@ -309,9 +351,43 @@ impl FileWriter {
         self.crcs.map.write(HEADER_BYTES + at, bytes);
     }
 
-    /// Gives back memory behind `length` bytes of data, unless somebody has been shown the file.
+    /// Bytes from the start of the block that have memory.
+    pub fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
+    /// A descriptor for reading and writing the data. It has a position and flags of its own: what its holder sets with
+    /// fcntl does not reach ours.
+    ///
+    /// `to` is on record before the descriptor exists, so that whoever finds the copy after a kill knows of it.
+    pub fn lend(&self, to: Lent) -> io::Result<OwnedFd> {
+        assert!(to != Lent::Nobody, "a descriptor goes to somebody");
+        let now = self.copy.lent().max(to);
+        header::write_lent(&self.crcs.map, 0, now as u8);
+        self.copy.lent.store(now as u8, Ordering::Release);
+        Ok(OpenOptions::new().read(true).write(true).open(&self.copy.data.path)?.into())
+    }
+
+    /// Others can be lent the data for writing: not once it was finalized, since readers rely on those bytes.
+    pub fn may_be_lent(&self) -> bool {
+        self.copy.replaced == 0
+    }
+
+    /// With `length` bytes the replica must not be finalized in this copy: a stranger could still change it, or it was
+    /// lent and so much of it is unused that a tight copy is the cheaper way to give that back.
+    pub fn is_to_be_copied(&self, length: u64) -> bool {
+        let rest = self.copy.data.share.bytes().saturating_sub(sys::pages(length));
+        match self.copy.lent() {
+            Lent::Nobody => false,
+            Lent::Trusted => rest > (length / REST_SHARE).max(REST_BYTES_MIN),
+            Lent::Untrusted => true,
+        }
+    }
+
+    /// Gives back memory behind `length` bytes of data, unless somebody has been shown the file: then it stays counted
+    /// until the file goes.
     pub fn trim(&mut self, length: u64) -> io::Result<()> {
-        if self.copy.is_shown() {
+        if self.copy.is_shown() || self.copy.lent() != Lent::Nobody {
             return Ok(());
         }
         self.data.set_len(length)?;
@@ -340,6 +416,7 @@ impl FileWriter {
             File::open(&old.crc.path)?.read_exact_at(&mut table, HEADER_BYTES)?;
             crcs.map.write(HEADER_BYTES, &table);
             header::write_new(&crcs.map, 0, &new.identity(), progress);
+            header::write_lent(&crcs.map, 0, old.lent() as u8);
             Ok::<_, io::Error>(crcs)
         })();
         let crcs = made.inspect_err(|_| {
@@ -353,6 +430,7 @@ impl FileWriter {
             nonce: old.nonce,
             replaced,
             shown: old.shown.clone(),
+            lent: old.lent.clone(),
             open: Mutex::new(Weak::new()),
         };
         Ok(Self { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated })

@@ -7,6 +7,8 @@ use crate::sys::Map;
 pub const HEADER_BYTES: u64 = 256;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"HEARTHR1");
+/// One byte: to whom the data was lent for writing. Outside the check over the identity, since it changes.
+const LENT: u64 = 56;
 const PROGRESS: [u64; 2] = [64, 128];
 const PROGRESS_BYTES: usize = 48;
 /// What a one-sided reader checks; zero while the copy is not shown.
@@ -132,6 +134,16 @@ pub fn write_new(map: &Map, base: u64, identity: &Identity, progress: &Progress)
 /// other parity than the last one: see `next_sequence`.
 pub fn write_progress(map: &Map, base: u64, progress: &Progress) {
     map.write(base + PROGRESS[(progress.sequence % 2) as usize], &progress.encode());
+}
+
+/// Notes to whom the data is lent; `read_lent` gives it back.
+pub fn write_lent(map: &Map, base: u64, lent: u8) {
+    map.store(base + LENT, lent);
+}
+
+/// What `write_lent` noted last, from the first 256 bytes of a header; 0 of a copy that was never lent.
+pub fn read_lent(bytes: &[u8]) -> u8 {
+    bytes.get(LENT as usize).copied().unwrap_or(0)
 }
 
 /// No copy is here any more.

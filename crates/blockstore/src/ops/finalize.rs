@@ -14,6 +14,7 @@ impl Inner {
     /// Fixes the replica's bytes: a slot that fits, or files without unused memory, or `finalized` on disk. Under `change`,
     /// by the holder of `hands`.
     pub fn finish(&self, replica: &Arc<Replica>, hands: &mut Hands, durability: Durability) -> Result<()> {
+        self.take_back(replica, hands)?;
         match hands {
             Hands::Slot(_) => self.finish_slot(replica)?,
             Hands::File(file) => {

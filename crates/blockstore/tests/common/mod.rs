@@ -123,6 +123,52 @@ pub fn send(writer: &mut ReplicaWriter, data: &[u8], packet: usize) {
     }
 }
 
+/// Writes `data` from the writer's end on as somebody does who fills the store's memory: in pieces of `piece` bytes, begun
+/// on chunk boundaries, acknowledged. What no memory is granted for goes by `write`. Returns the descriptor lent, if any.
+pub fn fill(writer: &mut ReplicaWriter, data: &[u8], piece: usize, trusted: bool) -> Option<std::fs::File> {
+    let mut file = None;
+    let (spec, start) = (writer.checksum(), writer.received() as usize);
+    // All of the replica up to the end of `data`; the part below `start` is not looked at.
+    let mut all = vec![0; start];
+    all.extend_from_slice(data);
+    let chunk = spec.bytes_per_chunk as usize;
+    if start % chunk != 0 {
+        let seam = all.len().min(start.next_multiple_of(chunk));
+        fill_piece(writer, &mut file, start, &all[start..seam], trusted);
+    }
+    while (writer.received() as usize) < all.len() {
+        let from = writer.received() as usize / chunk * chunk;
+        let end = all.len().min(from + piece.max(chunk));
+        fill_piece(writer, &mut file, from, &all[from..end], trusted);
+    }
+    file
+}
+
+fn fill_piece(
+    writer: &mut ReplicaWriter,
+    file: &mut Option<std::fs::File>,
+    offset: usize,
+    piece: &[u8],
+    trusted: bool,
+) {
+    let (offset, end) = (offset as u64, (offset + piece.len()) as u64);
+    let sums = crcs(writer.checksum(), piece);
+    if writer.grant(end).unwrap() < end {
+        writer.write(offset, piece, Checksums::Given(&sums)).unwrap();
+    } else {
+        let file = file.get_or_insert_with(|| writer.lend(trusted).unwrap().into());
+        std::os::unix::fs::FileExt::write_all_at(file, piece, offset).unwrap();
+        assert_eq!(writer.commit(offset, piece.len() as u64, &sums).unwrap(), end);
+    }
+    writer.acker().set(end).unwrap();
+}
+
+/// Writes over all of a file, as a writer who does not know when to stop.
+pub fn scribble(file: &std::fs::File) {
+    let length = file.metadata().unwrap().len() as usize;
+    std::os::unix::fs::FileExt::write_all_at(file, &vec![0xa5; length], 0).unwrap();
+}
+
 pub fn put(store: &Blockstore, id: i64, stamp: u64, data: &[u8]) -> ReplicaSummary {
     let mut writer = create(store, id, stamp);
     send(&mut writer, data, 64 << 10);

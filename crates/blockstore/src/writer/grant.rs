@@ -1,0 +1,220 @@
+//! Writing without a copy through the store: somebody else fills memory of the replica's own data file, and the store
+//! checks what stands there, in place, against the CRCs that come with the commit.
+//!
+//! ```text
+//! 0             acked        received             granted                     data file, allocated up to granted
+//! ├───────────────┼──────────────┼────────────────────┤
+//!   readers' own     committed      filled by others, not looked at
+//! ```
+//! What others may still write to after the replica is finalized is copied away then, unless they are trusted; see rules 3
+//! and 5 of docs/design/0001.
+
+use std::borrow::Cow;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use hearth_types::ChecksumError;
+
+use super::ReplicaWriter;
+use crate::inner::count;
+use crate::memory::file::{FileWriter, Lent};
+use crate::replica::Hands;
+use crate::{ReplicaReader, Result, StoreError, sys};
+
+/// Committed bytes are fetched in such pieces to be checked: they stay in the processor's cache between the two.
+const CHECK_BYTES: usize = 128 << 10;
+
+/// A sum over what was committed that does not fit, or bytes that are gone.
+enum Bad {
+    Sum(ChecksumError),
+    Io(io::Error),
+}
+
+impl ReplicaWriter {
+    /// Takes memory for the replica's bytes up to `up_to`, for somebody else to fill. Returns up to where it is granted
+    /// now: no more than `received()` when there is none to be had, and the caller writes on with `write`.
+    ///
+    /// All of it is allocated and counted on return. Called again, it extends the grant.
+    ///
+    /// Errors: `WriterStopped`; `Io`.
+    pub fn grant(&mut self, up_to: u64) -> Result<u64> {
+        let shared = self.shared.clone();
+        let mut hands = self.hands(&shared)?;
+        let before = sys::thread_cpu_time();
+        let granted = self.store.make_grant(&self.replica, &mut hands, up_to, self.expected_bytes)?;
+        let spent = sys::thread_cpu_time().saturating_sub(before);
+        let counters = &self.store.counters;
+        count(&counters.grant_nanos, spent.as_nanos() as u64);
+        count(&counters.granted_bytes, granted.saturating_sub(self.granted.max(self.received)));
+        self.granted = granted;
+        Ok(granted.max(self.received))
+    }
+
+    /// Where the grant ends; below `received()` when there is none.
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// Finalize will copy the replica's bytes to other memory: it takes as long as that.
+    pub fn copies_at_end(&self) -> bool {
+        match &*self.shared.hands.lock() {
+            Hands::File(file) => file.is_to_be_copied(self.received),
+            _ => false,
+        }
+    }
+
+    /// A descriptor to write what was granted with. Once it is out, finalize copies the replica's bytes to memory that
+    /// it does not reach, unless its holder is `trusted`; the unused rest of the grant then stays counted, or is given
+    /// back by the same copy when it is large.
+    ///
+    /// Errors: `BadWrite` when nothing is granted; `WriterStopped`; `Io`.
+    pub fn lend(&mut self, trusted: bool) -> Result<OwnedFd> {
+        let shared = self.shared.clone();
+        let hands = self.hands(&shared)?;
+        let file = self.granted_file(&hands)?;
+        let lent = file.lend(if trusted { Lent::Trusted } else { Lent::Untrusted });
+        lent.map_err(StoreError::io("lend a replica in", &self.replica.slice.memory_dir))
+    }
+
+    /// `length` bytes from `offset` of the block have been filled in within the grant: checks them against `checksums` (one
+    /// big-endian CRC per chunk, chunks counted from `offset`) and counts them as received. Returns the bytes received.
+    ///
+    /// Bytes received before are passed over, and a range that begins within a chunk ends with it, as in `write`.
+    ///
+    /// Errors: `BadCommit`: what is there does not fit its CRCs; nothing is counted. `Gap`, `BadWrite`, `Corrupt`,
+    /// `WriterStopped`, `Io`.
+    pub fn commit(&mut self, offset: u64, length: u64, checksums: &[u8]) -> Result<u64> {
+        let shared = self.shared.clone();
+        let mut hands = self.hands(&shared)?;
+        let end = self.checked_end(offset, length, checksums.len())?;
+        if end <= self.received {
+            return Ok(self.received);
+        }
+        if end > self.granted {
+            return Err(self.bad_write(format!("committed up to {end}, granted up to {}", self.granted)));
+        }
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        let first = self.received / chunk;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let crcs = self.committed_crcs(&hands, offset, end, checksums, &mut scratch);
+        self.scratch = scratch;
+        let crcs = crcs?;
+        let size = self.checksum.kind.size() as u64;
+        let (whole, partial) = crcs.split_at(((end / chunk - first) * size) as usize);
+        if let Hands::File(file) = &*hands {
+            file.write_crcs(first * size, whole);
+        }
+        count(&self.store.counters.committed_bytes, end - self.received);
+        self.advance(&mut hands, end, partial)
+    }
+
+    /// The replica as it is now, for passing on what was committed.
+    ///
+    /// Errors: `Io`.
+    pub fn reader(&self) -> Result<ReplicaReader> {
+        let mut core = self.replica.core();
+        let snapshot = self.replica.snapshot(&mut core)?;
+        Ok(ReplicaReader {
+            block: self.replica.block(&core),
+            state: core.state,
+            visible_length: core.acked,
+            replica: self.replica.clone(),
+            snapshot,
+        })
+    }
+
+    fn granted_file<'a>(&self, hands: &'a Hands) -> Result<&'a FileWriter> {
+        match hands {
+            Hands::File(file) if self.granted > 0 => Ok(file),
+            _ => Err(self.bad_write("no memory is granted")),
+        }
+    }
+
+    /// The CRCs from the chunk that holds the byte at `received` on, after all of them were found to fit what is there.
+    fn committed_crcs<'a>(
+        &self,
+        hands: &Hands,
+        offset: u64,
+        end: u64,
+        given: &'a [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<Cow<'a, [u8]>> {
+        let file = self.granted_file(hands)?;
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        if offset.is_multiple_of(chunk) {
+            let first = self.received / chunk;
+            let given = &given[((first - offset / chunk) * self.checksum.kind.size() as u64) as usize..];
+            self.check(file, first * chunk, end, given, scratch).map_err(|bad| self.bad_commit(first * chunk, bad))?;
+            return Ok(Cow::Borrowed(given));
+        }
+        if end > offset.next_multiple_of(chunk) {
+            return Err(self.bad_write(format!("bytes {offset}..{end} begin within a chunk and go beyond it")));
+        }
+        // Its CRC covers the new bytes only: they are few, and go the way of bytes that were handed in.
+        scratch.resize((end - offset) as usize, 0);
+        let read = file.read_data(offset, scratch).map_err(Bad::Io);
+        read.and_then(|()| self.checksum.verify(scratch, given).map_err(Bad::Sum))
+            .map_err(|bad| self.bad_commit(offset, bad))?;
+        let fresh = &scratch[(self.received - offset) as usize..];
+        let crcs = self.crcs(hands, offset, fresh, end, crate::Checksums::Given(given))?;
+        Ok(Cow::Owned(crcs.into_owned()))
+    }
+
+    /// Checks the bytes from `start`, a chunk's, to `end`. They are read, not mapped: their writer might cut the file.
+    fn check(
+        &self,
+        file: &FileWriter,
+        start: u64,
+        end: u64,
+        given: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> std::result::Result<(), Bad> {
+        let chunk = self.checksum.bytes_per_chunk as usize;
+        let step = (CHECK_BYTES / chunk).max(1) * chunk;
+        let size = self.checksum.kind.size();
+        if size == 0 {
+            return Ok(());
+        }
+        scratch.resize(scratch.len().max(step.min((end - start) as usize)), 0);
+        let mut at = start;
+        while at < end {
+            let bytes = step.min((end - at) as usize);
+            let first = ((at - start) as usize / chunk) * size;
+            let crcs = &given[first..first + bytes.div_ceil(chunk) * size];
+            let data = &mut scratch[..bytes];
+            file.read_data(at, data).map_err(Bad::Io)?;
+            self.checksum.verify(data, crcs).map_err(|error| Bad::Sum(moved(error, at - start, chunk)))?;
+            at += bytes as u64;
+        }
+        Ok(())
+    }
+
+    /// `start`: of the range that was checked, from the start of the block.
+    fn bad_commit(&self, start: u64, bad: Bad) -> StoreError {
+        match bad {
+            Bad::Sum(source) => StoreError::BadCommit { block: self.block(), start, source },
+            // The file was granted up to there: whoever fills it has cut it.
+            Bad::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.bad_write("the memory granted was cut by who was to fill it")
+            }
+            Bad::Io(error) => StoreError::Io {
+                action: "check what was committed in",
+                path: self.replica.slice.memory_dir.clone(),
+                source: error,
+            },
+        }
+    }
+}
+
+/// The error of a piece, as one of the range that the piece begins `by` bytes into.
+fn moved(error: ChecksumError, by: u64, chunk_bytes: usize) -> ChecksumError {
+    match error {
+        ChecksumError::Mismatch { chunk, offset, expected, actual } => ChecksumError::Mismatch {
+            chunk: chunk + by as usize / chunk_bytes,
+            offset: offset + by as usize,
+            expected,
+            actual,
+        },
+        other => other,
+    }
+}
