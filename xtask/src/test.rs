@@ -1,10 +1,11 @@
 //! `cargo xtask test`: formatting, lints, every test, then real clients; ends with one line `N passed, N failed`.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{TestArguments, apache, python, run};
 
@@ -68,13 +69,46 @@ fn fetch(tally: &mut Tally, must_be_whole: bool) {
 
 /// Real clients and servers.
 fn interop(tally: &mut Tally, filter: &[&str]) -> Result<()> {
-    let failed_before = tally.failed;
-    check(tally, "the hearth program", run::cargo().args(["build", "--package", "hearth"]));
-    if tally.failed > failed_before {
-        return Ok(());
+    // As a part of the whole workspace, so that cargo chooses the same features for what they depend on as for the other
+    // tests, and need not compile it again.
+    let build = ["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"];
+    let started = begin("the programs", run::cargo().args(build));
+    let built = suites_of(INTEROP, run::cargo().args(build));
+    end("the programs", started);
+    match built {
+        Ok(suites) => {
+            tally.passed += 1;
+            for program in suites {
+                let name = program.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                // Where cargo would run them.
+                let dir = crate::root().join("tests/interop");
+                let mut command = Command::new(&program);
+                suite(tally, &name, command.arg("--test-threads=1").args(filter).current_dir(dir))?;
+            }
+        }
+        Err(error) => {
+            tally.failed += 1;
+            tally.failures.push(format!("the programs: {error:#}"));
+        }
     }
-    let tests = ["test", "--package", INTEROP, "--no-fail-fast", "--", "--test-threads=1"];
-    suite(tally, "interop", run::cargo().args(tests).args(filter))
+    Ok(())
+}
+
+/// Runs a `cargo build` that answers in JSON; the test programs of `package` that it made.
+fn suites_of(package: &str, build: &mut Command) -> Result<Vec<PathBuf>> {
+    let output = build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(build)))?;
+    ensure!(output.status.success(), "{} ended with {}", run::spelled(build), output.status);
+    let mut suites = Vec::new();
+    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let message: serde_json::Value = serde_json::from_slice(line).context("cargo's messages")?;
+        let of_package = message["package_id"].as_str().is_some_and(|id| id.contains(&format!("#{package}@")));
+        if of_package && message["target"]["kind"][0] == "test" {
+            suites.extend(message["executable"].as_str().map(PathBuf::from));
+        }
+    }
+    ensure!(!suites.is_empty(), "cargo named no test programs of {package}");
+    suites.sort();
+    Ok(suites)
 }
 
 /// One command that passes or fails as a whole.

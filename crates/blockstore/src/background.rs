@@ -35,8 +35,7 @@ impl Background {
         })?;
         if inner.options.scrub_bytes_per_second > 0 {
             background.spawn("scrub".to_owned(), |inner| {
-                // A walk over few replicas must not begin again at once.
-                while inner.threads.sleep(Duration::from_secs(60)) {
+                while inner.threads.sleep(inner.options.scrub_pause) {
                     inner.scrub();
                 }
             })?;

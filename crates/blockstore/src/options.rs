@@ -16,6 +16,8 @@ pub struct StoreOptions {
     pub sync_on_finalize: bool,
     /// Bytes per second that the background check of CRCs reads; 0 switches it off.
     pub scrub_bytes_per_second: u64,
+    /// Rest between two walks of that check. 60 s by default: a walk over few replicas must not begin again at once.
+    pub scrub_pause: Duration,
     /// Bytes counted for a replica being written whose writer says no length (`dfs.blocksize`).
     pub default_block_bytes: u64,
     /// Longest wait for a former writer to stop (`dfs.datanode.xceiver.stop.timeout.millis`, 60 s).
@@ -36,6 +38,7 @@ impl StoreOptions {
             flush_delay: Duration::from_secs(10),
             sync_on_finalize: false,
             scrub_bytes_per_second: 1 << 20,
+            scrub_pause: Duration::from_secs(60),
             default_block_bytes: 128 << 20,
             writer_stop_timeout: Duration::from_secs(60),
             datanode_uuid: None,

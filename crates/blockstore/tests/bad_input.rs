@@ -198,6 +198,48 @@ fn a_replica_without_a_good_copy_is_never_served() {
 }
 
 #[test]
+fn the_scrubber_finds_by_itself_what_nobody_reads() {
+    let mut bed = Bed::new(Kind::Memory);
+    let data = bytes(1, 100_000);
+    {
+        let store = bed.open();
+        put(&store, 1, 1, &data);
+        put(&store, 2, 1, &data);
+        bed.flush(&store);
+        // Only in memory: for this one there is nothing to mend it from.
+        put(&store, 3, 1, &data);
+        for id in [1, 3] {
+            let prefix = format!("blk_{id}_");
+            let in_memory = files(bed.memory.path(), &|name| name.starts_with(&prefix) && name.ends_with(".data"));
+            flip(&in_memory[0], 70_000);
+        }
+    }
+    bed.options.background = true;
+    // The flusher must not be the one that finds it.
+    bed.options.flush_delay = std::time::Duration::from_secs(3600);
+    bed.options.scrub_bytes_per_second = 100 << 20;
+    bed.options.scrub_pause = std::time::Duration::from_millis(10);
+    let store = bed.open();
+    let mut events = Vec::new();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while (store.metrics().corruptions < 2 || events.is_empty()) && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        events.extend(store.take_events());
+    }
+    assert!(matches!(&events[..], [StoreEvent::Corrupt { block, .. }] if block.id() == BlockId(3)), "{events:?}");
+    assert!(matches!(store.reader(&block(3, 1, 0)), Err(StoreError::Corrupt { .. })));
+    assert!(!info(&store, 1).in_memory && info(&store, 2).in_memory);
+    assert!(get(&store, 1, 1) == data && get(&store, 2, 1) == data);
+    // It walks again and again, and finds nothing more.
+    let scrubbed = store.metrics().scrubbed_bytes;
+    while store.metrics().scrubbed_bytes < scrubbed + 500_000 && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(store.metrics().scrubbed_bytes >= scrubbed + 500_000);
+    assert_eq!(store.metrics().corruptions, 2);
+}
+
+#[test]
 fn the_flusher_does_not_write_what_does_not_fit_its_crcs() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();

@@ -124,6 +124,13 @@ impl DatanodeService {
         Ok(())
     }
 
+    /// Finds out where a client's machine stands, the first time that this matters.
+    pub async fn place_client(&self, ip: &str) {
+        if let Some(rack) = self.racks.of_client(ip).await {
+            self.namenode.state.write().blocks.set_client_rack(ip, rack);
+        }
+    }
+
     /// Answers one call with an encoded response message.
     pub async fn call(&self, call: &Call) -> Result<Bytes, RemoteError> {
         if call.protocol == protocols::NAMENODE {

@@ -42,6 +42,11 @@ fn is_at_most_once(method: &str) -> bool {
     matches!(method, "create" | "append" | "concat" | "rename" | "rename2" | "delete" | "updatePipeline")
 }
 
+/// Calls whose answer is ordered or chosen by where the client stands.
+fn depends_on_rack(method: &str) -> bool {
+    matches!(method, "getBlockLocations" | "getLocatedFileInfo" | "create" | "append")
+}
+
 impl NamenodeService {
     pub fn new(namenode: Arc<Namenode>, datanodes: DatanodeService, retries: Option<Arc<RetryCache>>) -> Self {
         Self { namenode, datanodes, retries }
@@ -59,6 +64,9 @@ impl NamenodeService {
             _ => None,
         };
         let retry = repeated.as_ref().map(|(_, key, expires_ms)| (*key, *expires_ms));
+        if depends_on_rack(&call.method) {
+            self.datanodes.place_client(&caller.machine).await;
+        }
         let context = Context::new(caller, retry);
         let outcome = match call.method.as_str() {
             "refreshNodes" => self.refresh_nodes(&context).await,

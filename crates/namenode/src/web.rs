@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hearth_config::Configuration;
-use hearth_web::{Bean, ConfEntry, Site};
-use prometheus_client::registry::Registry;
+use hearth_web::{Bean, ConfEntry, Figure, Page, Site, size};
 
 use crate::blocks::DatanodeFilter;
 use crate::datanode_service::SOFTWARE_VERSION;
@@ -27,8 +26,8 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> S
         let namenode = namenode.clone();
         move || front(&namenode, rpc)
     };
-    let checked = namenode.clone();
-    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), Registry::default()).page(
+    let (checked, counted) = (namenode.clone(), namenode.clone());
+    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted)).page(
         "/fsck",
         // Who asks over HTTP is not known by address here; Apache's prints it.
         move |query| fsck(checked.clone(), FsckRequest::from_query(&query, "-")),
@@ -36,23 +35,68 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> S
 }
 
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
+    let now = namenode.now();
+    let state = namenode.read();
+    let figures = state.blocks.figures(now);
+    let datanodes: Vec<Vec<String>> = state
+        .blocks
+        .datanodes(DatanodeFilter::All)
+        .iter()
+        .map(|(info, _)| {
+            vec![
+                format!("{}:{}", info.id.host_name, info.id.transfer_port),
+                info.location.clone(),
+                format!("{} s ago", now.wall_ms.saturating_sub(info.last_update_ms) / 1000),
+                format!("{} of {}", size(info.dfs_used), size(info.capacity)),
+                info.block_count.to_string(),
+            ]
+        })
+        .collect();
+    Page::new("Hearth NameNode")
+        .facts(&[
+            ("File system", format!("hdfs://{rpc}")),
+            ("Cluster", namenode.identity.cluster_id.clone()),
+            ("Block pool", namenode.identity.pool.to_string()),
+            (
+                "State",
+                if state.blocks.in_safe_mode() { state.blocks.safe_mode_tip(now) } else { "in service".to_owned() },
+            ),
+            ("Files and blocks", format!("{}, {}", state.namespace.file_count(), state.namespace.block_count())),
+            ("Used", format!("{} of {}", size(figures.used), size(figures.capacity))),
+            (
+                "Blocks in need",
+                format!("{} too few replicas, {} corrupt, {} missing", figures.low_redundancy, figures.corrupt, figures.missing),
+            ),
+        ])
+        .table("DataNodes", &["address", "rack", "heard of", "used", "blocks"], &datanodes)
+        .html(&["/fsck"])
+}
+
+/// What `/metrics` shows.
+fn figures(namenode: &Namenode) -> Vec<Figure> {
     let state = namenode.read();
     let figures = state.blocks.figures(namenode.now());
-    format!(
-        "<!doctype html><title>Hearth NameNode</title><h1>Hearth NameNode</h1>\
-         <p>hdfs://{rpc}, cluster {}, pool {}</p>\
-         <p>{} files, {} blocks, {} live and {} dead DataNodes, {} of {} bytes used{}</p>\
-         <p><a href=\"/jmx\">/jmx</a> <a href=\"/conf\">/conf</a> <a href=\"/metrics\">/metrics</a></p>",
-        namenode.identity.cluster_id,
-        namenode.identity.pool,
-        state.namespace.file_count(),
-        state.namespace.block_count(),
-        figures.live_nodes,
-        figures.dead_nodes,
-        figures.used,
-        figures.capacity,
-        if state.blocks.in_safe_mode() { ", in safe mode" } else { "" },
-    )
+    let gauge = Figure::gauge;
+    vec![
+        gauge("hearth_namenode_files", "Files", state.namespace.file_count() as u64),
+        gauge("hearth_namenode_inodes", "Files and directories", state.namespace.inode_count() as u64),
+        gauge("hearth_namenode_blocks", "Blocks", figures.blocks),
+        gauge("hearth_namenode_files_being_written", "Files being written", state.leases.file_count() as u64),
+        gauge("hearth_namenode_writers", "Clients that write files", state.leases.holder_count() as u64),
+        gauge("hearth_namenode_capacity_bytes", "Room on live DataNodes", figures.capacity),
+        gauge("hearth_namenode_used_bytes", "Of it in use by replicas", figures.used),
+        gauge("hearth_namenode_remaining_bytes", "Of it free", figures.remaining),
+        gauge("hearth_namenode_low_redundancy_blocks", "Blocks with too few replicas", figures.low_redundancy),
+        gauge("hearth_namenode_corrupt_blocks", "Blocks with a corrupt replica", figures.corrupt),
+        gauge("hearth_namenode_missing_blocks", "Blocks without a readable replica", figures.missing),
+        gauge("hearth_namenode_pending_copies", "Blocks with replicas on their way", figures.pending_replication),
+        gauge("hearth_namenode_pending_deletions", "Replicas yet to be deleted", figures.pending_deletion),
+        gauge("hearth_namenode_live_datanodes", "DataNodes alive", figures.live_nodes as u64),
+        gauge("hearth_namenode_dead_datanodes", "DataNodes dead", figures.dead_nodes as u64),
+        gauge("hearth_namenode_stale_datanodes", "DataNodes not heard of lately", figures.stale_nodes as u64),
+        gauge("hearth_namenode_load", "Operations that DataNodes are running", figures.load),
+        gauge("hearth_namenode_safe_mode", "1 in safe mode", u64::from(state.blocks.in_safe_mode())),
+    ]
 }
 
 /// The beans that monitoring and Apache's own tools read.

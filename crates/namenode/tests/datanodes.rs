@@ -101,6 +101,41 @@ async fn the_address_is_the_connections_and_later_calls_must_use_it() {
 }
 
 #[tokio::test]
+async fn a_client_is_sent_to_its_own_rack_where_the_script_says_that_it_stands() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (script, asked) = (directory.path().join("rack-of"), directory.path().join("asked"));
+    // 127.0.0.11 and .13 are in rack a, .12 and .14 in rack b.
+    let text = format!(
+        "#!/bin/sh\necho $1 >> {}\ncase $1 in *.11|*.13) echo /a;; *.12|*.14) echo /b;; *) exit 1;; esac\n",
+        asked.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let settings = configuration().with("net.topology.script.file.name", script.to_str().unwrap());
+    let n = TestNamenode::start_with(settings, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
+    let mut datanodes = Vec::new();
+    for number in [11, 12] {
+        datanodes.push(TestDatanode::join_from(&n, client_from(&format!("127.0.0.{number}")), number, &[]).await);
+    }
+    n.write(&datanodes, "/f", 10).await;
+    let request = GetBlockLocationsRequestProto { src: "/f".into(), offset: 0, length: 10 };
+    for _ in 0..5 {
+        for (client, nearest) in [("127.0.0.13", "127.0.0.11"), ("127.0.0.14", "127.0.0.12"), ("127.0.0.99", "")] {
+            let answer: GetBlockLocationsResponseProto =
+                client_from(client).call(&n.root(), "getBlockLocations", &request).await.unwrap();
+            let first = &answer.locations.unwrap().blocks[0].locs[0].id.ip_addr;
+            assert!(nearest.is_empty() || first == nearest, "{client} is sent to {first}");
+        }
+    }
+    // Once for each machine, also for the one that the script does not know.
+    let mut asked: Vec<String> = std::fs::read_to_string(asked).unwrap().lines().map(str::to_owned).collect();
+    asked.retain(|ip| ip != "127.0.0.1");
+    asked.sort();
+    assert_eq!(asked, ["127.0.0.11", "127.0.0.12", "127.0.0.13", "127.0.0.14", "127.0.0.99"]);
+}
+
+#[tokio::test]
 async fn who_is_refused() {
     let n = TestNamenode::start().await;
     let old = DatanodeRegistrationProto { software_version: "2.0.6-alpha".into(), ..registration(&n) };

@@ -4,10 +4,14 @@
 //! at work, query strings and the time a page may take are bounded.
 
 mod bounded;
+mod figures;
 mod jmx;
+mod page;
 mod site;
 
+pub use figures::Figure;
 pub use jmx::{Bean, select_beans};
+pub use page::{Page, size};
 pub use site::{ConfEntry, Query, Site, WebServer};
 
 /// What can go wrong while bringing up the web port.

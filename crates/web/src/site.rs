@@ -10,13 +10,13 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::Error;
 use crate::bounded::BoundedListener;
+use crate::figures::{self, Figure, Figures};
 use crate::jmx::{Bean, select_beans};
 
 /// A request's parameters, decoded. The first value of a name counts.
@@ -51,17 +51,17 @@ pub struct Site {
     beans: Arc<dyn Fn() -> Vec<Bean> + Send + Sync>,
     conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
     front: Arc<dyn Fn() -> String + Send + Sync>,
-    metrics: Arc<Registry>,
+    metrics: Figures,
     pages: Vec<(&'static str, TextPage)>,
 }
 
 impl Site {
-    /// `front` gives the HTML of `/`; `beans` the content of `/jmx`; `metrics` that of `/metrics`.
+    /// `front` gives the HTML of `/`; `beans` the content of `/jmx`; `metrics` the numbers of `/metrics`.
     pub fn new(
         front: impl Fn() -> String + Send + Sync + 'static,
         beans: impl Fn() -> Vec<Bean> + Send + Sync + 'static,
         conf: impl Fn() -> Vec<ConfEntry> + Send + Sync + 'static,
-        metrics: Registry,
+        metrics: impl Fn() -> Vec<Figure> + Send + Sync + 'static,
     ) -> Self {
         Self {
             beans: Arc::new(beans),
@@ -155,7 +155,7 @@ struct Shared {
     beans: Arc<dyn Fn() -> Vec<Bean> + Send + Sync>,
     conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
     front: Arc<dyn Fn() -> String + Send + Sync>,
-    metrics: Arc<Registry>,
+    metrics: Figures,
     permits: Arc<Semaphore>,
 }
 
@@ -174,9 +174,8 @@ async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response 
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &shared.metrics) {
-        Ok(()) => {
+    match figures::text(shared.metrics) {
+        Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
@@ -279,7 +278,7 @@ fn decode(text: &str) -> Result<String, StatusCode> {
 }
 
 /// Text made safe inside XML and HTML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -310,7 +309,7 @@ mod tests {
             || "<h1>front</h1>".to_string(),
             || vec![Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("FSState", "Operational")],
             move || vec![entry.clone()],
-            Registry::default(),
+            || vec![Figure::counter("hearth_reads", "Reads", 7), Figure::gauge("hearth_files", "Files", 5)],
         )
         .page("/fsck", |query: Query| async move { format!("path {}", query["path"]) });
         let server = site.serve("127.0.0.1:0").await.unwrap();
@@ -322,7 +321,10 @@ mod tests {
         assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b"));
         assert!(fetch(server.address(), "/fsck?path=%zz").await.starts_with("HTTP/1.1 400"));
         assert!(fetch(server.address(), &format!("/jmx?qry={}", "a".repeat(9000))).await.starts_with("HTTP/1.1 414"));
-        assert!(fetch(server.address(), "/metrics").await.contains("# EOF"));
+        let metrics = fetch(server.address(), "/metrics").await;
+        for line in ["hearth_reads_total 7", "# TYPE hearth_files gauge", "hearth_files 5", "# EOF"] {
+            assert!(metrics.contains(line), "{line} in {metrics}");
+        }
         assert!(fetch(server.address(), "/none").await.starts_with("HTTP/1.1 404"));
     }
 }

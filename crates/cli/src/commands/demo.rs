@@ -18,6 +18,7 @@ use hearth_config::parse;
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 
+use crate::configuration;
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, Process, ProcessCluster};
 use sample::Hash;
 use table::Row;
@@ -152,7 +153,7 @@ impl Demo<'_> {
         let bar = bar("reading while a DataNode dies", self.bytes);
         let started = Instant::now();
         let (found, killed) = runtime.block_on(async {
-            let user = hearth_client::os_user_name();
+            let user = configuration::user();
             let files = FileSystem::connect(&cluster.client(rpc), Some(self.uri), &user)?;
             let mut reader = files.open(STORED).await?;
             let mut hash = Sha256::new();

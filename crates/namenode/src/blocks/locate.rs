@@ -23,6 +23,9 @@ pub struct Target {
     pub storage_type: StorageType,
 }
 
+/// Clients' machines whose rack is remembered.
+const CLIENT_RACKS_MAX: usize = 100_000;
+
 impl BlockMap {
     pub fn target(&self, storage: StorageIndex) -> Target {
         let known = self.nodes.storage(storage);
@@ -92,6 +95,14 @@ impl BlockMap {
     /// Where machines stand that are no datanodes, by address.
     pub fn set_client_racks(&mut self, racks: std::collections::HashMap<String, String>) {
         self.client_racks = racks;
+    }
+
+    /// The same for one machine.
+    pub fn set_client_rack(&mut self, ip: &str, rack: String) {
+        if self.client_racks.len() >= CLIENT_RACKS_MAX {
+            self.client_racks.clear();
+        }
+        self.client_racks.insert(ip.to_owned(), rack);
     }
 
     /// The machine and rack of a client. One that is no datanode stands alone in the rack that is known for it.

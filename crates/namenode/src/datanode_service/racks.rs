@@ -1,6 +1,6 @@
 //! Where machines stand: `net.topology.table.file.name` or `net.topology.script.file.name`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -31,6 +31,8 @@ enum Source {
 pub struct Racks {
     source: Source,
     cache: Mutex<HashMap<String, String>>,
+    /// Clients' machines that the script was asked for, whatever came of it.
+    asked: Mutex<HashSet<String>>,
 }
 
 impl Racks {
@@ -56,12 +58,13 @@ impl Racks {
     }
 
     fn new(source: Source) -> Self {
-        Self { source, cache: Mutex::new(HashMap::new()) }
+        Self { source, cache: Mutex::default(), asked: Mutex::default() }
     }
 
     /// Forgets what was looked up, so that changes of the table or of the script's mind are seen (refreshNodes).
     pub fn forget(&self) {
         self.cache.lock().clear();
+        self.asked.lock().clear();
     }
 
     /// Everything that the table says, for clients that are no datanodes; empty without a table.
@@ -70,6 +73,25 @@ impl Racks {
             Source::Table(file) => read_table(file).await.unwrap_or_default(),
             Source::None | Source::Script(_) => HashMap::new(),
         }
+    }
+
+    /// Where a client's machine stands, from the script, which is asked once for each machine until `forget`. `None`:
+    /// nothing new. What a table says of clients is in `all`.
+    pub async fn of_client(&self, ip: &str) -> Option<String> {
+        if !matches!(self.source, Source::Script(_)) {
+            return None;
+        }
+        {
+            let mut asked = self.asked.lock();
+            if asked.contains(ip) {
+                return None;
+            }
+            if asked.len() >= CACHE_MAX {
+                asked.clear();
+            }
+            asked.insert(ip.to_owned());
+        }
+        self.resolve(ip, ip).await
     }
 
     /// The rack of a machine; `None` when the source does not know it, or fails (which is logged).
@@ -196,5 +218,9 @@ mod tests {
         let racks = Racks::from_script(file);
         assert_eq!(racks.resolve("10.0.0.1", "h").await.as_deref(), Some("/rack-of-10.0.0.1"));
         assert_eq!(racks.resolve("10.0.0.9", "h").await, None);
+        assert_eq!(racks.of_client("10.0.0.2").await.as_deref(), Some("/rack-of-10.0.0.2"));
+        assert_eq!(racks.of_client("10.0.0.2").await, None);
+        racks.forget();
+        assert_eq!(racks.of_client("10.0.0.2").await.as_deref(), Some("/rack-of-10.0.0.2"));
     }
 }

@@ -277,6 +277,13 @@ pub struct TestDatanode {
     storage: String,
     port: u32,
     registration: DatanodeRegistrationProto,
+    /// The machine that it is on.
+    client: RpcClient,
+}
+
+/// Calls that come from address `ip` of the loopback network, as from a machine of its own.
+pub fn client_from(ip: &str) -> RpcClient {
+    RpcClient::new(RpcClientOptions { bind: Some(ip.parse().unwrap()), ..RpcClientOptions::default() })
 }
 
 impl TestDatanode {
@@ -287,6 +294,16 @@ impl TestDatanode {
 
     /// As `join`, reporting these finalized blocks.
     pub async fn join_with(namenode: &TestNamenode, number: u32, blocks: &[ExtendedBlockProto]) -> Self {
+        Self::join_from(namenode, namenode.client.clone(), number, blocks).await
+    }
+
+    /// As `join_with`, from the machine of `client`.
+    pub async fn join_from(
+        namenode: &TestNamenode,
+        client: RpcClient,
+        number: u32,
+        blocks: &[ExtendedBlockProto],
+    ) -> Self {
         let identity = namenode.handle().identity().clone();
         let uuid = format!("00000000-0000-4000-8000-{number:012}");
         let registration = DatanodeRegistrationProto {
@@ -308,7 +325,7 @@ impl TestDatanode {
             keys: Default::default(),
             software_version: "3.4.2".into(),
         };
-        let mut datanode = Self { uuid, storage: format!("DS-{number}"), port: 10_000 + number, registration };
+        let mut datanode = Self { uuid, storage: format!("DS-{number}"), port: 10_000 + number, registration, client };
         let request = RegisterDatanodeRequestProto { registration: datanode.registration.clone() };
         let answer: RegisterDatanodeResponseProto = datanode.call(namenode, "registerDatanode", &request).await;
         datanode.registration = answer.registration;
@@ -318,7 +335,7 @@ impl TestDatanode {
     }
 
     async fn call<A: Message + Default>(&self, namenode: &TestNamenode, method: &str, request: &impl Message) -> A {
-        namenode.client.call(&namenode.target("hdfs", protocols::DATANODE), method, request).await.unwrap()
+        self.client.call(&namenode.target("hdfs", protocols::DATANODE), method, request).await.unwrap()
     }
 
     fn storage(&self) -> DatanodeStorageProto {

@@ -1,0 +1,102 @@
+//! Status pages: a heading, tables, and links to the other pages. Everything that is shown is escaped here.
+
+use std::fmt::Write;
+
+use crate::site::escape;
+
+/// A page under construction.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    body: String,
+}
+
+impl Page {
+    pub fn new(title: &str) -> Self {
+        Self { title: title.to_owned(), body: String::new() }
+    }
+
+    /// Rows of two columns: what, and its value.
+    #[must_use]
+    pub fn facts(mut self, rows: &[(&str, String)]) -> Self {
+        self.body.push_str("<table>");
+        for (name, value) in rows {
+            let _ = write!(self.body, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
+        }
+        self.body.push_str("</table>");
+        self
+    }
+
+    /// A table under a heading of its own.
+    #[must_use]
+    pub fn table(mut self, heading: &str, columns: &[&str], rows: &[Vec<String>]) -> Self {
+        let _ = write!(self.body, "<h2>{}</h2><table><tr>", escape(heading));
+        for column in columns {
+            let _ = write!(self.body, "<th>{}</th>", escape(column));
+        }
+        self.body.push_str("</tr>");
+        for row in rows {
+            self.body.push_str("<tr>");
+            for cell in row {
+                let _ = write!(self.body, "<td>{}</td>", escape(cell));
+            }
+            self.body.push_str("</tr>");
+        }
+        self.body.push_str("</table>");
+        self
+    }
+
+    /// The whole HTML, with links to what every server has and to `more`.
+    pub fn html(&self, more: &[&str]) -> String {
+        let links: Vec<String> = ["/jmx", "/metrics", "/conf"]
+            .iter()
+            .chain(more)
+            .map(|path| format!("<a href=\"{}\">{}</a>", escape(path), escape(path)))
+            .collect();
+        let title = escape(&self.title);
+        format!(
+            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>\
+             body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}\
+             table{{border-collapse:collapse;margin:1rem 0}}th,td{{text-align:left;padding:.25rem 1rem .25rem 0;\
+             border-bottom:1px solid #ddd;vertical-align:top}}th{{font-weight:600;color:#555}}\
+             </style></head><body><h1>{title}</h1>{}<p>{}</p></body></html>",
+            self.body,
+            links.join(" &middot; ")
+        )
+    }
+}
+
+/// Bytes for people: `1.5 GiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_named_is_text_not_markup() {
+        let html = Page::new("a <b>")
+            .facts(&[("host", "<script>".to_owned())])
+            .table("t & u", &["c\""], &[vec!["<i>".to_owned()]])
+            .html(&["/fsck"]);
+        assert!(!html.contains("<script>") && !html.contains("<i>") && !html.contains("<b>"), "{html}");
+        assert!(html.contains("&lt;script&gt;") && html.contains("href=\"/fsck\""));
+    }
+
+    #[test]
+    fn sizes_for_people() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(3 << 30), "3.0 GiB");
+    }
+}
