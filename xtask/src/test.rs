@@ -96,7 +96,8 @@ fn interop(tally: &mut Tally, filter: &[&str]) -> Result<()> {
 
 /// Runs a `cargo build` that answers in JSON; the test programs of `package` that it made.
 fn suites_of(package: &str, build: &mut Command) -> Result<Vec<PathBuf>> {
-    let output = build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(build)))?;
+    let output =
+        build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(build)))?;
     ensure!(output.status.success(), "{} ended with {}", run::spelled(build), output.status);
     let mut suites = Vec::new();
     for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

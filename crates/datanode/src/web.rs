@@ -15,9 +15,12 @@ pub async fn start(datanode: &Arc<Datanode>) -> Result<WebServer, Error> {
     let configuration = datanode.options.configuration.clone();
     // The pages must not keep the datanode alive.
     let [for_beans, for_front, for_figures] = [(); 3].map(|()| Arc::downgrade(datanode));
-    Site::new(move || front(&for_front), move || beans(&for_beans), move || conf(&configuration), move || {
-        figures(&for_figures)
-    })
+    Site::new(
+        move || front(&for_front),
+        move || beans(&for_beans),
+        move || conf(&configuration),
+        move || figures(&for_figures),
+    )
     .serve(&address)
     .await
     .map_err(|error| Error::Web(error.to_string()))

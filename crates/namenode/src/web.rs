@@ -65,7 +65,10 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
             ("Used", format!("{} of {}", size(figures.used), size(figures.capacity))),
             (
                 "Blocks in need",
-                format!("{} too few replicas, {} corrupt, {} missing", figures.low_redundancy, figures.corrupt, figures.missing),
+                format!(
+                    "{} too few replicas, {} corrupt, {} missing",
+                    figures.low_redundancy, figures.corrupt, figures.missing
+                ),
             ),
         ])
         .table("DataNodes", &["address", "rack", "heard of", "used", "blocks"], &datanodes)
@@ -78,8 +81,8 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
     let figures = state.blocks.figures(namenode.now());
     let gauge = Figure::gauge;
     vec![
-        gauge("hearth_namenode_files", "Files", state.namespace.file_count() as u64),
-        gauge("hearth_namenode_inodes", "Files and directories", state.namespace.inode_count() as u64),
+        gauge("hearth_namenode_files", "Files", state.namespace.file_count()),
+        gauge("hearth_namenode_inodes", "Files and directories", state.namespace.inode_count()),
         gauge("hearth_namenode_blocks", "Blocks", figures.blocks),
         gauge("hearth_namenode_files_being_written", "Files being written", state.leases.file_count() as u64),
         gauge("hearth_namenode_writers", "Clients that write files", state.leases.holder_count() as u64),

@@ -118,13 +118,22 @@ async fn a_client_is_sent_to_its_own_rack_where_the_script_says_that_it_stands()
     for number in [11, 12] {
         datanodes.push(TestDatanode::join_from(&n, client_from(&format!("127.0.0.{number}")), number, &[]).await);
     }
-    n.write(&datanodes, "/f", 10).await;
+    let file = CreateRequestProto { replication: 2, ..new_file("/f", "writer", 1) };
+    n.create_request("root", file).await.unwrap();
+    let located = n.add_block("/f", "writer", None).await.unwrap();
+    let block = ExtendedBlockProto { num_bytes: Some(10), ..located.b };
+    for datanode in &datanodes {
+        datanode.received(&n, &block).await;
+    }
+    assert!(n.complete("/f", "writer", Some(&block)).await.unwrap());
     let request = GetBlockLocationsRequestProto { src: "/f".into(), offset: 0, length: 10 };
     for _ in 0..5 {
         for (client, nearest) in [("127.0.0.13", "127.0.0.11"), ("127.0.0.14", "127.0.0.12"), ("127.0.0.99", "")] {
             let answer: GetBlockLocationsResponseProto =
                 client_from(client).call(&n.root(), "getBlockLocations", &request).await.unwrap();
-            let first = &answer.locations.unwrap().blocks[0].locs[0].id.ip_addr;
+            let locations = &answer.locations.unwrap().blocks[0].locs;
+            assert_eq!(locations.len(), 2);
+            let first = &locations[0].id.ip_addr;
             assert!(nearest.is_empty() || first == nearest, "{client} is sent to {first}");
         }
     }
