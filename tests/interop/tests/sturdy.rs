@@ -20,8 +20,8 @@ use hearth_client::{CreateOptions, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
 use hearth_testkit::{
-    Cluster, ClusterSpec, Content, Make, NodeProcess, Process, free_port, hearth_program, sha256_hex, skip_or_fail,
-    usage, wait_until,
+    Cluster, ClusterSpec, Content, Make, NodeProcess, Process, free_port, get_text, hearth_program, sha256_hex,
+    skip_or_fail, usage, wait_until,
 };
 
 const MIB: u64 = 1 << 20;
@@ -42,6 +42,7 @@ const SMALL_FILE_MEMORY_MAX: u64 = 4096;
 const IDLE_MAX: u64 = 120 * MIB;
 
 const DISTURBANCES: &[Check] = &[
+    ("pages_and_figures_say_what_is", pages),
     ("nonsense_is_answered_or_hung_up_on", bad_input),
     ("a_second_process_on_a_directory_is_refused", second_process),
     ("a_directory_of_another_cluster_is_refused_and_untouched", foreign_directory),
@@ -155,6 +156,25 @@ fn bad_input(session: &mut Session) -> Result<()> {
         let log = process.process().context("it runs")?.log_text();
         let panic = log.lines().find(|line| line.contains("panicked"));
         ensure!(panic.is_none(), "it panicked: {panic:?}");
+    }
+    Ok(())
+}
+
+fn pages(session: &mut Session) -> Result<()> {
+    let cluster = &session.cluster;
+    round_trip(cluster, "/pages")?;
+    let namenode = cluster.namenode_http_port();
+    let datanode = cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    for (port, path, wanted) in [
+        (namenode, "/metrics", "\nhearth_namenode_live_datanodes 1\n"),
+        (namenode, "/metrics", "\nhearth_namenode_missing_blocks 0\n"),
+        (namenode, "/", "127.0.0.1"),
+        (datanode, "/metrics", "\nhearth_datanode_writes_total "),
+        (datanode, "/metrics", "# TYPE hearth_memory_used_bytes gauge"),
+        (datanode, "/", "BP-"),
+    ] {
+        let text = get_text(port, path)?;
+        ensure!(text.contains(wanted), "{wanted:?} is not in {path} of port {port}: {text}");
     }
     Ok(())
 }
