@@ -34,6 +34,9 @@ pub enum Error {
     /// No replica of the block could be read; the last failure is chained.
     #[error("Could not obtain block: {block} file={path}")]
     BlockMissing { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
+    /// The paths that the configuration allows do not lead to any replica of the block; `reasons` says it of each.
+    #[error("no path of hearth.client.paths ({allowed}) leads to a replica of {block} of {path}: {reasons}")]
+    NoPath { path: String, block: Box<ExtendedBlock>, allowed: String, reasons: String },
     #[error("cannot obtain the length of open block {block} of {path} from any datanode")]
     BlockLength { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
     #[error("{path} is erasure-coded or encrypted, which this client cannot read")]
@@ -122,6 +125,7 @@ impl Error {
             Self::Namenode { .. } => ErrorKind::Unreachable,
             Self::Datanode { .. }
             | Self::BlockMissing { .. }
+            | Self::NoPath { .. }
             | Self::BlockLength { .. }
             | Self::PipelineLost { .. }
             | Self::PipelineSetup { .. }

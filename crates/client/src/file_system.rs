@@ -14,6 +14,7 @@ use crate::namenode::{
 };
 use crate::options::ClientOptions;
 use crate::read::Reader;
+use crate::statistics::{Counters, Statistics};
 use crate::write::{Begin, Writer, WrittenFile};
 use crate::{Error, ErrorKind, backoff, path};
 
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub peers: Peers,
     pub unreachable: Unreachable,
     pub leases: Leases,
+    pub counters: Counters,
     uri: String,
     home: String,
     server_defaults: Mutex<Option<(ServerDefaults, Instant)>>,
@@ -93,6 +95,7 @@ impl FileSystem {
             peers: Peers::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
             unreachable: Unreachable::default(),
             leases: Leases::new(options.lease_hard_limit),
+            counters: Counters::default(),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),
             server_defaults: Mutex::new(None),
@@ -117,6 +120,11 @@ impl FileSystem {
     /// `host:port` of the namenode that answers now.
     pub fn namenode_address(&self) -> String {
         self.shared.namenode.address().to_string()
+    }
+
+    /// What this file system and its clones have moved so far.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.counters.statistics()
     }
 
     /// Where relative paths start.

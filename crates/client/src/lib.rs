@@ -14,11 +14,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A read goes [`read`] → locate → replica → packets; a write [`write`] → stream → block → pipeline → packets;
+//! A read goes [`read`] → locate → replica → a path ([`DataPath`]); a write [`write`] → stream → block → pipeline → packets;
 //! [`namenode`] has the calls, [`datanode`] the connections.
 
 mod backoff;
 mod checksum;
+mod data_path;
 mod datanode;
 mod error;
 mod file_system;
@@ -27,13 +28,16 @@ mod namenode;
 mod options;
 mod path;
 mod read;
+mod statistics;
 mod user;
 mod write;
 
 pub use checksum::FileChecksum;
+pub use data_path::DataPath;
 pub use error::{DatanodeError, Error, ErrorKind};
 pub use file_system::{CreateOptions, FileSystem, RenameOptions};
 pub use namenode::{BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction};
 pub use read::{PositionedReader, Reader};
+pub use statistics::Statistics;
 pub use user::os_user_name;
 pub use write::Writer;

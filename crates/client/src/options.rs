@@ -4,6 +4,8 @@ use hearth_config::{ConfigError, Configuration, keys, parse};
 use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{ChecksumKind, ChecksumSpec, FsPermission};
 
+use crate::data_path::DataPaths;
+
 /// When to look for another datanode after one of a pipeline failed.
 /// Source: `dfs.client.block.write.replace-datanode-on-failure.policy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +70,8 @@ pub(crate) struct ClientOptions {
     pub lease_hard_limit: Duration,
     pub trash_interval: Duration,
     pub read_buffer_bytes: usize,
+    /// By which readers may fetch replicas.
+    pub read_paths: DataPaths,
 }
 
 /// Header, checksums and data of Apache's packets together; what `dfs.client-write-packet-size` counts.
@@ -135,6 +139,7 @@ impl ClientOptions {
             trash_interval: configuration.get(keys::FS_TRASH_INTERVAL)?,
             read_buffer_bytes: (configuration.get(keys::HEARTH_CLIENT_READ_BUFFER_BYTES)? as usize)
                 .clamp(64 * 1024, 8 << 20),
+            read_paths: DataPaths::read(configuration)?.for_reading(configuration)?,
         })
     }
 

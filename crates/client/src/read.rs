@@ -1,21 +1,24 @@
 //! Reading a file: as a stream from a position, or any range by many tasks at once.
 //!
-//! [`locate`] knows where the blocks are, [`replica`] chooses a replica of one and goes to the next when it fails, and
-//! [`packets`] reads it. Every byte is checked against its checksum before the caller sees it.
+//! [`locate`] knows where the blocks are, [`replica`] chooses a replica of one and a path to it and goes to the next when it
+//! fails; [`stream`] reads it over that path, of which [`packets`] is one. Every byte is checked against its checksum before
+//! the caller sees it.
 
 mod locate;
 mod packets;
 mod replica;
+mod stream;
+mod way;
 
 use std::sync::Arc;
 
-use hearth_types::{LocatedBlock, LocatedBlocks};
+use hearth_types::LocatedBlocks;
 
-use crate::Error;
 use crate::file_system::Shared;
+use crate::{DatanodeError, Error};
 use locate::Locations;
-use packets::BlockStream;
 use replica::{Failures, Replicas};
+use stream::BlockStream;
 
 /// A file open for reading. `read`, `next` and `seek` move a position of its own; `read_at` does not and may be called by
 /// many tasks at once.
@@ -23,16 +26,10 @@ use replica::{Failures, Replicas};
 pub struct Reader {
     replicas: Arc<Replicas>,
     position: u64,
-    current: Option<Current>,
+    /// The block that is being streamed.
+    current: Option<BlockStream>,
     /// Failures since bytes last came.
     failures: Failures,
-}
-
-/// The block that is being streamed.
-#[derive(Debug)]
-struct Current {
-    block: Arc<LocatedBlock>,
-    stream: BlockStream,
 }
 
 /// A forward seek up to this far reads and drops the bytes between instead of asking the datanode anew.
@@ -72,7 +69,7 @@ impl Reader {
         let ahead = position.checked_sub(self.position);
         match (&mut self.current, ahead) {
             (_, Some(0)) => {}
-            (Some(current), Some(ahead)) if ahead <= SKIP_BYTES_MAX && position < current.block_end() => {
+            (Some(current), Some(ahead)) if ahead <= SKIP_BYTES_MAX && position < block_end(current) => {
                 let mut left = ahead;
                 while left > 0 {
                     let count = (self.next().await?.len() as u64).min(left);
@@ -94,15 +91,20 @@ impl Reader {
     /// Fills `into` with the file's next bytes, less only at its end. 0 at the end (or when `into` is empty).
     pub async fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
         let mut filled = 0;
-        while filled < into.len() {
-            let next = self.next().await?;
-            if next.is_empty() {
-                break;
+        while filled < into.len() && self.position < self.length() {
+            let Some(stream) = &mut self.current else {
+                self.open_block().await?;
+                continue;
+            };
+            match stream.read(&self.replicas.shared, &mut into[filled..]).await {
+                Ok(0) => self.end_block(),
+                Ok(count) => {
+                    self.failures.reset();
+                    self.position += count as u64;
+                    filled += count;
+                }
+                Err(error) => self.block_failed(error).await?,
             }
-            let count = next.len().min(into.len() - filled);
-            into[filled..filled + count].copy_from_slice(&next[..count]);
-            self.consume(count);
-            filled += count;
         }
         Ok(filled)
     }
@@ -115,29 +117,26 @@ impl Reader {
                 self.current = None;
                 return Ok(&[]);
             }
-            let Some(current) = &mut self.current else {
+            let Some(stream) = &mut self.current else {
                 self.open_block().await?;
                 continue;
             };
-            if !current.stream.data().is_empty() {
+            if !stream.data().is_empty() {
                 break;
             }
-            match current.stream.advance().await {
+            match stream.advance(&self.replicas.shared).await {
                 Ok(true) => self.failures.reset(),
                 Ok(false) => self.end_block(),
-                Err(error) => {
-                    let Some(current) = self.current.take() else { continue };
-                    self.replicas.failed(&current.block, current.stream.datanode(), error, &mut self.failures).await?;
-                }
+                Err(error) => self.block_failed(error).await?,
             }
         }
-        Ok(self.current.as_ref().map_or(&[], |current| current.stream.data()))
+        Ok(self.current.as_ref().map_or(&[], BlockStream::data))
     }
 
     /// Moves the position over `count` bytes that `next` showed.
     pub fn consume(&mut self, count: usize) {
-        if let Some(current) = &mut self.current {
-            current.stream.consume(count);
+        if let Some(stream) = &mut self.current {
+            stream.consume(count);
             self.position += count as u64;
         }
     }
@@ -153,23 +152,29 @@ impl Reader {
     }
 
     async fn open_block(&mut self) -> Result<(), Error> {
-        let (block, stream) = self.replicas.open(self.position, None, &mut self.failures).await?;
-        self.current = Some(Current { block, stream });
+        self.current = Some(self.replicas.open(self.position, None, &mut self.failures).await?);
         Ok(())
     }
 
     fn end_block(&mut self) {
-        if let Some(current) = self.current.take() {
-            self.replicas.whole(&current.block);
-            current.stream.finish(&self.replicas.shared.peers);
+        if let Some(stream) = self.current.take() {
+            self.replicas.whole(&stream.way().block);
+            stream.finish(&self.replicas.shared);
+        }
+    }
+
+    async fn block_failed(&mut self, error: DatanodeError) -> Result<(), Error> {
+        match self.current.take() {
+            Some(stream) => self.replicas.failed(stream.way(), error, &mut self.failures).await,
+            None => Ok(()),
         }
     }
 }
 
-impl Current {
-    fn block_end(&self) -> u64 {
-        self.block.offset + self.block.block.length()
-    }
+/// Where in the file the block of `stream` ends.
+fn block_end(stream: &BlockStream) -> u64 {
+    let block = &stream.way().block;
+    block.offset + block.block.length()
 }
 
 /// Positioned reads of an open file, for any number of tasks.

@@ -439,6 +439,8 @@ keys! {
     HEARTH_LOCAL_WRITE_TRUSTED: Key<bool> = "hearth.local.write.trusted", boolean, "false";
     /// Packet of Hearth's own writer; 0 = chosen by what the pipeline takes.
     HEARTH_CLIENT_PACKET_BYTES: Key<u64> = "hearth.client.packet.bytes", bytes, "0";
+    /// By which the client reaches replicas, in this order: local, one-sided, packets. One left out is never used.
+    HEARTH_CLIENT_PATHS: Key<Vec<String>> = "hearth.client.paths", list, "local,one-sided,packets";
     /// What one system call of a reader fetches at most; also all that it holds ahead of its caller.
     HEARTH_CLIENT_READ_BUFFER_BYTES: Key<u64> = "hearth.client.read.buffer.bytes", bytes, "524288";
 }

@@ -3,15 +3,15 @@
 use hearth_types::{ByteRange, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHeader, ReadBlock, Status};
 
+use super::way::Prospect;
 use crate::DatanodeError;
 use crate::datanode::{Peer, Peers, address_of};
 use crate::file_system::Shared;
 
 /// Verified bytes of a replica, in order, where they were received.
 #[derive(Debug)]
-pub(super) struct BlockStream {
+pub(super) struct PacketStream {
     peer: Peer,
-    datanode: DatanodeInfo,
     block: ExtendedBlock,
     /// Asked for.
     wanted: ByteRange,
@@ -26,7 +26,12 @@ pub(super) struct BlockStream {
     finished: bool,
 }
 
-impl BlockStream {
+/// Every datanode can be read so; one that another reader could not reach comes last.
+pub(super) fn prospect(shared: &Shared, datanode: &DatanodeInfo) -> Prospect {
+    if shared.unreachable.contains(&datanode.id.uuid) { Prospect::Doubtful } else { Prospect::Good }
+}
+
+impl PacketStream {
     /// Asks `datanode` for `range` (not empty) of the block, over a connection kept from before if there is one.
     pub(super) async fn open(
         shared: &Shared,
@@ -45,21 +50,20 @@ impl BlockStream {
             caching: CachingStrategy::default(),
         });
         while let Some(peer) = shared.peers.reuse(address).await {
-            match Self::start(peer, &operation, located, datanode, range).await {
+            match Self::start(peer, &operation, located, range).await {
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
                 Err(DatanodeError::Transfer(error)) if error.is_disconnect() => {}
                 outcome => return outcome,
             }
         }
         let peer = shared.peers.connect_for_packets(address, shared.options.read_timeouts()).await?;
-        Self::start(peer, &operation, located, datanode, range).await
+        Self::start(peer, &operation, located, range).await
     }
 
     async fn start(
         mut peer: Peer,
         operation: &Operation,
         located: &LocatedBlock,
-        datanode: &DatanodeInfo,
         wanted: ByteRange,
     ) -> Result<Self, DatanodeError> {
         peer.sender.send_operation(operation).await?;
@@ -72,7 +76,6 @@ impl BlockStream {
         }
         Ok(Self {
             peer,
-            datanode: datanode.clone(),
             block: located.block.clone(),
             wanted,
             checksum: checksum.spec,
@@ -82,10 +85,6 @@ impl BlockStream {
             end: 0,
             finished: false,
         })
-    }
-
-    pub(super) fn datanode(&self) -> &DatanodeInfo {
-        &self.datanode
     }
 
     /// What `advance` brought and was not consumed.

@@ -1,4 +1,6 @@
-//! Which replica of a block to read, and what to do when it fails: the only retry loop of reading.
+//! Which replica of a block to read and by which path, and what to do when that fails: the only retry loop of reading.
+//!
+//! A path that fails gives way to the next for that replica, and the last of them to the next replica.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,17 +11,18 @@ use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock,
 use parking_lot::Mutex;
 
 use super::locate::Locations;
-use super::packets::BlockStream;
+use super::stream::BlockStream;
+use super::way::{self, Prospect, Way};
 use crate::file_system::Shared;
-use crate::{DatanodeError, Error, backoff};
+use crate::{DataPath, DatanodeError, Error, backoff};
 
 /// The replicas of one open file and what was learnt about them.
 #[derive(Debug)]
 pub(super) struct Replicas {
     pub(super) shared: Arc<Shared>,
     pub(super) locations: Locations,
-    /// Datanodes that failed a read of this file; forgotten when none is left.
-    dead: Mutex<HashSet<DatanodeUuid>>,
+    /// Paths to datanodes that failed a read of this file; forgotten when none is left.
+    dead: Mutex<HashSet<(DatanodeUuid, DataPath)>>,
     /// Replicas whose data did not fit their checksums, not yet reported.
     corrupt: Mutex<HashMap<BlockId, Vec<DatanodeInfo>>>,
 }
@@ -50,10 +53,10 @@ impl Replicas {
         position: u64,
         length: Option<u64>,
         failures: &mut Failures,
-    ) -> Result<(Arc<LocatedBlock>, BlockStream), Error> {
+    ) -> Result<BlockStream, Error> {
         loop {
             let block = self.locations.block_at(position).await?;
-            let Some(datanode) = self.choose(&block) else {
+            let Some(way) = self.choose(&block)? else {
                 self.none_left(&block, position, failures).await?;
                 continue;
             };
@@ -63,9 +66,9 @@ impl Replicas {
                 path: self.locations.path().to_owned(),
                 why: format!("block {} is shorter than it was", block.block),
             })?;
-            match BlockStream::open(&self.shared, &block, datanode, range).await {
-                Ok(stream) => return Ok((block, stream)),
-                Err(error) => self.failed(&block, datanode, error, failures).await?,
+            match BlockStream::open(&self.shared, way, range).await {
+                Ok(stream) => return Ok(stream),
+                Err((way, error)) => self.failed(&way, error, failures).await?,
             }
         }
     }
@@ -78,23 +81,20 @@ impl Replicas {
         let mut failures = Failures::default();
         while filled < wanted {
             let position = offset + filled as u64;
-            let (block, mut stream) = self.open(position, Some((wanted - filled) as u64), &mut failures).await?;
+            let mut stream = self.open(position, Some((wanted - filled) as u64), &mut failures).await?;
             loop {
-                match stream.advance().await {
-                    Ok(true) => {
-                        let data = stream.data();
-                        into[filled..filled + data.len()].copy_from_slice(data);
-                        filled += data.len();
-                        stream.consume(stream.data().len());
-                        failures.reset();
-                    }
-                    Ok(false) => {
-                        self.whole(&block);
-                        stream.finish(&self.shared.peers);
+                match stream.read(&self.shared, &mut into[filled..wanted]).await {
+                    Ok(0) => {
+                        self.whole(&stream.way().block);
+                        stream.finish(&self.shared);
                         break;
                     }
+                    Ok(count) => {
+                        filled += count;
+                        failures.reset();
+                    }
                     Err(error) => {
-                        self.failed(&block, stream.datanode(), error, &mut failures).await?;
+                        self.failed(stream.way(), error, &mut failures).await?;
                         break;
                     }
                 }
@@ -103,22 +103,43 @@ impl Replicas {
         Ok(filled)
     }
 
-    /// The first datanode that has not failed; those that other readers could not reach come last.
-    fn choose<'a>(&self, block: &'a LocatedBlock) -> Option<&'a DatanodeInfo> {
+    /// The first path to the first replica that has not failed; those that failed other readers come last. `None` when all
+    /// failed.
+    ///
+    /// Errors: `NoPath`, when no path that may be used leads to any of the replicas.
+    fn choose(&self, block: &Arc<LocatedBlock>) -> Result<Option<Way>, Error> {
+        let paths = &self.shared.options.read_paths;
         let dead = self.dead.lock();
-        let alive = || block.locations.iter().filter(|datanode| !dead.contains(&datanode.id.uuid));
-        alive().find(|datanode| !self.shared.unreachable.contains(&datanode.id.uuid)).or_else(|| alive().next())
+        let (mut doubtful, mut closed) = (None, Vec::new());
+        for (replica, datanode) in block.locations.iter().enumerate() {
+            for path in paths.iter() {
+                let way = || Way { block: Arc::clone(block), replica, path };
+                match way::prospect(&self.shared, block, datanode, path) {
+                    Prospect::Closed(why) => closed.push((datanode, path, why)),
+                    _ if dead.contains(&(datanode.id.uuid.clone(), path)) => {}
+                    Prospect::Good => return Ok(Some(way())),
+                    Prospect::Doubtful => doubtful = doubtful.or_else(|| Some(way())),
+                }
+            }
+        }
+        if closed.is_empty() || closed.len() < block.locations.len() * paths.iter().count() {
+            return Ok(doubtful);
+        }
+        let reasons: Vec<_> =
+            closed.iter().map(|(datanode, path, why)| format!("{path} to {}: {why}", datanode.id)).collect();
+        Err(Error::NoPath {
+            path: self.locations.path().to_owned(),
+            block: Box::new(block.block.clone()),
+            allowed: paths.to_string(),
+            reasons: reasons.join("; "),
+        })
     }
 
     /// Draws the consequences of a failure: whether to go on is the result.
-    pub(super) async fn failed(
-        &self,
-        block: &Arc<LocatedBlock>,
-        datanode: &DatanodeInfo,
-        error: DatanodeError,
-        failures: &mut Failures,
-    ) -> Result<(), Error> {
-        tracing::info!(path = self.locations.path(), block = %block.block, datanode = %datanode.id, %error, "read failed");
+    pub(super) async fn failed(&self, way: &Way, error: DatanodeError, failures: &mut Failures) -> Result<(), Error> {
+        let Way { block, path, .. } = way;
+        let datanode = way.datanode();
+        tracing::info!(path = self.locations.path(), block = %block.block, datanode = %datanode.id, by = %path, %error, "read failed");
         match &error {
             DatanodeError::AccessToken { .. } if !failures.token_refreshed => {
                 failures.token_refreshed = true;
@@ -126,17 +147,28 @@ impl Replicas {
                 self.locations.refresh(block.offset).await?;
                 return Ok(());
             }
-            DatanodeError::Checksum { .. } => {
+            // The last path to the replica judges it: bytes that came another way may have been hurt on it.
+            DatanodeError::Checksum { .. } if self.is_last_path(way) => {
                 self.corrupt.lock().entry(block.block.id()).or_default().push(datanode.clone());
             }
-            DatanodeError::Transfer(TransferError::Connection(_)) => {
+            DatanodeError::Transfer(TransferError::Connection(_)) if *path == DataPath::Packets => {
                 self.shared.unreachable.insert(datanode.id.uuid.clone())
             }
             _ => {}
         }
-        self.dead.lock().insert(datanode.id.uuid.clone());
+        self.dead.lock().insert((datanode.id.uuid.clone(), *path));
         failures.last = Some(Arc::new(error));
         Ok(())
+    }
+
+    /// Whether all other paths to the replica of `way` are closed or have failed.
+    fn is_last_path(&self, way: &Way) -> bool {
+        let datanode = way.datanode();
+        let dead = self.dead.lock();
+        self.shared.options.read_paths.iter().filter(|path| *path != way.path).all(|path| {
+            dead.contains(&(datanode.id.uuid.clone(), path))
+                || matches!(way::prospect(&self.shared, &way.block, datanode, path), Prospect::Closed(_))
+        })
     }
 
     /// All replicas failed: wait, forget, and ask the namenode anew, a few times.

@@ -1,0 +1,83 @@
+//! A range of a block, streamed over whichever path.
+
+use hearth_types::ByteRange;
+
+use super::packets::PacketStream;
+use super::way::Way;
+use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
+
+/// Verified bytes of a replica, in order, where the path left them.
+#[derive(Debug)]
+pub(super) struct BlockStream {
+    way: Way,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Packets(PacketStream),
+}
+
+impl BlockStream {
+    /// Starts reading `range` (not empty) of the block over `way`.
+    pub(super) async fn open(shared: &Shared, way: Way, range: ByteRange) -> Result<Self, (Way, DatanodeError)> {
+        let opened = match way.path {
+            DataPath::Packets => {
+                PacketStream::open(shared, &way.block, way.datanode(), range).await.map(Source::Packets)
+            }
+            DataPath::Local | DataPath::OneSided => unreachable!("these paths are closed"),
+        };
+        match opened {
+            Ok(source) => Ok(Self { way, source }),
+            Err(error) => Err((way, error)),
+        }
+    }
+
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// What `advance` brought and was not consumed.
+    pub(super) fn data(&self) -> &[u8] {
+        match &self.source {
+            Source::Packets(stream) => stream.data(),
+        }
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        match &mut self.source {
+            Source::Packets(stream) => stream.consume(bytes),
+        }
+    }
+
+    /// Brings more and verifies it; what was not consumed before is gone. False when everything asked for has come.
+    pub(super) async fn advance(&mut self, shared: &Shared) -> Result<bool, DatanodeError> {
+        let more = match &mut self.source {
+            Source::Packets(stream) => stream.advance().await,
+        }?;
+        shared.counters.count_read(self.way.path, self.data().len());
+        Ok(more)
+    }
+
+    /// Copies verified bytes into `into` (not empty), as many as come in one go. 0 when everything asked for has come.
+    pub(super) async fn read(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
+        while self.data().is_empty() {
+            if !self.advance(shared).await? {
+                return Ok(0);
+            }
+        }
+        let data = self.data();
+        let count = data.len().min(into.len());
+        into[..count].copy_from_slice(&data[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+
+    /// What the path keeps for the next reader, when the read came to its end.
+    pub(super) fn finish(self, shared: &Shared) {
+        match self.source {
+            Source::Packets(stream) => stream.finish(&shared.peers),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What stands between a block and its bytes: a replica of it, and a path to that replica.
+
+use std::sync::Arc;
+
+use hearth_types::{DatanodeInfo, LocatedBlock};
+
+use super::packets;
+use crate::DataPath;
+use crate::file_system::Shared;
+
+/// A replica of a block, and the path by which it is read.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub block: Arc<LocatedBlock>,
+    /// Which of the block's locations.
+    pub replica: usize,
+    pub path: DataPath,
+}
+
+impl Way {
+    pub(super) fn datanode(&self) -> &DatanodeInfo {
+        &self.block.locations[self.replica]
+    }
+}
+
+/// What can be said of a path to a replica before it is tried. No path waits for anything to say it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Prospect {
+    Good,
+    /// It failed lately, for this reader or another: only when nothing better is left.
+    Doubtful,
+    /// It cannot lead there; why, for people.
+    Closed(&'static str),
+}
+
+/// The prospect of `path` to the replica of `block` on `datanode`.
+pub(super) fn prospect(shared: &Shared, block: &LocatedBlock, datanode: &DatanodeInfo, path: DataPath) -> Prospect {
+    match path {
+        DataPath::Local | DataPath::OneSided => {
+            let _ = block;
+            Prospect::Closed("this client does not have it")
+        }
+        DataPath::Packets => packets::prospect(shared, datanode),
+    }
+}
