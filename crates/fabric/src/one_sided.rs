@@ -193,7 +193,8 @@ pub trait Connection: Send + Sync + Debug {
     /// Reads from the peer's memory into this side's, all posted together, carried out in order; resolves when the last
     /// is complete. More than `limits().operations` go in several rounds.
     ///
-    /// Errors: `Closed`; `TimedOut`. Panics when a transfer is not within its local region.
+    /// Errors: `Closed`; `TimedOut`. Panics when a transfer is not within its local region, or that is mapped for reading
+    /// only.
     fn read(&self, transfers: Vec<Transfer>, timeout: Duration) -> BoxFuture<'static, Result<(), Error>>;
 
     /// Writes from this side's memory into the peer's, in order, and then sends `message`, if any, which the peer receives
@@ -208,6 +209,8 @@ pub trait Connection: Send + Sync + Debug {
     ) -> BoxFuture<'static, Result<(), Error>>;
 
     /// Sends a message of 1 to `MESSAGE_BYTES_MAX` bytes; waits for credit.
+    ///
+    /// Errors: as `write`; `TooLong` for an empty one, too.
     fn send(&self, message: Bytes, timeout: Duration) -> BoxFuture<'static, Result<(), Error>> {
         self.write(Vec::new(), Some(message), timeout)
     }

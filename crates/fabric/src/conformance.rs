@@ -1,0 +1,692 @@
+//! What every one-sided transport must do, as plain functions over the traits. Each transport calls [`all`] in its tests.
+//!
+//! Both ends are in this process, connected through `ip`, an address of this machine that the transport can use.
+//! A function panics when the transport does not do what it must.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use hearth_types::RemoteSlice;
+
+use crate::Memory;
+use crate::one_sided::{
+    Access, Connection, Domain, Error, Limits, Listener, MESSAGE_BYTES_MAX, PRIVATE_BYTES_MAX, Region, Transfer,
+    Transport,
+};
+
+/// Far more than anything here takes: a wait that ends by it is a wait that would hang.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Long enough for something wrong to show; if it were too short, a fault could be missed, but none invented.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+type Case = for<'a> fn(&'a dyn Transport, IpAddr) -> BoxFuture<'a, ()>;
+
+macro_rules! cases {
+    ($($name:ident,)*) => {
+        /// Every case with its name.
+        pub const CASES: &[(&str, Case)] = &[$((stringify!($name), |transport, ip| Box::pin($name(transport, ip)))),*];
+    };
+}
+
+cases! {
+    bytes_move_both_ways,
+    a_message_arrives_after_the_writes_before_it,
+    messages_arrive_in_order,
+    reads_posted_together_are_carried_out_in_order,
+    many_reads_go_in_rounds,
+    a_flood_of_messages_is_neither_lost_nor_unbounded,
+    both_ends_flood_each_other,
+    a_bad_slice_ends_the_connection,
+    access_is_held_to,
+    keys_of_one_domain_do_not_work_in_another,
+    a_region_that_is_gone_is_refused,
+    close_fences_late_writes,
+    a_dropped_future_changes_nothing,
+    what_is_posted_is_given_back_by_close,
+    waits_have_time_outs,
+    every_wait_hears_the_end,
+    a_dropped_connection_ends,
+    messages_that_came_before_the_end_are_received,
+    private_data_is_seen_and_rejections_are_heard,
+    limits_are_the_smaller,
+    lengths_are_limited,
+    many_connections_do_not_disturb_each_other,
+    registrations_are_counted_and_checked,
+}
+
+/// Runs every case, one after the other. `started` hears each one's name.
+pub async fn all(transport: &dyn Transport, ip: IpAddr, mut started: impl FnMut(&str)) {
+    for (name, case) in CASES {
+        started(name);
+        in_time(name, case(transport, ip)).await;
+    }
+}
+
+/// Panics when `future` takes longer than anything here may.
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG * 2, future).await.unwrap_or_else(|_| panic!("{what}: hangs"))
+}
+
+/// Two ends of a connection, each with its domain.
+struct Pair {
+    near: Arc<dyn Connection>,
+    near_domain: Arc<dyn Domain>,
+    far: Arc<dyn Connection>,
+    far_domain: Arc<dyn Domain>,
+}
+
+async fn pair_of(transport: &dyn Transport, ip: IpAddr, limits: Limits) -> Pair {
+    let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
+    let near_domain = transport.domain().unwrap();
+    let far_domain = transport.domain().unwrap();
+    let (near, far) = connect(transport, &*listener, &near_domain, &far_domain, limits).await;
+    Pair { near, near_domain, far, far_domain }
+}
+
+async fn pair(transport: &dyn Transport, ip: IpAddr) -> Pair {
+    pair_of(transport, ip, Limits::default()).await
+}
+
+async fn connect(
+    transport: &dyn Transport,
+    listener: &dyn Listener,
+    near: &Arc<dyn Domain>,
+    far: &Arc<dyn Domain>,
+    limits: Limits,
+) -> (Arc<dyn Connection>, Arc<dyn Connection>) {
+    let accepted = async { listener.accept().await.unwrap().accept(far, b"", limits, LONG).await.unwrap() };
+    let connected = transport.connect(near, listener.address(), b"", limits, LONG);
+    let (connected, accepted) = tokio::join!(connected, accepted);
+    (connected.unwrap(), accepted)
+}
+
+/// Fresh memory, all of it registered.
+fn region(domain: &Arc<dyn Domain>, bytes: u64, access: Access) -> Arc<dyn Region> {
+    let memory = Arc::new(Memory::fresh(bytes).unwrap());
+    domain.register(&memory, 0..bytes, access).unwrap()
+}
+
+/// Bytes that tell where they are from and what they are for.
+fn pattern(seed: u8, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
+}
+
+fn content(region: &Arc<dyn Region>, offset: u64, bytes: u64) -> Vec<u8> {
+    let mut content = vec![0; bytes as usize];
+    region.memory().read(region.range().start + offset, &mut content);
+    content
+}
+
+/// All of `local` against the slice at the same place in `remote`.
+fn whole(local: &Arc<dyn Region>, remote: &Arc<dyn Region>) -> Transfer {
+    Transfer { local: local.clone(), offset: 0, remote: remote.remote() }
+}
+
+fn part(local: &Arc<dyn Region>, offset: u64, remote: RemoteSlice) -> Transfer {
+    Transfer { local: local.clone(), offset, remote }
+}
+
+fn assert_closed<T: std::fmt::Debug>(result: &Result<T, Error>, what: &str) {
+    assert!(matches!(result, Err(Error::Closed { .. })), "{what}: {result:?}");
+}
+
+/// Reads and writes of every size, into the middle of regions that are the middle of their memory, from both ends.
+async fn bytes_move_both_ways(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair(transport, ip).await;
+    let sides = [(&pair.near, &pair.near_domain, &pair.far_domain), (&pair.far, &pair.far_domain, &pair.near_domain)];
+    for (seed, (connection, here, there)) in sides.into_iter().enumerate() {
+        for bytes in [1, 7, 4096, 100_000, (4 << 20) + 13] {
+            let middle = |domain: &Arc<dyn Domain>, access| {
+                let memory = Arc::new(Memory::fresh(bytes + 8192).unwrap());
+                domain.register(&memory, 4096..bytes + 4100, access).unwrap()
+            };
+            let local = middle(here, Access::Local);
+            let source = middle(there, Access::RemoteRead);
+            let sink = middle(there, Access::RemoteWrite);
+            let expected = pattern(seed as u8, bytes);
+            source.memory().write(4098, &expected);
+            let of_source = source.remote().part(2, bytes).unwrap();
+            connection.read(vec![part(&local, 3, of_source)], LONG).await.unwrap();
+            assert!(content(&local, 3, bytes) == expected, "a read of {bytes} bytes");
+            let of_sink = sink.remote().part(1, bytes).unwrap();
+            connection.write(vec![part(&local, 3, of_sink)], None, LONG).await.unwrap();
+            // Reads are carried out behind the writes before them only where the peer says so; a message is.
+            let other = if seed == 0 { &pair.far } else { &pair.near };
+            connection.send(Bytes::from_static(b"written"), LONG).await.unwrap();
+            assert_eq!(other.receive(LONG).await.unwrap(), &b"written"[..]);
+            assert!(content(&sink, 1, bytes) == expected, "a write of {bytes} bytes");
+            assert_eq!(
+                (content(&sink, 0, 1), content(&sink, bytes + 1, 1)),
+                (vec![0], vec![0]),
+                "beside {bytes} bytes"
+            );
+        }
+    }
+}
+
+async fn a_message_arrives_after_the_writes_before_it(transport: &dyn Transport, ip: IpAddr) {
+    const BYTES: u64 = 100_000;
+    let pair = pair(transport, ip).await;
+    let sink = region(&pair.far_domain, BYTES, Access::RemoteWrite);
+    let checker = tokio::spawn({
+        let (far, sink) = (pair.far.clone(), sink.clone());
+        async move {
+            for round in 0..100 {
+                assert_eq!(far.receive(LONG).await.unwrap(), &[round][..]);
+                assert!(
+                    content(&sink, 0, BYTES) == pattern(round, BYTES),
+                    "round {round}: the message overtook its data"
+                );
+                far.send(Bytes::from_static(b"next"), LONG).await.unwrap();
+            }
+        }
+    });
+    let local = region(&pair.near_domain, BYTES, Access::Local);
+    for round in 0..100 {
+        local.memory().write(0, &pattern(round, BYTES));
+        // Two writes, so that the message is behind both.
+        let half = BYTES / 2;
+        let first = part(&local, 0, sink.remote().part(0, half).unwrap());
+        let second = part(&local, half, sink.remote().part(half, BYTES - half).unwrap());
+        pair.near.write(vec![first, second], Some(Bytes::copy_from_slice(&[round])), LONG).await.unwrap();
+        pair.near.receive(LONG).await.unwrap();
+    }
+    checker.await.unwrap();
+}
+
+async fn messages_arrive_in_order(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair(transport, ip).await;
+    let message = |number: u32| {
+        let mut bytes = number.to_le_bytes().to_vec();
+        bytes.resize(4 + number as usize * 37 % (MESSAGE_BYTES_MAX - 4), number as u8);
+        Bytes::from(bytes)
+    };
+    // Posted one after the other, waited for together.
+    let sent = join_all((0..300).map(|number| pair.near.send(message(number), LONG)));
+    let received = async {
+        for number in 0..300 {
+            assert_eq!(pair.far.receive(LONG).await.unwrap(), message(number), "message {number}");
+        }
+    };
+    let (sent, ()) = tokio::join!(sent, received);
+    sent.into_iter().for_each(|result| result.unwrap());
+}
+
+/// The peer writes the second place before the first: who reads the first and then the second never sees the second
+/// behind the first.
+async fn reads_posted_together_are_carried_out_in_order(transport: &dyn Transport, ip: IpAddr) {
+    const APART: u64 = 1 << 20;
+    let pair = pair(transport, ip).await;
+    let source = region(&pair.far_domain, APART + 8, Access::RemoteRead);
+    let local = region(&pair.near_domain, APART + 8, Access::Local);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let (memory, stop) = (source.memory().clone(), stop.clone());
+        move || {
+            let mut number = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                number += 1;
+                memory.write(APART, &number.to_le_bytes());
+                std::sync::atomic::fence(Ordering::SeqCst);
+                memory.write(0, &number.to_le_bytes());
+                std::sync::atomic::fence(Ordering::SeqCst);
+                // Two cores may be all there are.
+                if number.is_multiple_of(64) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    });
+    let mut wrong = None;
+    for round in 0..200 {
+        // What lies between keeps the first one busy.
+        let first = part(&local, 0, source.remote().part(0, APART.min(8 << (round % 14))).unwrap());
+        let second = part(&local, APART, source.remote().part(APART, 8).unwrap());
+        pair.near.read(vec![first, second], LONG).await.unwrap();
+        let number = |at| u64::from_le_bytes(content(&local, at, 8).try_into().unwrap());
+        if number(APART) < number(0) {
+            wrong = Some((round, number(0), number(APART)));
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    assert_eq!(wrong, None, "the later read showed something older");
+}
+
+async fn many_reads_go_in_rounds(transport: &dyn Transport, ip: IpAddr) {
+    const READS: u64 = 1000;
+    let limits = Limits { reads_in_flight: 2, operations: 8, messages: 4 };
+    let pair = pair_of(transport, ip, limits).await;
+    let source = region(&pair.far_domain, READS * 64, Access::RemoteRead);
+    let local = region(&pair.near_domain, READS * 64, Access::Local);
+    source.memory().write(0, &pattern(5, READS * 64));
+    let reads = (0..READS).rev().map(|at| part(&local, at * 64, source.remote().part(at * 64, 64).unwrap()));
+    // From two tasks at once.
+    let (first, second): (Vec<_>, Vec<_>) = reads.partition(|transfer| transfer.offset % 128 == 0);
+    let (first, second) = tokio::join!(pair.near.read(first, LONG), pair.near.read(second, LONG));
+    first.and(second).unwrap();
+    assert!(content(&local, 0, READS * 64) == pattern(5, READS * 64));
+}
+
+async fn a_flood_of_messages_is_neither_lost_nor_unbounded(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair_of(transport, ip, Limits { messages: 4, ..Limits::default() }).await;
+    let mut sends: Vec<_> =
+        (0..500_u32).map(|number| pair.near.send(Bytes::copy_from_slice(&number.to_le_bytes()), LONG)).collect();
+    // Nobody receives: what has been sent stays below the credit.
+    tokio::time::sleep(A_WHILE).await;
+    let sent = sends.iter_mut().filter_map(|send| send.now_or_never()).count();
+    assert!(sent <= 4, "{sent} messages were sent with credit for 4");
+    drop(sends);
+    for number in 0..500_u32 {
+        assert_eq!(pair.far.receive(LONG).await.unwrap(), &number.to_le_bytes()[..], "message {number}");
+    }
+    assert!(matches!(pair.far.receive(A_WHILE).await, Err(Error::NoMessage { .. })));
+}
+
+async fn both_ends_flood_each_other(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair_of(transport, ip, Limits { messages: 2, ..Limits::default() }).await;
+    let ends = [&pair.near, &pair.far].map(|end| async move {
+        let sending = async {
+            for number in 0..300_u32 {
+                end.send(Bytes::copy_from_slice(&number.to_le_bytes()), LONG).await.unwrap();
+            }
+        };
+        let receiving = async {
+            for number in 0..300_u32 {
+                assert_eq!(end.receive(LONG).await.unwrap(), &number.to_le_bytes()[..]);
+            }
+        };
+        tokio::join!(sending, receiving);
+    });
+    join_all(ends).await;
+}
+
+/// Keys that nobody gave, and places outside of the region: the operation fails, both ends hear it, no byte moves.
+async fn a_bad_slice_ends_the_connection(transport: &dyn Transport, ip: IpAddr) {
+    const BYTES: u64 = 8192;
+    for writing in [false, true] {
+        for bad in 0..5 {
+            let pair = pair(transport, ip).await;
+            let access = if writing { Access::RemoteWrite } else { Access::RemoteRead };
+            let memory = Arc::new(Memory::fresh(BYTES * 3).unwrap());
+            memory.write(0, &vec![1; 3 * BYTES as usize]);
+            let target = pair.far_domain.register(&memory, BYTES..2 * BYTES, access).unwrap();
+            let local = region(&pair.near_domain, BYTES, Access::Local);
+            let RemoteSlice { address, length, key } = target.remote();
+            let slice = match bad {
+                0 => RemoteSlice { address, length, key: key ^ 0x5555_5500 },
+                1 => RemoteSlice { address: address + 1, length, key },
+                2 => RemoteSlice { address: address - 1, length, key },
+                3 => RemoteSlice { address: address + BYTES, length: 1, key },
+                _ => RemoteSlice { address: u64::MAX - 4, length: 64, key },
+            };
+            let what = format!("{} slice {bad}", if writing { "writing" } else { "reading" });
+            let transfer = part(&local, 0, slice);
+            if writing {
+                // Its own completion may come before the peer has seen it.
+                let _ = pair.near.write(vec![transfer], Some(Bytes::from_static(b"behind")), LONG).await;
+                assert_closed(&pair.far.receive(LONG).await, &what);
+            } else {
+                assert_closed(&pair.near.read(vec![transfer], LONG).await, &what);
+            }
+            in_time(&what, pair.near.closed()).await;
+            in_time(&what, pair.far.closed()).await;
+            assert_closed(&pair.near.send(Bytes::from_static(b"late"), LONG).await, &what);
+            let mut bytes = vec![0; 3 * BYTES as usize];
+            memory.read(0, &mut bytes);
+            assert!(bytes.iter().all(|byte| *byte == 1), "{what}: bytes were changed");
+            assert_eq!(content(&local, 0, BYTES), vec![0; BYTES as usize], "{what}: bytes were shown");
+        }
+    }
+}
+
+/// What may be read may not be written, nor the other way round; what is local is neither.
+async fn access_is_held_to(transport: &dyn Transport, ip: IpAddr) {
+    for (access, writing) in
+        [(Access::RemoteRead, true), (Access::Local, true), (Access::RemoteWrite, false), (Access::Local, false)]
+    {
+        let what = format!("{access:?}, writing: {writing}");
+        let pair = pair(transport, ip).await;
+        let target = region(&pair.far_domain, 4096, access);
+        target.memory().write(0, &[1; 4096]);
+        let local = region(&pair.near_domain, 4096, Access::Local);
+        if writing {
+            let _ = pair.near.write(vec![whole(&local, &target)], Some(Bytes::from_static(b"behind")), LONG).await;
+            assert_closed(&pair.far.receive(LONG).await, &what);
+            assert_eq!(content(&target, 0, 4096), [1; 4096], "{what}");
+        } else {
+            assert_closed(&pair.near.read(vec![whole(&local, &target)], LONG).await, &what);
+        }
+        in_time(&what, pair.far.closed()).await;
+    }
+}
+
+async fn keys_of_one_domain_do_not_work_in_another(transport: &dyn Transport, ip: IpAddr) {
+    for writing in [false, true] {
+        let pair = pair(transport, ip).await;
+        let stranger = transport.domain().unwrap();
+        let target = region(&stranger, 4096, if writing { Access::RemoteWrite } else { Access::RemoteRead });
+        let local = region(&pair.near_domain, 4096, Access::Local);
+        local.memory().write(0, &[7; 4096]);
+        if writing {
+            let _ = pair.near.write(vec![whole(&local, &target)], Some(Bytes::from_static(b"behind")), LONG).await;
+            assert_closed(&pair.far.receive(LONG).await, "a write by another domain's key");
+        } else {
+            assert_closed(&pair.near.read(vec![whole(&local, &target)], LONG).await, "a read by another domain's key");
+        }
+        assert_eq!(content(&target, 0, 4096), [0; 4096], "writing: {writing}");
+    }
+}
+
+async fn a_region_that_is_gone_is_refused(transport: &dyn Transport, ip: IpAddr) {
+    for writing in [false, true] {
+        let pair = pair(transport, ip).await;
+        let access = if writing { Access::RemoteWrite } else { Access::RemoteRead };
+        let target = region(&pair.far_domain, 4096, access);
+        let local = region(&pair.near_domain, 4096, Access::Local);
+        let remote = target.remote();
+        let memory = target.memory().clone();
+        if !writing {
+            pair.near.read(vec![whole(&local, &target)], LONG).await.unwrap();
+        }
+        drop(target);
+        assert_eq!(pair.far_domain.registered_bytes(), 0);
+        memory.write(0, &[9; 4096]);
+        if writing {
+            let message = Some(Bytes::from_static(b"behind"));
+            let _ = pair.near.write(vec![part(&local, 0, remote)], message, LONG).await;
+            assert_closed(&pair.far.receive(LONG).await, "a write to what is gone");
+        } else {
+            assert_closed(&pair.near.read(vec![part(&local, 0, remote)], LONG).await, "a read of what is gone");
+            assert_eq!(content(&local, 0, 4096), [0; 4096]);
+        }
+        let mut bytes = [0; 4096];
+        memory.read(0, &mut bytes);
+        assert_eq!(bytes, [9; 4096]);
+    }
+}
+
+/// When `close` has resolved, memory that was being written is this side's alone.
+async fn close_fences_late_writes(transport: &dyn Transport, ip: IpAddr) {
+    const BYTES: u64 = 1 << 20;
+    let pair = pair(transport, ip).await;
+    let sink = region(&pair.far_domain, BYTES, Access::RemoteWrite);
+    let local = region(&pair.near_domain, BYTES, Access::Local);
+    local.memory().write(0, &vec![0xEE; BYTES as usize]);
+    let writes: Vec<_> = (0..64).map(|_| pair.near.write(vec![whole(&local, &sink)], None, LONG)).collect();
+    // Let it begin.
+    let mut waited = 0;
+    while content(&sink, 0, 1) != [0xEE] && waited < 3000 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        waited += 1;
+    }
+    in_time("close", pair.far.close()).await;
+    let fixed = vec![0x11; BYTES as usize];
+    sink.memory().write(0, &fixed);
+    tokio::time::sleep(A_WHILE).await;
+    assert!(content(&sink, 0, BYTES) == fixed, "a write arrived behind the fence");
+    // Any number of times.
+    in_time("close again", pair.far.close()).await;
+    in_time("the other end", pair.near.closed()).await;
+    for (number, write) in writes.into_iter().enumerate() {
+        // The first ones may have been done.
+        let result = in_time("a write that was cut off", write).await;
+        assert!(matches!(result, Ok(()) | Err(Error::Closed { .. })), "write {number}: {result:?}");
+    }
+}
+
+/// Nobody waits for the read: it goes on into memory that is still there.
+async fn a_dropped_future_changes_nothing(transport: &dyn Transport, ip: IpAddr) {
+    const BYTES: u64 = 2 << 20;
+    let pair = pair(transport, ip).await;
+    let source = region(&pair.far_domain, BYTES, Access::RemoteRead);
+    source.memory().write(0, &pattern(3, BYTES));
+    let sink = region(&pair.far_domain, BYTES, Access::RemoteWrite);
+    let local = region(&pair.near_domain, BYTES, Access::Local);
+    drop(pair.near.read(vec![whole(&local, &source)], LONG));
+    // One that was polled before it was dropped.
+    let other = region(&pair.near_domain, BYTES, Access::Local);
+    let mut read = pair.near.read(vec![whole(&other, &source)], LONG);
+    let _ = (&mut read).now_or_never();
+    drop(read);
+    // Reads are carried out in order: with this one, those are done.
+    let last = region(&pair.near_domain, 1, Access::Local);
+    pair.near.read(vec![part(&last, 0, source.remote().part(0, 1).unwrap())], LONG).await.unwrap();
+    assert!(content(&local, 0, BYTES) == pattern(3, BYTES), "the read was not carried out");
+    assert!(content(&other, 0, BYTES) == pattern(3, BYTES), "the read was not carried out");
+    drop(pair.near.write(vec![whole(&local, &sink)], Some(Bytes::from_static(b"there")), LONG));
+    assert_eq!(pair.far.receive(LONG).await.unwrap(), &b"there"[..]);
+    assert!(content(&sink, 0, BYTES) == pattern(3, BYTES), "the write was not carried out");
+}
+
+/// The connection has the memory of what is posted, whoever has dropped it, until it is over; then nothing is left.
+async fn what_is_posted_is_given_back_by_close(transport: &dyn Transport, ip: IpAddr) {
+    const BYTES: u64 = 8 << 20;
+    let pair = pair(transport, ip).await;
+    let source = region(&pair.far_domain, BYTES, Access::RemoteRead);
+    let mut kept: Vec<Weak<Memory>> = Vec::new();
+    for _ in 0..4 {
+        let local = region(&pair.near_domain, BYTES, Access::Local);
+        kept.push(Arc::downgrade(local.memory()));
+        drop(pair.near.read(vec![whole(&local, &source)], LONG));
+    }
+    in_time("close", pair.near.close()).await;
+    // The tasks that waited for them have it in hand for a moment longer.
+    for _ in 0..3000 {
+        if pair.near_domain.registered_bytes() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(pair.near_domain.registered_bytes(), 0);
+    assert!(kept.iter().all(|memory| memory.strong_count() == 0), "memory was leaked");
+}
+
+async fn waits_have_time_outs(transport: &dyn Transport, ip: IpAddr) {
+    let short = Duration::from_millis(30);
+    let pair = pair_of(transport, ip, Limits { messages: 1, ..Limits::default() }).await;
+    assert!(matches!(pair.near.receive(short).await, Err(Error::NoMessage { .. })));
+    pair.far.send(Bytes::from_static(b"goes on"), LONG).await.unwrap();
+    assert_eq!(pair.near.receive(LONG).await.unwrap(), &b"goes on"[..]);
+    // Nobody receives: the credit is used up.
+    let mut result = Ok(());
+    for _ in 0..64 {
+        result = pair.near.send(Bytes::from_static(b"nobody listens"), short).await;
+        if result.is_err() {
+            break;
+        }
+    }
+    assert!(matches!(result, Err(Error::TimedOut { .. })), "{result:?}");
+    in_time("this end", pair.near.closed()).await;
+    in_time("that end", pair.far.closed()).await;
+
+    let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
+    let domain = transport.domain().unwrap();
+    let result = transport.connect(&domain, listener.address(), b"", Limits::default(), short).await;
+    assert!(matches!(result, Err(Error::TimedOut { .. })), "nobody accepts: {result:?}");
+    let address = listener.address();
+    drop(listener);
+    let result = transport.connect(&domain, address, b"", Limits::default(), LONG).await;
+    assert!(matches!(result, Err(Error::Connect { .. } | Error::Rejected { .. })), "nobody listens: {result:?}");
+}
+
+async fn every_wait_hears_the_end(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair_of(transport, ip, Limits { messages: 1, ..Limits::default() }).await;
+    let near = &pair.near;
+    let receiving = near.receive(LONG);
+    let sending = join_all((0..8).map(|_| near.send(Bytes::from_static(b"waits for credit"), LONG)));
+    let closing = async {
+        tokio::time::sleep(A_WHILE).await;
+        pair.far.close().await;
+    };
+    let (received, sent, (), ()) = tokio::join!(receiving, sending, near.closed(), closing);
+    assert_closed(&received, "receiving");
+    assert_closed(sent.last().unwrap(), "sending");
+    let local = region(&pair.near_domain, 1, Access::Local);
+    let remote = RemoteSlice { address: 1, length: 1, key: 1 };
+    assert_closed(&near.read(vec![part(&local, 0, remote)], LONG).await, "reading later");
+    assert_closed(&near.write(vec![part(&local, 0, remote)], None, LONG).await, "writing later");
+    assert_closed(&near.receive(LONG).await, "receiving later");
+    drop(local);
+    assert_eq!(pair.near_domain.registered_bytes(), 0);
+}
+
+async fn a_dropped_connection_ends(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair(transport, ip).await;
+    drop(pair.far);
+    in_time("the other end", pair.near.closed()).await;
+    assert_closed(&pair.near.receive(LONG).await, "receiving");
+}
+
+async fn messages_that_came_before_the_end_are_received(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair(transport, ip).await;
+    let source = region(&pair.far_domain, 1, Access::RemoteRead);
+    let local = region(&pair.near_domain, 1, Access::Local);
+    for number in 0..3 {
+        pair.near.send(Bytes::copy_from_slice(&[number]), LONG).await.unwrap();
+    }
+    // When its answer is here, what was sent before it is there.
+    pair.near.read(vec![whole(&local, &source)], LONG).await.unwrap();
+    pair.near.close().await;
+    in_time("the other end", pair.far.closed()).await;
+    for number in 0..3 {
+        assert_eq!(pair.far.receive(LONG).await.unwrap(), &[number][..]);
+    }
+    assert_closed(&pair.far.receive(LONG).await, "there are no more");
+}
+
+async fn private_data_is_seen_and_rejections_are_heard(transport: &dyn Transport, ip: IpAddr) {
+    let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
+    let domain = transport.domain().unwrap();
+    let limits = Limits::default();
+    let wish = pattern(1, PRIVATE_BYTES_MAX as u64);
+    let answer = pattern(2, PRIVATE_BYTES_MAX as u64);
+
+    let accepting = async {
+        let incoming = listener.accept().await.unwrap();
+        assert!(incoming.private().starts_with(&wish));
+        assert_eq!(incoming.peer().ip(), ip);
+        incoming.accept(&domain, &answer, limits, LONG).await.unwrap()
+    };
+    let connecting = transport.connect(&domain, listener.address(), &wish, limits, LONG);
+    let (near, far) = tokio::join!(connecting, accepting);
+    let near = near.unwrap();
+    assert!(near.private().starts_with(&answer) && far.private().starts_with(&wish));
+    assert_eq!(near.peer(), listener.address());
+
+    let rejecting = async { listener.accept().await.unwrap().reject(b"too many").await.unwrap() };
+    let connecting = transport.connect(&domain, listener.address(), b"2", limits, LONG);
+    let (near, ()) = tokio::join!(connecting, rejecting);
+    match near {
+        Err(Error::Rejected { private, .. }) => assert!(private.starts_with(b"too many")),
+        other => panic!("{other:?}"),
+    }
+    let dropping = async { drop(listener.accept().await.unwrap()) };
+    let connecting = transport.connect(&domain, listener.address(), b"3", limits, LONG);
+    let (near, ()) = tokio::join!(connecting, dropping);
+    assert!(matches!(near, Err(Error::Rejected { .. })), "{near:?}");
+
+    let long = [0; PRIVATE_BYTES_MAX + 1];
+    let result = transport.connect(&domain, listener.address(), &long, limits, LONG).await;
+    assert!(matches!(result, Err(Error::TooLong { .. })), "{result:?}");
+}
+
+async fn limits_are_the_smaller(transport: &dyn Transport, ip: IpAddr) {
+    let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
+    let domain = transport.domain().unwrap();
+    let ours = Limits { reads_in_flight: 4, operations: 64, messages: 8 };
+    let theirs = Limits { reads_in_flight: 8, operations: 32, messages: 20 };
+    let accepting = async { listener.accept().await.unwrap().accept(&domain, b"", theirs, LONG).await.unwrap() };
+    let connecting = transport.connect(&domain, listener.address(), b"", ours, LONG);
+    let (near, far) = tokio::join!(connecting, accepting);
+    let near = near.unwrap();
+    for end in [&near, &far] {
+        let Limits { reads_in_flight, operations, messages } = end.limits();
+        // A card may know less.
+        assert!((1..=4).contains(&reads_in_flight), "{reads_in_flight}");
+        assert!((1..=64).contains(&operations), "{operations}");
+        assert!((1..=8).contains(&messages), "{messages}");
+    }
+}
+
+async fn lengths_are_limited(transport: &dyn Transport, ip: IpAddr) {
+    let pair = pair(transport, ip).await;
+    for bytes in [0, MESSAGE_BYTES_MAX + 1] {
+        let result = pair.near.send(Bytes::from(vec![1; bytes]), LONG).await;
+        assert!(matches!(result, Err(Error::TooLong { .. })), "{bytes}: {result:?}");
+    }
+    let longest = Bytes::from(pattern(9, MESSAGE_BYTES_MAX as u64));
+    pair.near.send(longest.clone(), LONG).await.unwrap();
+    assert_eq!(pair.far.receive(LONG).await.unwrap(), longest);
+    // Nothing to do is done.
+    pair.near.read(Vec::new(), LONG).await.unwrap();
+    pair.near.write(Vec::new(), None, LONG).await.unwrap();
+}
+
+async fn many_connections_do_not_disturb_each_other(transport: &dyn Transport, ip: IpAddr) {
+    const CONNECTIONS: u64 = 24;
+    let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
+    let near_domain = transport.domain().unwrap();
+    let far_domain = transport.domain().unwrap();
+    let source = region(&far_domain, CONNECTIONS * 4096, Access::RemoteRead);
+    source.memory().write(0, &pattern(4, CONNECTIONS * 4096));
+    let mut ends = Vec::new();
+    for _ in 0..CONNECTIONS {
+        ends.push(connect(transport, &*listener, &near_domain, &far_domain, Limits::default()).await);
+    }
+    // Every third one ends while the others are at work.
+    let work = ends.iter().zip(0..).map(|((near, far), at)| {
+        let (near_domain, source) = (&near_domain, &source);
+        async move {
+            if at % 3 == 0 {
+                far.close().await;
+                near.closed().await;
+                return;
+            }
+            let local = region(near_domain, 4096, Access::Local);
+            let remote = source.remote().part(at * 4096, 4096).unwrap();
+            for round in 0..20_u8 {
+                near.read(vec![part(&local, 0, remote)], LONG).await.unwrap();
+                assert!(content(&local, 0, 4096) == content(source, at * 4096, 4096));
+                far.send(Bytes::copy_from_slice(&[round]), LONG).await.unwrap();
+                assert_eq!(near.receive(LONG).await.unwrap(), &[round][..]);
+            }
+        }
+    });
+    join_all(work).await;
+    assert_eq!(near_domain.registered_bytes(), 0);
+    assert_eq!(far_domain.registered_bytes(), CONNECTIONS * 4096);
+}
+
+async fn registrations_are_counted_and_checked(transport: &dyn Transport, _ip: IpAddr) {
+    let domain = transport.domain().unwrap();
+    let memory = Arc::new(Memory::fresh(16384).unwrap());
+    #[expect(clippy::reversed_empty_ranges)]
+    for range in [0..0, 5..5, 0..16385, 16384..16385, 9..3, 0..u64::MAX] {
+        let result = domain.register(&memory, range.clone(), Access::RemoteRead);
+        assert!(matches!(result, Err(Error::Register { .. })), "{range:?}: {result:?}");
+    }
+    let reading = Arc::new(Memory::map(memory.descriptor().unwrap(), 0, 16384, false).unwrap());
+    let result = domain.register(&reading, 0..4096, Access::RemoteWrite);
+    assert!(matches!(result, Err(Error::Register { .. })), "{result:?}");
+    assert_eq!(domain.registered_bytes(), 0);
+    let first = domain.register(&memory, 100..4196, Access::RemoteRead).unwrap();
+    let second = domain.register(&memory, 0..16384, Access::RemoteWrite).unwrap();
+    assert_eq!(first.range(), 100..4196);
+    assert_eq!(first.remote().length, 4096);
+    assert!(Arc::ptr_eq(first.memory(), &memory));
+    assert_ne!(first.remote().key, second.remote().key);
+    assert_eq!(domain.registered_bytes(), 4096 + 16384);
+    drop(first);
+    assert_eq!(domain.registered_bytes(), 16384);
+    drop(second);
+    assert_eq!(domain.registered_bytes(), 0);
+    assert_eq!(Arc::strong_count(&memory), 1);
+}

@@ -1,0 +1,124 @@
+//! What goes wrong, and when.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+use crate::soft::{Gate, Step, Verdict};
+
+/// At the `nth` step of kind `at` (from 1, counted from when the fault was added), `then` happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    pub at: Step,
+    pub nth: u64,
+    pub then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// The connection ends. At `Step::Connect`: it is refused.
+    End,
+    /// The step waits for `Sim::release`. What the connection has to do behind it waits too.
+    Hold,
+    /// The step waits this long.
+    Delay(Duration),
+    /// At `Step::Credit`: it is not given back, now and from now on.
+    Withhold,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    state: Mutex<State>,
+    /// How many steps are being held, and how often they were released.
+    holding: watch::Sender<(usize, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// With the steps still to go.
+    faults: Vec<Fault>,
+    steps: HashMap<Step, u64>,
+}
+
+impl Faults {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, fault: Fault) {
+        assert!(fault.nth > 0, "steps are counted from 1");
+        self.lock().faults.push(fault);
+    }
+
+    pub(super) fn steps(&self, step: Step) -> u64 {
+        self.lock().steps.get(&step).copied().unwrap_or_default()
+    }
+
+    pub(super) async fn held(&self) {
+        // The sender lives in self.
+        let _ = self.holding.subscribe().wait_for(|(held, _)| *held > 0).await;
+    }
+
+    pub(super) fn release(&self) {
+        self.holding.send_modify(|(_, releases)| *releases += 1);
+    }
+
+    /// Counts a step; says what happens at it.
+    fn count(&self, step: Step) -> Option<Then> {
+        let mut state = self.lock();
+        *state.steps.entry(step).or_default() += 1;
+        let mut then = None;
+        state.faults.retain_mut(|fault| {
+            if fault.at != step {
+                return true;
+            }
+            fault.nth = fault.nth.saturating_sub(1);
+            if fault.nth > 0 {
+                return true;
+            }
+            then.get_or_insert(fault.then);
+            fault.then == Then::Withhold
+        });
+        then
+    }
+
+    async fn hold(&self) {
+        let mut holding = self.holding.subscribe();
+        let before = holding.borrow().1;
+        self.holding.send_modify(|(held, _)| *held += 1);
+        // Also when the connection ends meanwhile, and this future is dropped.
+        let _counted = Held(&self.holding);
+        let _ = holding.wait_for(|(_, releases)| *releases > before).await;
+    }
+}
+
+struct Held<'a>(&'a watch::Sender<(usize, u64)>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|(held, _)| *held -= 1);
+    }
+}
+
+impl Gate for Faults {
+    fn pass(&self, step: Step) -> BoxFuture<'_, Verdict> {
+        Box::pin(async move {
+            match self.count(step) {
+                None => Verdict::Go,
+                Some(Then::End) => Verdict::End,
+                Some(Then::Withhold) => Verdict::Withhold,
+                Some(Then::Delay(time)) => {
+                    tokio::time::sleep(time).await;
+                    Verdict::Go
+                }
+                Some(Then::Hold) => {
+                    self.hold().await;
+                    Verdict::Go
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! The half of a connection that reads frames: serves the peer's writes, takes its messages, queues its reads, and
+//! completes this side's own reads.
+
+use std::io;
+
+use bytes::BytesMut;
+use hearth_types::RemoteSlice;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+
+use super::frame::{Frame, HEADER_BYTES, PART_BYTES_MAX};
+use super::queues::{Read, Shared};
+use super::{Step, Verdict};
+use crate::Memory;
+use crate::one_sided::{Access, MESSAGE_BYTES_MAX, Transfer};
+
+/// Runs until the connection cannot go on; says why.
+pub(super) async fn run(shared: &Shared, stream: impl AsyncRead + Unpin) -> String {
+    let mut stream = BufReader::with_capacity(PART_BYTES_MAX as usize, stream);
+    loop {
+        let mut header = [0; HEADER_BYTES];
+        match stream.read_exact(&mut header).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return "the peer has closed it".to_owned(),
+            Err(error) => return error.to_string(),
+        }
+        let Some(frame) = Frame::decode(&header) else { return "the peer sent an unknown frame".to_owned() };
+        let result = match frame {
+            Frame::Read(slice) => asked(shared, slice),
+            Frame::Data { length } => data(shared, &mut stream, length).await,
+            Frame::Write(slice) => write(shared, &mut stream, slice).await,
+            Frame::Message { length } => message(shared, &mut stream, length).await,
+            Frame::Credit { messages } => credit(shared, messages),
+        };
+        if let Err(why) = result {
+            return why;
+        }
+    }
+}
+
+async fn pass(shared: &Shared, step: Step) -> Result<(), String> {
+    let Some(gate) = &shared.gate else { return Ok(()) };
+    match gate.pass(step).await {
+        Verdict::End => Err(format!("a fault at a {step:?}")),
+        Verdict::Go | Verdict::Withhold => Ok(()),
+    }
+}
+
+fn asked(shared: &Shared, slice: RemoteSlice) -> Result<(), String> {
+    let mut state = shared.lock();
+    if state.to_serve.len() >= usize::from(shared.limits.reads_in_flight) {
+        return Err("the peer has more reads in flight than was agreed".to_owned());
+    }
+    state.to_serve.push_back(slice);
+    drop(state);
+    shared.work.notify_one();
+    Ok(())
+}
+
+/// Moves `length` bytes of the stream to `memory` at `offset`.
+async fn copy(
+    stream: &mut (impl AsyncBufRead + Unpin),
+    memory: &Memory,
+    mut offset: u64,
+    mut length: u64,
+) -> Result<(), String> {
+    while length > 0 {
+        let bytes = stream.fill_buf().await.map_err(|error| error.to_string())?;
+        if bytes.is_empty() {
+            return Err("the peer has closed it in the middle of a transfer".to_owned());
+        }
+        let part = bytes.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+        memory.write(offset, &bytes[..part]);
+        stream.consume(part);
+        offset += part as u64;
+        length -= part as u64;
+    }
+    Ok(())
+}
+
+async fn data(shared: &Shared, stream: &mut (impl AsyncBufRead + Unpin), length: u64) -> Result<(), String> {
+    // Out of the queue while bytes arrive for it, so that the lock is free; nobody else takes from its front.
+    let Some(mut read) = shared.lock().reading.pop_front() else {
+        return Err("the peer sent data that nobody asked for".to_owned());
+    };
+    let Transfer { local, offset, remote } = &read.transfer;
+    if length > remote.length - read.arrived {
+        return Err("the peer sent more data than was asked for".to_owned());
+    }
+    let to = local.range().start + offset + read.arrived;
+    copy(stream, local.memory(), to, length).await?;
+    read.arrived += length;
+    if read.arrived < read.transfer.remote.length {
+        shared.lock().reading.push_front(read);
+        return Ok(());
+    }
+    complete(read);
+    shared.work.notify_one();
+    Ok(())
+}
+
+fn complete(read: Read) {
+    let Read { transfer, done, .. } = read;
+    drop(transfer);
+    if let Some(done) = done {
+        // Nobody waits any more: so be it.
+        let _ = done.send(());
+    }
+}
+
+async fn write(shared: &Shared, stream: &mut (impl AsyncBufRead + Unpin), slice: RemoteSlice) -> Result<(), String> {
+    let Some((memory, offset)) = shared.table.find(slice, Access::RemoteWrite) else {
+        return Err("the peer wrote where it may not".to_owned());
+    };
+    pass(shared, Step::Write).await?;
+    copy(stream, &memory, offset, slice.length).await
+}
+
+async fn message(shared: &Shared, stream: &mut (impl AsyncRead + Unpin), length: u64) -> Result<(), String> {
+    let length = usize::try_from(length).ok().filter(|length| (1..=MESSAGE_BYTES_MAX).contains(length));
+    let Some(length) = length else { return Err("the peer sent a message that is empty or too long".to_owned()) };
+    let mut message = BytesMut::zeroed(length);
+    stream.read_exact(&mut message).await.map_err(|error| error.to_string())?;
+    pass(shared, Step::Message).await?;
+    let mut state = shared.lock();
+    if state.received.len() as u64 + state.credit_to_return >= u64::from(shared.limits.messages) {
+        return Err("the peer sent more messages than it has credit for".to_owned());
+    }
+    state.received.push_back(message.freeze());
+    drop(state);
+    shared.arrived.notify_one();
+    Ok(())
+}
+
+fn credit(shared: &Shared, messages: u64) -> Result<(), String> {
+    let mut state = shared.lock();
+    let credit = state.credit.checked_add(messages).filter(|credit| *credit <= u64::from(shared.limits.messages));
+    let Some(credit) = credit else { return Err("the peer gave more credit than there can be".to_owned()) };
+    state.credit = credit;
+    drop(state);
+    shared.work.notify_one();
+    Ok(())
+}

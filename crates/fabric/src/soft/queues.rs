@@ -1,0 +1,131 @@
+//! What a connection has to do: between the callers, the half that reads frames, and the half that writes them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use hearth_types::RemoteSlice;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::Gate;
+use super::domain::Table;
+use crate::one_sided::{Error, Limits, Transfer};
+
+/// A read, posted. Dropping it tells the one who waits that the connection has ended.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) transfer: Transfer,
+    /// Bytes of it that have arrived.
+    pub(super) arrived: u64,
+    /// With the last of those that were posted together.
+    pub(super) done: Option<oneshot::Sender<()>>,
+}
+
+/// Writes posted together, and the message behind them.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) transfers: VecDeque<Transfer>,
+    pub(super) message: Option<Bytes>,
+    pub(super) done: oneshot::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Posted reads that were not asked for yet; those that were, oldest first.
+    pub(super) reads: VecDeque<Read>,
+    pub(super) reading: VecDeque<Read>,
+    pub(super) writes: VecDeque<Write>,
+    /// What the peer has asked for. At most `limits.reads_in_flight`.
+    pub(super) to_serve: VecDeque<RemoteSlice>,
+    /// Messages that may be sent.
+    pub(super) credit: u64,
+    /// Messages that were taken, and the peer was not told so yet.
+    pub(super) credit_to_return: u64,
+    /// At most `limits.messages`, with those in `credit_to_return`.
+    pub(super) received: VecDeque<Bytes>,
+    /// Why the connection ends.
+    pub(super) why: Option<String>,
+}
+
+/// What all parts of a connection know.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) peer: SocketAddr,
+    pub(super) private: Bytes,
+    pub(super) limits: Limits,
+    pub(super) table: Arc<Table>,
+    pub(super) gate: Option<Arc<dyn Gate>>,
+    state: Mutex<State>,
+    /// There may be something to write.
+    pub(super) work: Notify,
+    /// A message may have arrived, or the connection is over.
+    pub(super) arrived: Notify,
+    /// The connection shall end.
+    pub(super) ending: Notify,
+    over: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        peer: SocketAddr,
+        private: Bytes,
+        limits: Limits,
+        table: Arc<Table>,
+        gate: Option<Arc<dyn Gate>>,
+    ) -> Self {
+        let state = State { credit: u64::from(limits.messages), ..State::default() };
+        Self {
+            peer,
+            private,
+            limits,
+            table,
+            gate,
+            state: Mutex::new(state),
+            work: Notify::new(),
+            arrived: Notify::new(),
+            ending: Notify::new(),
+            over: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the connection to end. The first reason counts.
+    pub(super) fn end(&self, why: &str) {
+        self.lock().why.get_or_insert_with(|| why.to_owned());
+        self.ending.notify_one();
+    }
+
+    /// The connection's task has ended: nothing touches memory any more. Flushes what was posted.
+    pub(super) fn set_over(&self, why: String) {
+        let flushed = {
+            let mut state = self.lock();
+            state.why.get_or_insert(why);
+            state.to_serve.clear();
+            let reads = std::mem::take(&mut state.reads);
+            let reading = std::mem::take(&mut state.reading);
+            (reads, reading, std::mem::take(&mut state.writes))
+        };
+        self.over.send_replace(true);
+        // Regions go out of the lock: they may deregister.
+        drop(flushed);
+        self.arrived.notify_one();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    pub(super) async fn until_over(&self) {
+        // The sender lives in self.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    pub(super) fn closed(&self) -> Error {
+        let why = self.lock().why.clone().unwrap_or_else(|| "closed".to_owned());
+        Error::Closed { peer: self.peer, why }
+    }
+}

@@ -1,0 +1,136 @@
+//! One-sided operations over TCP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::task::AbortHandle;
+
+use super::{Hello, SoftDomain, SoftIncoming, connect};
+use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Transport};
+
+/// Connections that have not been accepted yet: of the kernel, and those that have not said hello.
+const BACKLOG: u32 = 128;
+
+/// How long a fresh connection may take to say hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+
+/// Serves one-sided operations by a task of this process, over TCP.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct TcpTransport;
+
+impl Transport for TcpTransport {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn domain(&self) -> Result<Arc<dyn Domain>, Error> {
+        Ok(Arc::new(SoftDomain::default()))
+    }
+
+    fn listen(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Listener>, Error>> {
+        Box::pin(async move {
+            let failed = |source| Error::Listen { address, source };
+            let listener = bind(address).map_err(failed)?;
+            let address = listener.local_addr().map_err(failed)?;
+            let (sender, incoming) = mpsc::channel(BACKLOG as usize);
+            let task = tokio::spawn(hear(listener, sender)).abort_handle();
+            let listener: Box<dyn Listener> = Box::new(SoftListener { address, incoming: Mutex::new(incoming), task });
+            Ok(listener)
+        })
+    }
+
+    fn connect<'a>(
+        &'a self,
+        domain: &'a Arc<dyn Domain>,
+        peer: SocketAddr,
+        private: &'a [u8],
+        limits: Limits,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Arc<dyn Connection>, Error>> {
+        Box::pin(async move {
+            let hello = Hello::new(true, limits, private)?;
+            let failed = |source| Error::Connect { peer, source };
+            let stream = match tokio::time::timeout(timeout, TcpStream::connect(peer)).await {
+                Err(_) => return Err(Error::TimedOut { peer, action: "connecting", after: timeout }),
+                Ok(stream) => stream.map_err(failed)?,
+            };
+            stream.set_nodelay(true).map_err(failed)?;
+            connect(Box::new(stream), domain, peer, hello, timeout, None).await
+        })
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restart must not wait for the last process's connections to leave TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Takes connections, and hands on those that say hello in time.
+async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
+    let strangers = Arc::new(Semaphore::new(BACKLOG as usize));
+    loop {
+        let permit = strangers.clone().acquire_owned().await.expect("it is never closed");
+        let (mut stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // That one connection's, or descriptors have run out: others may end meanwhile.
+                tracing::debug!(%error, "accepting a one-sided connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            let hello = async {
+                stream.set_nodelay(true)?;
+                Hello::receive(&mut stream).await
+            };
+            match tokio::time::timeout(HELLO_WITHIN, hello).await {
+                Ok(Ok(hello)) => {
+                    let stream = Some(Box::new(stream) as _);
+                    // No listener any more: the connection is dropped with it.
+                    let _ = sender.send(SoftIncoming { stream, peer, hello, gate: None }).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "a connection that is none of ours"),
+                Err(_) => tracing::debug!(%peer, "a connection that says nothing"),
+            }
+        });
+    }
+}
+
+#[derive(Debug)]
+struct SoftListener {
+    address: SocketAddr,
+    incoming: Mutex<mpsc::Receiver<SoftIncoming>>,
+    task: AbortHandle,
+}
+
+impl Listener for SoftListener {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn accept(&self) -> BoxFuture<'_, Result<Box<dyn Incoming>, Error>> {
+        Box::pin(async move {
+            let incoming = self.incoming.lock().await.recv().await;
+            let gone = || io::Error::other("the runtime is stopping");
+            let incoming = incoming.ok_or_else(|| Error::Listen { address: self.address, source: gone() })?;
+            Ok(Box::new(incoming) as Box<dyn Incoming>)
+        })
+    }
+}
+
+impl Drop for SoftListener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
