@@ -10,6 +10,7 @@ mod file;
 mod located;
 mod range;
 mod remote_slice;
+mod shown;
 mod token;
 
 pub use block::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState};
@@ -23,4 +24,5 @@ pub use file::{ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, Se
 pub use located::{LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;
+pub use shown::ShownRecord;
 pub use token::Token;

@@ -6,6 +6,7 @@
 //! - [`data_transfer`]: operations, packets and acknowledgements of DataTransferProtocol;
 //! - [`block_report`]: the replicas in a full block report;
 //! - [`block_token`]: the identifier within a block token;
+//! - [`rdma_control`]: control messages of one-sided connections;
 //! - [`delimited`]: messages with their length in front.
 
 pub mod block_report;
@@ -14,4 +15,5 @@ pub mod convert;
 pub mod data_transfer;
 pub mod delimited;
 pub mod proto;
+pub mod rdma_control;
 pub mod rpc;

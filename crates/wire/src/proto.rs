@@ -1,7 +1,8 @@
-//! The protobuf messages of Hadoop's protocols, generated from `proto/hadoop/*.proto` at build time.
+//! The protobuf messages of Hadoop's protocols and of Hearth's additions, generated from `proto/*/*.proto` at build time.
 //!
-//! Two modules, as Hadoop has two packages:
+//! A module for each package, of which Hadoop has two:
 //! - [`common`]: RPC frames, tokens, high availability;
+//! - [`hearth`]: operations that only Hearth's own ends know;
 //! - [`hdfs`]: everything else. Message names are those of Hadoop's own schema (`CreateRequestProto`); field names are
 //!   plain snake case (`storageIDs` → `storage_ids`).
 //!
@@ -25,4 +26,14 @@ pub mod common {
 /// Package `hadoop.hdfs`.
 pub mod hdfs {
     include!(concat!(env!("OUT_DIR"), "/hadoop.hdfs.rs"));
+}
+
+/// Package `hearth`.
+pub mod hearth {
+    include!(concat!(env!("OUT_DIR"), "/hearth.rs"));
+}
+
+/// By this path the generated code of one package finds what it uses of another.
+mod hadoop {
+    pub use super::{common, hdfs};
 }

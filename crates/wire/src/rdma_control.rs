@@ -1,0 +1,81 @@
+//! Control messages of one-sided connections: bytes ⇄ types.
+//!
+//! A message is a byte that says its kind, and a protobuf message. Kinds 1 and 2 ask for a replica's memory and tell of it;
+//! docs/design/0002 has the table of all. A peer that sends anything else breaks the protocol: the connection ends.
+
+mod locate;
+mod slices;
+
+pub use locate::{Advertisement, Locate, Located, Refusal, SmallBytes, SmallReplica};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+
+use crate::convert::ConvertError;
+
+/// Longest message, bytes: what a one-sided transport carries in one.
+pub const MESSAGE_BYTES_MAX: usize = 8192;
+
+/// What the first private byte of a connection says it is for.
+pub const PURPOSE_READING: u8 = 1;
+
+/// What the second private byte says: the version of these messages.
+pub const VERSION: u8 = 1;
+
+/// Any control message of reading.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ControlMessage {
+    Locate(Locate),
+    Located(Located),
+}
+
+/// Why bytes are no control message.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("an empty control message")]
+    Empty,
+    #[error("a control message of {bytes} bytes")]
+    TooLong { bytes: usize },
+    #[error("control messages have no kind {0}")]
+    UnknownKind(u8),
+    #[error("not a protobuf message: {0}")]
+    Malformed(#[from] prost::DecodeError),
+    #[error(transparent)]
+    Content(#[from] ConvertError),
+}
+
+impl ControlMessage {
+    /// Errors: `TooLong` when it does not fit into one message.
+    pub fn encode(&self) -> Result<Bytes, ControlError> {
+        match self {
+            Self::Locate(locate) => with_kind(1, &locate.message()),
+            Self::Located(located) => with_kind(2, &located.message()),
+        }
+    }
+
+    pub fn decode(bytes: &Bytes) -> Result<Self, ControlError> {
+        let kind = *bytes.first().ok_or(ControlError::Empty)?;
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(ControlError::TooLong { bytes: bytes.len() });
+        }
+        let body = bytes.slice(1..);
+        Ok(match kind {
+            1 => Self::Locate(Locate::from_message(Message::decode(body)?)?),
+            2 => Self::Located(Located::from_message(Message::decode(body)?)?),
+            kind => return Err(ControlError::UnknownKind(kind)),
+        })
+    }
+}
+
+fn with_kind(kind: u8, message: &impl Message) -> Result<Bytes, ControlError> {
+    let mut bytes = BytesMut::with_capacity(1 + message.encoded_len());
+    bytes.put_u8(kind);
+    message.encode(&mut bytes).expect("it grows");
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(ControlError::TooLong { bytes: bytes.len() });
+    }
+    Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests;

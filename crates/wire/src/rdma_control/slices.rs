@@ -1,0 +1,23 @@
+use hearth_types::RemoteSlice;
+
+use crate::convert::ConvertError;
+use crate::proto::hearth::RemoteSliceProto;
+
+impl From<&RemoteSlice> for RemoteSliceProto {
+    fn from(slice: &RemoteSlice) -> Self {
+        Self { address: slice.address, length: slice.length, key: slice.key }
+    }
+}
+
+impl TryFrom<RemoteSliceProto> for RemoteSlice {
+    type Error = ConvertError;
+
+    /// No slice reaches beyond the end of all addresses.
+    fn try_from(message: RemoteSliceProto) -> Result<Self, ConvertError> {
+        let RemoteSliceProto { address, length, key } = message;
+        if address.checked_add(length).is_none() {
+            return Err(ConvertError::OutOfRange { field: "slice", value: length });
+        }
+        Ok(Self { address, length, key })
+    }
+}

@@ -1,0 +1,20 @@
+//! Control messages of one-sided connections, and advertisements as others carry them.
+
+#![no_main]
+
+use bytes::Bytes;
+use hearth_wire::rdma_control::{Advertisement, ControlMessage};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let bytes = Bytes::copy_from_slice(data);
+    if let Ok(message) = ControlMessage::decode(&bytes) {
+        // Defaults are written out: what was as long as may be can have become longer.
+        if let Ok(encoded) = message.encode() {
+            assert_eq!(ControlMessage::decode(&encoded), Ok(message));
+        }
+    }
+    if let Ok(advertisement) = Advertisement::decode(&bytes) {
+        assert_eq!(Advertisement::decode(&advertisement.encode()), Ok(advertisement));
+    }
+});
