@@ -8,6 +8,7 @@ mod disk;
 mod error;
 mod flush;
 mod hands;
+mod hold;
 mod inner;
 mod look;
 mod memory;
@@ -28,6 +29,7 @@ mod volume;
 mod writer;
 
 pub use error::{Reaction, Result, StoreError};
+pub use hold::HeldReplica;
 pub use options::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, PipelineRecovery, StoreOptions,
     VolumeOptions,

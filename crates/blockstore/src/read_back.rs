@@ -47,7 +47,8 @@ impl Inner {
         }
     }
 
-    fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
+    /// Brings a finalized replica that lies on disk into memory, if there is room.
+    pub fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, mut scratch) = {
             let mut core = replica.core();
             core.disk_reads = 0;

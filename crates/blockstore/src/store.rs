@@ -8,9 +8,9 @@ use crate::background::Background;
 use crate::inner::Inner;
 
 use crate::{
-    CreateKind, CreateOptions, FlushProgress, PipelineRecovery, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaReader,
-    ReplicaSummary, ReplicaWriter, Result, StorageReplicas, StorageSummary, StoreError, StoreEvent, StoreMetrics,
-    StoreOptions,
+    CreateKind, CreateOptions, FlushProgress, HeldReplica, PipelineRecovery, PoolSummary, RecoveryInfo, ReplicaInfo,
+    ReplicaReader, ReplicaSummary, ReplicaWriter, Result, StorageReplicas, StorageSummary, StoreError, StoreEvent,
+    StoreMetrics, StoreOptions,
 };
 
 /// All replicas of one datanode. Shared by reference between threads; dropped without `close`, nothing more is flushed.
@@ -113,6 +113,14 @@ impl Blockstore {
     /// Errors: `ReplicaNotFound`, `StampMismatch`, `WrongState` (not readable), `Corrupt`.
     pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
         self.inner.reader(block)
+    }
+
+    /// Brings a finalized replica into memory if it is not there, checks it, and keeps it there while the answer lives.
+    /// `None`: memory is full, or its volume keeps replicas in files. Waits for the disk.
+    ///
+    /// Errors: `ReplicaNotFound`, `WrongState`, `Corrupt`, `Io`.
+    pub fn hold(&self, block: &ExtendedBlock) -> Result<Option<HeldReplica>> {
+        self.inner.hold(block)
     }
 
     /// `None` when there is no such replica.

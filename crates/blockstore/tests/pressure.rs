@@ -42,6 +42,44 @@ impl Drop for SmallTmpfs {
 const MIB: usize = 1 << 20;
 
 #[test]
+fn what_is_held_stays_in_memory_until_it_changes() {
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.limit = 8 << 20;
+    bed.options.background = true;
+    bed.options.flush_delay = Duration::from_millis(20);
+    bed.options.clock = std::sync::Arc::new(SystemClock::new());
+    let store = bed.open();
+    for id in 0..20 {
+        put(&store, id, 1, &bytes(id as u64, MIB));
+        wait_for(|| store.metrics().dirty_bytes < 4 << 20);
+    }
+    wait_for(|| store.metrics().dirty_replicas == 0);
+    // The first ones have left; held, they are back and stay, whatever else passes through.
+    let held: Vec<_> = (0..3).map(|id| store.hold(&block(id, 1, 0)).unwrap().expect("there is room")).collect();
+    for round in 0..3 {
+        for id in 3..20 {
+            assert!(get(&store, id, 1) == bytes(id as u64, MIB), "{round}: {id}");
+        }
+    }
+    for id in 20..30 {
+        put(&store, id, 1, &bytes(id as u64, MIB));
+        wait_for(|| store.metrics().dirty_bytes < 4 << 20);
+    }
+    for (id, held) in (0..3).zip(&held) {
+        assert!(info(&store, id).in_memory && held.is_current() && held.length() == MIB as u64, "{id}");
+    }
+    // More than memory takes is refused, not waited for.
+    let many: Vec<_> = (3..20).filter_map(|id| store.hold(&block(id, 1, 0)).unwrap()).collect();
+    assert!(many.len() < 8, "{} MiB held besides the others in 8", many.len());
+    drop(many);
+    // A change ends it.
+    let gone = Block { id: BlockId(0), stamp: GenerationStamp(1), length: MIB as u64 };
+    store.invalidate(&block(0, 1, 0).pool, &[gone])[0].as_ref().unwrap();
+    assert!(!held[0].is_current() && held[1].is_current());
+    assert!(matches!(store.hold(&block(0, 1, 0)), Err(StoreError::ReplicaNotFound { .. })));
+}
+
+#[test]
 fn clean_replicas_leave_memory_and_come_back() {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.limit = 8 << 20;

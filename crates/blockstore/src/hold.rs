@@ -1,0 +1,59 @@
+//! Replicas that stay in memory because somebody wants them there (centralised caching).
+
+use std::sync::Arc;
+
+use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
+
+use crate::error::{Result, StoreError};
+use crate::inner::Inner;
+use crate::options::Engine;
+use crate::replica::{MemoryCopy, Replica};
+
+/// While it lives, the memory copy of a finalized replica is not evicted. It does not keep the replica from being
+/// appended to, truncated, or deleted: [`HeldReplica::is_current`] tells.
+pub struct HeldReplica {
+    replica: Arc<Replica>,
+    copy: MemoryCopy,
+    stamp: GenerationStamp,
+    length: u64,
+}
+
+impl HeldReplica {
+    /// Bytes of the replica.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether this is still what the replica is, and where it is read from.
+    pub fn is_current(&self) -> bool {
+        let core = self.replica.core();
+        !core.gone
+            && core.corrupt.is_none()
+            && core.state_now() == ReplicaState::Finalized
+            && core.stamp == self.stamp
+            && core.memory.as_ref().is_some_and(|memory| memory.same(&self.copy))
+    }
+}
+
+impl Inner {
+    pub fn hold(&self, block: &ExtendedBlock) -> Result<Option<HeldReplica>> {
+        let replica = self.replica(block)?;
+        let engine = replica.slice.volume.engine;
+        if engine == Engine::Memory {
+            self.read_back(&replica)?;
+        }
+        self.verify_replica(&replica, &mut |_| true)?;
+        let core = replica.core();
+        let state = core.state_now();
+        if core.gone {
+            return Err(StoreError::ReplicaNotFound { block: block.clone() });
+        }
+        if state != ReplicaState::Finalized {
+            return Err(StoreError::WrongState { block: replica.block(&core), state, action: "hold it in memory" });
+        }
+        let Some(copy) = core.memory.clone() else { return Ok(None) };
+        let (stamp, length) = (core.stamp, core.received);
+        drop(core);
+        Ok(Some(HeldReplica { replica, copy, stamp, length }))
+    }
+}
