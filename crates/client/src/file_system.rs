@@ -10,7 +10,7 @@ use crate::checksum::FileChecksum;
 use crate::datanode::{Peers, Unreachable};
 use crate::lease::Leases;
 use crate::namenode::{
-    BlockStatistics, Creation, DatanodeReportKind, FsUsage, Listing, Namenode, QuotaUsage, SafeModeAction,
+    BlockStatistics, Creation, DatanodeReportKind, FsUsage, Listing, Namenode, Observers, QuotaUsage, SafeModeAction,
 };
 use crate::options::ClientOptions;
 use crate::read::Reader;
@@ -86,10 +86,14 @@ impl FileSystem {
         let authority = authority(&uri)?;
         let service = configuration.client_nameservice(authority)?;
         let options = ClientOptions::read(configuration)?;
+        let observers = match &service.id {
+            Some(nameservice) => Observers::read(configuration, nameservice)?,
+            None => None,
+        };
         let rpc_options = rpc_options(configuration)?;
         let user: Arc<str> = user.into();
         let rpc = RpcClient::new(rpc_options.clone());
-        let namenode = Namenode::new(rpc, service, Arc::clone(&user), &options);
+        let namenode = Namenode::new(rpc, service, observers, Arc::clone(&user), &options);
         let client_name = format!("DFSClient_NONMAPREDUCE_{}_{}", backoff::random_u32() as i32, std::process::id());
         let shared = Shared {
             peers: Peers::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),

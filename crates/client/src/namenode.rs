@@ -4,6 +4,7 @@ mod admin;
 mod exceptions;
 mod failover;
 mod files;
+mod observer;
 mod writing;
 
 pub use admin::{BlockStatistics, DatanodeReportKind, FsUsage, SafeModeAction};
@@ -11,4 +12,5 @@ pub use exceptions::Exception;
 pub(crate) use exceptions::without_stack_trace;
 pub(crate) use failover::Namenode;
 pub use files::{Listing, QuotaUsage};
+pub(crate) use observer::Observers;
 pub(crate) use writing::Creation;

@@ -10,7 +10,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub use client::{CallId, RpcClient, RpcClientOptions, RpcError, Target};
+pub use client::{CallId, RpcClient, RpcClientOptions, RpcError, StateId, Target};
 pub use retry_cache::{Attempt, InProgress, RetryCache, RetryCacheOptions};
 pub use server::{RpcServer, RpcServerOptions, ServeError};
 pub use service::{Call, Caller, Service, application_error, no_such_method, server_error, undecodable};

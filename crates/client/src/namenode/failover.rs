@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hearth_config::{HostPort, Nameservice};
-use hearth_protocol::rpc::{RpcClient, RpcError, Target};
+use hearth_config::{HostPort, NamenodeAddress, Nameservice};
+use hearth_protocol::rpc::{CallId, RpcClient, RpcError, Target};
 use hearth_wire::rpc::protocols;
 use prost::Message;
 
-use super::{Exception, without_stack_trace};
+use super::{Exception, Observers, without_stack_trace};
 use crate::options::ClientOptions;
 use crate::{Error, backoff};
 
@@ -22,6 +22,8 @@ const RETRIABLE_MAX: u32 = 10;
 pub(crate) struct Namenode {
     rpc: RpcClient,
     service: Nameservice,
+    /// When reads go to observers.
+    observers: Option<Observers>,
     user: Arc<str>,
     /// Index of the namenode that answered last.
     current: AtomicUsize,
@@ -49,10 +51,17 @@ struct Tries {
 }
 
 impl Namenode {
-    pub(crate) fn new(rpc: RpcClient, service: Nameservice, user: Arc<str>, options: &ClientOptions) -> Self {
+    pub(crate) fn new(
+        rpc: RpcClient,
+        service: Nameservice,
+        observers: Option<Observers>,
+        user: Arc<str>,
+        options: &ClientOptions,
+    ) -> Self {
         Self {
             rpc,
             service,
+            observers,
             user,
             current: AtomicUsize::new(0),
             connect_retries: options.connect_retries,
@@ -69,7 +78,55 @@ impl Namenode {
         &self.service.namenodes[self.current.load(Ordering::Relaxed) % count].rpc
     }
 
+    pub(super) fn rpc(&self) -> &RpcClient {
+        &self.rpc
+    }
+
+    pub(super) fn namenodes(&self) -> &[NamenodeAddress] {
+        &self.service.namenodes
+    }
+
     pub(super) async fn call<A: Message + Default>(
+        &self,
+        method: &'static str,
+        request: &impl Message,
+    ) -> Result<A, Error> {
+        if let Some(observers) = &self.observers
+            && let Some(answer) = self.call_observer(observers, method, request).await?
+        {
+            return Ok(answer);
+        }
+        self.call_active(method, request).await
+    }
+
+    /// One try at one namenode.
+    pub(super) async fn call_one<A: Message + Default>(
+        &self,
+        index: usize,
+        call: CallId,
+        repetition: i32,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<A, RpcError> {
+        let address = resolve(&self.service.namenodes[index].rpc).await.map_err(unresolved)?;
+        self.call_at(address, call, repetition, method, request).await
+    }
+
+    async fn call_at<A: Message + Default>(
+        &self,
+        address: SocketAddr,
+        call: CallId,
+        repetition: i32,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<A, RpcError> {
+        let target = Target { address, protocol: protocols::CLIENT, user: Arc::clone(&self.user) };
+        let state = self.observers.as_ref().map(|observers| &observers.state);
+        self.rpc.call_after(state, call, repetition, &target, method, request).await
+    }
+
+    /// Asks the active namenode, wherever that is now.
+    pub(super) async fn call_active<A: Message + Default>(
         &self,
         method: &'static str,
         request: &impl Message,
@@ -81,11 +138,7 @@ impl Namenode {
             let index = self.current.load(Ordering::Relaxed);
             let address = self.address().clone();
             let outcome = match resolve(&address).await {
-                Ok(resolved) => {
-                    let user = Arc::clone(&self.user);
-                    let target = Target { address: resolved, protocol: protocols::CLIENT, user };
-                    self.rpc.call_as(call, repetition, &target, method, request).await
-                }
+                Ok(resolved) => self.call_at(resolved, call, repetition, method, request).await,
                 Err(why) if self.service.namenodes.len() == 1 => {
                     return Err(Error::InvalidUri { uri: address.to_string(), why });
                 }
@@ -160,7 +213,7 @@ fn unresolved(why: String) -> RpcError {
     RpcError::Connect { address: SocketAddr::from(([0, 0, 0, 0], 0)), source }
 }
 
-fn failed(method: &'static str, address: &HostPort, error: RpcError) -> Error {
+pub(super) fn failed(method: &'static str, address: &HostPort, error: RpcError) -> Error {
     match error {
         RpcError::Remote(remote) => Error::Refused {
             method,

@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_wire::rpc::{
     AuthProtocol, ClientId, ConnectionContext, ConnectionHeader, FRAME_BYTES_MAX_DEFAULT, FrameTooLong, Outcome,
-    RemoteError, Response, ResponseError, decode_response, encode_call, encode_context, encode_ping,
+    RemoteError, Response, ResponseError, decode_response, encode_call_after, encode_context, encode_ping,
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -99,6 +99,32 @@ fn first_line(message: &str) -> &str {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallId(i32);
 
+/// The highest transaction of one namespace that this caller has seen; an observer namenode answers only once it knows of
+/// it. Clones share it. Source: Hadoop's `ClientGSIContext`.
+#[derive(Clone, Debug)]
+pub struct StateId(Arc<AtomicI64>);
+
+/// Before anything was seen.
+const NO_STATE: i64 = i64::MIN;
+
+impl Default for StateId {
+    fn default() -> Self {
+        Self(Arc::new(AtomicI64::new(NO_STATE)))
+    }
+}
+
+impl StateId {
+    fn get(&self) -> Option<i64> {
+        Some(self.0.load(Ordering::Acquire)).filter(|id| *id != NO_STATE)
+    }
+
+    fn note(&self, seen: Option<i64>) {
+        if let Some(seen) = seen {
+            self.0.fetch_max(seen, Ordering::AcqRel);
+        }
+    }
+}
+
 /// A caller of Hadoop RPC servers. Cheap to clone; clones share connections and client id.
 #[derive(Clone)]
 pub struct RpcClient {
@@ -115,7 +141,14 @@ struct Inner {
 struct Outgoing {
     call_id: i32,
     frame: Bytes,
+    waiting: Waiting,
+}
+
+/// Who waits for an answer.
+struct Waiting {
     answer: oneshot::Sender<Result<Bytes, Lost>>,
+    /// Takes the state id that comes with it.
+    state: Option<StateId>,
 }
 
 /// Why the answer to a call will not come.
@@ -169,9 +202,23 @@ impl RpcClient {
         method: &str,
         request: &impl Message,
     ) -> Result<A, RpcError> {
-        let frame = encode_call(id.0, self.inner.id, retry, target.protocol, method, request);
-        let answer = match self.send(id, target, method, frame.clone()).await {
-            Err(RpcError::Disconnected { sent: false, .. }) => self.send(id, target, method, frame).await?,
+        self.call_after(None, id, retry, target, method, request).await
+    }
+
+    /// The same with a state id, which the answer raises.
+    pub async fn call_after<A: Message + Default>(
+        &self,
+        state: Option<&StateId>,
+        id: CallId,
+        retry: i32,
+        target: &Target,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<A, RpcError> {
+        let seen = state.and_then(StateId::get);
+        let frame = encode_call_after(seen, id.0, self.inner.id, retry, target.protocol, method, request);
+        let answer = match self.send(id, target, method, frame.clone(), state).await {
+            Err(RpcError::Disconnected { sent: false, .. }) => self.send(id, target, method, frame, state).await?,
             other => other?,
         };
         A::decode(answer).map_err(|source| RpcError::Undecodable {
@@ -181,7 +228,14 @@ impl RpcClient {
         })
     }
 
-    async fn send(&self, id: CallId, target: &Target, method: &str, frame: Bytes) -> Result<Bytes, RpcError> {
+    async fn send(
+        &self,
+        id: CallId,
+        target: &Target,
+        method: &str,
+        frame: Bytes,
+        state: Option<&StateId>,
+    ) -> Result<Bytes, RpcError> {
         let disconnected =
             |sent, reason| RpcError::Disconnected { address: target.address, method: method.to_string(), sent, reason };
         let waited = self.inner.options.rpc_timeout;
@@ -189,7 +243,7 @@ impl RpcClient {
         let timed_out = |_| RpcError::TimedOut { address: target.address, method: method.to_string(), waited };
         let connection = self.connection(target).await?;
         let (answer, answered) = oneshot::channel();
-        let outgoing = Outgoing { call_id: id.0, frame, answer };
+        let outgoing = Outgoing { call_id: id.0, frame, waiting: Waiting { answer, state: state.cloned() } };
         tokio::time::timeout_at(deadline, connection.send(outgoing))
             .await
             .map_err(timed_out)?
@@ -259,7 +313,7 @@ struct Connection {
     input: FrameReader,
     output: FrameWriter,
     /// Bounded by what callers wait for: each entry has a caller with a time-out.
-    waiting: HashMap<i32, oneshot::Sender<Result<Bytes, Lost>>>,
+    waiting: HashMap<i32, Waiting>,
 }
 
 /// Why a connection ended.
@@ -297,10 +351,10 @@ impl Connection {
         calls.close();
         while let Ok(unsent) = calls.try_recv() {
             let reason = "connection ended".to_string();
-            let _ = unsent.answer.send(Err(Lost::Connection { sent: false, reason }));
+            let _ = unsent.waiting.answer.send(Err(Lost::Connection { sent: false, reason }));
         }
         let Some(broken) = broken else { return };
-        for (_, answer) in self.waiting.drain() {
+        for (_, Waiting { answer, .. }) in self.waiting.drain() {
             let lost = match &broken {
                 Broken::Refused(error) => Lost::Remote(error.clone()),
                 other => Lost::Connection { sent: true, reason: other.to_string() },
@@ -318,7 +372,7 @@ impl Connection {
             if !self.output.is_empty() && self.output.write_to(&self.stream)? > 0 {
                 used = Instant::now();
             }
-            self.waiting.retain(|_, answer| !answer.is_closed());
+            self.waiting.retain(|_, waiting| !waiting.answer.is_closed());
             let wake_up = if self.waiting.is_empty() {
                 used + self.options.idle_timeout
             } else {
@@ -331,7 +385,7 @@ impl Connection {
                         if self.waiting.is_empty() {
                             heard = used;
                         }
-                        self.waiting.insert(call.call_id, call.answer);
+                        self.waiting.insert(call.call_id, call.waiting);
                         self.output.push(call.frame);
                     }
                     // Every client is gone, and with them every caller.
@@ -368,7 +422,7 @@ impl Connection {
 
     fn take_answers(&mut self) -> Result<(), Broken> {
         while let Some(frame) = self.input.next_frame(self.options.response_bytes_max)? {
-            let Response { call_id, client_id, outcome, .. } = decode_response(frame)?;
+            let Response { call_id, client_id, outcome, state_id, .. } = decode_response(frame)?;
             if call_id < 0 {
                 if let Outcome::Error(error) = outcome {
                     return Err(Broken::Refused(error));
@@ -380,7 +434,10 @@ impl Connection {
             }
             let fatal = matches!(&outcome, Outcome::Error(error) if error.fatal);
             // An answer whose caller has given up is dropped.
-            if let Some(answer) = self.waiting.remove(&call_id) {
+            if let Some(Waiting { answer, state }) = self.waiting.remove(&call_id) {
+                if let Some(state) = state {
+                    state.note(state_id);
+                }
                 let _ = answer.send(match outcome {
                     Outcome::Success(message) => Ok(message),
                     Outcome::Error(error) => Err(Lost::Remote(error)),

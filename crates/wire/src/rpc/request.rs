@@ -144,13 +144,28 @@ pub fn encode_call(
     method: &str,
     request: &impl Message,
 ) -> Bytes {
+    encode_call_after(None, call_id, client_id, retry_count, protocol, method, request)
+}
+
+/// The same for a caller that keeps state ids: the answer shall know of everything up to `state_id`, the highest transaction
+/// that the caller has seen.
+pub fn encode_call_after(
+    state_id: Option<i64>,
+    call_id: i32,
+    client_id: ClientId,
+    retry_count: i32,
+    protocol: &str,
+    method: &str,
+    request: &impl Message,
+) -> Bytes {
     assert!(call_id >= 0, "negative call ids are not calls");
     let call = RequestHeaderProto {
         method_name: method.to_owned(),
         declaring_class_protocol_name: protocol.to_owned(),
         client_protocol_version: protocols::VERSION,
     };
-    let header = header(call_id, Bytes::copy_from_slice(&client_id.0), retry_count);
+    let header =
+        RpcRequestHeaderProto { state_id, ..header(call_id, Bytes::copy_from_slice(&client_id.0), retry_count) };
     frame(|into| {
         delimited::put(&header, into);
         delimited::put(&call, into);

@@ -1,0 +1,199 @@
+//! Reads from observer namenodes, which follow the active one's edits: they take the reading off it, and answer only what
+//! this client must not miss, its own changes among it.
+//!
+//! Configured as for Java: `dfs.client.failover.proxy.provider.NS` names `ObserverReadProxyProvider`. Each answer brings
+//! the state id (last transaction) that its namenode knew; each call carries the highest one seen, and an observer that is
+//! behind lets it wait. Before the first read, and every `dfs.client.failover.observer.auto-msync-period.NS`, `msync` asks
+//! the active one for its state id, so that other clients' changes are seen, too.
+//! Source: Hadoop's `ObserverReadProxyProvider`.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hearth_config::{ConfigError, Configuration, parse};
+use hearth_protocol::rpc::{RpcError, StateId};
+use hearth_wire::proto::common::HaServiceStateProto;
+use hearth_wire::proto::hdfs::{
+    HaServiceStateRequestProto, HaServiceStateResponseProto, MsyncRequestProto, MsyncResponseProto,
+};
+use parking_lot::Mutex;
+use prost::Message;
+
+use super::Exception;
+use super::failover::{Namenode, failed};
+use crate::Error;
+
+/// With no observer found, they are looked for again after this. Hadoop's figure.
+const PROBE_AGAIN: Duration = Duration::from_secs(600);
+
+/// What an observer may answer, of what this client asks.
+/// Source: the methods marked `@ReadOnly` of ClientProtocol, less those marked `activeOnly`.
+const READS: &[&str] = &[
+    "getBlockLocations",
+    "getServerDefaults",
+    "getListing",
+    "getFileInfo",
+    "getFileLinkInfo",
+    "isFileClosed",
+    "checkAccess",
+    "getContentSummary",
+];
+
+/// When to ask the active namenode how far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Msync {
+    /// Before the first read only.
+    Once,
+    Every(Duration),
+}
+
+/// The observers of one nameservice, as this client sees them.
+pub(crate) struct Observers {
+    pub(super) state: StateId,
+    msync: Msync,
+    view: Mutex<View>,
+    /// Whose turn it is.
+    next: AtomicUsize,
+}
+
+#[derive(Default)]
+struct View {
+    /// Indices of the namenodes that are observers.
+    observers: Vec<usize>,
+    probed: Option<Instant>,
+    synced: Option<Instant>,
+}
+
+impl Observers {
+    /// `None` unless the configuration wants reads from observers.
+    pub(crate) fn read(configuration: &Configuration, nameservice: &str) -> Result<Option<Self>, ConfigError> {
+        let key = format!("dfs.client.failover.proxy.provider.{nameservice}");
+        let provider = configuration.get_as(&key, parse::text)?.unwrap_or_default();
+        if !provider.contains("ObserverReadProxyProvider") {
+            return Ok(None);
+        }
+        let key = format!("dfs.client.failover.observer.auto-msync-period.{nameservice}");
+        let msync = match configuration.get_as(&key, parse::text)? {
+            None => Msync::Once,
+            Some(text) if text.trim().starts_with('-') => Msync::Once,
+            Some(_) => Msync::Every(configuration.get_as(&key, parse::duration_ms)?.unwrap_or_default()),
+        };
+        Ok(Some(Self {
+            state: StateId::default(),
+            msync,
+            view: Mutex::new(View::default()),
+            next: AtomicUsize::new(0),
+        }))
+    }
+
+    fn known(&self) -> Vec<usize> {
+        self.view.lock().observers.clone()
+    }
+
+    fn wants_probe(&self) -> bool {
+        let view = self.view.lock();
+        view.observers.is_empty() && view.probed.is_none_or(|probed| probed.elapsed() >= PROBE_AGAIN)
+    }
+
+    fn wants_msync(&self) -> bool {
+        match (self.view.lock().synced, self.msync) {
+            (None, _) => true,
+            (Some(_), Msync::Once) => false,
+            (Some(synced), Msync::Every(period)) => synced.elapsed() >= period,
+        }
+    }
+
+    fn forget(&self, observer: usize) {
+        let mut view = self.view.lock();
+        view.observers.retain(|known| *known != observer);
+        if view.observers.is_empty() {
+            view.probed = Some(Instant::now());
+        }
+    }
+}
+
+impl Namenode {
+    /// Asks an observer. `Ok(None)`: none could or would answer, the active namenode is to be asked.
+    pub(super) async fn call_observer<A: Message + Default>(
+        &self,
+        observers: &Observers,
+        method: &'static str,
+        request: &impl Message,
+    ) -> Result<Option<A>, Error> {
+        if !READS.contains(&method) {
+            return Ok(None);
+        }
+        if observers.wants_probe() {
+            self.probe(observers).await;
+        }
+        let known = observers.known();
+        if known.is_empty() {
+            return Ok(None);
+        }
+        if observers.wants_msync() {
+            let _: MsyncResponseProto = self.call_active("msync", &MsyncRequestProto {}).await?;
+            observers.view.lock().synced = Some(Instant::now());
+        }
+        let turn = observers.next.fetch_add(1, Ordering::Relaxed);
+        for offset in 0..known.len() {
+            let index = known[(turn.wrapping_add(offset)) % known.len()];
+            let error = match self.call_one(index, self.rpc().new_call(), 0, method, request).await {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) => error,
+            };
+            let address = &self.namenodes()[index].rpc;
+            match error.remote_class().map(Exception::from_class) {
+                // It will not answer this one, e.g. because it knows of no replica yet.
+                Some(Exception::ObserverRetryOnActive) => return Ok(None),
+                // Far behind; later perhaps.
+                Some(Exception::Retriable) => {}
+                Some(Exception::Standby) => observers.forget(index),
+                None if error.is_transport() => observers.forget(index),
+                _ => return Err(failed(method, address, error)),
+            }
+            tracing::debug!(%address, method, %error, "an observer does not answer");
+        }
+        Ok(None)
+    }
+
+    /// Finds out which namenodes are observers.
+    async fn probe(&self, observers: &Observers) {
+        let mut found = Vec::new();
+        for (index, namenode) in self.namenodes().iter().enumerate() {
+            let call = self.rpc().new_call();
+            let answer: Result<HaServiceStateResponseProto, RpcError> =
+                self.call_one(index, call, 0, "getHAServiceState", &HaServiceStateRequestProto {}).await;
+            match answer {
+                Ok(answer) if answer.state() == HaServiceStateProto::Observer => found.push(index),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(address = %namenode.rpc, %error, "asking for its state"),
+            }
+        }
+        tracing::debug!(observers = found.len(), "looked for observers");
+        let mut view = observers.view.lock();
+        view.observers = found;
+        view.probed = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observers_are_read_from_when_the_provider_says_so() {
+        let provider = |name: &str| {
+            Configuration::empty().with("dfs.client.failover.proxy.provider.ns", format!("org.apache.hadoop.{name}"))
+        };
+        let read = |conf: &Configuration| Observers::read(conf, "ns").unwrap().map(|observers| observers.msync);
+        assert_eq!(read(&Configuration::empty()), None);
+        assert_eq!(read(&provider("ConfiguredFailoverProxyProvider")), None);
+        let observer = provider("hdfs.server.namenode.ha.ObserverReadProxyProvider");
+        assert_eq!(read(&observer), Some(Msync::Once));
+        let period =
+            |value: &str| read(&observer.clone().with("dfs.client.failover.observer.auto-msync-period.ns", value));
+        assert_eq!(period("-1ms"), Some(Msync::Once));
+        assert_eq!(period("0"), Some(Msync::Every(Duration::ZERO)));
+        assert_eq!(period("2s"), Some(Msync::Every(Duration::from_secs(2))));
+    }
+}
