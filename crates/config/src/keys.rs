@@ -318,6 +318,8 @@ keys! {
     DFS_BLOCKREPORT_INCREMENTAL_INTERVAL: Key<Duration> = "dfs.blockreport.incremental.intervalMsec", duration_ms, "0";
     /// Cache reports.
     DFS_CACHEREPORT_INTERVAL: Key<Duration> = "dfs.cachereport.intervalMsec", duration_ms, "10000";
+    /// A namenode that answers no heartbeat for this long hears a lifeline; unset: three heartbeats.
+    DFS_DATANODE_LIFELINE_INTERVAL: OptionalKey<Duration> = "dfs.datanode.lifeline.interval.seconds", duration_s;
     /// Requests wait this long for a pool that is starting.
     DFS_DATANODE_BP_READY_TIMEOUT: Key<Duration> = "dfs.datanode.bp-ready.timeout", duration_s, "20";
 

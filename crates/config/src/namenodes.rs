@@ -19,6 +19,8 @@ pub struct NamenodeAddress {
     /// As in `dfs.ha.namenodes.NS`; `None` without high availability.
     pub id: Option<String>,
     pub rpc: HostPort,
+    /// Where a datanode sends lifelines; `None`: it takes none, or this is not for a datanode.
+    pub lifeline: Option<HostPort>,
 }
 
 impl Configuration {
@@ -43,7 +45,8 @@ impl Configuration {
                 Some(address) => address,
                 None => self.single_namenode()?,
             };
-            return Ok(vec![Nameservice { id: None, namenodes: vec![NamenodeAddress { id: None, rpc }] }]);
+            let lifeline = self.get(keys::DFS_NAMENODE_LIFELINE_RPC_ADDRESS)?;
+            return Ok(vec![Nameservice { id: None, namenodes: vec![NamenodeAddress { id: None, rpc, lifeline }] }]);
         }
         names.iter().map(|name| self.nameservice(name, true)).collect()
     }
@@ -58,7 +61,7 @@ impl Configuration {
         }
         let rpc = HostPort::parse(authority, Some(DEFAULT_RPC_PORT))
             .map_err(|wanted| self.value_error(keys::FS_DEFAULT_FS.name, authority, wanted))?;
-        Ok(Nameservice { id: None, namenodes: vec![NamenodeAddress { id: None, rpc }] })
+        Ok(Nameservice { id: None, namenodes: vec![NamenodeAddress { id: None, rpc, lifeline: None }] })
     }
 
     /// The address of the one namenode: `dfs.namenode.rpc-address`, else the authority of `fs.defaultFS`.
@@ -80,15 +83,24 @@ impl Configuration {
     fn nameservice(&self, name: &str, for_datanode: bool) -> Result<Nameservice, ConfigError> {
         let ids = self.get_as(&format!("dfs.ha.namenodes.{name}"), parse::list)?.unwrap_or_default();
         let namenodes = if ids.is_empty() {
-            vec![NamenodeAddress { id: None, rpc: self.namenode_of(name, for_datanode)? }]
+            let lifeline = self.lifeline_of(name, for_datanode)?;
+            vec![NamenodeAddress { id: None, rpc: self.namenode_of(name, for_datanode)?, lifeline }]
         } else {
             let one = |id: &String| {
-                let rpc = self.namenode_of(&format!("{name}.{id}"), for_datanode)?;
-                Ok(NamenodeAddress { id: Some(id.clone()), rpc })
+                let suffix = format!("{name}.{id}");
+                let rpc = self.namenode_of(&suffix, for_datanode)?;
+                Ok(NamenodeAddress { id: Some(id.clone()), rpc, lifeline: self.lifeline_of(&suffix, for_datanode)? })
             };
             ids.iter().map(one).collect::<Result<_, ConfigError>>()?
         };
         Ok(Nameservice { id: Some(name.to_owned()), namenodes })
+    }
+
+    fn lifeline_of(&self, suffix: &str, for_datanode: bool) -> Result<Option<HostPort>, ConfigError> {
+        if !for_datanode {
+            return Ok(None);
+        }
+        self.get_as(&format!("{}.{suffix}", keys::DFS_NAMENODE_LIFELINE_RPC_ADDRESS.name), parse::rpc_address)
     }
 
     fn namenode_of(&self, suffix: &str, for_datanode: bool) -> Result<HostPort, ConfigError> {

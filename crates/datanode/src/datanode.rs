@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
+use crate::cache::Cache;
 use crate::error::Error;
 use crate::ipc::IpcService;
 use crate::load::Load;
@@ -47,6 +48,7 @@ pub struct Datanode {
     pub(crate) pools: Pools,
     pub(crate) load: Arc<Load>,
     pub(crate) writers: Arc<Writers>,
+    pub(crate) cache: Arc<Cache>,
     pub(crate) rpc: RpcClient,
     pub(crate) balance_throttle: Throttle,
     pub(crate) transfer_throttle: Throttle,
@@ -58,6 +60,8 @@ pub struct Datanode {
     stop: watch::Sender<bool>,
     /// An administrator asked for the end of the process.
     shutdown_asked: watch::Sender<bool>,
+    /// Too many storage directories have failed.
+    disks_failed: AtomicBool,
 }
 
 impl Datanode {
@@ -86,6 +90,7 @@ impl Datanode {
             pools: Pools::default(),
             load: Arc::new(Load::default()),
             writers: Arc::new(Writers::default()),
+            cache: Arc::new(Cache::new(options.cache_capacity)),
             rpc,
             balance_throttle: Throttle::new(options.balance_bytes_per_second),
             transfer_throttle: Throttle::new(options.transfer.transfer_bytes_per_second),
@@ -95,6 +100,7 @@ impl Datanode {
             addresses: OnceLock::new(),
             stop: watch::Sender::new(false),
             shutdown_asked: watch::Sender::new(false),
+            disks_failed: AtomicBool::new(false),
             options,
         });
         let ipc = RpcServer::start(
@@ -178,6 +184,8 @@ pub enum EndReason {
     Asked,
     /// No namenode serves this datanode any more, e.g. because its directories are another cluster's; the log says why.
     Unwanted,
+    /// More storage directories have failed than `dfs.datanode.failed.volumes.tolerated`; the log says which.
+    DisksFailed,
 }
 
 /// A running datanode. Dropping it stops the tasks; `shutdown` ends it in good order.
@@ -202,6 +210,9 @@ impl Handle {
     pub async fn ended(&self) -> EndReason {
         let mut asked = self.datanode.shutdown_asked.subscribe();
         let _ = asked.wait_for(|asked| *asked).await;
+        if self.datanode.disks_failed.load(Ordering::Relaxed) {
+            return EndReason::DisksFailed;
+        }
         if self.datanode.services.any_alive() { EndReason::Asked } else { EndReason::Unwanted }
     }
 
@@ -319,8 +330,34 @@ async fn watch_store(datanode: Arc<Datanode>) {
                         pool.notice(&Notice::DiskError { message: message.clone() });
                     }
                     datanode.services.note_failed_volume(&dir, capacity_lost, datanode.options.clock.wall_ms());
+                    end_when_too_many_failed(&datanode);
                 }
             }
         }
     }
+}
+
+/// Ends the datanode when it may not go on with the storage directories that are left.
+fn end_when_too_many_failed(datanode: &Arc<Datanode>) {
+    let failed = datanode.services.failed_volumes().dirs.len();
+    let volumes = datanode.options.store.volumes.len();
+    let tolerated = datanode.options.failed_volumes_tolerated.unwrap_or(volumes - 1).min(volumes - 1);
+    if failed <= tolerated || datanode.disks_failed.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    tracing::error!(
+        failed,
+        tolerated,
+        "too many storage directories have failed (dfs.datanode.failed.volumes.tolerated)"
+    );
+    let message = format!("{failed} of {volumes} storage directories have failed");
+    for pool in datanode.pools.all() {
+        pool.notice(&Notice::FatalDiskError { message: message.clone() });
+    }
+    let datanode = datanode.clone();
+    tokio::spawn(async move {
+        // The namenodes hear of it first.
+        tokio::time::sleep(EVENTS_INTERVAL).await;
+        datanode.ask_shutdown();
+    });
 }

@@ -13,6 +13,7 @@
 // An error ends its operation and is logged: what it names is worth more than its size.
 #![allow(clippy::result_large_err)]
 
+mod cache;
 mod datanode;
 mod downstream;
 mod error;

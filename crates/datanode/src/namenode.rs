@@ -7,7 +7,10 @@
 mod actor;
 mod commands;
 mod handshake;
+mod heartbeat;
+mod lifeline;
 mod proxy;
+mod pulse;
 mod recovery;
 mod reporting;
 mod service;
@@ -15,8 +18,8 @@ mod service;
 use std::sync::Arc;
 
 pub(crate) use handshake::SOFTWARE_VERSION;
-pub(crate) use service::Service;
 pub use service::Services;
+pub(crate) use service::{ServedNamenode, Service};
 
 use crate::datanode::Datanode;
 

@@ -41,6 +41,8 @@ pub struct DatanodeOptions {
     pub cache_capacity: u64,
     /// Members may administer: `dfs.permissions.superusergroup`.
     pub superuser_group: String,
+    /// Storage directories that may fail before the datanode ends; `None`: all but one.
+    pub failed_volumes_tolerated: Option<usize>,
     /// The user this process runs as.
     pub user: String,
     pub clock: Arc<dyn Clock>,
@@ -85,6 +87,9 @@ pub struct TimingOptions {
     pub block_report_split: u64,
     /// Least time between two incremental reports; zero sends at once.
     pub incremental_report: Duration,
+    pub cache_report: Duration,
+    /// Without an answered heartbeat for so long, a lifeline is sent.
+    pub lifeline: Duration,
 }
 
 /// Towards namenodes and other datanodes.
@@ -107,6 +112,7 @@ impl DatanodeOptions {
         machine_host_name: &str,
     ) -> Result<Self, Error> {
         let conf = &*configuration;
+        refuse_protection(conf)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
         // A packet's CRCs and header must fit in besides.
@@ -144,6 +150,11 @@ impl DatanodeOptions {
                 block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
                 block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
                 incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
+                cache_report: positive(conf.get(keys::DFS_CACHEREPORT_INTERVAL)?),
+                lifeline: match conf.get(keys::DFS_DATANODE_LIFELINE_INTERVAL)? {
+                    Some(interval) => positive(interval),
+                    None => positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?) * 3,
+                },
             },
             rpc: RpcOptions {
                 connect_timeout: positive(conf.get(keys::IPC_CLIENT_CONNECT_TIMEOUT)?),
@@ -154,6 +165,7 @@ impl DatanodeOptions {
             balance_bytes_per_second: conf.get(keys::DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC)?,
             balance_moves_max: conf.get(keys::DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES)?.max(1) as usize,
             cache_capacity: conf.get(keys::DFS_DATANODE_MAX_LOCKED_MEMORY)?,
+            failed_volumes_tolerated: usize::try_from(conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?).ok(),
             superuser_group: conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,
             user: user.to_owned(),
             clock,
@@ -165,6 +177,26 @@ impl DatanodeOptions {
 /// 0 means "for ever" in Hadoop's keys; here every wait ends, if only after a day.
 fn positive(duration: Duration) -> Duration {
     if duration.is_zero() { Duration::from_secs(24 * 3600) } else { duration }
+}
+
+/// Bytes between clients and datanodes are neither encrypted nor signed here, and callers are not authenticated by
+/// Kerberos: whoever configured that must not find it silently missing.
+fn refuse_protection(conf: &Configuration) -> Result<(), Error> {
+    let refuse = |key: &str, value: &str, wanted: &str| Err(conf.value_error(key, value, wanted).into());
+    let authentication = conf.get(keys::HADOOP_SECURITY_AUTHENTICATION)?;
+    if !authentication.eq_ignore_ascii_case("simple") {
+        let wanted = "`simple`: this DataNode does not speak Kerberos";
+        return refuse(keys::HADOOP_SECURITY_AUTHENTICATION.name, &authentication, wanted);
+    }
+    if conf.get(keys::DFS_ENCRYPT_DATA_TRANSFER)? {
+        let wanted = "`false`: this DataNode does not encrypt block data on the wire";
+        return refuse(keys::DFS_ENCRYPT_DATA_TRANSFER.name, "true", wanted);
+    }
+    if let Some(protection) = conf.get(keys::DFS_DATA_TRANSFER_PROTECTION)?.filter(|text| !text.trim().is_empty()) {
+        let wanted = "nothing: this DataNode does not speak SASL with clients";
+        return refuse(keys::DFS_DATA_TRANSFER_PROTECTION.name, &protection, wanted);
+    }
+    Ok(())
 }
 
 /// The first address that a configured `host:port` names.
@@ -248,6 +280,20 @@ pub fn memory_room(dir: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn protection_that_is_not_there_is_not_promised() {
+        for (key, value) in [
+            ("dfs.encrypt.data.transfer", "true"),
+            ("dfs.data.transfer.protection", "privacy"),
+            ("hadoop.security.authentication", "kerberos"),
+        ] {
+            let configuration = Configuration::empty().with("fs.defaultFS", "hdfs://127.0.0.1:9000").with(key, value);
+            let refused = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here");
+            let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains(key) && said.contains(value), "{said}");
+        }
+    }
 
     #[test]
     fn keys_of_hadoop_and_of_hearth_become_options() {

@@ -37,6 +37,8 @@ pub enum Notice {
     InvalidBlock { message: String },
     /// A storage directory failed (errorReport, DISK_ERROR).
     DiskError { message: String },
+    /// Too many have failed to go on (errorReport, FATAL_DISK_ERROR): the namenode takes this datanode for dead.
+    FatalDiskError { message: String },
 }
 
 /// Notices that wait at most; the oldest are dropped.

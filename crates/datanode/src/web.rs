@@ -1,5 +1,7 @@
 //! The datanode's pages: /jmx and /metrics with its figures, /conf with its configuration.
 
+mod status;
+
 use std::sync::{Arc, Weak};
 
 use hearth_config::Configuration;
@@ -57,6 +59,8 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         gauge("hearth_dirty_replicas", "Finalized replicas not yet on disk", metrics.dirty_replicas),
         gauge("hearth_dirty_bytes", "Bytes not yet on disk", metrics.dirty_bytes),
         gauge("hearth_oldest_dirty_ms", "Age of the oldest of them", metrics.oldest_dirty_age.as_millis() as u64),
+        gauge("hearth_cached_replicas", "Replicas held for centralised caching", datanode.cache.replicas() as u64),
+        gauge("hearth_cached_bytes", "Bytes of them, in whole pages", datanode.cache.used()),
         gauge("hearth_failed_volumes", "Storage directories out of use", metrics.failed_volumes),
     ]
 }
@@ -90,8 +94,10 @@ fn front(datanode: &Weak<Datanode>) -> String {
         ("Replicas", format!("{}, {} of them in memory", metrics.replicas, metrics.replicas_in_memory)),
         ("Memory", format!("{} of {}", size(metrics.memory_used), size(metrics.memory_limit))),
         ("Not yet on disk", format!("{} in {} replicas", size(metrics.dirty_bytes), metrics.dirty_replicas)),
+        ("Cached for namenodes", format!("{} in {} replicas", size(datanode.cache.used()), datanode.cache.replicas())),
         ("Storage directories out of use", metrics.failed_volumes.to_string()),
     ])
+    .table("NameNodes", status::NAMENODE_COLUMNS, &status::namenodes(&datanode))
     .table("Storage", &["block pool", "storage", "type", "used", "free"], &volumes)
     .html(&[])
 }
@@ -117,11 +123,8 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
     let metrics = datanode.store.metrics();
     let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
-    vec![
-        Bean::new("Hadoop:service=DataNode,name=DataNodeInfo")
-            .with("SoftwareVersion", crate::namenode::SOFTWARE_VERSION)
-            .with("XceiverCount", datanode.load.xceivers() as u64)
-            .with("XmitsInProgress", datanode.load.transfers() as u64),
+    let mut beans = status::beans(&datanode);
+    beans.extend([
         Bean::new("Hadoop:service=DataNode,name=DataNodeActivity")
             .with("BlocksRead", reads)
             .with("BytesRead", read_bytes)
@@ -146,5 +149,6 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("FlushFailures", metrics.flush_failures)
             .with("ScrubbedBytes", metrics.scrubbed_bytes)
             .with("Corruptions", metrics.corruptions),
-    ]
+    ]);
+    beans
 }

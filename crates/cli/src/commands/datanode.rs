@@ -49,12 +49,13 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
         .print();
         std::future::pending::<()>().await;
     };
-    let mut unwanted = false;
+    let (mut unwanted, mut disks_failed) = (false, false);
     tokio::select! {
         () = announce => {}
         reason = handle.ended() => match reason {
             EndReason::Asked => tracing::info!("ending: an administrator asked for it"),
             EndReason::Unwanted => unwanted = true,
+            EndReason::DisksFailed => disks_failed = true,
         },
         _ = terminate.recv() => tracing::info!("ending: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ending: SIGINT"),
@@ -71,6 +72,7 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
     }
     tracing::info!(replicas = left.replicas_done, bytes = left.bytes_done, "everything is on disk");
     // Apache's ends with 0 here, and whoever watches over it takes it for well.
+    ensure!(!disks_failed, "too many storage directories have failed; which and why is logged above");
     ensure!(!unwanted, "no NameNode serves this DataNode; the reasons are logged above");
     Ok(ExitCode::SUCCESS)
 }

@@ -4,17 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_wire::proto::hdfs::{
-    DatanodeCommandProto, HeartbeatRequestProto, HeartbeatResponseProto, StorageReportProto, VolumeFailureSummaryProto,
-    datanode_command_proto,
-};
+use hearth_wire::proto::hdfs::{DatanodeCommandProto, HeartbeatResponseProto, datanode_command_proto};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::handshake::{self, HandshakeError, Registered, ha_state};
 use super::proxy::{Meaning, Proxy};
 use super::reporting::{self, FullReports};
-use super::{Service, commands};
+use super::{Service, commands, heartbeat, lifeline};
 use crate::datanode::Datanode;
 use crate::pool::{NamenodeIndex, Pool};
 
@@ -50,7 +47,14 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: Namenode
         tracing::info!(namenode = %address, pool = %registered.pool.id(), "registered");
         registered.pool.add_registered();
         let pool = registered.pool.clone();
-        let ended = Conversation::new(&datanode, &service, index, proxy.clone(), registered).run().await;
+        let namenode = &service.namenodes[index.0];
+        namenode.pulse.beat();
+        let registration = registered.registration.clone();
+        let conversation = Conversation::new(&datanode, &service, index, proxy.clone(), registered);
+        let ended = tokio::select! {
+            ended = conversation.run() => ended,
+            () = lifeline::run(&datanode, namenode, &pool, &registration) => unreachable!("it never ends"),
+        };
         pool.remove_registered();
         match ended {
             Ended::Stopping => return,
@@ -106,6 +110,7 @@ impl<'a> Conversation<'a> {
         let signal = &self.service.namenodes[self.index.0].signal;
         let mut next_heartbeat = Instant::now();
         let mut next_incremental = Instant::now();
+        let mut next_cache = Instant::now();
         loop {
             if self.datanode.is_stopping() {
                 return Ended::Stopping;
@@ -141,6 +146,7 @@ impl<'a> Conversation<'a> {
             if full_due {
                 match self.full_reports.send(self.datanode, &self.proxy, &self.registered, forced).await {
                     Ok(command) => {
+                        self.service.namenodes[self.index.0].pulse.reported();
                         if let Some(ended) = self.take_commands(command.into_iter().collect()).await {
                             return ended;
                         }
@@ -154,6 +160,15 @@ impl<'a> Conversation<'a> {
                             tokio::time::sleep(RETRY).await;
                         }
                     },
+                }
+            }
+            if self.datanode.cache.capacity() > 0 && Instant::now() >= next_cache {
+                next_cache = Instant::now() + timing.cache_report;
+                if let Err(error) = reporting::send_cache(self.datanode, &self.proxy, &self.registered).await {
+                    match error.meaning() {
+                        Meaning::Refused => return self.refused(&error),
+                        _ => tracing::warn!(%error, "cache report"),
+                    }
                 }
             }
             tokio::select! {
@@ -172,7 +187,8 @@ impl<'a> Conversation<'a> {
 
     /// One heartbeat and what its answer asks for. `Err`: how long to wait before the next.
     async fn heartbeat(&mut self) -> Result<Option<Ended>, Duration> {
-        let request = self.heartbeat_request();
+        let wants_lease = self.full_reports.wants_lease();
+        let request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
         let answer = match self.proxy.heartbeat(&request).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -184,6 +200,7 @@ impl<'a> Conversation<'a> {
                 return Err(RETRY);
             }
         };
+        self.service.namenodes[self.index.0].pulse.beat();
         let HeartbeatResponseProto { cmds, ha_status, full_block_report_lease_id, .. } = answer;
         self.full_reports.granted(full_block_report_lease_id.unwrap_or(0));
         let state = ha_state(ha_status.state());
@@ -208,27 +225,5 @@ impl<'a> Conversation<'a> {
     fn refused(&self, error: &super::proxy::CallError) -> Ended {
         tracing::error!(pool = %self.pool.id(), %error, "the namenode refuses this datanode");
         Ended::Refused
-    }
-
-    fn heartbeat_request(&self) -> HeartbeatRequestProto {
-        let load = &self.datanode.load;
-        let failed = self.datanode.services.failed_volumes();
-        HeartbeatRequestProto {
-            registration: self.registered.registration.clone(),
-            reports: self.datanode.storage_reports(self.pool.id()).iter().map(StorageReportProto::from).collect(),
-            xmits_in_progress: Some(load.transfers() as u32),
-            xceiver_count: Some(load.xceivers() as u32),
-            failed_volumes: Some(failed.dirs.len() as u32),
-            cache_capacity: Some(0),
-            cache_used: Some(0),
-            volume_failure_summary: (!failed.dirs.is_empty()).then_some(VolumeFailureSummaryProto {
-                failed_storage_locations: failed.dirs,
-                last_volume_failure_date: failed.last_ms,
-                estimated_capacity_lost_total: failed.capacity_lost,
-            }),
-            request_full_block_report_lease: Some(self.full_reports.wants_lease()),
-            slow_peers: Vec::new(),
-            slow_disks: Vec::new(),
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hearth_blockstore::StoreError;
-use hearth_types::{Block, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use hearth_types::{Block, BlockId, ExtendedBlock, ReplicaState, StorageId, StorageType};
 use hearth_wire::convert::{ConvertError, storage_type_from_wire};
 use hearth_wire::data_transfer::{PipelineTarget, Stage};
 use hearth_wire::proto::hdfs::{
@@ -96,10 +96,12 @@ async fn carry_out_one(
             }
         }
         Type::BlockId => {
-            // Replicas are in memory as it is: nothing is pinned on top of that, and no cache is reported.
             if let Some(command) = command.blk_id_cmd {
-                let caching = command.action() == block_id_command_proto::Action::Cache;
-                tracing::debug!(blocks = command.block_ids.len(), caching, "centralised caching is acknowledged only");
+                let blocks: Vec<BlockId> = command.block_ids.iter().map(|id| BlockId(*id as i64)).collect();
+                match command.action() {
+                    block_id_command_proto::Action::Cache => datanode.cache.want(&datanode.store, pool.id(), &blocks),
+                    block_id_command_proto::Action::Uncache => datanode.cache.release(pool.id(), &blocks),
+                }
             }
         }
         // Nothing of a former layout is kept that could be finalized.
@@ -114,6 +116,7 @@ async fn carry_out_one(
 /// Deletes replicas. Events follow for those whose deletion the namenode waits for.
 async fn invalidate(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCommandProto) {
     let blocks: Vec<Block> = command.blocks.into_iter().map(Block::from).collect();
+    datanode.cache.release(pool.id(), &blocks.iter().map(|block| block.id).collect::<Vec<_>>());
     let store = datanode.store.clone();
     let id = pool.id().clone();
     let asked = blocks.clone();

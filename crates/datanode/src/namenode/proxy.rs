@@ -7,9 +7,10 @@ use hearth_config::HostPort;
 use hearth_protocol::rpc::{RpcClient, RpcError, Target};
 use hearth_wire::proto::hdfs::{
     BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto, BlockReportRequestProto,
-    BlockReportResponseProto, CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto,
-    ErrorReportRequestProto, ErrorReportResponseProto, HeartbeatRequestProto, HeartbeatResponseProto,
-    NamespaceInfoProto, RegisterDatanodeRequestProto, RegisterDatanodeResponseProto, ReportBadBlocksRequestProto,
+    BlockReportResponseProto, CacheReportRequestProto, CacheReportResponseProto,
+    CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto, ErrorReportRequestProto,
+    ErrorReportResponseProto, HeartbeatRequestProto, HeartbeatResponseProto, LifelineResponseProto, NamespaceInfoProto,
+    RegisterDatanodeRequestProto, RegisterDatanodeResponseProto, ReportBadBlocksRequestProto,
     ReportBadBlocksResponseProto, VersionRequestProto, VersionResponseProto,
 };
 use hearth_wire::rpc::{exceptions, protocols};
@@ -59,11 +60,16 @@ pub struct Proxy {
     rpc: RpcClient,
     name: HostPort,
     user: Arc<str>,
+    protocol: &'static str,
 }
 
 impl Proxy {
     pub fn new(rpc: RpcClient, name: HostPort, user: &str) -> Self {
-        Self { rpc, name, user: user.into() }
+        Self::for_protocol(rpc, name, user, protocols::DATANODE)
+    }
+
+    pub fn for_protocol(rpc: RpcClient, name: HostPort, user: &str, protocol: &'static str) -> Self {
+        Self { rpc, name, user: user.into(), protocol }
     }
 
     /// Names are asked for again with each call: a namenode may have moved.
@@ -77,7 +83,7 @@ impl Proxy {
                 .next()
                 .ok_or_else(|| unresolved(std::io::Error::other("the name has no address")))?,
         };
-        Ok(Target { address, protocol: protocols::DATANODE, user: self.user.clone() })
+        Ok(Target { address, protocol: self.protocol, user: self.user.clone() })
     }
 
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, CallError> {
@@ -103,6 +109,16 @@ impl Proxy {
 
     pub async fn block_report(&self, request: &BlockReportRequestProto) -> Result<BlockReportResponseProto, CallError> {
         self.call("blockReport", request).await
+    }
+
+    pub async fn cache_report(&self, request: &CacheReportRequestProto) -> Result<CacheReportResponseProto, CallError> {
+        self.call("cacheReport", request).await
+    }
+
+    /// Of DatanodeLifelineProtocol.
+    pub async fn lifeline(&self, request: &HeartbeatRequestProto) -> Result<(), CallError> {
+        let _: LifelineResponseProto = self.call("sendLifeline", request).await?;
+        Ok(())
     }
 
     pub async fn received_and_deleted(&self, request: &BlockReceivedAndDeletedRequestProto) -> Result<(), CallError> {

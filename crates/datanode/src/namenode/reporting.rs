@@ -9,9 +9,10 @@ use hearth_wire::block_report::{self, ReportedReplica};
 use hearth_wire::proto::common::TokenProto;
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
-    BlockReceivedAndDeletedRequestProto, BlockReportContextProto, BlockReportRequestProto, DatanodeCommandProto,
-    DatanodeInfoProto, DatanodeStorageProto, ErrorReportRequestProto, LocatedBlockProto, ReceivedDeletedBlockInfoProto,
-    ReportBadBlocksRequestProto, StorageBlockReportProto, StorageReceivedDeletedBlocksProto, datanode_storage_proto,
+    BlockReceivedAndDeletedRequestProto, BlockReportContextProto, BlockReportRequestProto, CacheReportRequestProto,
+    DatanodeCommandProto, DatanodeInfoProto, DatanodeStorageProto, ErrorReportRequestProto, LocatedBlockProto,
+    ReceivedDeletedBlockInfoProto, ReportBadBlocksRequestProto, StorageBlockReportProto,
+    StorageReceivedDeletedBlocksProto, datanode_storage_proto,
 };
 use tokio::time::Instant;
 
@@ -24,6 +25,7 @@ use crate::reports::{Notice, PendingReports, ReplicaEvent};
 /// Codes of errorReport.
 const DISK_ERROR: u32 = 1;
 const INVALID_BLOCK: u32 = 2;
+const FATAL_DISK_ERROR: u32 = 3;
 
 /// When full reports are due, and the lease to send one.
 pub struct FullReports {
@@ -200,6 +202,18 @@ pub async fn send_incremental(
     Ok(())
 }
 
+/// Tells which blocks are cached.
+pub async fn send_cache(datanode: &Arc<Datanode>, proxy: &Proxy, registered: &Registered) -> Result<(), CallError> {
+    let blocks = datanode.cache.report(registered.pool.id());
+    let request = CacheReportRequestProto {
+        registration: registered.registration.clone(),
+        block_pool_id: registered.pool.id().as_str().to_owned(),
+        blocks: blocks.into_iter().map(|id| id.0 as u64).collect(),
+    };
+    proxy.cache_report(&request).await?;
+    Ok(())
+}
+
 fn event_proto(replica: &crate::reports::ReportedReplica) -> ReceivedDeletedBlockInfoProto {
     let (status, delete_hint) = match &replica.event {
         ReplicaEvent::Receiving => (BlockStatus::Receiving, None),
@@ -231,6 +245,7 @@ async fn send_notice(proxy: &Proxy, registered: &Registered, notice: &Notice) ->
         }
         Notice::InvalidBlock { message } => proxy.error_report(&error_report(INVALID_BLOCK, message)).await,
         Notice::DiskError { message } => proxy.error_report(&error_report(DISK_ERROR, message)).await,
+        Notice::FatalDiskError { message } => proxy.error_report(&error_report(FATAL_DISK_ERROR, message)).await,
     }
 }
 

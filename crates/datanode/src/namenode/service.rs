@@ -9,6 +9,7 @@ use hearth_types::PoolIdentity;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use super::pulse::Pulse;
 use crate::datanode::Datanode;
 use crate::pool::Pool;
 use crate::tokens::BlockTokens;
@@ -39,7 +40,10 @@ impl Signal {
 /// One namenode of a nameservice.
 pub(crate) struct ServedNamenode {
     pub address: HostPort,
+    /// Where lifelines go, if it takes any.
+    pub lifeline: Option<HostPort>,
     pub signal: Signal,
+    pub pulse: Pulse,
 }
 
 /// One nameservice.
@@ -69,7 +73,12 @@ impl Service {
         let namenodes: Vec<_> = named
             .namenodes
             .iter()
-            .map(|namenode| ServedNamenode { address: namenode.rpc.clone(), signal: Signal::default() })
+            .map(|namenode| ServedNamenode {
+                address: namenode.rpc.clone(),
+                lifeline: namenode.lifeline.clone(),
+                signal: Signal::default(),
+                pulse: Pulse::default(),
+            })
             .collect();
         Self {
             name: named.id.clone().unwrap_or_else(|| named.namenodes[0].rpc.to_string()),

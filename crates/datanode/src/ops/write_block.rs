@@ -246,6 +246,7 @@ async fn receive(
         }
         true
     }));
+    let _responder = request.awaits_answers().then(|| datanode.load.responder());
     let _writing = datanode.writers.add(writer.block(), session.connection.clone());
     let own_checksum = writer.checksum();
     if own_checksum.bytes_per_chunk != request.write.checksum.bytes_per_chunk {

@@ -1,0 +1,179 @@
+//! Centralised caching: replicas that a namenode wants cached are held in memory, so that nothing pushes them out.
+//!
+//! A namenode's CACHE goes to a queue that one task works off, because bringing replicas in waits for the disk; the cache
+//! report of the next turn tells what is held. What was appended to, cut, or deleted since is let go before each report.
+//! The bytes count against `dfs.datanode.max.locked.memory`, and lie within `hearth.memory.limit`.
+//! Source: DatanodeProtocol.proto, `BlockIdCommandProto`, `CacheReportRequestProto`.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hearth_blockstore::{Blockstore, HeldReplica, StoreError};
+use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
+use parking_lot::Mutex;
+
+/// Blocks that wait to be brought in; a namenode repeats what is not reported in time.
+const WANTED_MAX: usize = 1 << 20;
+/// Java counts what it locks in pages, and namenodes plan with that.
+const PAGE: u64 = 4096;
+
+type Name = (BlockPoolId, BlockId);
+
+/// What is cached, and what shall be.
+pub struct Cache {
+    /// Bytes; 0: nothing is cached.
+    capacity: u64,
+    state: Mutex<State>,
+    failed: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    held: HashMap<Name, HeldReplica>,
+    /// Bytes held, and those of the block being brought in.
+    used: u64,
+    wanted: VecDeque<Name>,
+    /// The names in `wanted` that are still wanted.
+    queued: HashSet<Name>,
+    /// A task works off `wanted`.
+    loading: bool,
+}
+
+impl Cache {
+    pub fn new(capacity: u64) -> Self {
+        Self { capacity, state: Mutex::new(State::default()), failed: AtomicU64::new(0) }
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes.
+    pub fn used(&self) -> u64 {
+        self.state.lock().used
+    }
+
+    pub fn replicas(&self) -> usize {
+        self.state.lock().held.len()
+    }
+
+    /// Replicas that could not be brought in since the start.
+    pub fn failures(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// CACHE: `blocks` of `pool` shall be held. Returns at once.
+    pub fn want(self: &Arc<Self>, store: &Arc<Blockstore>, pool: &BlockPoolId, blocks: &[BlockId]) {
+        if self.capacity == 0 {
+            tracing::warn!("a namenode wants blocks cached, and dfs.datanode.max.locked.memory is 0");
+            return;
+        }
+        let start = {
+            let mut state = self.state.lock();
+            for id in blocks {
+                let name = (pool.clone(), *id);
+                if state.wanted.len() < WANTED_MAX
+                    && !state.held.contains_key(&name)
+                    && state.queued.insert(name.clone())
+                {
+                    state.wanted.push_back(name);
+                }
+            }
+            !std::mem::replace(&mut state.loading, true)
+        };
+        if start {
+            let (cache, store) = (self.clone(), store.clone());
+            tokio::task::spawn_blocking(move || cache.load(&store));
+        }
+    }
+
+    /// UNCACHE.
+    pub fn release(&self, pool: &BlockPoolId, blocks: &[BlockId]) {
+        let mut state = self.state.lock();
+        for id in blocks {
+            let name = (pool.clone(), *id);
+            state.queued.remove(&name);
+            if let Some(held) = state.held.remove(&name) {
+                state.used -= pages(held.length());
+            }
+        }
+    }
+
+    /// The blocks of `pool` that are held as they are now.
+    pub fn report(&self, pool: &BlockPoolId) -> Vec<BlockId> {
+        let mut state = self.state.lock();
+        let State { held, used, .. } = &mut *state;
+        held.retain(|_, held| {
+            let current = held.is_current();
+            if !current {
+                *used -= pages(held.length());
+            }
+            current
+        });
+        held.keys().filter(|(of, _)| of == pool).map(|(_, id)| *id).collect()
+    }
+
+    /// Brings in what is wanted, one after the other. Waits for the disk.
+    fn load(&self, store: &Blockstore) {
+        loop {
+            let name = {
+                let mut state = self.state.lock();
+                match state.wanted.pop_front() {
+                    Some(name) if state.queued.remove(&name) => name,
+                    Some(_) => continue,
+                    None => {
+                        state.loading = false;
+                        return;
+                    }
+                }
+            };
+            if let Err(error) = self.bring_in(store, &name) {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(pool = %name.0, block = %name.1, error, "not caching a block");
+            }
+        }
+    }
+
+    fn bring_in(&self, store: &Blockstore, name: &Name) -> Result<(), CacheError> {
+        // Whatever stamp it has here.
+        let block = Block { id: name.1, stamp: GenerationStamp(0), length: 0 };
+        let block = ExtendedBlock { pool: name.0.clone(), block };
+        let Some(found) = store.replica(&block.pool, block.id()) else {
+            return Err(StoreError::ReplicaNotFound { block }.into());
+        };
+        let bytes = pages(found.block.length);
+        {
+            let mut state = self.state.lock();
+            if state.used + bytes > self.capacity {
+                return Err(CacheError::Full { bytes, used: state.used, capacity: self.capacity });
+            }
+            state.used += bytes;
+        }
+        let held = store.hold(&block);
+        let mut state = self.state.lock();
+        state.used -= bytes;
+        let held = held?.ok_or(CacheError::NoMemory { bytes })?;
+        state.used += pages(held.length());
+        if let Some(before) = state.held.insert(name.clone(), held) {
+            state.used -= pages(before.length());
+        }
+        Ok(())
+    }
+}
+
+/// Why a replica is not cached.
+#[derive(Debug, thiserror::Error)]
+enum CacheError {
+    #[error("{bytes} bytes more than the {used} cached do not fit in dfs.datanode.max.locked.memory, {capacity}")]
+    Full { bytes: u64, used: u64, capacity: u64 },
+    #[error("hearth.memory.limit leaves no room for {bytes} bytes, or its storage directory keeps replicas in files")]
+    NoMemory { bytes: u64 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE)
+}

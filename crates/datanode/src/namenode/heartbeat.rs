@@ -1,0 +1,36 @@
+//! The figures that heartbeats and lifelines carry. Source: DatanodeProtocol.proto, `HeartbeatRequestProto`.
+
+use hearth_wire::proto::hdfs::{
+    DatanodeRegistrationProto, HeartbeatRequestProto, StorageReportProto, VolumeFailureSummaryProto,
+};
+
+use crate::datanode::Datanode;
+use crate::pool::Pool;
+
+/// `wants_lease`: of a full block report.
+pub fn request(
+    datanode: &Datanode,
+    pool: &Pool,
+    registration: &DatanodeRegistrationProto,
+    wants_lease: bool,
+) -> HeartbeatRequestProto {
+    let load = &datanode.load;
+    let failed = datanode.services.failed_volumes();
+    HeartbeatRequestProto {
+        registration: registration.clone(),
+        reports: datanode.storage_reports(pool.id()).iter().map(StorageReportProto::from).collect(),
+        xmits_in_progress: Some(load.transfers() as u32),
+        xceiver_count: Some(load.java_threads() as u32),
+        failed_volumes: Some(failed.dirs.len() as u32),
+        cache_capacity: Some(datanode.cache.capacity()),
+        cache_used: Some(datanode.cache.used()),
+        volume_failure_summary: (!failed.dirs.is_empty()).then_some(VolumeFailureSummaryProto {
+            failed_storage_locations: failed.dirs,
+            last_volume_failure_date: failed.last_ms,
+            estimated_capacity_lost_total: failed.capacity_lost,
+        }),
+        request_full_block_report_lease: Some(wants_lease),
+        slow_peers: Vec::new(),
+        slow_disks: Vec::new(),
+    }
+}

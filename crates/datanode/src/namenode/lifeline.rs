@@ -1,0 +1,46 @@
+//! Signs of life to a namenode too busy to answer heartbeats, on a port of their own.
+//! Source: DatanodeProtocol.proto, `DatanodeLifelineProtocol`.
+
+use std::sync::Arc;
+
+use hearth_wire::proto::hdfs::DatanodeRegistrationProto;
+use hearth_wire::rpc::protocols;
+use tokio::time::Instant;
+
+use super::heartbeat;
+use super::proxy::Proxy;
+use super::service::ServedNamenode;
+use crate::datanode::Datanode;
+use crate::pool::Pool;
+
+/// Sends one whenever no heartbeat was answered for an interval; never ends. Dropped with the registration it speaks of.
+pub async fn run(
+    datanode: &Arc<Datanode>,
+    namenode: &ServedNamenode,
+    pool: &Pool,
+    registration: &DatanodeRegistrationProto,
+) {
+    let Some(address) = &namenode.lifeline else { return std::future::pending().await };
+    let interval = datanode.options.timing.lifeline;
+    let proxy = Proxy::for_protocol(
+        datanode.rpc.clone(),
+        address.clone(),
+        &datanode.options.user,
+        protocols::DATANODE_LIFELINE,
+    );
+    let mut sent = Instant::now();
+    loop {
+        let silent = namenode.pulse.since_heartbeat().unwrap_or(sent.elapsed()).min(sent.elapsed());
+        if silent < interval {
+            tokio::time::sleep(interval - silent).await;
+            continue;
+        }
+        sent = Instant::now();
+        let request = heartbeat::request(datanode, pool, registration, false);
+        match tokio::time::timeout(interval, proxy.lifeline(&request)).await {
+            Ok(Ok(())) => tracing::info!(%address, "the namenode answers no heartbeats; it heard the lifeline"),
+            Ok(Err(error)) => tracing::warn!(%address, %error, "lifeline"),
+            Err(_) => tracing::warn!(%address, "lifeline: no answer in time"),
+        }
+    }
+}

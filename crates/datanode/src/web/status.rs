@@ -1,0 +1,158 @@
+//! What this datanode is and whom it serves: the beans that Apache's datanode page, monitoring and operators look at, and
+//! what the page at `/` says of namenodes. Names and forms are those of Apache's `DataNodeMXBean` and `FSDatasetMBean`.
+
+use std::time::Duration;
+
+use hearth_types::StorageReport;
+use hearth_web::Bean;
+use serde_json::{Value, json};
+
+use crate::datanode::Datanode;
+use crate::namenode::{SOFTWARE_VERSION, ServedNamenode, Service};
+use crate::pool::NamenodeIndex;
+
+/// `DataNodeInfo` and `FSDatasetState`.
+pub fn beans(datanode: &Datanode) -> Vec<Bean> {
+    let addresses = datanode.addresses();
+    let services = datanode.services.all();
+    let cluster = services.iter().find_map(|service| service.pool()).map(|pool| pool.identity.cluster_id.clone());
+    let addresses_of: serde_json::Map<String, Value> = services
+        .iter()
+        .flat_map(|service| service.namenodes.iter().map(move |namenode| (service, namenode)))
+        .map(|(service, namenode)| {
+            let pool = service.pool().map(|pool| pool.id().to_string());
+            (namenode.address.host.clone(), pool.into())
+        })
+        .collect();
+    let actors: Vec<Value> = services
+        .iter()
+        .flat_map(|service| service.namenodes.iter().enumerate().map(move |(index, node)| (service, index, node)))
+        .map(|(service, index, namenode)| actor(service, NamenodeIndex(index), namenode))
+        .collect();
+    let storages = storages(datanode);
+    let volumes: serde_json::Map<String, Value> = storages
+        .iter()
+        .map(|storage| {
+            let volume = json!({
+                "usedSpace": storage.report.dfs_used,
+                "freeSpace": storage.report.remaining,
+                "reservedSpace": storage.reserved,
+                "reservedSpaceForReplicas": 0,
+                "numBlocks": storage.replicas,
+                "storageType": storage.report.storage_type.name(),
+            });
+            (storage.dir.clone(), volume)
+        })
+        .collect();
+    let sum = |figure: fn(&StorageReport) -> u64| storages.iter().map(|storage| figure(&storage.report)).sum::<u64>();
+    let failed = datanode.services.failed_volumes();
+    let uptime = datanode.started.elapsed().as_millis() as u64;
+    vec![
+        Bean::new("Hadoop:service=DataNode,name=DataNodeInfo")
+            .with("Version", format!("{SOFTWARE_VERSION}, Hearth {}", env!("CARGO_PKG_VERSION")))
+            .with("SoftwareVersion", SOFTWARE_VERSION)
+            .with("DatanodeHostname", datanode.options.host_name.clone())
+            .with("RpcPort", addresses.ipc.port().to_string())
+            .with("DataPort", addresses.transfer.port().to_string())
+            .with("HttpPort", addresses.http.port().to_string())
+            .with("ClusterId", cluster.unwrap_or_default())
+            // Texts with JSON in them, as Apache's are.
+            .with("NamenodeAddresses", Value::Object(addresses_of).to_string())
+            .with("BPServiceActorInfo", Value::Array(actors).to_string())
+            .with("VolumeInfo", Value::Object(volumes).to_string())
+            .with("XceiverCount", datanode.load.java_threads() as u64)
+            .with("ActiveTransferThreadCount", datanode.load.xceivers() as u64)
+            .with("XmitsInProgress", datanode.load.transfers() as u64)
+            .with("DNStartedTimeInMillis", datanode.options.clock.wall_ms().saturating_sub(uptime))
+            .with("SecurityEnabled", false),
+        Bean::new("Hadoop:service=DataNode,name=FSDatasetState")
+            .with("Capacity", sum(|report| report.capacity))
+            .with("DfsUsed", sum(|report| report.dfs_used))
+            .with("Remaining", sum(|report| report.remaining))
+            .with("NumFailedVolumes", failed.dirs.len())
+            .with("FailedStorageLocations", failed.dirs)
+            .with("LastVolumeFailureDate", failed.last_ms)
+            .with("EstimatedCapacityLostTotal", failed.capacity_lost)
+            .with("CacheUsed", datanode.cache.used())
+            .with("CacheCapacity", datanode.cache.capacity())
+            .with("NumBlocksCached", datanode.cache.replicas())
+            .with("NumBlocksFailedToCache", datanode.cache.failures())
+            .with("StorageInfo", storages.iter().map(|storage| storage.dir.as_str()).collect::<Vec<_>>().join(", ")),
+    ]
+}
+
+pub const NAMENODE_COLUMNS: &[&str] =
+    &["address", "nameservice", "block pool", "state", "last heartbeat", "last full block report"];
+
+/// A row for each namenode.
+pub fn namenodes(datanode: &Datanode) -> Vec<Vec<String>> {
+    let ago = |since: Option<Duration>| {
+        since.map_or_else(|| "never".to_owned(), |since| format!("{} s ago", since.as_secs()))
+    };
+    let services = datanode.services.all();
+    let each =
+        services.iter().flat_map(|service| service.namenodes.iter().enumerate().map(move |(i, n)| (service, i, n)));
+    each.map(|(service, index, namenode)| {
+        vec![
+            namenode.address.to_string(),
+            service.name.clone(),
+            service.pool().map(|pool| pool.id().to_string()).unwrap_or_default(),
+            state(service, NamenodeIndex(index), namenode).to_owned(),
+            ago(namenode.pulse.since_heartbeat()),
+            ago(namenode.pulse.since_full_report()),
+        ]
+    })
+    .collect()
+}
+
+struct Storage {
+    dir: String,
+    report: StorageReport,
+    reserved: u64,
+    /// Of all pools.
+    replicas: u64,
+}
+
+fn storages(datanode: &Datanode) -> Vec<Storage> {
+    let pools = datanode.pools.all();
+    let reserved = |dir: &std::path::Path| {
+        let mut volumes = datanode.options.store.volumes.iter();
+        volumes.find(|volume| volume.dir == dir).map_or(0, |volume| volume.reserved_bytes)
+    };
+    let listed: Vec<_> = pools.iter().flat_map(|pool| datanode.store.report(pool.id())).collect();
+    let reports: Vec<_> = pools.first().map(|pool| datanode.storage_reports(pool.id())).unwrap_or_default();
+    let storages = datanode.store.storages().into_iter();
+    storages
+        .filter_map(|storage| {
+            let report = reports.iter().find(|report| report.storage == storage.id)?.clone();
+            let replicas = listed.iter().filter(|listed| listed.storage == storage.id);
+            Some(Storage {
+                reserved: reserved(&storage.dir),
+                dir: storage.dir.display().to_string(),
+                report,
+                replicas: replicas.map(|listed| listed.replicas.len() as u64).sum(),
+            })
+        })
+        .collect()
+}
+
+fn state(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode) -> &'static str {
+    match service.pool() {
+        Some(pool) if pool.is_active(index) => "active",
+        _ if namenode.pulse.since_heartbeat().is_some() => "standby",
+        _ => "connecting",
+    }
+}
+
+fn actor(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode) -> Value {
+    let seconds = |since: Option<Duration>| since.map_or_else(|| "-1".to_owned(), |since| since.as_secs().to_string());
+    json!({
+        "NamenodeAddress": namenode.address.to_string(),
+        "NamenodeHaState": state(service, index, namenode),
+        "BlockPoolID": service.pool().map(|pool| pool.id().to_string()).unwrap_or_default(),
+        "ActorState": if namenode.pulse.since_heartbeat().is_some() { "RUNNING" } else { "CONNECTING" },
+        "LastHeartbeat": seconds(namenode.pulse.since_heartbeat()),
+        "LastHeartbeatResponseTime": seconds(namenode.pulse.since_heartbeat()),
+        "LastBlockReport": seconds(namenode.pulse.since_full_report()),
+    })
+}
