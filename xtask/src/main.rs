@@ -42,6 +42,9 @@ pub struct TestArguments {
     /// Only the suites against real Apache Hadoop and hdfs-native
     #[arg(long)]
     interop: bool,
+    /// Also what takes minutes: clusters of every mixture, high availability, jobs
+    #[arg(long, conflicts_with = "unit")]
+    cluster: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }

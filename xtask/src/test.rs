@@ -40,7 +40,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         suite(&mut tally, "tests", run::cargo().args(tests).args(&filter))?;
     }
     if !arguments.unit {
-        interop(&mut tally, &filter)?;
+        interop(&mut tally, &filter, arguments.cluster)?;
     }
     for failure in &tally.failures {
         println!("failed: {failure}");
@@ -68,7 +68,7 @@ fn fetch(tally: &mut Tally, must_be_whole: bool) {
 }
 
 /// Real clients and servers.
-fn interop(tally: &mut Tally, filter: &[&str]) -> Result<()> {
+fn interop(tally: &mut Tally, filter: &[&str], slow: bool) -> Result<()> {
     // As a part of the whole workspace, so that cargo chooses the same features for what they depend on as for the other
     // tests, and need not compile it again.
     let build = ["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"];
@@ -83,6 +83,8 @@ fn interop(tally: &mut Tally, filter: &[&str]) -> Result<()> {
                 // Where cargo would run them.
                 let dir = crate::root().join("tests/interop");
                 let mut command = Command::new(&program);
+                // `hearth_interop::slow` looks at it.
+                command.env("HEARTH_TEST_CLUSTER", if slow { "1" } else { "0" });
                 suite(tally, &name, command.arg("--test-threads=1").args(filter).current_dir(dir))?;
             }
         }

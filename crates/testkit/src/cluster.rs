@@ -26,9 +26,11 @@ pub enum Make {
 #[derive(Clone)]
 pub struct ClusterSpec {
     namenode: Make,
-    datanodes: Make,
-    datanode_count: usize,
+    /// One for each datanode.
+    datanodes: Vec<Make>,
     settings: Settings,
+    files: Vec<(String, String)>,
+    label: Option<String>,
     directory: Option<PathBuf>,
     for_measuring: bool,
     ports: Option<NamenodePorts>,
@@ -55,7 +57,21 @@ impl ClusterSpec {
             .set("dfs.heartbeat.interval", 1)
             // Dead after 2 * recheck + 10 * heartbeat: 14 s.
             .set("dfs.namenode.heartbeat.recheck-interval", 2000);
-        Self { namenode, datanodes, datanode_count: 1, settings, directory: None, for_measuring: false, ports: None }
+        Self {
+            namenode,
+            datanodes: vec![datanodes],
+            settings,
+            files: Vec::new(),
+            label: None,
+            directory: None,
+            for_measuring: false,
+            ports: None,
+        }
+    }
+
+    /// DataNodes of different makes, in this order.
+    pub fn mixed(namenode: Make, datanodes: &[Make]) -> Self {
+        Self { datanodes: datanodes.to_vec(), ..Self::new(namenode, Make::Apache) }
     }
 
     /// Every combination of makes, for suites that run over all of them; the first is the oracle.
@@ -68,19 +84,39 @@ impl ClusterSpec {
         ]
     }
 
-    /// "ApacheNN+HearthDN"
+    /// "ApacheNN+HearthDN", "ApacheNN+2HearthDN+1ApacheDN"; with what [`ClusterSpec::labelled`] added.
     pub fn name(&self) -> String {
-        format!("{:?}NN+{:?}DN", self.namenode, self.datanodes)
+        let of = |make| self.datanodes.iter().filter(|datanode| **datanode == make).count();
+        let datanodes = match (of(Make::Hearth), of(Make::Apache)) {
+            (_, 0) => "HearthDN".to_owned(),
+            (0, _) => "ApacheDN".to_owned(),
+            (hearth, apache) => format!("{hearth}HearthDN+{apache}ApacheDN"),
+        };
+        let label = self.label.as_ref().map(|label| format!("+{label}")).unwrap_or_default();
+        format!("{:?}NN+{datanodes}{label}", self.namenode)
     }
 
+    /// `count` DataNodes, all like the first.
     pub fn datanodes(mut self, count: usize) -> Self {
-        self.datanode_count = count;
+        self.datanodes = vec![self.datanodes[0]; count];
+        self
+    }
+
+    /// Tells apart clusters of the same makes.
+    pub fn labelled(mut self, label: &str) -> Self {
+        self.label = Some(label.to_owned());
         self
     }
 
     /// A setting for the daemons and the clients alike.
     pub fn set(mut self, key: &str, value: impl ToString) -> Self {
         self.settings.set(key, value);
+        self
+    }
+
+    /// A setting that names a file of the cluster's directory, which is made empty.
+    pub fn set_file(mut self, key: &str, name: &str) -> Self {
+        self.files.push((key.to_owned(), name.to_owned()));
         self
     }
 
@@ -118,7 +154,7 @@ impl ClusterSpec {
         let apache = if self.for_measuring { Apache::for_measuring() } else { Apache::find() };
         let apache = match apache {
             Ok(apache) => Some(apache),
-            Err(error) if [self.namenode, self.datanodes].contains(&Make::Apache) => return Err(error),
+            Err(error) if self.namenode == Make::Apache || self.datanodes.contains(&Make::Apache) => return Err(error),
             Err(_) => None,
         };
         let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
@@ -137,7 +173,12 @@ impl ClusterSpec {
             .set("fs.defaultFS", format!("hdfs://127.0.0.1:{seen_port}"))
             .set("hadoop.tmp.dir", directory.path().join("tmp").display())
             .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
-        if self.datanode_count < 3 && client.get("dfs.client.block.write.replace-datanode-on-failure.policy").is_none()
+        for (key, name) in &self.files {
+            let path = directory.path().join(name);
+            fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
+            client.set(key, path.display());
+        }
+        if self.datanodes.len() < 3 && client.get("dfs.client.block.write.replace-datanode-on-failure.policy").is_none()
         {
             client.set("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER");
         }
@@ -146,15 +187,15 @@ impl ClusterSpec {
             .set("fs.defaultFS", format!("hdfs://127.0.0.1:{rpc_port}"))
             .set("dfs.namenode.name.dir", format!("file://{}", directory.path().join("namenode").display()));
         let namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
-        let memory = match self.datanodes {
-            Make::Apache => None,
-            Make::Hearth => {
+        let memory = match self.datanodes.contains(&Make::Hearth) {
+            false => None,
+            true => {
                 let made = tempfile::Builder::new().prefix("hearth-test-").tempdir_in(TMPFS);
                 Some(made.with_context(|| format!("cannot make a directory in {TMPFS}"))?)
             }
         };
         let mut datanodes = Vec::new();
-        for index in 0..self.datanode_count {
+        for (index, make) in self.datanodes.iter().enumerate() {
             let name = format!("datanode-{index}");
             let data = directory.path().join(&name);
             let mut settings = client.clone();
@@ -168,7 +209,7 @@ impl ClusterSpec {
             for kind in ["", "http.", "ipc."] {
                 settings.set(format!("dfs.datanode.{kind}address"), format!("127.0.0.1:{}", free_port()));
             }
-            datanodes.push(NodeProcess::prepare(self.datanodes, &name, directory.path(), &settings)?);
+            datanodes.push(NodeProcess::prepare(*make, &name, directory.path(), &settings)?);
         }
         let conf = directory.path().join("client-conf");
         client.write(&conf)?;
@@ -184,10 +225,12 @@ pub struct NodeProcess {
     settings: Settings,
     log: PathBuf,
     process: Option<Process>,
+    cluster_id: Option<String>,
 }
 
 impl NodeProcess {
-    fn prepare(make: Make, role: &str, directory: &Path, settings: &Settings) -> Result<Self> {
+    /// `role`: begins with `namenode` or `datanode`. Configuration and log go into `directory`.
+    pub fn prepare(make: Make, role: &str, directory: &Path, settings: &Settings) -> Result<Self> {
         let conf = directory.join(format!("{role}-conf"));
         settings.write(&conf)?;
         Ok(Self {
@@ -197,6 +240,7 @@ impl NodeProcess {
             settings: settings.clone(),
             log: directory.join(format!("{role}.log")),
             process: None,
+            cluster_id: None,
         })
     }
 
@@ -209,7 +253,7 @@ impl NodeProcess {
 
     /// The storage directory on disk.
     pub fn data_directory(&self) -> Option<PathBuf> {
-        let key = if self.role == "namenode" { "dfs.namenode.name.dir" } else { "dfs.datanode.data.dir" };
+        let key = if self.role.starts_with("namenode") { "dfs.namenode.name.dir" } else { "dfs.datanode.data.dir" };
         self.settings.get(key).and_then(|value| value.strip_prefix("file://")).map(PathBuf::from)
     }
 
@@ -227,13 +271,19 @@ impl NodeProcess {
         self.process.as_ref().map(Process::id).with_context(|| format!("{} does not run", self.role))
     }
 
-    fn start(&mut self, apache: Option<&Apache>) -> Result<()> {
+    /// Starts its process; a NameNode without a directory is formatted first.
+    pub fn start(&mut self, apache: Option<&Apache>) -> Result<()> {
         if self.process.is_some() {
             bail!("{} runs already", self.role);
         }
-        let role = if self.role == "namenode" { "namenode" } else { "datanode" };
+        let role = if self.role.starts_with("namenode") { "namenode" } else { "datanode" };
         if role == "namenode" && !self.data_directory().is_some_and(|directory| directory.exists()) {
-            let output = self.command(role, apache)?.args(["-format", "-nonInteractive"]).output();
+            let mut command = self.command(role, apache)?;
+            command.args(["-format", "-nonInteractive"]);
+            if let Some(id) = &self.cluster_id {
+                command.args(["-clusterid", id]);
+            }
+            let output = command.output();
             let output = output.context("cannot start the namenode's program")?;
             if !output.status.success() {
                 bail!("formatting ended with {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -261,6 +311,28 @@ impl NodeProcess {
         }
     }
 
+    pub fn make(&self) -> Make {
+        self.make
+    }
+
+    /// A setting of its configuration.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.get(key)
+    }
+
+    /// Changes its configuration for the next start.
+    pub fn change(&mut self, changes: &[(&str, &str)]) -> Result<()> {
+        for (key, value) in changes {
+            self.settings.set(*key, value);
+        }
+        self.settings.write(&self.conf)
+    }
+
+    /// NameNodes that share DataNodes are formatted with one cluster id.
+    pub fn of_cluster(&mut self, id: &str) {
+        self.cluster_id = Some(id.to_owned());
+    }
+
     /// The next start is of the other make, with the same configuration and directories.
     pub fn become_of(&mut self, make: Make) {
         self.make = make;
@@ -281,7 +353,8 @@ impl NodeProcess {
         Ok(())
     }
 
-    fn check_alive(&mut self) -> Result<()> {
+    /// An error with the end of its log if it ended by itself.
+    pub fn check_alive(&mut self) -> Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::check_alive)
     }
 }

@@ -34,7 +34,12 @@ import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.Replicas;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
+import org.apache.hadoop.hdfs.protocol.CacheDirectiveInfo;
+import org.apache.hadoop.hdfs.protocol.CacheDirectiveStats;
+import org.apache.hadoop.hdfs.protocol.CachePoolInfo;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.ipc.RemoteException;
 
 /**
@@ -108,7 +113,7 @@ public final class Driver {
             case "get":
                 fs().copyToLocalFile(false, path(r, "path"), new Path(text(r, "local")), true);
                 return null;
-            // path, handle; overwrite, replication, blockSize
+            // path, handle; overwrite, replication, blockSize, favored (datanodes, ip:port)
             case "create":
                 writers.put(text(r, "handle"), create(r));
                 return null;
@@ -240,10 +245,47 @@ public final class Driver {
                 for (BlockLocation l : fs().getFileBlockLocations(path(r, "path"), r.path("position").asLong(),
                         r.path("length").asLong(Long.MAX_VALUE))) {
                     all.addPOJO(object("offset", l.getOffset(), "length", l.getLength(), "names", l.getNames(),
-                            "corrupt", l.isCorrupt()));
+                            "corrupt", l.isCorrupt(), "cached", l.getCachedHosts(), "types",
+                            java.util.Arrays.toString(l.getStorageTypes())));
                 }
                 return all;
             }
+            // path; avoid (a datanode, ip:port): reads every replica of every block, but those of that one; answers one
+            // reading of the whole file for each replica
+            case "readEach":
+                return readEach(r);
+            // handle: the datanodes of the writer's pipeline
+            case "pipeline":
+                return Replicas.pipeline(writer(r));
+            // path, policy
+            case "policy":
+                fs().setStoragePolicy(path(r, "path"), text(r, "policy"));
+                return null;
+            // path, pool; replication: makes the pool when it is not there; answers the directive's id
+            case "cache": {
+                try {
+                    dfs().addCachePool(new CachePoolInfo(text(r, "pool")));
+                } catch (IOException e) {
+                    if (!firstLine(e.getMessage()).contains("already exists")) {
+                        throw e;
+                    }
+                }
+                return dfs().addCacheDirective(new CacheDirectiveInfo.Builder().setPath(path(r, "path"))
+                        .setPool(text(r, "pool")).setReplication((short) r.path("replication").asInt(1)).build());
+            }
+            // id
+            case "uncache":
+                dfs().removeCacheDirective(r.get("id").asLong());
+                return null;
+            // id: bytes needed and cached of a directive
+            case "cached": {
+                CacheDirectiveInfo wanted = new CacheDirectiveInfo.Builder().setId(r.get("id").asLong()).build();
+                CacheDirectiveStats s = dfs().listCacheDirectives(wanted).next().getStats();
+                return object("needed", s.getBytesNeeded(), "cached", s.getBytesCached());
+            }
+            case "refreshNodes":
+                dfs().refreshNodes();
+                return null;
             case "recoverLease":
                 return dfs().recoverLease(path(r, "path"));
             case "isClosed":
@@ -280,6 +322,14 @@ public final class Driver {
         Path path = path(r, "path");
         short replication = (short) r.path("replication").asInt(fs().getDefaultReplication(path));
         long blockSize = r.path("blockSize").asLong(fs().getDefaultBlockSize(path));
+        if (r.has("favored")) {
+            java.net.InetSocketAddress[] favored = new java.net.InetSocketAddress[r.get("favored").size()];
+            for (int i = 0; i < favored.length; i++) {
+                favored[i] = org.apache.hadoop.net.NetUtils.createSocketAddr(r.get("favored").get(i).asText());
+            }
+            return dfs().create(path, FsPermission.getFileDefault(), true, 4096, replication, blockSize, null,
+                    favored);
+        }
         return fs().create(path, r.path("overwrite").asBoolean(true), 4096, replication, blockSize);
     }
 
@@ -306,6 +356,59 @@ public final class Driver {
             left -= got;
         }
         return object("length", length, "sha256", Content.hex(digest.digest()));
+    }
+
+    private Object readEach(JsonNode r) throws IOException {
+        Path path = path(r, "path");
+        java.util.List<LocatedBlock> blocks;
+        try (FSDataInputStream in = fs().open(path)) {
+            blocks = Replicas.blocks(in);
+        }
+        java.util.List<java.util.List<String>> holders = new java.util.ArrayList<>();
+        int most = 0;
+        int least = Integer.MAX_VALUE;
+        for (LocatedBlock block : blocks) {
+            java.util.List<String> of = Replicas.holders(block);
+            of.remove(r.path("avoid").asText(""));
+            holders.add(of);
+            most = Math.max(most, of.size());
+            least = Math.min(least, of.size());
+        }
+        if (least != most) {
+            throw new IOException(path + " has blocks with " + least + " and with " + most + " replicas");
+        }
+        ArrayNode all = JSON.createArrayNode();
+        for (int replica = 0; replica < most; replica++) {
+            MessageDigest digest = Content.sha256();
+            byte[] piece = new byte[PIECE];
+            long length = 0;
+            java.util.List<String> datanodes = new java.util.ArrayList<>();
+            for (int i = 0; i < blocks.size(); i++) {
+                // To the end of the file in the last one, which may be growing.
+                boolean last = i == blocks.size() - 1;
+                long left = last ? Long.MAX_VALUE : blocks.get(i).getBlockSize();
+                try (FSDataInputStream in = fs().open(path)) {
+                    // As this reader knows it: a token is good for a while only.
+                    LocatedBlock block = Replicas.blocks(in).get(i);
+                    // Each listing comes in an order of its own.
+                    String holder = holders.get(i).get(replica);
+                    Replicas.readOnlyFrom(in, block, holder);
+                    datanodes.add(holder);
+                    in.seek(block.getStartOffset());
+                    for (int got; left > 0
+                            && (got = in.read(piece, 0, (int) Math.min(piece.length, left))) >= 0; left -= got) {
+                        digest.update(piece, 0, got);
+                        length += got;
+                        String from = Replicas.readsFrom(in);
+                        if (from != null && !from.equals(holder)) {
+                            throw new IOException(holder + " failed at " + length + " of " + path);
+                        }
+                    }
+                }
+            }
+            all.addPOJO(object("datanodes", datanodes, "length", length, "sha256", Content.hex(digest.digest())));
+        }
+        return all;
     }
 
     private static Object pread(FSDataInputStream in, JsonNode r) throws IOException {

@@ -85,6 +85,11 @@ impl Session<'_> {
     }
 }
 
+/// Whether checks that take minutes are wanted, too: `cargo xtask test --cluster`.
+pub fn slow() -> bool {
+    std::env::var("HEARTH_TEST_CLUSTER").is_ok_and(|value| value == "1")
+}
+
 /// Runs the suites with libtest's output and arguments (a filter; others are accepted and ignored).
 pub fn run(suites: &[Suite]) -> ExitCode {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));

@@ -1,5 +1,7 @@
 //! A storage directory goes from one make of DataNode to the other and back, with everything in it.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -11,7 +13,14 @@ use serde_json::json;
 const BLOCK: u64 = 1 << 20;
 const SIZES: [u64; 7] = [0, 1, 511, 513, 65_537, BLOCK, 2 * BLOCK + 70_001];
 
-const CHECKS: &[Check] = &[("directories_go_to_the_other_make_and_back", there_and_back)];
+const CHECKS: &[Check] = &[
+    ("directories_go_to_the_other_make_and_back", there_and_back),
+    ("a_thousand_blocks_are_taken_over_and_given_back", thousand_blocks),
+    ("a_killed_datanodes_memory_is_flushed_and_never_served_again", killed_and_flushed),
+];
+/// One block each.
+const SMALL: u64 = 20_000;
+const THREADS: u64 = 8;
 
 fn main() -> ExitCode {
     let cluster = ClusterSpec::new(Make::Apache, Make::Hearth)
@@ -33,14 +42,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
 
     // Killed with everything in memory; emptied to disk; given to Java.
     session.cluster.datanodes[0].kill();
-    let flush = Command::new(hearth_program()?)
-        .args(["datanode", "--flush"])
-        .env("HADOOP_CONF_DIR", session.cluster.datanodes[0].conf())
-        .output()
-        .context("running hearth datanode --flush")?;
-    let said = String::from_utf8_lossy(&flush.stdout).into_owned() + &String::from_utf8_lossy(&flush.stderr);
-    ensure!(flush.status.success(), "hearth datanode --flush: {said}");
-    println!("{}", said.lines().last().unwrap_or_default());
+    println!("{}", flush(session)?);
     start_as(session, Make::Apache)?;
     let mut java = session.another_java()?;
     check(&mut java, "/hearth", 0)?;
@@ -71,6 +73,130 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     check(&mut java, "/again", 0)?;
     let fsck = session.cluster.apache()?.fsck(session.cluster.conf(), ["/"])?.success()?;
     ensure!(fsck.contains("is HEALTHY"), "{fsck}");
+    Ok(())
+}
+
+/// From Java to Hearth and back, by SIGTERM.
+fn thousand_blocks(session: &mut Session) -> Result<()> {
+    start_other(session, Make::Apache)?;
+    many(session, "storeMany", "/thousand", 1000)?;
+    start_other(session, Make::Hearth)?;
+    let reported = session.cluster.datanodes[0].process().context("it runs")?.log_text();
+    let replicas = reported.lines().rev().find(|line| line.contains("full block report sent"));
+    println!("{}", replicas.unwrap_or("no report"));
+    many(session, "readMany", "/thousand", 1000)?;
+    many(session, "storeMany", "/five-hundred", 500)?;
+    extend_some(session, "/thousand")?;
+    start_other(session, Make::Apache)?;
+    many(session, "readMany", "/five-hundred", 500)?;
+    healthy(session)?;
+    check_some(session, "/thousand", 1)
+}
+
+/// Hearth is killed while memory holds what the disk does not; flushed; Java changes what it is given; and when Hearth comes
+/// back to a tmpfs from before that time, nothing of it is served.
+fn killed_and_flushed(session: &mut Session) -> Result<()> {
+    start_other(session, Make::Hearth)?;
+    many(session, "storeMany", "/killed", 500)?;
+    extend_some(session, "/thousand")?;
+    session.cluster.datanodes[0].kill();
+    let memory = PathBuf::from(session.cluster.datanodes[0].setting("hearth.memory.dir").context("it is set")?);
+    let stale = memory.with_extension("stale");
+    copy_tree(&memory, &stale)?;
+    println!("{}", flush(session)?);
+    start_as(session, Make::Apache)?;
+    many(session, "readMany", "/killed", 500)?;
+    check_some(session, "/thousand", 2)?;
+    // Java's own: longer, shorter, and new under what the old memory knows.
+    extend_some(session, "/thousand")?;
+    let mut java = session.another_java()?;
+    for file in 0..SOME {
+        java.call("truncate", json!({"path": format!("/killed/file-{file}"), "length": 10_000}))?;
+    }
+    hearth_testkit::wait_until("the truncations", Duration::from_secs(60), || {
+        for file in 0..SOME {
+            let closed = java.call("isClosed", json!({"path": format!("/killed/file-{file}")}))?;
+            ensure!(closed == true, "file-{file} is open");
+        }
+        Ok(Some(()))
+    })?;
+    drop(java);
+    healthy(session)?;
+
+    session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    fs::remove_dir_all(&memory)?;
+    fs::rename(&stale, &memory)?;
+    start_as(session, Make::Hearth)?;
+    let log = session.cluster.datanodes[0].process().context("it runs")?.log_text();
+    ensure!(log.contains("was put aside"), "nothing is said of the old memory: {}", session.cluster.log_tails());
+    check_some(session, "/thousand", 3)?;
+    let mut java = session.another_java()?;
+    for file in 0..SOME {
+        reads_as(&mut java, &format!("/killed/file-{file}"), &[(Content::new(file), 10_000)])?;
+    }
+    drop(java);
+    start_other(session, Make::Apache)?;
+    check_some(session, "/thousand", 3)?;
+    healthy(session)
+}
+
+/// Files of `/thousand` and `/killed` that are changed now and then.
+const SOME: u64 = 20;
+
+/// The running DataNode is stopped in good order, and one of `make` takes its place.
+fn start_other(session: &mut Session, make: Make) -> Result<()> {
+    session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    start_as(session, make)
+}
+
+fn many(session: &mut Session, operation: &str, dir: &str, count: u64) -> Result<()> {
+    let mut java = session.another_java()?;
+    let took =
+        java.call(operation, json!({"dir": dir, "count": count, "length": SMALL, "seed": 0, "threads": THREADS}))?;
+    println!("{operation} {count} in {dir}: {took}");
+    Ok(())
+}
+
+fn extend_some(session: &mut Session, dir: &str) -> Result<()> {
+    let mut java = session.another_java()?;
+    for file in 0..SOME {
+        let path = format!("{dir}/file-{file}");
+        java.call("extend", json!({"path": path, "seed": 5, "length": 700}))?;
+    }
+    Ok(())
+}
+
+fn check_some(session: &mut Session, dir: &str, extended: usize) -> Result<()> {
+    let mut java = session.another_java()?;
+    for file in 0..SOME {
+        let mut parts = vec![(Content::new(file), SMALL)];
+        parts.extend(std::iter::repeat_n((Content::new(5), 700), extended));
+        reads_as(&mut java, &format!("{dir}/file-{file}"), &parts)?;
+    }
+    Ok(())
+}
+
+fn healthy(session: &Session) -> Result<()> {
+    let fsck = session.cluster.apache()?.fsck(session.cluster.conf(), ["/"])?.success()?;
+    ensure!(fsck.contains("is HEALTHY"), "{fsck}");
+    Ok(())
+}
+
+/// `hearth datanode --flush`, and the last thing that it says.
+fn flush(session: &Session) -> Result<String> {
+    let flush = Command::new(hearth_program()?)
+        .args(["datanode", "--flush"])
+        .env("HADOOP_CONF_DIR", session.cluster.datanodes[0].conf())
+        .output()
+        .context("running hearth datanode --flush")?;
+    let said = String::from_utf8_lossy(&flush.stdout).into_owned() + &String::from_utf8_lossy(&flush.stderr);
+    ensure!(flush.status.success(), "hearth datanode --flush: {said}");
+    Ok(said.lines().last().unwrap_or_default().to_owned())
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().context("cannot start cp")?;
+    ensure!(status.success(), "cp -a {} {} ended with {status}", from.display(), to.display());
     Ok(())
 }
 

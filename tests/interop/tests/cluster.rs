@@ -1,0 +1,428 @@
+//! DataNodes of both makes in one cluster of Apache's NameNode: every replica of every block is the same wherever it
+//! lies, whoever wrote, copied, cut or moved it, and whichever DataNode dies meanwhile.
+//!
+//! The slow part (`cargo xtask test --cluster`) does the same with one, two and three of Hearth's among three.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use hearth_interop::{Check, Session, Suite, run, slow};
+use hearth_testkit::{ClusterSpec, Content, Make, get_text, hearth_program, jmx_bean, sha256_hex, wait_until};
+use serde_json::{Value, json};
+
+const BLOCK: u64 = 1 << 20;
+const SIZES: [u64; 8] = [0, 1, 511, 513, 65_537, BLOCK - 1, BLOCK, 2 * BLOCK + 70_001];
+/// In which a copy, a deletion, a decommissioning is done. It takes seconds; this is for a machine with much else to do.
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+const EXCLUDED: &str = "excluded";
+/// Where the disks are, of which each DataNode counts so little its own that the balancer sees what the checks write.
+const TMPFS: &str = "/dev/shm";
+const CAPACITY: u64 = 500 << 20;
+
+const CHECKS: &[Check] = &[
+    ("every_replica_of_what_is_put_and_appended_is_the_same", put_and_append),
+    ("the_rust_client_puts_and_gets", rust_client),
+    ("what_is_flushed_is_seen_at_every_replica", flushed_is_seen),
+    ("every_replica_is_truncated", truncates),
+    ("replication_is_raised_and_lowered", replication),
+    ("a_dead_writers_file_is_recovered", lease_recovery),
+    ("writers_survive_the_death_of_any_datanode", writers_survive),
+    ("each_datanode_is_decommissioned_onto_the_others_and_back", decommission),
+    ("the_balancer_spreads_what_lies_on_one", balancer),
+    ("everything_is_healthy_at_the_end", healthy),
+];
+
+fn main() -> ExitCode {
+    use Make::{Apache, Hearth};
+    let reserved = tmpfs_bytes().saturating_sub(CAPACITY);
+    let spec = |datanodes: &[Make]| {
+        ClusterSpec::mixed(Apache, datanodes)
+            .set("dfs.blocksize", BLOCK)
+            .set("dfs.replication", 3)
+            .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            // Three DataNodes, of which one is killed: there is no fourth.
+            .set("dfs.client.block.write.replace-datanode-on-failure.best-effort", true)
+            .set("dfs.client.socket-timeout", 10_000)
+            .set_file("dfs.hosts.exclude", EXCLUDED)
+            .set("dfs.namenode.redundancy.interval.seconds", 1)
+            // What was to be copied to a DataNode that died is copied elsewhere soon.
+            .set("dfs.namenode.reconstruction.pending.timeout-sec", 3)
+            .set("dfs.namenode.decommission.interval", 1)
+            .set("dfs.namenode.replication.max-streams", 20)
+            .set("dfs.namenode.replication.max-streams-hard-limit", 40)
+            .set("dfs.namenode.replication.work.multiplier.per.iteration", 20)
+            // Small blocks are worth moving here.
+            .set("dfs.balancer.getBlocks.min-block-size", 1)
+            .set("dfs.balancer.getBlocks.size", 4 * BLOCK)
+            .within(Path::new(TMPFS))
+            .set("dfs.datanode.du.reserved", reserved)
+            // Java leaves 1 GiB of each disk alone otherwise.
+            .set("dfs.datanode.round-robin-volume-choosing-policy.additional-available-space", 0)
+            .set("hearth.memory.limit", "512m")
+            .set("hearth.memory.flush.delay", 1)
+    };
+    let with_tokens = |spec: ClusterSpec| spec.set("dfs.block.access.token.enable", true).labelled("tokens");
+    let clusters = if slow() {
+        vec![
+            // The oracle: Apache's alone passes the same checks.
+            spec(&[Apache, Apache, Apache]),
+            spec(&[Hearth, Apache, Apache]),
+            with_tokens(spec(&[Apache, Hearth, Hearth])),
+            spec(&[Hearth, Hearth, Hearth]),
+        ]
+    } else {
+        vec![with_tokens(spec(&[Apache, Hearth, Hearth]))]
+    };
+    run(&[Suite { name: "cluster", clusters, checks: CHECKS }])
+}
+
+fn put_and_append(session: &mut Session) -> Result<()> {
+    for size in SIZES {
+        let path = format!("/put/{size}");
+        session.java()?.call("store", json!({"path": path, "seed": size, "length": size}))?;
+        everywhere(session, &path, &[(size, size)], 3)?;
+        session.java()?.call("extend", json!({"path": path, "seed": 5, "length": 70_000}))?;
+        everywhere(session, &path, &[(size, size), (5, 70_000)], 3)?;
+    }
+    Ok(())
+}
+
+fn rust_client(session: &mut Session) -> Result<()> {
+    let local = session.local("rust")?;
+    let (put, got) = (local.join("put"), local.join("got"));
+    let size = 3 * BLOCK + 70_001;
+    Content::new(77).write_file(&put, size)?;
+    hearth_fs(session, &["-put", text(&put)?, "/rust"])?;
+    everywhere(session, "/rust", &[(77, size)], 3)?;
+    hearth_fs(session, &["-appendToFile", text(&put)?, "/rust"])?;
+    everywhere(session, "/rust", &[(77, size), (77, size)], 3)?;
+    hearth_fs(session, &["-get", "/rust", text(&got)?])?;
+    ensure!(fs::metadata(&got)?.len() == 2 * size, "got {} bytes", fs::metadata(&got)?.len());
+    let got = fs::read(&got)?;
+    let (first, second) = got.split_at(size as usize);
+    let wanted = Content::new(77).sha256(0, size);
+    ensure!(sha256_hex(first) == wanted && sha256_hex(second) == wanted, "what was got differs from what was put");
+    Ok(())
+}
+
+fn hearth_fs(session: &Session, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(hearth_program()?);
+    let output = command.arg("fs").args(arguments).env("HADOOP_CONF_DIR", session.cluster.conf()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "hearth fs {}: {said}", arguments.join(" "));
+    Ok(())
+}
+
+fn flushed_is_seen(session: &mut Session) -> Result<()> {
+    let path = "/flushed";
+    session.java()?.call("create", json!({"path": path, "handle": "out"}))?;
+    let mut written = 0;
+    for part in [1, 511, 70_000, BLOCK] {
+        let write = json!({"handle": "out", "seed": 8, "position": written, "length": part});
+        session.java()?.call("write", write)?;
+        session.java()?.call("hflush", json!({"handle": "out"}))?;
+        written += part;
+        let found = session.java()?.call("read", json!({"path": path}))?;
+        ensure!(found["sha256"] == Content::new(8).sha256(0, written), "{written} bytes flushed, read {found}");
+        everywhere(session, path, &[(8, written)], 3)?;
+    }
+    session.java()?.call("close", json!({"handle": "out"}))?;
+    everywhere(session, path, &[(8, written)], 3)
+}
+
+fn truncates(session: &mut Session) -> Result<()> {
+    let path = "/truncated";
+    session.java()?.call("store", json!({"path": path, "seed": 6, "length": 3 * BLOCK + 1000}))?;
+    for length in [3 * BLOCK + 513, 3 * BLOCK, 2 * BLOCK + 100_000, 1] {
+        session.java()?.call("truncate", json!({"path": path, "length": length}))?;
+        closed(session, path)?;
+        everywhere(session, path, &[(6, length)], 3).with_context(|| format!("truncated to {length}"))?;
+    }
+    session.java()?.call("extend", json!({"path": path, "seed": 7, "length": BLOCK}))?;
+    everywhere(session, path, &[(6, 1), (7, BLOCK)], 3)
+}
+
+fn replication(session: &mut Session) -> Result<()> {
+    let size = 2 * BLOCK + 70_001;
+    let ports = transfer_addresses(session)?;
+    // One file on each, so that each DataNode is a source once.
+    for (index, holder) in ports.iter().enumerate() {
+        let path = format!("/replication/{index}");
+        let create = json!({"path": path, "handle": "out", "replication": 1, "favored": [holder]});
+        session.java()?.call("create", create)?;
+        session.java()?.call("write", json!({"handle": "out", "seed": 4, "length": size}))?;
+        session.java()?.call("close", json!({"handle": "out"}))?;
+        everywhere(session, &path, &[(4, size)], 1)?;
+        session.java()?.call("setrep", json!({"path": path, "replication": 3}))?;
+    }
+    for index in 0..ports.len() {
+        let path = format!("/replication/{index}");
+        settles(session, &path, &[(4, size)], 3)?;
+        session.java()?.call("setrep", json!({"path": path, "replication": 2}))?;
+    }
+    for index in 0..ports.len() {
+        settles(session, &format!("/replication/{index}"), &[(4, size)], 2)?;
+    }
+    Ok(())
+}
+
+/// A writer that vanishes with what it flushed: its blocks are recovered by whichever DataNode the NameNode chooses.
+fn lease_recovery(session: &mut Session) -> Result<()> {
+    let mut doomed = session.another_java()?;
+    for file in 0..6 {
+        let path = format!("/dead/{file}");
+        let length = 70_000 + file * BLOCK / 4;
+        doomed.call("create", json!({"path": path, "handle": path}))?;
+        doomed.call("write", json!({"handle": path, "seed": file, "length": length}))?;
+        doomed.call("hflush", json!({"handle": path}))?;
+    }
+    doomed.kill();
+    for file in 0..6 {
+        session.java()?.call("recoverLease", json!({"path": format!("/dead/{file}")}))?;
+    }
+    for file in 0..6 {
+        let path = format!("/dead/{file}");
+        closed(session, &path)?;
+        settles(session, &path, &[(file, 70_000 + file * BLOCK / 4)], 3)?;
+    }
+    Ok(())
+}
+
+/// Several writers at once, so that the DataNode that dies is the first of some pipelines, in the middle of others, and
+/// the last of the rest.
+fn writers_survive(session: &mut Session) -> Result<()> {
+    const WRITERS: u64 = 8;
+    let ports = transfer_addresses(session)?;
+    for victim in 0..ports.len() {
+        let path = |writer: u64| format!("/killed/{victim}-{writer}");
+        let mut positions = BTreeMap::new();
+        for writer in 0..WRITERS {
+            let handle = path(writer);
+            session.java()?.call("create", json!({"path": path(writer), "handle": handle}))?;
+            write_on(session, &handle, writer, 0, 300_000)?;
+            session.java()?.call("hflush", json!({"handle": handle}))?;
+            let pipeline = session.java()?.call("pipeline", json!({"handle": handle}))?;
+            let position = pipeline.as_array().and_then(|pipeline| pipeline.iter().position(|dn| *dn == ports[victim]));
+            *positions.entry(position.map_or(-1, |at| at as i64)).or_insert(0) += 1;
+        }
+        println!("datanode {victim} dies; its places in {WRITERS} pipelines: {positions:?}");
+        session.cluster.datanodes[victim].kill();
+        for writer in 0..WRITERS {
+            let handle = path(writer);
+            // The rest of this block, with the bytes that the dead one never acknowledged, and one more block.
+            write_on(session, &handle, writer, 300_000, 2 * BLOCK - 300_000)?;
+            session.java()?.call("close", json!({"handle": handle}))?;
+            reads(session, &path(writer), &[(writer, 2 * BLOCK)])?;
+        }
+        session.cluster.start_datanode(victim)?;
+        session.cluster.wait_ready()?;
+        for writer in 0..WRITERS {
+            settles(session, &path(writer), &[(writer, 2 * BLOCK)], 3)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_on(session: &mut Session, handle: &str, seed: u64, position: u64, length: u64) -> Result<()> {
+    let write = json!({"handle": handle, "seed": seed, "position": position, "length": length});
+    session.java()?.call("write", write)?;
+    Ok(())
+}
+
+fn decommission(session: &mut Session) -> Result<()> {
+    const FILES: u64 = 12;
+    let size = BLOCK + 70_001;
+    let ports = transfer_addresses(session)?;
+    let path = |file: u64| format!("/decommissioned/{file}");
+    for file in 0..FILES {
+        let store = json!({"path": path(file), "seed": file, "length": size, "replication": 2});
+        session.java()?.call("store", store)?;
+    }
+    // With three replicas each there would be nowhere to go.
+    for directory in ["/put", "/killed", "/dead", "/rust", "/flushed", "/truncated"] {
+        session.java()?.call("delete", json!({"path": directory, "recursive": true}))?;
+    }
+    let excluded = session.cluster.directory().join(EXCLUDED);
+    for node in &ports {
+        fs::write(&excluded, format!("{node}\n"))?;
+        session.java()?.call("refreshNodes", json!({}))?;
+        wait_until(&format!("{node} to be decommissioned"), SETTLES_WITHIN, || {
+            Ok((live_node(session, node)?["adminState"] == "Decommissioned").then_some(()))
+        })?;
+        for file in 0..FILES {
+            let read = json!({"path": path(file), "avoid": node});
+            let each = session.java()?.call("readEach", read)?;
+            let each = each.as_array().context("a list of replicas")?;
+            ensure!(each.len() == 2, "{} without {node}: {each:?}", path(file));
+            let wanted = Content::new(file).sha256(0, size);
+            ensure!(each.iter().all(|replica| replica["sha256"] == wanted), "{}: {each:?}", path(file));
+        }
+        // Back in service; what is too much goes.
+        fs::write(&excluded, "")?;
+        session.java()?.call("refreshNodes", json!({}))?;
+        wait_until(&format!("{node} to be in service again"), SETTLES_WITHIN, || {
+            Ok((live_node(session, node)?["adminState"] == "In Service").then_some(()))
+        })?;
+        for file in 0..FILES {
+            settles(session, &path(file), &[(file, size)], 2)?;
+        }
+    }
+    Ok(())
+}
+
+/// A clean slate but for files that lie on one DataNode only, on disks so small that this is much.
+fn balancer(session: &mut Session) -> Result<()> {
+    const FILES: u64 = 60;
+    for directory in ["/replication", "/decommissioned"] {
+        session.java()?.call("delete", json!({"path": directory, "recursive": true}))?;
+    }
+    let ports = transfer_addresses(session)?;
+    for (round, full) in ports.iter().enumerate().take(2) {
+        let path = |file: u64| format!("/balanced-{round}/{file}");
+        for file in 0..FILES {
+            let create = json!({"path": path(file), "handle": "out", "replication": 1, "favored": [full]});
+            session.java()?.call("create", create)?;
+            write_on(session, "out", file, 0, BLOCK)?;
+            session.java()?.call("close", json!({"handle": "out"}))?;
+        }
+        wait_until("the heartbeat that tells of all files", SETTLES_WITHIN, || {
+            Ok((live_node(session, full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
+        })?;
+        let main = "org.apache.hadoop.hdfs.server.balancer.Balancer";
+        // 3.4.2 ends with an exception of its metrics when a second iteration is wanted; then it is run again.
+        let mut runs = 0;
+        loop {
+            runs += 1;
+            let run = session.cluster.apache()?.run(session.cluster.conf(), main, ["-threshold", "1"])?;
+            if run.code == 0 {
+                break;
+            }
+            let known =
+                run.stdout.contains("Metrics source Balancer") || run.stderr.contains("Metrics source Balancer");
+            ensure!(known && runs < 8, "run {runs} of the balancer: {}\n{}", run.stdout, run.stderr);
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        let mut moved = 0;
+        for file in 0..FILES {
+            settles(session, &path(file), &[(file, BLOCK)], 1)?;
+            moved += u64::from(!lies_at(&read_each(session, &path(file))?[0], full));
+        }
+        println!("{moved} of {FILES} moved from {full}, in {runs} runs");
+        ensure!(moved >= FILES / 4, "the balancer moved {moved} of {FILES} files");
+        session.java()?.call("delete", json!({"path": format!("/balanced-{round}"), "recursive": true}))?;
+        wait_until("the files' deletion", SETTLES_WITHIN, || {
+            Ok((live_node(session, full)?["numBlocks"].as_u64() < Some(10)).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
+fn healthy(session: &mut Session) -> Result<()> {
+    session.java()?.call("store", json!({"path": "/last", "seed": 1, "length": 3 * BLOCK}))?;
+    settles(session, "/last", &[(1, 3 * BLOCK)], 3)?;
+    let fsck = session.cluster.apache()?.fsck(session.cluster.conf(), ["/"])?.success()?;
+    ensure!(fsck.contains("is HEALTHY"), "{fsck}");
+    let report = session.cluster.apache()?.dfsadmin(session.cluster.conf(), ["-report"])?.success()?;
+    ensure!(report.contains("Live datanodes (3)"), "{report}");
+    let problems =
+        get_text(session.cluster.namenode_http_port(), "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem")?;
+    let problems: Value = serde_json::from_str(&problems)?;
+    for figure in ["CorruptBlocks", "MissingBlocks"] {
+        ensure!(problems["beans"][0][figure] == 0, "{figure}: {}", problems["beans"][0][figure]);
+    }
+    Ok(())
+}
+
+// --- What the checks are made of.
+
+/// The size of the tmpfs.
+fn tmpfs_bytes() -> u64 {
+    let output = Command::new("df").args(["--block-size=1", "--output=size", TMPFS]).output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    said.lines().nth(1).and_then(|size| size.trim().parse().ok()).unwrap_or(CAPACITY)
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a temporary path is text")
+}
+
+/// Seeds and lengths of the parts that a file was written in.
+type Parts<'a> = &'a [(u64, u64)];
+
+fn sha256_of(parts: Parts) -> String {
+    let mut whole = Vec::new();
+    for (seed, length) in parts {
+        whole.extend(Content::new(*seed).bytes(0, *length as usize));
+    }
+    sha256_hex(&whole)
+}
+
+fn reads(session: &mut Session, path: &str, parts: Parts) -> Result<()> {
+    let found = session.java()?.call("read", json!({"path": path}))?;
+    ensure!(found["sha256"] == sha256_of(parts), "{path} reads as {found}");
+    Ok(())
+}
+
+fn read_each(session: &mut Session, path: &str) -> Result<Vec<Value>> {
+    let each = session.java()?.call("readEach", json!({"path": path}))?;
+    each.as_array().cloned().context("a list of replicas")
+}
+
+/// Whether any block of this reading came from `datanode`.
+fn lies_at(replica: &Value, datanode: &str) -> bool {
+    replica["datanodes"].as_array().is_some_and(|datanodes| datanodes.iter().any(|at| *at == *datanode))
+}
+
+/// Every block of the file has `replicas` replicas, all the same.
+fn everywhere(session: &mut Session, path: &str, parts: Parts, replicas: usize) -> Result<()> {
+    let wanted = sha256_of(parts);
+    if parts.iter().all(|(_, length)| *length == 0) {
+        // No block lies anywhere.
+        return reads(session, path, parts);
+    }
+    // Of those written by a pipeline the last ones may be reported a moment later.
+    let settled = wait_until("all replicas to be reported", Duration::from_secs(30), || {
+        let each = read_each(session, path)?;
+        Ok((each.len() == replicas).then_some(each))
+    });
+    let each = match settled {
+        Ok(each) => each,
+        Err(error) => bail!("{path}: {error:#}; now {:?}", read_each(session, path)?),
+    };
+    ensure!(each.iter().all(|replica| replica["sha256"] == wanted), "{path} reads as {each:?}");
+    Ok(())
+}
+
+/// The same after the NameNode's own time.
+fn settles(session: &mut Session, path: &str, parts: Parts, replicas: usize) -> Result<()> {
+    wait_until(&format!("{replicas} replicas of {path}"), SETTLES_WITHIN, || {
+        let each = read_each(session, path)?;
+        ensure!(each.len() == replicas, "{each:?}");
+        Ok(Some(()))
+    })?;
+    everywhere(session, path, parts, replicas)
+}
+
+fn closed(session: &mut Session, path: &str) -> Result<()> {
+    wait_until(&format!("{path} to be closed"), SETTLES_WITHIN, || {
+        Ok(session.java()?.call("isClosed", json!({"path": path}))?.as_bool().unwrap_or(false).then_some(()))
+    })
+}
+
+fn transfer_addresses(session: &Session) -> Result<Vec<String>> {
+    let ports = session.cluster.datanodes.iter().map(|datanode| datanode.port("dfs.datanode.address"));
+    ports.map(|port| Ok(format!("127.0.0.1:{}", port?))).collect()
+}
+
+/// What the NameNode's page says of one DataNode.
+fn live_node(session: &Session, transfer: &str) -> Result<Value> {
+    let info = jmx_bean(session.cluster.namenode_http_port(), "Hadoop:service=NameNode,name=NameNodeInfo")?;
+    let nodes: BTreeMap<String, Value> =
+        serde_json::from_str(info["LiveNodes"].as_str().context("a text with the live nodes")?)?;
+    nodes.into_values().find(|node| node["xferaddr"] == transfer).with_context(|| format!("{transfer} is not live"))
+}

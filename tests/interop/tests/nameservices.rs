@@ -1,0 +1,344 @@
+//! DataNodes of ours, and the Rust client, under several NameNodes of Apache's: a highly available pair (failed over in good
+//! order and by a kill, while files are written and read), an observer, and two namespaces on the same DataNodes.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hearth_client::{CreateOptions, FileSystem, os_user_name};
+use hearth_config::{Configuration, Environment};
+use hearth_interop::slow;
+use hearth_testkit::{
+    Content, Driver, Make, Missing, Nameservices, NameservicesSpec, Settings, jmx_bean, skip_or_fail, wait_until,
+};
+use serde_json::json;
+
+const BLOCK: u64 = 1 << 20;
+const OBSERVER_PROVIDER: &str = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider";
+
+/// The test runs unless Apache's Hadoop is missing.
+fn with_cluster(
+    name: &str,
+    nameservices: &[(&'static str, usize)],
+    datanodes: &[Make],
+    settings: &[(&str, &str)],
+    test: impl FnOnce(&mut Nameservices) -> Result<()>,
+) {
+    let mut all = Settings::default();
+    all.set("dfs.replication", datanodes.len())
+        .set("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER")
+        .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+        .set("hearth.memory.limit", "512m");
+    for (key, value) in settings {
+        all.set(*key, value);
+    }
+    let spec = NameservicesSpec { nameservices: nameservices.to_vec(), datanodes: datanodes.to_vec(), settings: all };
+    match spec.start() {
+        Ok(mut cluster) => {
+            if let Err(error) = test(&mut cluster) {
+                panic!("{error:#}");
+            }
+        }
+        Err(error) if error.is::<Missing>() => skip_or_fail(name, &error),
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads start")
+}
+
+fn connect(cluster: &Nameservices, uri: Option<&str>) -> Result<FileSystem> {
+    let configuration = Configuration::load_dir(&cluster.conf(), Environment::empty())?;
+    Ok(FileSystem::connect(&configuration, uri, &os_user_name())?)
+}
+
+async fn put(fs: &FileSystem, path: &str, seed: u64, length: u64) -> Result<()> {
+    let mut writer = fs.create(path, CreateOptions::default()).await?;
+    writer.write(&Content::new(seed).bytes(0, length as usize)).await?;
+    writer.close().await?;
+    Ok(())
+}
+
+async fn read(fs: &FileSystem, path: &str) -> Result<Vec<u8>> {
+    let mut reader = fs.open(path).await?;
+    let mut bytes = vec![0; reader.length() as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        let got = reader.read(&mut bytes[done..]).await?;
+        ensure!(got > 0, "{path} ends at {done}");
+        done += got;
+    }
+    Ok(bytes)
+}
+
+async fn reads_as(fs: &FileSystem, path: &str, seed: u64, length: u64) -> Result<()> {
+    let found = read(fs, path).await?;
+    ensure!(found == Content::new(seed).bytes(0, length as usize), "{path} reads as {} other bytes", found.len());
+    Ok(())
+}
+
+/// How often a NameNode was asked.
+fn asked(cluster: &Nameservices, index: usize, method: &str) -> Result<u64> {
+    let served = &cluster.namenodes[index];
+    let name = format!("Hadoop:service=NameNode,name=RpcDetailedActivityForPort{}", served.rpc_port);
+    Ok(jmx_bean(served.http_port, &name)?[format!("{method}NumOps")].as_u64().unwrap_or(0))
+}
+
+/// Every replica of a file reads alike.
+fn everywhere(java: &mut Driver, path: &str, seed: u64, length: u64, replicas: usize) -> Result<()> {
+    let wanted = Content::new(seed).sha256(0, length);
+    wait_until(&format!("{replicas} replicas of {path}"), Duration::from_secs(60), || {
+        let each = java.call("readEach", json!({"path": path}))?;
+        let each = each.as_array().context("a list")?;
+        ensure!(each.len() == replicas, "{each:?}");
+        ensure!(each.iter().all(|replica| replica["sha256"] == wanted), "{each:?}");
+        Ok(Some(()))
+    })
+}
+
+/// What one round of writing and reading leaves behind.
+fn round(
+    cluster: &mut Nameservices,
+    java: &mut Driver,
+    number: u64,
+    fail_over: impl FnOnce(&mut Nameservices) -> Result<()>,
+) -> Result<()> {
+    let runtime = runtime();
+    let fs = runtime.block_on(async { connect(cluster, None) })?;
+    runtime.block_on(put(&fs, &format!("/read-{number}"), 3, 3 * BLOCK))?;
+    let open = format!("/java-open-{number}");
+    java.call("create", json!({"path": open, "handle": "out"}))?;
+    java.call("write", json!({"handle": "out", "seed": 7, "length": 300_000}))?;
+    java.call("hflush", json!({"handle": "out"}))?;
+
+    // While the states change: Rust writes and reads, Java stores many.
+    let writing = {
+        let (fs, path) = (fs.clone(), format!("/rust-{number}"));
+        runtime.spawn(async move {
+            let mut writer = fs.create(&path, CreateOptions::default()).await?;
+            for part in 0..40 {
+                writer.write(&Content::new(9).bytes(part * 131_072, 131_072)).await?;
+                tokio::time::sleep(Duration::from_millis(150)).await;
+            }
+            writer.close().await?;
+            anyhow::Ok(())
+        })
+    };
+    let reading = {
+        let (fs, path) = (fs.clone(), format!("/read-{number}"));
+        runtime.spawn(async move {
+            for _ in 0..40 {
+                reads_as(&fs, &path, 3, 3 * BLOCK).await?;
+                tokio::time::sleep(Duration::from_millis(150)).await;
+            }
+            anyhow::Ok(())
+        })
+    };
+    let many = json!({"dir": format!("/many-{number}"), "count": 150, "length": 20_000, "seed": 1, "threads": 2});
+    java.send("storeMany", many.clone())?;
+    std::thread::sleep(Duration::from_secs(1));
+    fail_over(cluster)?;
+    runtime.block_on(writing)?.context("a writer during the failover")?;
+    runtime.block_on(reading)?.context("a reader during the failover")?;
+    java.answer("storeMany")?;
+    java.call("readMany", many)?;
+    java.call("write", json!({"handle": "out", "seed": 7, "position": 300_000, "length": 2 * BLOCK}))?;
+    java.call("close", json!({"handle": "out"}))?;
+
+    let replicas = cluster.datanodes.len();
+    everywhere(java, &open, 7, 300_000 + 2 * BLOCK, replicas)?;
+    everywhere(java, &format!("/rust-{number}"), 9, 40 * 131_072, replicas)?;
+    Ok(())
+}
+
+#[test]
+fn writers_and_readers_go_on_when_the_active_namenode_changes() {
+    let makes = [Make::Hearth, Make::Apache, Make::Hearth];
+    with_cluster("ha", &[("ha", 2)], &makes, &[], |cluster| {
+        let mut java = Driver::java(cluster.apache(), &cluster.conf())?;
+        round(cluster, &mut java, 0, |cluster| {
+            cluster.admin(0, "-transitionToStandby", &[])?;
+            cluster.admin(1, "-transitionToActive", &[])?;
+            Ok(())
+        })?;
+        ensure!(cluster.state(0)? == "standby" && cluster.state(1)? == "active", "not failed over");
+        // And back, by a kill.
+        round(cluster, &mut java, 1, |cluster| {
+            cluster.namenodes[1].node.kill();
+            cluster.admin(0, "-transitionToActive", &["--forceactive"])?;
+            Ok(())
+        })?;
+        // What happened while it was away it hears of, as standby and when it is active again.
+        cluster.start_namenode(1)?;
+        cluster.wait_up(1)?;
+        cluster.wait_datanodes(1)?;
+        java.call("delete", json!({"path": "/many-0", "recursive": true}))?;
+        cluster.admin(0, "-transitionToStandby", &[])?;
+        cluster.admin(1, "-transitionToActive", &[])?;
+        everywhere(&mut java, "/rust-1", 9, 40 * 131_072, 3)?;
+        let fsck = cluster.apache().fsck(&cluster.conf(), ["/"])?.success()?;
+        ensure!(fsck.contains("is HEALTHY"), "{fsck}");
+        Ok(())
+    });
+}
+
+#[test]
+fn the_rust_client_reads_from_an_observer_and_never_sees_the_past() {
+    let settings = [
+        ("dfs.namenode.state.context.enabled", "true"),
+        ("dfs.ha.tail-edits.in-progress", "true"),
+        ("dfs.ha.tail-edits.period", "100ms"),
+        ("dfs.ha.tail-edits.period.backoff-max", "0"),
+        ("dfs.client.failover.proxy.provider.ha", OBSERVER_PROVIDER),
+        // Before every read: other clients' changes are seen, too.
+        ("dfs.client.failover.observer.auto-msync-period.ha", "0ms"),
+    ];
+    with_cluster("observer", &[("ha", 3)], &[Make::Hearth], &settings, |cluster| {
+        cluster.admin(2, "-transitionToObserver", &[])?;
+        ensure!(cluster.state(2)? == "observer", "nn2 is {}", cluster.state(2)?);
+        let runtime = runtime();
+        let (fs, other) = runtime.block_on(async { anyhow::Ok((connect(cluster, None)?, connect(cluster, None)?)) })?;
+        runtime.block_on(async {
+            for round in 0..20 {
+                let path = format!("/observed-{round}");
+                put(&fs, &path, round, 70_000).await?;
+                // Of its own writes nothing is missed, nor of another client's.
+                ensure!(fs.status(&path).await?.length == 70_000, "{path}");
+                ensure!(other.status(&path).await?.length == 70_000, "{path} for another client");
+                reads_as(&other, &path, round, 70_000).await?;
+            }
+            anyhow::Ok(())
+        })?;
+        let (active, observer) = (asked(cluster, 0, "GetFileInfo")?, asked(cluster, 2, "GetFileInfo")?);
+        println!("getFileInfo: active {active}, observer {observer}; msync {}", asked(cluster, 0, "Msync")?);
+        ensure!(observer >= 40, "the observer was asked {observer} times, the active one {active}");
+        // Without it the active one answers.
+        cluster.namenodes[2].node.kill();
+        runtime.block_on(async {
+            put(&fs, "/unobserved", 1, BLOCK).await?;
+            reads_as(&other, "/unobserved", 1, BLOCK).await
+        })
+    });
+}
+
+#[test]
+fn datanodes_serve_two_namespaces() {
+    let datanodes = [Make::Hearth, Make::Hearth];
+    with_cluster("federation", &[("one", 1), ("two", 1)], &datanodes, &[], |cluster| {
+        let runtime = runtime();
+        let services = ["hdfs://one", "hdfs://two"];
+        let connections: Vec<FileSystem> = services
+            .iter()
+            .map(|uri| runtime.block_on(async { connect(cluster, Some(uri)) }))
+            .collect::<Result<_>>()?;
+        // The same paths, and most likely the same block ids.
+        for (number, fs) in connections.iter().enumerate() {
+            runtime.block_on(put(fs, "/file", number as u64, 3 * BLOCK))?;
+        }
+        for (number, fs) in connections.iter().enumerate() {
+            runtime.block_on(reads_as(fs, "/file", number as u64, 3 * BLOCK))?;
+        }
+        // One namenode's word is nothing to the other's blocks.
+        runtime.block_on(connections[0].delete("/file", false))?;
+        cluster.namenodes[0].node.kill();
+        for datanode in 0..2 {
+            cluster.datanodes[datanode].kill();
+            cluster.start_datanode(datanode)?;
+        }
+        cluster.wait_datanodes(1)?;
+        runtime.block_on(async {
+            wait_for_read(&connections[1], "/file", 1, 3 * BLOCK).await?;
+            put(&connections[1], "/after", 5, BLOCK).await
+        })?;
+        // And the other namespace when its namenode is back.
+        cluster.start_namenode(0)?;
+        cluster.wait_up(0)?;
+        cluster.wait_datanodes(0)?;
+        runtime.block_on(async {
+            put(&connections[0], "/file", 8, BLOCK).await?;
+            reads_as(&connections[0], "/file", 8, BLOCK).await?;
+            reads_as(&connections[1], "/after", 5, BLOCK).await
+        })
+    });
+}
+
+/// A restarted DataNode is live a moment before its report has come.
+async fn wait_for_read(fs: &FileSystem, path: &str, seed: u64, length: u64) -> Result<()> {
+    let mut last = None;
+    for _ in 0..60 {
+        match reads_as(fs, path, seed, length).await {
+            Ok(()) => return Ok(()),
+            Err(error) => last = Some(error),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Err(last.context("tried at least once")?)
+}
+
+/// Forwards connections to `port` of this machine until `held_up`, when nothing passes any more and nothing is closed.
+fn forward_to(port: u16, held_up: Arc<AtomicBool>) -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let own = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { continue };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else { continue };
+                let held_up = held_up.clone();
+                std::thread::spawn(move || {
+                    let mut piece = vec![0; 65_536];
+                    while let Ok(got @ 1..) = from.read(&mut piece) {
+                        if !held_up.load(Ordering::Acquire) && to.write_all(&piece[..got]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    Ok(own)
+}
+
+/// The namenode's own port is held up; its lifeline port is not.
+#[test]
+fn a_lifeline_keeps_a_datanode_alive_whose_heartbeats_are_not_answered() {
+    if !slow() {
+        println!("takes half a minute: cargo xtask test --cluster");
+        return;
+    }
+    let lifeline = hearth_testkit::free_port();
+    let address = format!("127.0.0.1:{lifeline}");
+    let settings = [("dfs.namenode.lifeline.rpc-address.ns", address.as_str())];
+    with_cluster("lifeline", &[("ns", 1)], &[Make::Hearth], &settings, |cluster| {
+        let held_up = Arc::new(AtomicBool::new(false));
+        let proxy_port = forward_to(cluster.namenodes[0].rpc_port, held_up.clone())?;
+        cluster.datanodes[0].kill();
+        let through = format!("127.0.0.1:{proxy_port}");
+        cluster.datanodes[0].change(&[("dfs.namenode.rpc-address.ns", &through)])?;
+        cluster.start_datanode(0)?;
+        let live = |cluster: &Nameservices| -> Result<u64> {
+            let bean = jmx_bean(cluster.namenodes[0].http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
+            bean["NumLiveDataNodes"].as_u64().context("a number")
+        };
+        let log = |cluster: &Nameservices| {
+            cluster.datanodes[0].process().map(|process| process.log_text()).unwrap_or_default()
+        };
+        wait_until("the registration through the proxy", Duration::from_secs(60), || {
+            Ok((log(cluster).matches("registered").count() >= 2).then_some(()))
+        })?;
+        held_up.store(true, Ordering::Release);
+        wait_until("a lifeline", Duration::from_secs(60), || Ok(log(cluster).contains("lifeline").then_some(())))?;
+        // Longer than it takes to be dead without.
+        for _ in 0..25 {
+            ensure!(live(cluster)? == 1, "dead: {}", cluster.log_tails());
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        Ok(())
+    });
+}
