@@ -24,6 +24,7 @@ impl Background {
             let pause = (inner.options.flush_delay / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
             background.spawn(format!("flush-{}", volume.index), move |inner| {
                 while inner.threads.pause(pause) {
+                    inner.budget.sweep();
                     inner.flush_due(&volume);
                 }
             })?;

@@ -32,6 +32,10 @@ pub enum StoreError {
     RecoveryInProgress { block: ExtendedBlock, running: GenerationStamp, asked: GenerationStamp },
     #[error("replica {block} is corrupt: {reason}")]
     Corrupt { block: ExtendedBlock, reason: String },
+    #[error("replica {block} has changed, or is about to, since it was opened to be shown")]
+    Withdrawn { block: ExtendedBlock },
+    #[error("replica {block} lies in a file of {file_bytes} bytes, which nobody else can read as it is")]
+    NotShowable { block: ExtendedBlock, file_bytes: u64 },
     #[error("out of space: no {storage_type:?} storage with {wanted} free bytes")]
     NoSpace { storage_type: StorageType, wanted: u64 },
     #[error("no storage of type {0:?}")]
@@ -70,7 +74,9 @@ pub enum Reaction {
 impl StoreError {
     pub fn reaction(&self) -> Reaction {
         match self {
-            Self::PoolNotAttached { .. } | Self::WriterStillRunning { .. } => Reaction::RetryHere,
+            Self::PoolNotAttached { .. } | Self::WriterStillRunning { .. } | Self::Withdrawn { .. } => {
+                Reaction::RetryHere
+            }
             Self::ReplicaNotFound { .. } | Self::Corrupt { .. } | Self::OutOfRange { .. } => Reaction::OtherReplica,
             Self::ReplicaExists { .. }
             | Self::WrongState { .. }
@@ -79,6 +85,7 @@ impl StoreError {
             | Self::Gap { .. }
             | Self::BadWrite { .. }
             | Self::BadCommit { .. }
+            | Self::NotShowable { .. }
             | Self::WriterStopped { .. }
             | Self::RecoveryInProgress { .. }
             | Self::NoSuchStorageType(_)

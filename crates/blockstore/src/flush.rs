@@ -68,6 +68,8 @@ impl Inner {
         let old = {
             let mut core = replica.core();
             let old = core.disk.replace(new);
+            // All of it was checked on its way to the disk.
+            core.verified = true;
             self.clear_dirty(&mut core);
             self.settle_space(replica, &mut core);
             old

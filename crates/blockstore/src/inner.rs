@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use hearth_types::{BlockPoolId, ChecksumSpec, DatanodeUuid, ExtendedBlock, ReplicaState, StorageId, StorageType};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -12,10 +12,10 @@ use crate::disk::copy;
 use crate::error::{Result, StoreError};
 use crate::memory::budget::Budget;
 use crate::pool::Pool;
-use crate::replica::{Core, Replica};
+use crate::replica::{Core, MemoryCopy, Replica};
 use crate::sys;
 use crate::volume::{Slice, Volume};
-use crate::{ReplicaSummary, StoreEvent, StoreOptions};
+use crate::{ReplicaSummary, StoreEvent, StoreOptions, WithdrawHook, Withdrawal, Withdrawn};
 
 pub struct Inner {
     pub options: StoreOptions,
@@ -40,6 +40,7 @@ pub struct Inner {
     nonce: AtomicU64,
     next_volume: AtomicU64,
     pub threads: Threads,
+    pub withdraw_hook: OnceLock<Arc<dyn WithdrawHook>>,
 }
 
 type DirtyQueue = VecDeque<(u64, Weak<Replica>)>;
@@ -105,6 +106,7 @@ impl Inner {
             nonce: AtomicU64::new(first_nonce),
             next_volume: AtomicU64::new(0),
             threads: Threads::default(),
+            withdraw_hook: OnceLock::new(),
         })
     }
 
@@ -192,12 +194,29 @@ impl Inner {
         (self.budget.limit() / 32).clamp(1 << 20, 64 << 20)
     }
 
-    /// Takes clean replicas that nobody holds out of memory, in clock order, until `bytes` are free. False: not one.
+    /// Takes clean replicas out of memory, in clock order, until `bytes` are free. False: that freed not one byte.
+    ///
+    /// Those that other processes hold are last, and only asked for: their memory is free when they have let go.
     pub fn reclaim(&self, bytes: u64) -> bool {
-        let goal = self.budget.used().saturating_sub(bytes);
-        let mut evicted = false;
+        let before = self.budget.used();
+        self.budget.sweep();
+        let goal = before.saturating_sub(bytes);
+        let free = |memory: &MemoryCopy| !memory.is_pinned() && !(memory.is_shown() && memory.is_held_outside());
+        if self.evict(goal, u64::MAX, free) > 0 || self.budget.used() < before {
+            return true;
+        }
+        if self.budget.lingering() < bytes {
+            self.evict(goal, bytes, MemoryCopy::is_shown);
+        }
+        self.budget.used() < before
+    }
+
+    /// Evicts what `may` go until no more than `goal` bytes are used, or replicas of `bytes` have gone. Returns the bytes of
+    /// those that went.
+    fn evict(&self, goal: u64, bytes: u64, may: impl Fn(&MemoryCopy) -> bool) -> u64 {
+        let mut gone = 0;
         let mut looks = self.resident.lock().len() * 2;
-        while looks > 0 && self.budget.used() > goal {
+        while looks > 0 && gone < bytes && self.budget.used() > goal {
             looks -= 1;
             let Some(entry) = self.resident.lock().pop_front() else { break };
             let Some(replica) = entry.upgrade() else { continue };
@@ -209,18 +228,22 @@ impl Inner {
             let mut core = replica.core();
             let Some(memory) = &core.memory else { continue };
             let clean = core.state == ReplicaState::Finalized && core.is_on_disk();
-            let keep = !clean || memory.is_pinned() || core.corrupt.is_some() || core.recovery.is_some();
-            if keep || std::mem::take(&mut core.referenced) {
+            let keep = !clean || !may(memory) || core.corrupt.is_some() || core.recovery.is_some();
+            let keep = keep
+                || std::mem::take(&mut core.referenced)
+                || self.withdraw(&replica, &mut core, Withdrawal::Eviction) == Withdrawn::Later
+                || core.memory.as_ref().is_some_and(MemoryCopy::is_pinned);
+            if keep {
                 drop(core);
                 self.resident.lock().push_back(entry);
                 continue;
             }
+            gone += core.received.max(1);
             self.drop_memory(&mut core);
             core.disk_reads = 0;
-            evicted = true;
             count(&self.counters.evictions, 1);
         }
-        evicted
+        gone
     }
 
     /// Takes the copy out of memory; the disk has one.
@@ -283,6 +306,7 @@ impl Inner {
     pub fn discard(&self, replica: &Arc<Replica>) {
         let disk = {
             let mut core = replica.core();
+            self.withdraw(replica, &mut core, Withdrawal::Deletion);
             self.clear_dirty(&mut core);
             core.gone = true;
             core.disk_files = None;
@@ -319,6 +343,7 @@ impl Inner {
     pub fn mark_corrupt(&self, replica: &Replica, core: &mut Core, reason: &str) -> StoreError {
         let block = replica.block(core);
         if core.corrupt.is_none() {
+            self.withdraw(replica, core, Withdrawal::Corruption);
             core.corrupt = Some(reason.into());
             self.clear_dirty(core);
             count(&self.counters.corruptions, 1);
@@ -370,6 +395,7 @@ impl Inner {
         for pool in self.pools.read().values() {
             pool.slices.iter().for_each(|slice| slice.slabs.close());
         }
+        self.budget.forget_lingering();
         self.volumes.iter().for_each(|volume| volume.unlock());
     }
 

@@ -19,6 +19,7 @@ mod pool;
 mod read_back;
 mod reader;
 mod replica;
+mod show;
 mod snapshot;
 mod start;
 mod store;
@@ -26,6 +27,7 @@ mod summary;
 mod sys;
 mod verify;
 mod volume;
+mod withdraw;
 mod writer;
 
 pub use error::{Reaction, Result, StoreError};
@@ -35,9 +37,11 @@ pub use options::{
     VolumeOptions,
 };
 pub use reader::{DataSource, ReplicaReader};
+pub use show::Shown;
 pub use store::Blockstore;
 pub use summary::{
     FlushProgress, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaSummary, StorageReplicas, StorageSummary, StoreEvent,
     StoreMetrics,
 };
+pub use withdraw::{WithdrawHook, Withdrawal, Withdrawn};
 pub use writer::{Acker, ReplicaWriter};

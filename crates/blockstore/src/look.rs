@@ -43,9 +43,9 @@ impl Inner {
             self.note_disk_read(&replica, &mut core);
         }
         let block = replica.block(&core);
-        let state = core.state;
+        let (state, withdrawals) = (core.state, core.withdrawals);
         drop(core);
-        Ok(ReplicaReader { replica, block, state, visible_length, snapshot })
+        Ok(ReplicaReader { replica, block, state, visible_length, snapshot, withdrawals })
     }
 
     pub fn replica_info(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
@@ -98,6 +98,7 @@ impl Inner {
         let mut metrics = StoreMetrics {
             memory_limit: self.budget.limit(),
             memory_used: self.budget.used(),
+            memory_lingering: self.budget.lingering(),
             dirty_replicas: get(&counters.dirty_replicas),
             dirty_bytes: get(&counters.dirty_bytes),
             evictions: get(&counters.evictions),
@@ -121,6 +122,7 @@ impl Inner {
             metrics.replicas += 1;
             metrics.replicas_in_memory += u64::from(core.memory.is_some());
             metrics.pinned += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_pinned()));
+            metrics.shown += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_shown()));
             oldest = oldest.into_iter().chain(core.dirty_since).min();
         });
         metrics.oldest_dirty_age =

@@ -141,7 +141,8 @@ pub enum Durability {
 /// The CRCs handed in with data.
 #[derive(Clone, Copy, Debug)]
 pub enum Checksums<'a> {
-    /// One big-endian CRC per chunk, chunks counted from the first byte of the data, checked already by the caller.
+    /// One big-endian CRC per chunk, chunks counted from the first byte of the data, checked already by the caller unless
+    /// `ReplicaWriter::set_checked` says otherwise.
     Given(&'a [u8]),
     /// The writer sent none, or of another kind than the replica keeps: computed here.
     Compute,

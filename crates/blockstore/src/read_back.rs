@@ -106,6 +106,8 @@ impl Inner {
         core.partial_crc = content.partial_crc;
         core.checksum = Some(content.checksum);
         core.referenced = true;
+        // Checked on the way in.
+        core.verified = true;
         drop(core);
         self.note_resident(replica);
         count(&self.counters.read_backs, 1);

@@ -1,11 +1,11 @@
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
 
 use crate::replica::Replica;
-use crate::snapshot::{Snapshot, Source};
-use crate::{Result, StoreError, sys};
+use crate::snapshot::{CopyError, Snapshot, Source};
+use crate::{Result, StoreError};
 
 /// A guard on the bytes of one replica, as they were when it was opened. While it lives, neither memory nor files of
 /// those bytes are reused, whatever becomes of the replica: appended to, truncated, evicted, deleted.
@@ -17,12 +17,15 @@ pub struct ReplicaReader {
     pub(crate) state: ReplicaState,
     pub(crate) visible_length: u64,
     pub(crate) snapshot: Snapshot,
+    /// `Core::withdrawals` when it was opened.
+    pub(crate) withdrawals: u32,
 }
 
 /// Where a replica's bytes are for the shortest way out.
 #[derive(Clone, Copy, Debug)]
 pub enum DataSource<'a> {
-    /// Byte 0 of the block is at `offset` of this file, which may be given to sendfile. Not to other processes.
+    /// Byte 0 of the block is at `offset` of this file, which may be given to sendfile. Other processes get theirs from
+    /// [`ReplicaReader::show`].
     File { file: BorrowedFd<'a>, offset: u64 },
     /// All bytes of the block; to be copied, not spliced: the memory may be used again once the guard is gone.
     Bytes(&'a [u8]),
@@ -95,28 +98,29 @@ impl ReplicaReader {
         self.snapshot.checksums(first, end, into).map_err(|error| self.io("read the CRCs of", error))
     }
 
-    /// Descriptors for Apache's short-circuit read: data with byte 0 at position 0, and a meta file (7 bytes of header,
-    /// then CRCs). Read-only; of a replica in a slab both are sealed copies.
+    /// Checks the bytes against their CRCs, if they are in memory and that was not done before.
     ///
-    /// Errors: `WrongState` unless finalized; `Io`.
-    pub fn short_circuit(&self) -> Result<(OwnedFd, OwnedFd)> {
-        if self.state != ReplicaState::Finalized {
-            let (block, state) = (self.block.clone(), self.state);
-            return Err(StoreError::WrongState { block, state, action: "hand out its descriptors" });
+    /// Errors: `Corrupt`: have the store verify the replica; `Io`.
+    pub fn verify_memory(&self) -> Result<()> {
+        if !self.in_memory() || self.replica.core().verified {
+            return Ok(());
         }
-        let failed = |error| self.io("hand out", error);
-        if let Source::Disk(files) = &self.snapshot.source {
-            return Ok((sys::reopen(&files.data).map_err(failed)?, sys::reopen(&files.meta).map_err(failed)?));
+        match self.snapshot.verify(&mut |_| true) {
+            Ok(()) => {
+                let mut core = self.replica.core();
+                if core.memory.as_ref().is_some_and(|memory| self.snapshot.is_of(memory))
+                    && core.received == self.length()
+                {
+                    core.verified = true;
+                }
+                Ok(())
+            }
+            Err(CopyError::Corrupt { .. }) => {
+                let reason = "bytes in memory do not fit their CRCs".to_owned();
+                Err(StoreError::Corrupt { block: self.block.clone(), reason })
+            }
+            Err(CopyError::Read(error) | CopyError::Write(error)) => Err(self.io("read", error)),
         }
-        let mut crcs = Vec::new();
-        self.checksums(ByteRange::new(0, self.length()).expect("0 is the least"), &mut crcs)?;
-        // A copy, since the CRC file in memory begins with a header of our own; sealed, since the CRCs are ours to say.
-        let meta = sys::sealed_copy(c"hearth-meta", &[&self.checksum().to_meta_header(), &crcs]).map_err(failed)?;
-        let data = match self.data() {
-            DataSource::Bytes(bytes) => sys::sealed_copy(c"hearth-block", &[bytes]),
-            DataSource::File { file, .. } => sys::reopen(&file),
-        };
-        Ok((data.map_err(failed)?, meta))
     }
 
     fn within(&self, range: Option<ByteRange>) -> Result<()> {
@@ -130,7 +134,7 @@ impl ReplicaReader {
         }
     }
 
-    fn io(&self, action: &'static str, source: std::io::Error) -> StoreError {
+    pub(crate) fn io(&self, action: &'static str, source: std::io::Error) -> StoreError {
         let slice = &self.replica.slice;
         let path = if self.in_memory() { slice.memory_dir.clone() } else { slice.dirs.root.clone() };
         StoreError::Io { action, path: path.join(self.block.id().to_string()), source }

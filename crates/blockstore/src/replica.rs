@@ -69,6 +69,12 @@ pub struct Core {
     pub corrupt: Option<Box<str>>,
     /// Taken out of the map.
     pub gone: bool,
+    /// How often what was shown of it was withdrawn.
+    pub withdrawals: u32,
+    /// It is being changed: nothing of it is to be shown.
+    pub changing: bool,
+    /// All bytes were checked against their CRCs while they were in this process's memory.
+    pub verified: bool,
 }
 
 impl Core {
@@ -95,6 +101,9 @@ impl Core {
             disk_reads: 0,
             corrupt: None,
             gone: false,
+            withdrawals: 0,
+            changing: false,
+            verified: true,
         }
     }
 
@@ -164,6 +173,22 @@ impl MemoryCopy {
         }
     }
 
+    /// Other processes may hold it, or have held it.
+    pub fn is_shown(&self) -> bool {
+        match self {
+            Self::Slot(_) => false,
+            Self::File(copy) => copy.is_shown(),
+        }
+    }
+
+    /// Other processes hold it, as far as the kernel knows.
+    pub fn is_held_outside(&self) -> bool {
+        match self {
+            Self::Slot(_) => false,
+            Self::File(copy) => copy.is_held(),
+        }
+    }
+
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Slot(a), Self::Slot(b)) => Arc::ptr_eq(a, b),
@@ -204,7 +229,7 @@ impl Replica {
         };
         let source = match &core.memory {
             Some(MemoryCopy::Slot(slot)) => Source::Slot(slot.clone()),
-            Some(MemoryCopy::File(copy)) => Source::File { files: copy.open().map_err(failed)?, _copy: copy.clone() },
+            Some(MemoryCopy::File(copy)) => Source::File { files: copy.open().map_err(failed)?, copy: copy.clone() },
             None => {
                 if let Some(files) = &core.disk_files {
                     Source::Disk(files.clone())

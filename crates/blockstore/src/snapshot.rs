@@ -10,14 +10,16 @@ use crate::disk::copy::DiskFiles;
 use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
 use crate::memory::slab::Slot;
+use crate::replica::MemoryCopy;
 
 #[derive(Clone)]
 pub enum Source {
     Slot(Arc<Slot>),
     /// The copy keeps the memory counted; the descriptors keep it there.
     File {
-        _copy: Arc<FileCopy>,
+        // Dropped first: the copy looks for others who have its files open.
         files: Arc<OpenFiles>,
+        copy: Arc<FileCopy>,
     },
     Disk(Arc<DiskFiles>),
 }
@@ -44,6 +46,15 @@ pub enum CopyError {
 }
 
 impl Snapshot {
+    /// Whether its bytes are those of `memory`.
+    pub fn is_of(&self, memory: &MemoryCopy) -> bool {
+        match (&self.source, memory) {
+            (Source::Slot(ours), MemoryCopy::Slot(slot)) => Arc::ptr_eq(ours, slot),
+            (Source::File { copy: ours, .. }, MemoryCopy::File(copy)) => Arc::ptr_eq(ours, copy),
+            _ => false,
+        }
+    }
+
     pub fn in_memory(&self) -> bool {
         !matches!(self.source, Source::Disk(_))
     }

@@ -10,7 +10,7 @@ use crate::inner::Inner;
 use crate::{
     CreateKind, CreateOptions, FlushProgress, HeldReplica, PipelineRecovery, PoolSummary, RecoveryInfo, ReplicaInfo,
     ReplicaReader, ReplicaSummary, ReplicaWriter, Result, StorageReplicas, StorageSummary, StoreError, StoreEvent,
-    StoreMetrics, StoreOptions,
+    StoreMetrics, StoreOptions, WithdrawHook,
 };
 
 /// All replicas of one datanode. Shared by reference between threads; dropped without `close`, nothing more is flushed.
@@ -218,6 +218,17 @@ impl Blockstore {
     ) -> Result<FlushProgress> {
         let store = Self::open(StoreOptions { background: false, ..options })?;
         store.inner.flush_offline(progress)
+    }
+
+    /// Has `hook` told of everything that ends what was shown of a replica, from here on. Once, before the first pool.
+    pub fn on_withdraw(&self, hook: Arc<dyn WithdrawHook>) {
+        self.inner.set_withdraw_hook(hook);
+    }
+
+    /// Gives back the memory of replicas that are gone and that other processes have let go of since. The store's own threads
+    /// do this; tests without threads call it.
+    pub fn sweep(&self) {
+        self.inner.budget.sweep();
     }
 
     /// Events since the last call, oldest first. At most 10,000 are kept.

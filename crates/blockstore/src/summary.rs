@@ -93,8 +93,10 @@ pub struct FlushProgress {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StoreMetrics {
     pub memory_limit: u64,
-    /// Taken from the tmpfs, with memory that was unlinked and is still held by readers.
+    /// Taken from the tmpfs, with memory that was unlinked and is still held by readers, those in other processes included.
     pub memory_used: u64,
+    /// The part of `memory_used` whose replicas are gone from it, and which other processes still hold.
+    pub memory_lingering: u64,
     /// The part of `memory_used` that slabs hold.
     pub slab_bytes: u64,
     /// Bytes of slab slots in use.
@@ -111,6 +113,8 @@ pub struct StoreMetrics {
     pub oldest_dirty_age: Duration,
     /// Replicas in memory that a reader holds, now.
     pub pinned: u64,
+    /// Replicas whose memory has been shown to other processes, now.
+    pub shown: u64,
     pub evictions: u64,
     pub read_backs: u64,
     /// Replicas that were written to disk at once because memory was full.

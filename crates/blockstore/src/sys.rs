@@ -140,6 +140,25 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
+/// Whether anybody but `file` itself has the same file open for reading or writing, or mapped: in this process, or in another.
+/// `file` is open for reading only. True when the kernel cannot say.
+///
+/// Asked by taking a write lease, which the kernel grants to the only one who has a file open. It is given back at once;
+/// whoever opens the file in between waits for that.
+pub fn is_open_elsewhere(file: &File) -> bool {
+    // What the holder of a lease is told with when somebody wants the file: SIGIO would end the process, SIGURG is ignored.
+    const F_SETSIG: libc::c_int = 10;
+    let fd = file.as_raw_fd();
+    // SAFETY: the calls take no pointers; the descriptor is open.
+    unsafe {
+        if libc::fcntl(fd, F_SETSIG, libc::SIGURG) != 0 || libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) != 0 {
+            return true;
+        }
+        libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
+    }
+    false
+}
+
 fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
     loop {
         match call() {
@@ -297,6 +316,24 @@ mod tests {
         assert!(!try_lock(&open()).unwrap());
         drop(first);
         assert!(try_lock(&open()).unwrap());
+    }
+
+    #[test]
+    fn whoever_has_a_file_open_is_noticed() {
+        for dir in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+            let path = dir.path().join("file");
+            std::fs::write(&path, [7; 8192]).unwrap();
+            let file = File::open(&path).unwrap();
+            assert!(!is_open_elsewhere(&file));
+            let other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            assert!(is_open_elsewhere(&file));
+            let map = Map::new(&other, 4096).unwrap();
+            drop(other);
+            std::fs::remove_file(&path).unwrap();
+            assert!(is_open_elsewhere(&file));
+            drop(map);
+            assert!(!is_open_elsewhere(&file));
+        }
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hearth_types::{ExtendedBlock, ReplicaState};
+use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::error::{Result, StoreError};
 use crate::inner::{Inner, count};
 use crate::replica::Replica;
 use crate::snapshot::{CopyError, Snapshot, Source};
-use crate::sys;
+use crate::{Withdrawal, sys};
 
 impl Inner {
     pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
@@ -37,6 +37,9 @@ impl Inner {
         let memory = memory.map(|opened| check(opened, pause));
         let disk = disk.map(|opened| check(opened, pause));
         if [&memory, &disk].into_iter().flatten().all(|problem| problem.is_none()) {
+            if memory.is_some() {
+                self.note_verified(replica, stamp);
+            }
             return Ok(());
         }
         let _change = replica.change.lock();
@@ -49,6 +52,7 @@ impl Inner {
             (Some(Some(problem)), Some(None)) => {
                 tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, the disk has a good one");
                 count(&self.counters.corruptions, 1);
+                self.withdraw(replica, &mut core, Withdrawal::Corruption);
                 self.drop_memory(&mut core);
                 Ok(())
             }
@@ -63,6 +67,14 @@ impl Inner {
             }
             (Some(Some(problem)), _) | (_, Some(Some(problem))) => Err(self.mark_corrupt(replica, &mut core, &problem)),
             _ => Ok(()),
+        }
+    }
+
+    /// The copy in memory was checked, as it was under `stamp`.
+    fn note_verified(&self, replica: &Replica, stamp: GenerationStamp) {
+        let mut core = replica.core();
+        if core.stamp == stamp && core.state == ReplicaState::Finalized && core.memory.is_some() {
+            core.verified = true;
         }
     }
 

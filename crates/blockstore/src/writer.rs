@@ -28,6 +28,8 @@ pub struct ReplicaWriter {
     granted: u64,
     /// For checking what they have filled; empty before the first commit.
     scratch: Vec<u8>,
+    /// CRCs that come with data have been checked against it.
+    checked: bool,
     done: bool,
 }
 
@@ -81,6 +83,7 @@ impl ReplicaWriter {
             expected_bytes,
             granted: 0,
             scratch: Vec::new(),
+            checked: true,
             done: false,
         }
     }
@@ -98,6 +101,12 @@ impl ReplicaWriter {
     /// The replica's own, which for appends may differ from what the client sends.
     pub fn checksum(&self) -> ChecksumSpec {
         self.checksum
+    }
+
+    /// Whether the caller checks the CRCs that it gives with its data; true at first. Otherwise the replica counts as verified
+    /// only when that has been done here.
+    pub fn set_checked(&mut self, checked: bool) {
+        self.checked = checked;
     }
 
     /// Bytes received.
@@ -145,7 +154,9 @@ impl ReplicaWriter {
         hands
             .write(self.received, fresh, first * size, whole, partial)
             .map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))?;
-
+        if !self.checked && matches!(checksums, Checksums::Given(_)) {
+            self.replica.core().verified = false;
+        }
         self.advance(&mut hands, end, partial)
     }
 

@@ -459,7 +459,7 @@ fn short_circuit_descriptors_have_byte_0_and_apaches_meta_file() {
         for size in [0, 100, 100_000] {
             let data = bytes(9, size);
             put(&store, size as i64, 1, &data);
-            let (block_file, meta) = store.reader(&block(size as i64, 1, 0)).unwrap().short_circuit().unwrap();
+            let shown = store.reader(&block(size as i64, 1, 0)).unwrap().show().unwrap();
             let mut expected = ChecksumSpec::DEFAULT.to_meta_header().to_vec();
             ChecksumSpec::DEFAULT.compute(&data, &mut expected);
             let read_all = |file: std::os::fd::OwnedFd| {
@@ -467,11 +467,11 @@ fn short_circuit_descriptors_have_byte_0_and_apaches_meta_file() {
                 std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes).unwrap();
                 bytes
             };
-            assert!(read_all(block_file) == data);
-            assert!(read_all(meta) == expected);
+            assert!(read_all(shown.data) == data);
+            assert!(read_all(shown.meta) == expected);
         }
         let _writer = create(&store, 5, 1);
-        assert!(store.reader(&block(5, 1, 0)).unwrap().short_circuit().is_err());
+        assert!(store.reader(&block(5, 1, 0)).unwrap().show().is_err());
     });
 }
 

@@ -1,7 +1,7 @@
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hearth_config::ConfigError;
+use hearth_fabric::tcp::PeerAddress;
 use hearth_types::{ChecksumError, DatanodeId, ExtendedBlock};
 
 use crate::namenode::Exception;
@@ -81,7 +81,7 @@ pub enum DatanodeError {
     #[error("the datanode's data of {block} at {offset} do not fit their checksums")]
     Checksum { block: Box<ExtendedBlock>, offset: u64, source: ChecksumError },
     #[error("{peer} does not keep to the protocol: {what}")]
-    Protocol { peer: SocketAddr, what: String },
+    Protocol { peer: PeerAddress, what: String },
     #[error("{datanode} answered {status} for packet {sequence} of {block}")]
     Acknowledgement { datanode: Box<DatanodeId>, status: String, sequence: i64, block: Box<ExtendedBlock> },
     #[error("no acknowledgement of packet {sequence} of {block} for {after:?}")]

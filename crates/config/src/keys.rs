@@ -424,6 +424,8 @@ keys! {
     DFS_CLIENT_FAILOVER_SLEEP_BASE: Key<Duration> = "dfs.client.failover.sleep.base.millis", duration_ms, "500";
     /// Pause before a failover, longest.
     DFS_CLIENT_FAILOVER_SLEEP_MAX: Key<Duration> = "dfs.client.failover.sleep.max.millis", duration_ms, "15000";
+    /// An evicted replica that a local reader has anchored leaves memory after this at the latest.
+    DFS_DATANODE_CACHE_REVOCATION_TIMEOUT: Key<Duration> = "dfs.datanode.cache.revocation.timeout.ms", duration_ms, "900000";
     /// Home directories are below this.
     DFS_USER_HOME_DIR_PREFIX: Key<String> = "dfs.user.home.dir.prefix", text, "/user";
 

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hearth_blockstore::{Blockstore, FlushProgress, StoreEvent};
+use hearth_fabric::local;
 use hearth_fabric::tcp::{Connection, Listener};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
 use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
@@ -22,7 +24,9 @@ use crate::ops::OpError;
 use crate::options::DatanodeOptions;
 use crate::pool::{Pool, Pools};
 use crate::reports::Notice;
+use crate::slots::Slots;
 use crate::throttle::Throttle;
+use crate::withdraw::Withdrawals;
 use crate::{server, web};
 
 /// Connections that may wait to be accepted.
@@ -49,6 +53,13 @@ pub struct Datanode {
     pub(crate) load: Arc<Load>,
     pub(crate) writers: Arc<Writers>,
     pub(crate) cache: Arc<Cache>,
+    /// Of clients on this machine.
+    pub(crate) slots: Arc<Slots>,
+    /// Who is told when bytes that were shown change or leave.
+    #[expect(dead_code, reason = "who shows bytes by remote key adds himself here")]
+    pub(crate) withdrawals: Arc<Withdrawals>,
+    /// Another number after each start.
+    pub(crate) incarnation: u64,
     pub(crate) rpc: RpcClient,
     pub(crate) balance_throttle: Throttle,
     pub(crate) transfer_throttle: Throttle,
@@ -57,6 +68,7 @@ pub struct Datanode {
     pub(crate) started: Instant,
     pub(crate) services: namenode::Services,
     addresses: OnceLock<Addresses>,
+    domain_socket: Option<PathBuf>,
     stop: watch::Sender<bool>,
     /// An administrator asked for the end of the process.
     shutdown_asked: watch::Sender<bool>,
@@ -77,6 +89,7 @@ impl Datanode {
         let listen = |what, address| move |source| Error::Listen { what, address, source };
         let transfer = Listener::bind(options.transfer_address, options.transfer.socket, BACKLOG)
             .map_err(listen("data transfer", options.transfer_address))?;
+        let local = listen_local(&options, transfer.address().port())?;
         let rpc = RpcClient::new(RpcClientOptions {
             connect_timeout: options.rpc.connect_timeout,
             rpc_timeout: options.rpc.call_timeout,
@@ -85,12 +98,19 @@ impl Datanode {
             bind: Some(options.transfer_address.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_loopback()),
             ..RpcClientOptions::default()
         });
+        let slots = Slots::new(options.revocation_timeout);
+        let withdrawals = Arc::new(Withdrawals::default());
+        withdrawals.add(slots.clone());
+        store.on_withdraw(withdrawals.clone());
         let datanode = Arc::new(Self {
             store: Arc::new(store),
             pools: Pools::default(),
             load: Arc::new(Load::default()),
             writers: Arc::new(Writers::default()),
             cache: Arc::new(Cache::new(options.cache_capacity)),
+            slots,
+            withdrawals,
+            incarnation: incarnation()?,
             rpc,
             balance_throttle: Throttle::new(options.balance_bytes_per_second),
             transfer_throttle: Throttle::new(options.transfer.transfer_bytes_per_second),
@@ -98,6 +118,7 @@ impl Datanode {
             started: Instant::now(),
             services: namenode::Services::default(),
             addresses: OnceLock::new(),
+            domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             stop: watch::Sender::new(false),
             shutdown_asked: watch::Sender::new(false),
             disks_failed: AtomicBool::new(false),
@@ -119,6 +140,9 @@ impl Datanode {
         // Set once, here, before anything that asks for it runs.
         let _ = datanode.addresses.set(addresses);
         tokio::spawn(server::accept(datanode.clone(), transfer));
+        if let Some(local) = local {
+            tokio::spawn(server::accept_local(datanode.clone(), local));
+        }
         tokio::spawn(watch_store(datanode.clone()));
         namenode::start_all(&datanode);
         tracing::info!(transfer = %addresses.transfer, ipc = %addresses.ipc, http = %addresses.http, "datanode serves");
@@ -128,6 +152,11 @@ impl Datanode {
     /// The ports in use.
     pub fn addresses(&self) -> Addresses {
         *self.addresses.get().expect("set at the end of the start, before any task runs")
+    }
+
+    /// Where clients of this machine connect, if they can.
+    pub(crate) fn domain_socket(&self) -> Option<&Path> {
+        self.domain_socket.as_deref()
     }
 
     /// Resolves when the datanode stops.
@@ -177,6 +206,22 @@ impl Datanode {
     }
 }
 
+/// Listens where the configuration says that clients of this machine connect, if it does.
+fn listen_local(options: &DatanodeOptions, port: u16) -> Result<Option<local::Listener>, Error> {
+    let Some(path) = &options.domain_socket_path else { return Ok(None) };
+    // As Hadoop's clients read the key.
+    let path = PathBuf::from(path.replace("_PORT", &port.to_string()));
+    local::check_path(&path)?;
+    // Who may read what is decided by tokens, as over TCP.
+    Ok(Some(local::Listener::bind(&path, 0o666, BACKLOG)?))
+}
+
+fn incarnation() -> Result<u64, Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.to_string()))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 /// Why a datanode ends by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
@@ -214,6 +259,11 @@ impl Handle {
             return EndReason::DisksFailed;
         }
         if self.datanode.services.any_alive() { EndReason::Asked } else { EndReason::Unwanted }
+    }
+
+    /// Where clients of this machine connect, if they can.
+    pub fn domain_socket(&self) -> Option<&Path> {
+        self.datanode.domain_socket()
     }
 
     /// This datanode's, the same over restarts.

@@ -2,6 +2,7 @@ use std::io;
 
 use hearth_blockstore::StoreError;
 use hearth_config::ConfigError;
+use hearth_fabric::local::{ListenError, PathError};
 
 /// Why a datanode cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +13,12 @@ pub enum Error {
     Address { key: String, address: String, source: io::Error },
     #[error("cannot listen on {address} for {what}")]
     Listen { what: &'static str, address: std::net::SocketAddr, source: io::Error },
+    #[error("dfs.domain.socket.path: {0}")]
+    DomainSocketPath(#[from] PathError),
+    #[error("dfs.domain.socket.path")]
+    DomainSocket(#[from] ListenError),
+    #[error("no random numbers: {0}")]
+    Random(String),
     #[error("the storage directories")]
     Store(#[from] StoreError),
     #[error("{0}")]

@@ -30,10 +30,12 @@ mod reports;
 mod sender;
 mod server;
 mod session;
+mod slots;
 mod throttle;
 mod tokens;
 mod transfer;
 mod web;
+mod withdraw;
 
 pub use datanode::{Addresses, Datanode, EndReason, Handle};
 pub use error::Error;

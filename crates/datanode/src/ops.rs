@@ -1,9 +1,7 @@
 //! One file per operation of DataTransferProtocol: decode, check, act, answer.
 
-use std::net::SocketAddr;
-
 use hearth_blockstore::StoreError;
-use hearth_fabric::tcp;
+use hearth_fabric::tcp::{self, PeerAddress};
 use hearth_protocol::block_token::{AccessMode, BlockTokenError};
 use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status};
@@ -11,20 +9,24 @@ use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status};
 use crate::pool::Pool;
 use crate::sender::SendError;
 use crate::session::{Session, SessionError};
+use crate::slots::SegmentHeld;
 
 pub mod block_checksum;
 pub mod copy_block;
+pub mod describe;
 pub mod read_block;
+pub mod read_small;
 pub mod replace_block;
 pub mod short_circuit;
 pub mod transfer_block;
 pub mod write_block;
 
 /// What becomes of the connection after an operation that succeeded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum After {
     KeepAlive,
     Close,
+    /// It stands for a segment of shared memory, and nothing more is said on it.
+    Watch(SegmentHeld),
 }
 
 /// Why an operation failed. The connection is closed after it.
@@ -43,9 +45,9 @@ pub enum OpError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("packet from {peer} for {block}")]
-    Packet { block: ExtendedBlock, peer: SocketAddr, source: PacketError },
+    Packet { block: ExtendedBlock, peer: PeerAddress, source: PacketError },
     #[error("data from {peer} for {block} at offset {offset}")]
-    Checksum { block: ExtendedBlock, peer: SocketAddr, offset: u64, source: ChecksumError },
+    Checksum { block: ExtendedBlock, peer: PeerAddress, offset: u64, source: ChecksumError },
     #[error("packet {seqno} for {block} has {actual} bytes of checksums for {data_bytes} bytes of data")]
     ChecksumBytes { block: ExtendedBlock, seqno: i64, data_bytes: usize, actual: usize },
     #[error("no address for datanode {name}")]

@@ -23,6 +23,8 @@ pub struct DatanodeOptions {
     pub nameservices: Vec<Nameservice>,
     /// DataTransferProtocol. Port 0: any free one, here as in the two below.
     pub transfer_address: SocketAddr,
+    /// Where clients of this machine connect; `_PORT` in it stands for the port of `transfer_address`.
+    pub domain_socket_path: Option<String>,
     pub ipc_address: SocketAddr,
     pub http_address: SocketAddr,
     /// The name registered with the namenodes.
@@ -39,6 +41,8 @@ pub struct DatanodeOptions {
     pub balance_moves_max: usize,
     /// Bytes that may be pinned for centralised caching (`dfs.datanode.max.locked.memory`).
     pub cache_capacity: u64,
+    /// A local reader's anchors keep a replica in memory no longer than this.
+    pub revocation_timeout: Duration,
     /// Members may administer: `dfs.permissions.superusergroup`.
     pub superuser_group: String,
     /// Storage directories that may fail before the datanode ends; `None`: all but one.
@@ -122,6 +126,7 @@ impl DatanodeOptions {
         Ok(Self {
             nameservices: conf.datanode_nameservices()?,
             transfer_address: resolve(keys::DFS_DATANODE_ADDRESS.name, &conf.get(keys::DFS_DATANODE_ADDRESS)?)?,
+            domain_socket_path: conf.get(keys::DFS_DOMAIN_SOCKET_PATH)?.filter(|path| !path.is_empty()),
             ipc_address: resolve(keys::DFS_DATANODE_IPC_ADDRESS.name, &conf.get(keys::DFS_DATANODE_IPC_ADDRESS)?)?,
             http_address: resolve(keys::DFS_DATANODE_HTTP_ADDRESS.name, &conf.get(keys::DFS_DATANODE_HTTP_ADDRESS)?)?,
             host_name: conf.get(keys::DFS_DATANODE_HOSTNAME)?.unwrap_or_else(|| machine_host_name.to_owned()),
@@ -164,6 +169,7 @@ impl DatanodeOptions {
             },
             balance_bytes_per_second: conf.get(keys::DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC)?,
             balance_moves_max: conf.get(keys::DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES)?.max(1) as usize,
+            revocation_timeout: conf.get(keys::DFS_DATANODE_CACHE_REVOCATION_TIMEOUT)?,
             cache_capacity: conf.get(keys::DFS_DATANODE_MAX_LOCKED_MEMORY)?,
             failed_volumes_tolerated: usize::try_from(conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?).ok(),
             superuser_group: conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,

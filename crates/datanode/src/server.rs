@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_fabric::local;
 use hearth_fabric::tcp::{Connection, Listener};
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, OpError as OperationError, Operation, Status};
 
@@ -19,28 +20,43 @@ pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
             accepted = listener.accept() => accepted,
             () = datanode.stopping() => return,
         };
-        let connection = match accepted {
-            Ok(connection) => connection,
-            Err(error) => {
-                // Out of descriptors, or the peer was gone already: others may still be served in a moment.
-                tracing::warn!(%error, "accepting a data connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let Some(served) = datanode.load.connection(datanode.options.transfer.connections_max) else {
-            tracing::warn!(peer = %connection.peer(), "too many data connections: closed");
-            continue;
-        };
-        let datanode = datanode.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = serve(&datanode, connection) => (),
-                () = datanode.stopping() => (),
-            }
-            drop(served);
-        });
+        take_on(&datanode, accepted).await;
     }
+}
+
+/// The same for clients on this machine. The socket's path is gone when this ends.
+pub async fn accept_local(datanode: Arc<Datanode>, listener: local::Listener) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = datanode.stopping() => return,
+        };
+        take_on(&datanode, accepted).await;
+    }
+}
+
+async fn take_on(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>) {
+    let connection = match accepted {
+        Ok(connection) => connection,
+        Err(error) => {
+            // Out of descriptors, or the peer was gone already: others may still be served in a moment.
+            tracing::warn!(%error, "accepting a data connection");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            return;
+        }
+    };
+    let Some(served) = datanode.load.connection(datanode.options.transfer.connections_max) else {
+        tracing::warn!(peer = %connection.peer(), "too many data connections: closed");
+        return;
+    };
+    let datanode = datanode.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = serve(&datanode, connection) => (),
+            () = datanode.stopping() => (),
+        }
+        drop(served);
+    });
 }
 
 /// Serves one connection until its end.
@@ -63,6 +79,12 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
         let served = datanode.load.operation();
         match dispatch(datanode, &mut session, operation).await {
             Ok(After::KeepAlive) if !options.keepalive.is_zero() => {}
+            Ok(After::Watch(segment)) => {
+                // Not an operation that somebody waits for.
+                drop(served);
+                ops::short_circuit::watch(&session, segment).await;
+                return;
+            }
             Ok(_) => return,
             Err(error) => {
                 let quiet = error.is_disconnect();
@@ -101,8 +123,14 @@ async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Op
         Operation::BlockChecksum(request) => ops::block_checksum::serve(datanode, session, request).await,
         Operation::CopyBlock(request) => ops::copy_block::serve(datanode, session, request).await,
         Operation::ReplaceBlock(request) => ops::replace_block::serve(datanode, session, *request).await,
-        Operation::RequestShortCircuitFds(_) => ops::short_circuit::refuse_descriptors(session).await,
-        Operation::ReleaseShortCircuitFds(_) => ops::short_circuit::refuse_release(session).await,
-        Operation::RequestShortCircuitShm { .. } => ops::short_circuit::refuse_shared_memory(session).await,
+        Operation::RequestShortCircuitFds(request) => {
+            ops::short_circuit::request_descriptors(datanode, session, request).await
+        }
+        Operation::ReleaseShortCircuitFds(slot) => ops::short_circuit::release(datanode, session, slot).await,
+        Operation::RequestShortCircuitShm { client_name } => {
+            ops::short_circuit::request_shared_memory(datanode, session, client_name).await
+        }
+        Operation::Describe(request) => ops::describe::serve(datanode, session, request).await,
+        Operation::ReadSmall(request) => ops::read_small::serve(datanode, session, request).await,
     }
 }

@@ -1,10 +1,9 @@
 //! One connection of DataTransferProtocol, at either end: whole messages, and what is received ahead of them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
+use hearth_fabric::tcp::{self, Connection, PeerAddress, ReceiveBuffer};
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, MessageError, OpError as OperationError, Operation, PACKET_BYTES_MAX, PipelineAck,
     RESPONSE_BYTES_MAX,
@@ -22,9 +21,9 @@ pub enum SessionError {
     #[error(transparent)]
     Connection(#[from] tcp::Error),
     #[error("request of {peer}")]
-    Operation { peer: SocketAddr, source: OperationError },
+    Operation { peer: PeerAddress, source: OperationError },
     #[error("message of {peer}")]
-    Message { peer: SocketAddr, source: MessageError },
+    Message { peer: PeerAddress, source: MessageError },
 }
 
 /// A connection with the bytes received and not yet taken.

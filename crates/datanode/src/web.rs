@@ -33,12 +33,14 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
     let metrics = datanode.store.metrics();
     let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
+    let local = datanode.slots.figures();
     let (counter, gauge) = (Figure::counter, Figure::gauge);
     vec![
         counter("hearth_datanode_reads", "Reads served", reads),
         counter("hearth_datanode_read_bytes", "Bytes read by clients and datanodes", read_bytes),
         counter("hearth_datanode_writes", "Replicas received", writes),
         counter("hearth_datanode_written_bytes", "Bytes of replicas received", written_bytes),
+        counter("hearth_local_descriptors_passed", "Descriptors passed to local clients", local.descriptors_passed),
         counter("hearth_memory_evictions", "Replicas that left memory", metrics.evictions),
         counter("hearth_memory_read_backs", "Replicas read back from disk", metrics.read_backs),
         counter("hearth_memory_full", "Replicas written to disk at once because memory was full", metrics.memory_full),
@@ -54,6 +56,12 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         gauge("hearth_memory_used_bytes", "Memory that replicas take", metrics.memory_used),
         gauge("hearth_slab_bytes", "Memory of slabs", metrics.slab_bytes),
         gauge("hearth_slab_used_bytes", "Memory of slab slots in use", metrics.slab_bytes_used),
+        gauge("hearth_memory_lingering_bytes", "Memory that only other processes still hold", metrics.memory_lingering),
+        gauge("hearth_memory_shown_replicas", "Replicas whose memory was shown to other processes", metrics.shown),
+        gauge("hearth_memory_pinned_replicas", "Replicas in memory that a reader holds", metrics.pinned),
+        gauge("hearth_local_segments", "Shared memory segments of local clients", local.segments),
+        gauge("hearth_local_slots", "Replicas that local clients have open", local.slots),
+        gauge("hearth_local_anchored", "Those that they read without looking at CRCs", local.anchored),
         gauge("hearth_replicas", "Replicas", metrics.replicas),
         gauge("hearth_memory_replicas", "Replicas in memory", metrics.replicas_in_memory),
         gauge("hearth_dirty_replicas", "Finalized replicas not yet on disk", metrics.dirty_replicas),
@@ -123,6 +131,7 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
     let metrics = datanode.store.metrics();
     let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
+    let local = datanode.slots.figures();
     let mut beans = status::beans(&datanode);
     beans.extend([
         Bean::new("Hadoop:service=DataNode,name=DataNodeActivity")
@@ -131,6 +140,11 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("BlocksWritten", writes)
             .with("BytesWritten", written_bytes)
             .with("DataNodeActiveXceiversCount", datanode.load.xceivers() as u64),
+        Bean::new("Hearth:service=DataNode,name=Local")
+            .with("Segments", local.segments)
+            .with("Slots", local.slots)
+            .with("Anchored", local.anchored)
+            .with("DescriptorsPassed", local.descriptors_passed),
         Bean::new("Hearth:service=DataNode,name=Memory")
             .with("LimitBytes", metrics.memory_limit)
             .with("UsedBytes", metrics.memory_used)
@@ -143,6 +157,9 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("OldestDirtyMs", metrics.oldest_dirty_age.as_millis() as u64)
             .with("Evictions", metrics.evictions)
             .with("ReadBacks", metrics.read_backs)
+            .with("ShownReplicas", metrics.shown)
+            .with("PinnedReplicas", metrics.pinned)
+            .with("LingeringBytes", metrics.memory_lingering)
             .with("MemoryFull", metrics.memory_full)
             .with("FlushedReplicas", metrics.flushed_replicas)
             .with("FlushedBytes", metrics.flushed_bytes)

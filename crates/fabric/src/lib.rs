@@ -1,13 +1,16 @@
-//! Moves bytes between machines. Siblings, one per way: [`tcp`] streams, and the one-sided transports behind
-//! [`one_sided`]'s traits: [`soft`] over TCP, and [`sim`] for tests, both without a card.
+//! Moves bytes between machines and processes. Siblings, one per way: [`tcp`] and [`local`] (one machine: Unix sockets,
+//! descriptors, shared memory), both over the connections of [`stream`]; and the one-sided transports behind [`one_sided`]'s
+//! traits: [`soft`] over TCP, and [`sim`] for tests, both without a card.
 //!
 //! Nothing here knows what a block is: callers hand in buffers, descriptors and time-outs.
 
 pub mod conformance;
+pub mod local;
 mod memory;
 pub mod one_sided;
 pub mod sim;
 pub mod soft;
+pub mod stream;
 pub mod tcp;
 
 pub use memory::Memory;

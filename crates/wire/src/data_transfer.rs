@@ -12,13 +12,16 @@
 //! Source: datatransfer.proto of Hadoop 3; `PacketHeader`, `PacketReceiver` and `PipelineAck` of its client.
 
 mod ack;
+mod describe;
 mod operation;
 mod packet;
+mod read_small;
 mod response;
 mod short_circuit;
 
 pub use crate::proto::hdfs::Status;
 pub use ack::{AckReply, CongestionState, HEARTBEAT_SEQNO, PipelineAck, SlowState, UNKNOWN_SEQNO};
+pub use describe::{DatanodeDescription, Describe};
 pub use operation::{
     BlockChecksum, BlockChecksumKind, BlockChecksumOptions, CachingStrategy, CopyBlock, OpCode, OpError, Operation,
     PipelineTarget, ReadBlock, ReplaceBlock, RequestShortCircuitFds, Stage, TransferBlock, WriteBlock,
@@ -26,6 +29,7 @@ pub use operation::{
 pub use packet::{
     PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PACKET_PREFIX_BYTES, PacketError, PacketHead, PacketHeader,
 };
+pub use read_small::{ReadSmall, SmallAnswer, SmallData, SmallPiece, SmallRange, SmallRefusal};
 pub use response::{BlockChecksumAnswer, BlockOpResponse, ReadChecksum, client_read_status, encode_client_read_status};
 pub use short_circuit::{ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse};
 

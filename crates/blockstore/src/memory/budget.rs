@@ -1,16 +1,26 @@
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::sys;
 
 /// How many bytes of the tmpfs are taken, against a limit. Shared by all volumes.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
+    /// Memory that left the store and that other processes still have open or mapped: their bytes stay counted.
+    lingering: Mutex<Vec<(File, Share)>>,
 }
+
+/// So many files are watched, a descriptor each; of what comes beyond, the bytes are given back though they are still in use.
+const LINGERING_MAX: usize = 1024;
 
 impl Budget {
     pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0) })
+        Arc::new(Self { limit, used: AtomicU64::new(0), lingering: Mutex::new(Vec::new()) })
     }
 
     pub fn limit(&self) -> u64 {
@@ -19,6 +29,31 @@ impl Budget {
 
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes over the bytes of a file that is unlinked, until nobody has it open any more.
+    pub fn watch(&self, file: File, share: Share) {
+        let mut lingering = self.lingering.lock();
+        if lingering.len() < LINGERING_MAX {
+            lingering.push((file, share));
+        } else {
+            tracing::warn!(bytes = share.bytes(), "more memory is held by other processes than can be watched");
+        }
+    }
+
+    /// Gives back the bytes of what other processes have let go of.
+    pub fn sweep(&self) {
+        self.lingering.lock().retain(|(file, _)| sys::is_open_elsewhere(file));
+    }
+
+    /// Bytes that only other processes hold, as of the last sweep.
+    pub fn lingering(&self) -> u64 {
+        self.lingering.lock().iter().map(|(_, share)| share.bytes()).sum()
+    }
+
+    /// The store ends.
+    pub fn forget_lingering(&self) {
+        self.lingering.lock().clear();
     }
 
     /// `None` when that would exceed the limit.
@@ -54,6 +89,15 @@ impl Share {
 
     pub fn merge(&self, other: Share) {
         self.bytes.fetch_add(other.bytes.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// All of it, for another owner.
+    pub fn take_all(&self) -> Self {
+        Self { budget: self.budget.clone(), bytes: AtomicU64::new(self.bytes.swap(0, Ordering::Relaxed)) }
+    }
+
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     /// Gives back all but `bytes`.

@@ -60,11 +60,42 @@ struct Part {
     path: PathBuf,
     /// Given back when the last guard is gone, which is when the kernel frees the memory.
     share: Share,
+    /// Other processes have been given it, or may have been by a former life of this one: from then on it is not cut in place.
+    shown: AtomicBool,
+    /// Other processes may have it open, if only to write it.
+    outside: AtomicBool,
+    /// Unlinked, and outside before: by it one sees whether somebody still holds the memory.
+    unlinked: Mutex<Option<File>>,
 }
 
 impl Part {
+    fn new(path: PathBuf, share: Share, shown: bool) -> Arc<Self> {
+        Arc::new(Self {
+            path,
+            share,
+            shown: AtomicBool::new(shown),
+            outside: AtomicBool::new(shown),
+            unlinked: Mutex::new(None),
+        })
+    }
+
     fn retire(&self) {
+        if self.outside.load(Ordering::Acquire)
+            && let Ok(file) = File::open(&self.path)
+        {
+            *self.unlinked.lock() = Some(file);
+        }
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(file) = self.unlinked.get_mut().take()
+            && sys::is_open_elsewhere(&file)
+        {
+            self.share.budget().watch(file, self.share.take_all());
+        }
     }
 }
 
@@ -75,8 +106,6 @@ pub struct FileCopy {
     pub checksum: ChecksumSpec,
     pub nonce: u64,
     replaced: u32,
-    /// Somebody has had a descriptor of the data: from then on it is not cut in place.
-    shown: Arc<AtomicBool>,
     /// A `Lent`, of the data file. Nobody takes a descriptor back: it only rises.
     lent: Arc<AtomicU8>,
     open: Mutex<Weak<OpenFiles>>,
@@ -169,12 +198,11 @@ impl NewCopy<'_> {
             let _ = fs::remove_file(&data_path);
         })?;
         let copy = FileCopy {
-            data: Arc::new(Part { path: data_path, share: self.budget.take_found(0) }),
-            crc: Arc::new(Part { path: crc_path, share: crc_share }),
+            data: Part::new(data_path, self.budget.take_found(0), false),
+            crc: Part::new(crc_path, crc_share, false),
             checksum: self.checksum,
             nonce: self.nonce,
             replaced: 0,
-            shown: Arc::new(AtomicBool::new(false)),
             lent: Arc::new(AtomicU8::new(Lent::Nobody as u8)),
             open: Mutex::new(Weak::new()),
         };
@@ -250,14 +278,14 @@ impl FileCopy {
             File::open(&crc_path)?.read_exact_at(&mut bytes, 0)?;
             lent = header::read_lent(&bytes);
         }
+        // Descriptors may have left the former process; nobody here has it open yet.
+        let shown = File::open(&data_path).is_ok_and(|file| sys::is_open_elsewhere(&file));
         Ok(Some(Self {
-            data: Arc::new(Part { path: data_path, share: budget.take_found(data.blocks() * 512) }),
-            crc: Arc::new(Part { path: crc_path, share: budget.take_found(crc.blocks() * 512) }),
+            data: Part::new(data_path, budget.take_found(data.blocks() * 512), shown),
+            crc: Part::new(crc_path, budget.take_found(crc.blocks() * 512), shown),
             checksum: identity.checksum,
             nonce: identity.nonce,
             replaced,
-            // Descriptors may have left the former process.
-            shown: Arc::new(AtomicBool::new(true)),
             lent: Arc::new(AtomicU8::new(lent)),
             open: Mutex::new(Weak::new()),
         }))
@@ -270,13 +298,50 @@ impl FileCopy {
             return Ok(files);
         }
         let files = Arc::new(OpenFiles { data: File::open(&self.data.path)?, crc: File::open(&self.crc.path)? });
-        self.shown.store(true, Ordering::Release);
         *open = Arc::downgrade(&files);
         Ok(files)
     }
 
     pub fn is_shown(&self) -> bool {
-        self.shown.load(Ordering::Acquire)
+        self.data.shown.load(Ordering::Acquire)
+    }
+
+    /// Its memory leaves this process now.
+    pub fn set_shown(&self) {
+        for part in [&self.data, &self.crc] {
+            part.shown.store(true, Ordering::Release);
+            part.outside.store(true, Ordering::Release);
+        }
+    }
+
+    /// Gives back memory behind the `length` bytes of a finalized replica, right before it is shown for the first time: a writer
+    /// that it was lent to has said that there will be no more.
+    pub fn cut_before_showing(&self, length: u64) -> io::Result<()> {
+        if self.is_shown() {
+            return Ok(());
+        }
+        let file = OpenOptions::new().write(true).open(&self.data.path)?;
+        if file.metadata()?.len() > length {
+            file.set_len(length)?;
+            self.data.share.shrink_to(sys::pages(length));
+        }
+        Ok(())
+    }
+
+    /// Nobody has it any more who has been shown it: it is as if it never had been.
+    pub fn clear_shown(&self) {
+        self.data.shown.store(false, Ordering::Release);
+        self.crc.shown.store(false, Ordering::Release);
+    }
+
+    /// Whether its data is in the same file as `other`'s.
+    pub fn shares_data(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.data, &other.data)
+    }
+
+    /// Somebody has the data open or mapped: another process, or a reader or writer in this one.
+    pub fn is_held(&self) -> bool {
+        File::open(&self.data.path).is_ok_and(|file| sys::is_open_elsewhere(&file))
     }
 
     /// Who may still write to the data beside the store.
@@ -365,6 +430,7 @@ impl FileWriter {
         let now = self.copy.lent().max(to);
         header::write_lent(&self.crcs.map, 0, now as u8);
         self.copy.lent.store(now as u8, Ordering::Release);
+        self.copy.data.outside.store(true, Ordering::Release);
         Ok(OpenOptions::new().read(true).write(true).open(&self.copy.data.path)?.into())
     }
 
@@ -384,8 +450,8 @@ impl FileWriter {
         }
     }
 
-    /// Gives back memory behind `length` bytes of data, unless somebody has been shown the file: then it stays counted
-    /// until the file goes.
+    /// Gives back memory behind `length` bytes of data, unless other processes have been shown the file: they may have mapped
+    /// it. Then it stays counted until the file goes.
     pub fn trim(&mut self, length: u64) -> io::Result<()> {
         if self.copy.is_shown() || self.copy.lent() != Lent::Nobody {
             return Ok(());
@@ -425,11 +491,10 @@ impl FileWriter {
         let allocated = old.data.share.bytes();
         let copy = FileCopy {
             data: old.data.clone(),
-            crc: Arc::new(Part { path: crc_path, share }),
+            crc: Part::new(crc_path, share, false),
             checksum: old.checksum,
             nonce: old.nonce,
             replaced,
-            shown: old.shown.clone(),
             lent: old.lent.clone(),
             open: Mutex::new(Weak::new()),
         };

@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
-use crate::ReplicaWriter;
 use crate::disk::copy::{self, DiskWriter};
 use crate::disk::layout::Place;
 use crate::error::{Result, StoreError};
@@ -10,6 +9,7 @@ use crate::hands::Wanted;
 use crate::inner::Inner;
 use crate::memory::file::{FileWriter, NewCopy};
 use crate::replica::{Hands, MemoryCopy, Replica};
+use crate::{ReplicaWriter, Withdrawal};
 
 impl Inner {
     pub fn append(
@@ -70,6 +70,7 @@ impl Inner {
         if !replica.slice.volume.reserve(self.used_on(&replica.slice.volume), room)? {
             return Err(StoreError::NoSpace { storage_type: replica.slice.volume.storage_type, wanted: room });
         }
+        let _changing = self.begin_change(replica, Withdrawal::Append);
         let opened = self.open_for_more(replica, new_stamp, expected);
         if opened.is_err() {
             replica.slice.volume.change_reserved(room, 0);
@@ -117,18 +118,22 @@ impl Inner {
             self.drop_memory(&mut replica.core());
             return self.open_for_more(replica, new_stamp, expected_bytes);
         };
+        let shared = |file: &FileWriter| matches!(&memory, MemoryCopy::File(old) if file.copy.shares_data(old));
         let moved = self.disk_for_more(replica, new_stamp).inspect_err(|_| match &hands {
             Hands::Slot(slot) => slot.retire(),
-            Hands::File(file) => file.copy.retire_crcs(),
+            Hands::File(file) if shared(file) => file.copy.retire_crcs(),
+            Hands::File(file) => file.copy.retire(),
             Hands::Disk(_) | Hands::Gone => {}
         })?;
+        let extended = matches!(&hands, Hands::File(file) if shared(file));
         let mut core = replica.core();
         core.disk = moved;
         self.becomes_written(&mut core, new_stamp);
         hands.install(&mut core);
         let old: Box<dyn FnOnce()> = match memory {
             MemoryCopy::Slot(slot) => Box::new(move || slot.retire()),
-            MemoryCopy::File(copy) => Box::new(move || copy.retire_crcs()),
+            MemoryCopy::File(copy) if extended => Box::new(move || copy.retire_crcs()),
+            MemoryCopy::File(copy) => Box::new(move || copy.retire()),
         };
         Ok((hands, Some(old)))
     }
@@ -158,6 +163,17 @@ impl Inner {
         new_stamp: GenerationStamp,
         expected_bytes: u64,
     ) -> Result<Option<Hands>> {
+        // Who holds a descriptor of it takes the file's end for the replica's: he keeps the file as it is.
+        let copied = match memory {
+            MemoryCopy::File(copy) if copy.is_shown() => {
+                let held = copy.is_held();
+                if !held {
+                    copy.clear_shown();
+                }
+                held
+            }
+            MemoryCopy::File(_) | MemoryCopy::Slot(_) => false,
+        };
         let content = replica.snapshot(&mut replica.core())?;
         let mut core = replica.core();
         // The record of the new copy says what the replica is about to become.
@@ -169,6 +185,11 @@ impl Inner {
                     Wanted { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes };
                 let capacity = u64::from(self.options.memory.slab_replica_bytes_max).max(content.length);
                 self.memory_hands(&wanted, &mut core, capacity, Some(&content))
+            }
+            MemoryCopy::File(_) if copied => {
+                let wanted =
+                    Wanted { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes };
+                self.memory_hands(&wanted, &mut core, u64::MAX, Some(&content))
             }
             MemoryCopy::File(copy) => {
                 let progress = core.progress();

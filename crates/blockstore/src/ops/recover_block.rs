@@ -10,7 +10,7 @@ use crate::hands::Wanted;
 use crate::inner::Inner;
 use crate::replica::{Core, Hands, MemoryCopy, Replica};
 use crate::snapshot::Snapshot;
-use crate::{Durability, RecoveryInfo, ReplicaSummary, sys};
+use crate::{Durability, RecoveryInfo, ReplicaSummary, Withdrawal, sys};
 
 impl Inner {
     pub fn initiate_recovery(
@@ -112,6 +112,7 @@ impl Inner {
 
     /// The replica becomes the finalized `stamp` with the bytes of `cut`.
     fn becomes(self: &Arc<Self>, replica: &Arc<Replica>, stamp: GenerationStamp, cut: &Snapshot) -> Result<()> {
+        let _changing = self.begin_change(replica, Withdrawal::Recovery);
         let shorter = cut.length < replica.core().received;
         if replica.core().memory.is_none() {
             return self.becomes_on_disk(replica, stamp, cut, shorter);

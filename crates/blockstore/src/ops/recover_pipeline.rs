@@ -8,7 +8,7 @@ use crate::error::{Result, StoreError};
 use crate::hands::Wanted;
 use crate::inner::Inner;
 use crate::replica::{Hands, MemoryCopy, Replica};
-use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter};
+use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, Withdrawal};
 
 impl Inner {
     pub fn recover_append(
@@ -135,6 +135,7 @@ impl Inner {
         if old == stamp {
             return Ok(());
         }
+        let _changing = self.begin_change(replica, Withdrawal::Recovery);
         if let Some(disk) = disk {
             let to = copy::relocate(&replica.slice.dirs, replica.id, disk, disk.place, stamp, true)
                 .map_err(|error| self.disk_error(&replica.slice, "give a new stamp to a replica in", error))?;
@@ -154,7 +155,7 @@ impl Inner {
         drop(whole);
         let mut core = replica.core();
         match core.memory.clone() {
-            // Opening the snapshot has marked it as shown, so own files are copied: see rule 4 of docs/design/0001.
+            // A reader may hold what is cut off, so own files are copied: see rule 4 of docs/design/0001.
             Some(old) => {
                 let checksum = cut.checksum;
                 let expected_bytes = self.options.default_block_bytes;

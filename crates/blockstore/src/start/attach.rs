@@ -177,6 +177,8 @@ impl Inner {
                 core.sequence = found.progress.sequence;
                 core.checksum = Some(found.identity.checksum);
                 core.memory = Some(found.memory);
+                // Until the scrubber or a reader has it checked.
+                core.verified = false;
                 if found.progress.state != ReplicaState::Finalized {
                     core.state = ReplicaState::WaitingToBeRecovered;
                 }

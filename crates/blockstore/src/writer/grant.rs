@@ -118,6 +118,7 @@ impl ReplicaWriter {
             block: self.replica.block(&core),
             state: core.state,
             visible_length: core.acked,
+            withdrawals: core.withdrawals,
             replica: self.replica.clone(),
             snapshot,
         })

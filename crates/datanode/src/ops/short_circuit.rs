@@ -1,28 +1,220 @@
-//! The operations of short-circuit reads (87, 88, 89), as a datanode answers them over TCP or with the feature off:
-//! clients then read over TCP. Source: datatransfer.proto.
+//! Reads without the datanode: descriptors of a replica for a client on this machine (87), the slot in which it is told when
+//! they are out of date (89), and the slot's end (88). Over the domain socket; over TCP they are refused as Java's datanodes
+//! do, and clients then read over TCP. Source: datatransfer.proto, `DataXceiver` of Hadoop 3.
 
-use hearth_wire::data_transfer::{BlockOpResponse, ShmResponse, ShortCircuitReleaseResponse, Status};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::ops::{After, OpError};
+use hearth_blockstore::{Shown, StoreError};
+use hearth_protocol::block_token::AccessMode;
+use hearth_types::ExtendedBlock;
+use hearth_wire::data_transfer::{
+    BlockOpResponse, RequestShortCircuitFds, ShmResponse, ShmSlot, ShortCircuitReleaseResponse, Status,
+};
+
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError, answer_error, check_token};
 use crate::session::Session;
+use crate::slots::{SegmentHeld, SlotError, SlotHeld};
 
-/// REQUEST_SHORT_CIRCUIT_FDS: descriptors travel over Unix sockets only.
-pub async fn refuse_descriptors(session: &Session) -> Result<After, OpError> {
-    let message = "You cannot pass file descriptors over anything but a UNIX domain socket.";
-    session.send(&BlockOpResponse::error(Status::Error, message).encode()).await?;
-    Ok(After::Close)
-}
+/// The only format of meta files there has ever been.
+const FORMAT_VERSION: u32 = 1;
 
-/// RELEASE_SHORT_CIRCUIT_FDS: there is no slot to release.
-pub async fn refuse_release(session: &Session) -> Result<After, OpError> {
-    let error = Some("unsupported operation".to_owned());
-    session.send(&ShortCircuitReleaseResponse { status: Status::ErrorUnsupported, error }.encode()).await?;
+/// The byte that carries the descriptors: the client shall say that it has got them, or not.
+const VERIFY_RECEIPT: u8 = 1;
+const DO_NOT_VERIFY_RECEIPT: u8 = 0;
+
+/// How often a replica that changes while it is opened is opened again.
+const ATTEMPTS: usize = 3;
+
+/// What a client's watch on its segment wakes for, at the latest.
+const WATCH_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// REQUEST_SHORT_CIRCUIT_FDS.
+pub async fn request_descriptors(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: RequestShortCircuitFds,
+) -> Result<After, OpError> {
+    if !session.connection.is_unix() {
+        let message = "You cannot pass file descriptors over anything but a UNIX domain socket.";
+        session.send(&BlockOpResponse::error(Status::Error, message).encode()).await?;
+        return Ok(After::Close);
+    }
+    if let Err(error) = check_access(datanode, &request).await {
+        answer_error(session, &error).await?;
+        return Err(error);
+    }
+    let (slot, shown) = match open(datanode, &request).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            tracing::info!(block = %request.block, error = &error as &dyn std::error::Error, "no descriptors for a client");
+            session.send(&refusal(&error).encode()).await?;
+            return Ok(After::KeepAlive);
+        }
+    };
+    let answer =
+        BlockOpResponse { short_circuit_version: Some(FORMAT_VERSION), ..BlockOpResponse::new(Status::Success) };
+    session.send(&answer.encode()).await?;
+    let verify = request.supports_receipt_verification;
+    let byte = if verify { VERIFY_RECEIPT } else { DO_NOT_VERIFY_RECEIPT };
+    let descriptors = [shown.data.as_fd(), shown.meta.as_fd()];
+    session.connection.send_with_descriptors(&[byte], &descriptors, session.write_timeout).await?;
+    if verify {
+        session.buffer.fill_to(&session.connection, 1, datanode.options.transfer.read_timeout).await?;
+        session.buffer.consume(1);
+    }
+    datanode.slots.count_passed(descriptors.len() as u64);
+    if let Some(slot) = slot {
+        slot.keep();
+    }
     Ok(After::KeepAlive)
 }
 
-/// REQUEST_SHORT_CIRCUIT_SHM: ERROR_INVALID is the answer over TCP.
-pub async fn refuse_shared_memory(session: &Session) -> Result<After, OpError> {
-    let error = Some("shared memory segments are handed over on a UNIX domain socket only".to_owned());
-    session.send(&ShmResponse { status: Status::ErrorInvalid, error, segment: None }.encode()).await?;
-    Ok(After::Close)
+async fn check_access(datanode: &Arc<Datanode>, request: &RequestShortCircuitFds) -> Result<(), OpError> {
+    let pool = datanode.ready_pool(&request.block.pool).await?;
+    check_token(&pool, &request.token, &request.block, AccessMode::Read)
+}
+
+/// The replica's descriptors, and the slot that stands for them if the client named one.
+async fn open(
+    datanode: &Arc<Datanode>,
+    request: &RequestShortCircuitFds,
+) -> Result<(Option<SlotHeld>, Shown), OpenError> {
+    if request.version_max < FORMAT_VERSION {
+        return Err(OpenError::Version);
+    }
+    // Before the replica is looked at: a withdrawal from here on reaches the slot.
+    let slot = request.slot.map(|slot| datanode.slots.register(slot, &request.block)).transpose()?;
+    let (block, wants_anchor) = (request.block.clone(), slot.is_some());
+    let shown = datanode.blocking_op(move |store| Ok(show(store, &block, wants_anchor)?)).await?;
+    if let Some(slot) = request.slot
+        && shown.verified
+    {
+        datanode.slots.set_anchorable(slot);
+    }
+    Ok((slot, shown))
+}
+
+/// `verified`: the client would make use of bytes that have been checked.
+fn show(
+    store: &hearth_blockstore::Blockstore,
+    block: &ExtendedBlock,
+    verified: bool,
+) -> hearth_blockstore::Result<Shown> {
+    for _ in 1..ATTEMPTS {
+        match show_once(store, block, verified) {
+            Err(StoreError::Withdrawn { .. }) => {}
+            outcome => return outcome,
+        }
+    }
+    show_once(store, block, verified)
+}
+
+fn show_once(
+    store: &hearth_blockstore::Blockstore,
+    block: &ExtendedBlock,
+    verified: bool,
+) -> hearth_blockstore::Result<Shown> {
+    let reader = store.reader(block)?;
+    if verified && let Err(error) = reader.verify_memory() {
+        if let StoreError::Corrupt { .. } = error {
+            // Finds out whether there is a good copy on disk, and drops or reports the bad one.
+            store.verify(block)?;
+            return store.reader(block)?.show();
+        }
+        return Err(error);
+    }
+    reader.show()
+}
+
+/// Why there are no descriptors.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("the replica's format has version {FORMAT_VERSION}, which the client cannot read")]
+    Version,
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    #[error(transparent)]
+    Operation(#[from] OpError),
+}
+
+/// UNSUPPORTED with a version makes a client read this one block over TCP. Any other refusal keeps it from the socket for ten
+/// minutes, which is for those that it is to blame for.
+fn refusal(error: &OpenError) -> BlockOpResponse {
+    let status = match error {
+        OpenError::Slot(SlotError::NoSlot { .. } | SlotError::InUse { .. } | SlotError::NotValid { .. }) => {
+            return BlockOpResponse::error(Status::ErrorInvalid, error.to_string());
+        }
+        OpenError::Slot(_) | OpenError::Version | OpenError::Operation(_) => Status::ErrorUnsupported,
+    };
+    BlockOpResponse {
+        short_circuit_version: Some(FORMAT_VERSION),
+        ..BlockOpResponse::error(
+            status,
+            match error {
+                OpenError::Operation(error) => error.text(),
+                other => other.to_string(),
+            },
+        )
+    }
+}
+
+/// RELEASE_SHORT_CIRCUIT_FDS: the client has closed what the slot stands for.
+pub async fn release(datanode: &Arc<Datanode>, session: &Session, slot: ShmSlot) -> Result<After, OpError> {
+    if !session.connection.is_unix() {
+        let error = Some("unsupported operation".to_owned());
+        session.send(&ShortCircuitReleaseResponse { status: Status::ErrorUnsupported, error }.encode()).await?;
+        return Ok(After::KeepAlive);
+    }
+    let response = match datanode.slots.release(slot) {
+        Ok(()) => ShortCircuitReleaseResponse { status: Status::Success, error: None },
+        Err(error) => ShortCircuitReleaseResponse { status: Status::ErrorInvalid, error: Some(error.to_string()) },
+    };
+    session.send(&response.encode()).await?;
+    Ok(After::KeepAlive)
+}
+
+/// REQUEST_SHORT_CIRCUIT_SHM: a segment of slots. The connection stands for it from here on.
+pub async fn request_shared_memory(
+    datanode: &Arc<Datanode>,
+    session: &Session,
+    client_name: String,
+) -> Result<After, OpError> {
+    let refuse = |status, error: String| ShmResponse { status, error: Some(error), segment: None }.encode();
+    if !session.connection.is_unix() {
+        let message = "shared memory segments are handed over on a UNIX domain socket only".to_owned();
+        session.send(&refuse(Status::ErrorInvalid, message)).await?;
+        return Ok(After::Close);
+    }
+    let peer = session.connection.peer();
+    let (segment, descriptor) = match datanode.slots.create_segment(peer) {
+        Ok(created) => created,
+        Err(error) => {
+            tracing::warn!(%peer, client_name, %error, "a local client gets no shared memory");
+            session.send(&refuse(Status::Error, error.to_string())).await?;
+            return Ok(After::Close);
+        }
+    };
+    let answer = ShmResponse { status: Status::Success, error: None, segment: Some(segment.id) };
+    session.send(&answer.encode()).await?;
+    session.connection.send_with_descriptors(&[0], &[descriptor.as_fd()], session.write_timeout).await?;
+    Ok(After::Watch(segment))
+}
+
+/// Keeps a segment until its client closes the connection, on which nothing more is said, or dies.
+pub async fn watch(session: &Session, segment: SegmentHeld) {
+    let mut byte = [0; 1];
+    let said = loop {
+        match session.connection.read(&mut byte, WATCH_INTERVAL).await {
+            Ok(bytes) => break bytes > 0 || !session.buffer.available().is_empty(),
+            Err(hearth_fabric::tcp::Error::ReadTimedOut { .. }) => {}
+            Err(_) => break false,
+        }
+    };
+    if said {
+        tracing::warn!(peer = %session.connection.peer(), "a client speaks where it may not: its shared memory is forgotten");
+    }
+    drop(segment);
 }

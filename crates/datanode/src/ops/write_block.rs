@@ -252,9 +252,12 @@ async fn receive(
     if own_checksum.bytes_per_chunk != request.write.checksum.bytes_per_chunk {
         return Err(OpError::Malformed("bytesPerChecksum differs from the replica's"));
     }
+    // The last datanode of a pipeline checks; the others pass on.
+    let verify = mirror.is_none() || !request.is_client;
+    writer.set_checked(verify);
     let receiver = Receiver {
         block: writer.block(),
-        verify: mirror.is_none() || !request.is_client,
+        verify,
         acknowledge: if request.awaits_answers() { Acknowledge::Packets } else { Acknowledge::Nothing },
         writer,
         mirror,

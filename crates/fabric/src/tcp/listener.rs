@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::connect::take_over;
 use super::{Connection, SocketOptions};
 
 /// Takes connections on one address.
@@ -35,6 +36,6 @@ impl Listener {
     /// moment and goes on.
     pub async fn accept(&self) -> io::Result<Connection> {
         let (stream, _) = self.listener.accept().await?;
-        Connection::new(stream, self.options)
+        take_over(stream, self.options)
     }
 }

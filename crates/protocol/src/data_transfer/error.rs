@@ -1,6 +1,4 @@
-use std::net::SocketAddr;
-
-use hearth_fabric::tcp;
+use hearth_fabric::tcp::{self, PeerAddress};
 use hearth_wire::data_transfer::{MessageError, OpError, PacketError};
 
 /// Why a message of DataTransferProtocol was not sent or received. The connection is of no use after it.
@@ -9,11 +7,11 @@ pub enum TransferError {
     #[error(transparent)]
     Connection(#[from] tcp::Error),
     #[error("request from {peer}")]
-    Operation { peer: SocketAddr, source: OpError },
+    Operation { peer: PeerAddress, source: OpError },
     #[error("answer from {peer}")]
-    Message { peer: SocketAddr, source: MessageError },
+    Message { peer: PeerAddress, source: MessageError },
     #[error("packet from {peer}")]
-    Packet { peer: SocketAddr, source: PacketError },
+    Packet { peer: PeerAddress, source: PacketError },
 }
 
 impl TransferError {

@@ -1,8 +1,7 @@
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
+use hearth_fabric::tcp::{self, Connection, PeerAddress, ReceiveBuffer};
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, MessageError, Operation, PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PacketHead,
     PacketHeader, PipelineAck, Status, client_read_status,
@@ -46,7 +45,7 @@ impl DataReceiver {
         &self.connection
     }
 
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> PeerAddress {
         self.connection.peer()
     }
 

@@ -1,6 +1,8 @@
 use hearth_types::{ChecksumSpec, DatanodeInfo, ExtendedBlock, GenerationStamp, StorageId, StorageType, Token};
 use prost::Message;
 
+use super::describe::Describe;
+use super::read_small::ReadSmall;
 use super::short_circuit::{ShmId, ShmSlot};
 use super::{Decoded, OPERATION_BYTES_MAX, VERSION};
 use crate::convert::{ConvertError, storage_type_from_wire};
@@ -26,6 +28,9 @@ pub enum OpCode {
     ReleaseShortCircuitFds = 88,
     RequestShortCircuitShm = 89,
     BlockGroupChecksum = 90,
+    /// Hearth's own, as all from 160 up.
+    Describe = 0xA0,
+    ReadSmall = 0xA1,
     Custom = 127,
 }
 
@@ -44,6 +49,8 @@ impl OpCode {
             89 => Self::RequestShortCircuitShm,
             90 => Self::BlockGroupChecksum,
             127 => Self::Custom,
+            0xA0 => Self::Describe,
+            0xA1 => Self::ReadSmall,
             _ => return None,
         })
     }
@@ -61,6 +68,8 @@ pub enum Operation {
     RequestShortCircuitFds(RequestShortCircuitFds),
     ReleaseShortCircuitFds(ShmSlot),
     RequestShortCircuitShm { client_name: String },
+    Describe(Describe),
+    ReadSmall(ReadSmall),
 }
 
 /// How the DataNode should treat its page cache; `None` leaves it to the DataNode.
@@ -240,6 +249,8 @@ impl Operation {
             Self::RequestShortCircuitFds(_) => OpCode::RequestShortCircuitFds,
             Self::ReleaseShortCircuitFds(_) => OpCode::ReleaseShortCircuitFds,
             Self::RequestShortCircuitShm { .. } => OpCode::RequestShortCircuitShm,
+            Self::Describe(_) => OpCode::Describe,
+            Self::ReadSmall(_) => OpCode::ReadSmall,
         }
     }
 
@@ -262,6 +273,8 @@ impl Operation {
             Self::RequestShortCircuitShm { client_name } => {
                 request(code, &proto::ShortCircuitShmRequestProto { client_name: client_name.clone() })
             }
+            Self::Describe(op) => request(code, &op.message()),
+            Self::ReadSmall(op) => request(code, &op.message()),
         }
     }
 
@@ -315,6 +328,8 @@ impl Operation {
                 let shm: proto::ShortCircuitShmRequestProto = parse(op, message)?;
                 Self::RequestShortCircuitShm { client_name: shm.client_name }
             }
+            OpCode::Describe => Self::Describe(Describe::from_message(parse(op, message)?)),
+            OpCode::ReadSmall => Self::ReadSmall(ReadSmall::from_message(parse(op, message)?).map_err(content)?),
             OpCode::ReadMetadata | OpCode::BlockGroupChecksum | OpCode::Custom => {
                 return Err(OpError::Unsupported { op });
             }
@@ -331,11 +346,11 @@ fn request<M: Message>(code: OpCode, message: &M) -> Vec<u8> {
     bytes
 }
 
-fn base_header(block: &ExtendedBlock, token: &Token) -> proto::BaseHeaderProto {
+pub(super) fn base_header(block: &ExtendedBlock, token: &Token) -> proto::BaseHeaderProto {
     proto::BaseHeaderProto { block: block.into(), token: Some(token.into()) }
 }
 
-fn from_base_header(header: proto::BaseHeaderProto) -> Result<(ExtendedBlock, Token), ConvertError> {
+pub(super) fn from_base_header(header: proto::BaseHeaderProto) -> Result<(ExtendedBlock, Token), ConvertError> {
     Ok((header.block.try_into()?, header.token.map(Token::from).unwrap_or_default()))
 }
 

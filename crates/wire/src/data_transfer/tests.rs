@@ -83,6 +83,10 @@ fn write_block(targets: Vec<PipelineTarget>) -> WriteBlock {
     }
 }
 
+fn small_range(offset: u64, length: u64) -> SmallRange {
+    SmallRange { block: block(), token: Token::default(), range: ByteRange::with_length(offset, length).unwrap() }
+}
+
 fn operations() -> Vec<Operation> {
     let slot = ShmSlot { segment: ShmId { high: -1, low: 7 }, index: 3 };
     let token = Token::default();
@@ -126,6 +130,11 @@ fn operations() -> Vec<Operation> {
         }),
         Operation::ReleaseShortCircuitFds(slot),
         Operation::RequestShortCircuitShm { client_name: "c".into() },
+        Operation::Describe(Describe { client_name: "c".into() }),
+        Operation::ReadSmall(ReadSmall {
+            ranges: (0..3).map(|i| small_range(i * 100, 100)).collect(),
+            client_name: "c".into(),
+        }),
     ]
 }
 
@@ -178,6 +187,56 @@ fn wrong_requests_are_named() {
         Operation::decode(&[0, 28, 81, 0]),
         Err(OpError::Content { op: OpCode::ReadBlock, error: ConvertError::Empty { .. } })
     ));
+}
+
+#[test]
+fn a_datanode_that_knows_more_is_understood() {
+    let description = DatanodeDescription {
+        datanode: DatanodeUuid("uuid-1".into()),
+        incarnation: u64::MAX,
+        domain_socket: Some("/run/hearth/9866".into()),
+        one_sided: vec!["10.0.0.1:9868".parse().unwrap(), "[::1]:1".parse().unwrap()],
+        operations: vec![OpCode::Describe, OpCode::ReadSmall],
+    };
+    let encoded = description.encode();
+    assert_eq!(DatanodeDescription::decode(&encoded), Ok(Decoded::Complete(description.clone(), encoded.len())));
+    assert!(description.serves(OpCode::ReadSmall) && !description.serves(OpCode::ReadBlock));
+
+    let later = crate::proto::hearth::DescribeResponse {
+        datanode_uuid: "uuid-1".into(),
+        incarnation: 1,
+        domain_socket_path: None,
+        one_sided_addresses: vec!["gid:fe80::1".into(), "10.0.0.1:1".into()],
+        operations: vec![250, 100_000, 0xA0],
+    };
+    let later = DatanodeDescription::try_from(later).unwrap();
+    assert_eq!((later.one_sided.len(), later.operations), (1, vec![OpCode::Describe]));
+}
+
+#[test]
+fn small_reads_are_bounded_and_their_answers_whole() {
+    let request = |ranges| ReadSmall { ranges, client_name: String::new() }.message();
+    assert!(ReadSmall::from_message(request(Vec::new())).is_err());
+    assert!(ReadSmall::from_message(request(vec![small_range(0, 1); ReadSmall::RANGES_MAX + 1])).is_err());
+    let mut beyond = request(vec![small_range(u64::MAX - 10, 1)]);
+    beyond.ranges[0].length = 100;
+    assert!(ReadSmall::from_message(beyond).is_err());
+
+    let data = SmallData {
+        stamp: GenerationStamp(1001),
+        replica_length: 700,
+        checksum: ChecksumSpec::DEFAULT,
+        offset: 512,
+        data: vec![7; 188].into(),
+        checksums: vec![1, 2, 3, 4].into(),
+    };
+    let refusal = SmallRefusal { status: Status::ErrorAccessToken, message: "expired".into() };
+    let answer = SmallAnswer { pieces: vec![Ok(data.clone()), Err(refusal)] };
+    let encoded = answer.encode();
+    assert_eq!(SmallAnswer::decode(&encoded), Ok(Decoded::Complete(answer, encoded.len())));
+    let short = SmallAnswer { pieces: vec![Ok(SmallData { checksums: vec![1, 2, 3].into(), ..data })] };
+    assert!(SmallAnswer::decode(&short.encode()).is_err());
+    assert!(SmallAnswer::decode(&[0]).is_err());
 }
 
 #[test]

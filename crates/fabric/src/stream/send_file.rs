@@ -83,8 +83,8 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
 
-    use super::super::{Listener, SocketOptions, connect};
     use super::*;
+    use crate::tcp::{Listener, SocketOptions, connect};
 
     const WAIT: Duration = Duration::from_secs(10);
 

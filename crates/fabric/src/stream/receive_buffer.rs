@@ -76,6 +76,24 @@ impl ReceiveBuffer {
         Ok(())
     }
 
+    /// The same without taking a byte beyond them, which costs a call for each piece: for messages behind which descriptors
+    /// come, that are lost when their byte is received here.
+    pub async fn fill_no_further(
+        &mut self,
+        connection: &Connection,
+        bytes: usize,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.make_room(connection, bytes)?;
+        while self.end - self.start < bytes {
+            match connection.read(&mut self.memory[self.end..self.start + bytes], timeout).await? {
+                0 => return Err(Error::Closed { peer: connection.peer() }),
+                received => self.end += received,
+            }
+        }
+        Ok(())
+    }
+
     /// Receives once: true when bytes came, false when the peer closed.
     pub async fn fill_some(&mut self, connection: &Connection, timeout: Duration) -> Result<bool, Error> {
         let wanted = self.end - self.start + 1;
@@ -103,8 +121,8 @@ impl ReceiveBuffer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Listener, SocketOptions, connect};
     use super::*;
+    use crate::tcp::{Listener, SocketOptions, connect};
 
     const WAIT: Duration = Duration::from_secs(10);
 

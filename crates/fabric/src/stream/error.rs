@@ -1,31 +1,38 @@
 use std::io;
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use super::PeerAddress;
 
 /// What went wrong on a connection. Each names the peer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{peer} took no connection within {after:?}")]
-    ConnectTimedOut { peer: SocketAddr, after: Duration },
+    ConnectTimedOut { peer: PeerAddress, after: Duration },
     #[error("no connection to {peer}")]
-    Connect { peer: SocketAddr, source: io::Error },
+    Connect { peer: PeerAddress, source: io::Error },
+    #[error("no connection to the socket {}", path.display())]
+    NoSocket { path: PathBuf, source: io::Error },
     /// Not one byte arrived for `after`.
     #[error("nothing from {peer} for {after:?}")]
-    ReadTimedOut { peer: SocketAddr, after: Duration },
+    ReadTimedOut { peer: PeerAddress, after: Duration },
     /// The peer took not one byte for `after`.
     #[error("{peer} took no byte for {after:?}")]
-    WriteTimedOut { peer: SocketAddr, after: Duration },
+    WriteTimedOut { peer: PeerAddress, after: Duration },
     /// The peer closed where more bytes were due.
     #[error("{peer} closed the connection")]
-    Closed { peer: SocketAddr },
+    Closed { peer: PeerAddress },
     #[error("connection to {peer}")]
-    Socket { peer: SocketAddr, source: io::Error },
+    Socket { peer: PeerAddress, source: io::Error },
     /// The file that is being sent could not be read, or is shorter than the range asked for. The peer is not at fault.
     #[error("reading the file that goes to {peer}")]
-    File { peer: SocketAddr, source: io::Error },
+    File { peer: PeerAddress, source: io::Error },
+    /// A message brought more descriptors than its receiver takes, or one that should bring some brought others.
+    #[error("{peer} sent {received} descriptors where {wanted} are wanted")]
+    Descriptors { peer: PeerAddress, received: usize, wanted: usize },
     /// More bytes were asked for at once than the receive buffer may ever hold.
     #[error("{peer} announced {wanted} bytes where {limit} are the limit")]
-    TooLong { peer: SocketAddr, wanted: usize, limit: usize },
+    TooLong { peer: PeerAddress, wanted: usize, limit: usize },
 }
 
 impl Error {
@@ -48,8 +55,11 @@ impl Error {
                 io::ErrorKind::TimedOut
             }
             Self::Closed { .. } => io::ErrorKind::UnexpectedEof,
-            Self::Connect { source, .. } | Self::Socket { source, .. } | Self::File { source, .. } => source.kind(),
-            Self::TooLong { .. } => io::ErrorKind::InvalidData,
+            Self::Connect { source, .. }
+            | Self::NoSocket { source, .. }
+            | Self::Socket { source, .. }
+            | Self::File { source, .. } => source.kind(),
+            Self::TooLong { .. } | Self::Descriptors { .. } => io::ErrorKind::InvalidData,
         };
         io::Error::new(kind, self)
     }

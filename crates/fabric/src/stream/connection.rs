@@ -1,97 +1,97 @@
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpStream, UnixStream};
 
-use super::Error;
+use super::{Error, PeerAddress};
 
-/// How sockets are set up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SocketOptions {
-    /// `TCP_NODELAY`: small messages leave at once.
-    pub nodelay: bool,
-    /// Bytes of `SO_SNDBUF`; `None` leaves it to the system, which adapts it.
-    pub send_buffer_bytes: Option<u32>,
-    /// Bytes of `SO_RCVBUF`; `None` leaves it to the system, which adapts it.
-    pub receive_buffer_bytes: Option<u32>,
-}
-
-impl Default for SocketOptions {
-    fn default() -> Self {
-        Self { nodelay: true, send_buffer_bytes: None, receive_buffer_bytes: None }
-    }
-}
-
-impl SocketOptions {
-    /// Buffer sizes must be set before connecting or listening: the window scale is fixed by the handshake.
-    pub(super) fn apply(&self, socket: &TcpSocket) -> io::Result<()> {
-        if let Some(bytes) = self.send_buffer_bytes {
-            socket.set_send_buffer_size(bytes)?;
-        }
-        if let Some(bytes) = self.receive_buffer_bytes {
-            socket.set_recv_buffer_size(bytes)?;
-        }
-        Ok(())
-    }
-}
-
-/// One TCP connection. All calls take `&self`; at most one task reads and at most one writes at a time.
+/// One connection. All calls take `&self`; at most one task reads and at most one writes at a time.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
-    peer: SocketAddr,
-    local: SocketAddr,
+    stream: Stream,
+    peer: PeerAddress,
 }
 
-/// Opens a connection to `peer`, from address `from` when given, within `timeout`.
-///
-/// Errors: `ConnectTimedOut`, `Connect`.
-pub async fn connect(
-    peer: SocketAddr,
-    from: Option<IpAddr>,
-    options: SocketOptions,
-    timeout: Duration,
-) -> Result<Connection, Error> {
-    let failed = |source| Error::Connect { peer, source };
-    let socket = if peer.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
-    options.apply(&socket).map_err(failed)?;
-    if let Some(ip) = from {
-        socket.bind(SocketAddr::new(ip, 0)).map_err(failed)?;
+/// The socket under a connection.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_read(into),
+            Self::Unix(stream) => stream.try_read(into),
+        }
     }
-    match tokio::time::timeout(timeout, socket.connect(peer)).await {
-        Err(_) => Err(Error::ConnectTimedOut { peer, after: timeout }),
-        Ok(Err(source)) => Err(failed(source)),
-        Ok(Ok(stream)) => Connection::new(stream, options).map_err(failed),
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Runs `call`, and takes note of it when that would have had to wait.
+    pub(crate) fn try_io<R>(&self, interest: Interest, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        match self {
+            Self::Tcp(stream) => stream.try_io(interest, call),
+            Self::Unix(stream) => stream.try_io(interest, call),
+        }
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.readable().await,
+            Self::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.writable().await,
+            Self::Unix(stream) => stream.writable().await,
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 
 impl Connection {
-    /// Takes over a connected stream.
-    pub fn new(stream: TcpStream, options: SocketOptions) -> io::Result<Self> {
-        stream.set_nodelay(options.nodelay)?;
-        let peer = stream.peer_addr()?;
-        let local = stream.local_addr()?;
-        Ok(Self { stream, peer, local })
+    pub(crate) fn from_tcp(stream: TcpStream) -> io::Result<Self> {
+        let peer = PeerAddress::Tcp(stream.peer_addr()?);
+        Ok(Self { stream: Stream::Tcp(stream), peer })
     }
 
-    pub fn peer(&self) -> SocketAddr {
+    pub(crate) fn from_unix(stream: UnixStream) -> io::Result<Self> {
+        let peer = stream.peer_cred()?;
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        Ok(Self { stream: Stream::Unix(stream), peer: PeerAddress::Process { pid, uid: peer.uid() } })
+    }
+
+    pub fn peer(&self) -> PeerAddress {
         self.peer
     }
 
-    pub fn local(&self) -> SocketAddr {
-        self.local
-    }
-
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Whether both ends are on this machine's loopback or share an address.
-    pub fn is_local(&self) -> bool {
-        self.peer.ip().is_loopback() || self.peer.ip() == self.local.ip()
+    /// Whether it goes over a Unix socket: the other end is a process of this machine, and descriptors can be passed.
+    pub fn is_unix(&self) -> bool {
+        matches!(self.stream, Stream::Unix(_))
     }
 
     /// Reads what is there, waiting at most `timeout` for the first byte. 0 means that the peer closed.
@@ -216,7 +216,7 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
     }
 
-    pub(super) async fn wait_readable(&self, timeout: Duration) -> Result<(), Error> {
+    pub(crate) async fn wait_readable(&self, timeout: Duration) -> Result<(), Error> {
         match tokio::time::timeout(timeout, self.stream.readable()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(Error::Socket { peer: self.peer, source }),
@@ -224,7 +224,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn wait_writable(&self, timeout: Duration) -> Result<(), Error> {
+    pub(crate) async fn wait_writable(&self, timeout: Duration) -> Result<(), Error> {
         match tokio::time::timeout(timeout, self.stream.writable()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(Error::Socket { peer: self.peer, source }),
@@ -235,8 +235,8 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Listener;
     use super::*;
+    use crate::tcp::{Listener, SocketOptions, connect};
 
     const WAIT: Duration = Duration::from_secs(10);
 

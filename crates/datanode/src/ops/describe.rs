@@ -1,0 +1,27 @@
+//! DESCRIBE (0xA0): what this datanode offers to Hearth's own clients. Allowed on any connection, and no secret: it names
+//! no block.
+
+use std::sync::Arc;
+
+use hearth_wire::data_transfer::{DatanodeDescription, Describe, OpCode};
+
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError};
+use crate::session::Session;
+
+pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describe) -> Result<After, OpError> {
+    tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "asked what is offered");
+    let mut operations = vec![OpCode::Describe];
+    if session.connection.is_unix() {
+        operations.push(OpCode::ReadSmall);
+    }
+    let description = DatanodeDescription {
+        datanode: datanode.store.datanode_uuid().clone(),
+        incarnation: datanode.incarnation,
+        domain_socket: datanode.domain_socket().map(|path| path.display().to_string()),
+        one_sided: Vec::new(),
+        operations,
+    };
+    session.send(&description.encode()).await?;
+    Ok(After::KeepAlive)
+}

@@ -1,0 +1,427 @@
+//! Slots: words in memory shared with a client on this machine, one for each replica that it has got descriptors of. In them
+//! the datanode says whether the replica may still be read by them, and the client whether it reads without looking at CRCs.
+//!
+//! ```text
+//! bit 63     VALID: the descriptors are those of the replica. Set by the client before it asks for them, cleared here when the
+//!            replica changes or goes. Who reads by them goes on: the bytes stay as they were.
+//! bit 62     ANCHORABLE: all bytes are in memory and fit their CRCs. Set here.
+//! bits 0-30  anchors: how many of the client's readers rely on that. While there are any, the replica stays in memory, for
+//!            the time that `dfs.datanode.cache.revocation.timeout.ms` gives them.
+//! ```
+//! A segment of slots belongs to a connection and ends with it. Source: `ShortCircuitShm` of Hadoop 3.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hearth_blockstore::{WithdrawHook, Withdrawal, Withdrawn};
+use hearth_fabric::local::SharedWords;
+use hearth_fabric::tcp::PeerAddress;
+use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
+use hearth_wire::data_transfer::{ShmId, ShmSlot};
+use parking_lot::Mutex;
+
+const VALID: u64 = 1 << 63;
+const ANCHORABLE: u64 = 1 << 62;
+const ANCHORS: u64 = (1 << 31) - 1;
+
+/// What Java's clients expect: 8192 bytes.
+const SLOTS_PER_SEGMENT: usize = 128;
+
+/// Segments of one process. Java's client takes another one when all slots of one are in use; 8192 replicas are more than any
+/// keeps open.
+const SEGMENTS_PER_PROCESS_MAX: usize = 64;
+
+/// Segments in all, 8 KiB and a connection each.
+const SEGMENTS_MAX: usize = 2048;
+
+/// Why a slot or a segment is not to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SlotError {
+    #[error("no more shared memory segments for this process: it has {SEGMENTS_PER_PROCESS_MAX}")]
+    ProcessLimit,
+    #[error("no more shared memory segments: {SEGMENTS_MAX} are in use")]
+    Limit,
+    #[error("shared memory cannot be had")]
+    Memory,
+    #[error("there is no shared memory segment with this id")]
+    NoSegment,
+    #[error("a segment has no slot {index}")]
+    NoSlot { index: i32 },
+    #[error("slot {index} is in use already")]
+    InUse { index: i32 },
+    #[error("slot {index} is not valid: its client has given it up")]
+    NotValid { index: i32 },
+    #[error("slot {index} is not in use")]
+    NotInUse { index: i32 },
+}
+
+type BlockKey = (BlockPoolId, BlockId);
+
+/// All segments and their slots.
+pub struct Slots {
+    state: Mutex<State>,
+    /// How long anchors keep a replica in memory that shall leave.
+    revocation_timeout: Duration,
+    passed: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    segments: HashMap<ShmId, Segment>,
+    /// Slots in use, by what they stand for.
+    by_block: HashMap<BlockKey, Vec<ShmSlot>>,
+    /// Segments of each process.
+    by_process: HashMap<PeerAddress, usize>,
+    /// Since when the anchors of a replica that shall leave memory are waited for.
+    revoking: HashMap<BlockKey, Instant>,
+}
+
+struct Segment {
+    words: SharedWords,
+    process: PeerAddress,
+    /// What each slot in use stands for.
+    used: HashMap<i32, BlockKey>,
+}
+
+/// Keeps a segment until it is dropped: by then its client is gone.
+pub struct SegmentHeld {
+    slots: Arc<Slots>,
+    pub id: ShmId,
+}
+
+/// Keeps a slot until it is dropped, or for good.
+pub struct SlotHeld {
+    slots: Arc<Slots>,
+    slot: Option<ShmSlot>,
+}
+
+/// Figures of the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SlotFigures {
+    pub segments: u64,
+    pub slots: u64,
+    /// Slots whose client reads without looking at CRCs.
+    pub anchored: u64,
+    /// Descriptors passed to clients since the start, those of segments not counted.
+    pub descriptors_passed: u64,
+}
+
+impl Slots {
+    pub fn new(revocation_timeout: Duration) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), revocation_timeout, passed: AtomicU64::new(0) })
+    }
+
+    /// Fresh shared memory for the process at the other end of a connection, and the descriptor to pass on.
+    ///
+    /// Errors: `ProcessLimit`, `Limit`, `Memory`.
+    pub fn create_segment(self: &Arc<Self>, process: PeerAddress) -> Result<(SegmentHeld, OwnedFd), SlotError> {
+        let (words, descriptor) = SharedWords::create(SLOTS_PER_SEGMENT).map_err(|error| {
+            tracing::warn!(%error, "no shared memory for a local client");
+            SlotError::Memory
+        })?;
+        let mut state = self.state.lock();
+        if state.segments.len() >= SEGMENTS_MAX {
+            return Err(SlotError::Limit);
+        }
+        let of_process = state.by_process.entry(process).or_default();
+        if *of_process >= SEGMENTS_PER_PROCESS_MAX {
+            return Err(SlotError::ProcessLimit);
+        }
+        *of_process += 1;
+        let id = loop {
+            // Not to be guessed: whoever names it may use its slots.
+            let mut bytes = [[0; 8]; 2];
+            if getrandom::fill(bytes.as_flattened_mut()).is_err() {
+                state.forget_of_process(process);
+                return Err(SlotError::Memory);
+            }
+            let id = ShmId { high: i64::from_ne_bytes(bytes[0]), low: i64::from_ne_bytes(bytes[1]) };
+            if !state.segments.contains_key(&id) {
+                break id;
+            }
+        };
+        state.segments.insert(id, Segment { words, process, used: HashMap::new() });
+        Ok((SegmentHeld { slots: self.clone(), id }, descriptor))
+    }
+
+    /// The client's slot stands for its replica of `block` from here on. Before the replica is shown, so that no withdrawal
+    /// is missed.
+    ///
+    /// Errors: `NoSegment`, `NoSlot`, `InUse`, `NotValid`.
+    pub fn register(self: &Arc<Self>, slot: ShmSlot, block: &ExtendedBlock) -> Result<SlotHeld, SlotError> {
+        let mut state = self.state.lock();
+        let segment = state.segments.get_mut(&slot.segment).ok_or(SlotError::NoSegment)?;
+        let index = slot.index;
+        let place = usize::try_from(index).ok().filter(|place| *place < segment.words.slots());
+        let place = place.ok_or(SlotError::NoSlot { index })?;
+        if segment.used.contains_key(&index) {
+            return Err(SlotError::InUse { index });
+        }
+        let word = segment.words.word(place);
+        if word.fetch_and(!ANCHORABLE, Ordering::AcqRel) & VALID == 0 {
+            return Err(SlotError::NotValid { index });
+        }
+        let key = (block.pool.clone(), block.id());
+        segment.used.insert(index, key.clone());
+        state.by_block.entry(key).or_default().push(slot);
+        Ok(SlotHeld { slots: self.clone(), slot: Some(slot) })
+    }
+
+    /// The slot stands for nothing any more.
+    ///
+    /// Errors: `NoSegment`, `NotInUse`.
+    pub fn release(&self, slot: ShmSlot) -> Result<(), SlotError> {
+        let mut state = self.state.lock();
+        let segment = state.segments.get_mut(&slot.segment).ok_or(SlotError::NoSegment)?;
+        let key = segment.used.remove(&slot.index).ok_or(SlotError::NotInUse { index: slot.index })?;
+        segment.clear(slot.index, VALID | ANCHORABLE);
+        state.forget_slot(&key, slot);
+        Ok(())
+    }
+
+    /// Lets the client read without looking at CRCs.
+    pub fn set_anchorable(&self, slot: ShmSlot) {
+        let state = self.state.lock();
+        let Some(segment) = state.segments.get(&slot.segment) else { return };
+        if !segment.used.contains_key(&slot.index) {
+            return;
+        }
+        let word = segment.words.word(slot.index as usize);
+        // Not of one that was withdrawn meanwhile.
+        let _ = word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & VALID != 0).then_some(word | ANCHORABLE));
+    }
+
+    pub fn count_passed(&self, descriptors: u64) {
+        self.passed.fetch_add(descriptors, Ordering::Relaxed);
+    }
+
+    /// Looks at every slot: for a metrics page.
+    pub fn figures(&self) -> SlotFigures {
+        let state = self.state.lock();
+        let mut figures = SlotFigures {
+            segments: state.segments.len() as u64,
+            descriptors_passed: self.passed.load(Ordering::Relaxed),
+            ..SlotFigures::default()
+        };
+        for segment in state.segments.values() {
+            figures.slots += segment.used.len() as u64;
+            figures.anchored += segment.used.keys().filter(|index| segment.is_anchored(**index)).count() as u64;
+        }
+        figures
+    }
+
+    fn forget_segment(&self, id: ShmId) {
+        let mut state = self.state.lock();
+        let Some(segment) = state.segments.remove(&id) else { return };
+        for (index, key) in &segment.used {
+            segment.clear(*index, VALID | ANCHORABLE);
+            state.forget_slot(key, ShmSlot { segment: id, index: *index });
+        }
+        state.forget_of_process(segment.process);
+    }
+}
+
+impl State {
+    fn forget_slot(&mut self, key: &BlockKey, slot: ShmSlot) {
+        let Some(slots) = self.by_block.get_mut(key) else { return };
+        slots.retain(|other| *other != slot);
+        if slots.is_empty() {
+            self.by_block.remove(key);
+            self.revoking.remove(key);
+        }
+    }
+
+    fn forget_of_process(&mut self, process: PeerAddress) {
+        if let Some(count) = self.by_process.get_mut(&process) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.by_process.remove(&process);
+            }
+        }
+    }
+}
+
+impl Segment {
+    /// `index`: of a slot in use, which lies in the segment.
+    fn clear(&self, index: i32, bits: u64) -> u64 {
+        self.words.word(index as usize).fetch_and(!bits, Ordering::AcqRel)
+    }
+
+    fn is_anchored(&self, index: i32) -> bool {
+        let word = self.words.word(index as usize).load(Ordering::Acquire);
+        word & VALID != 0 && word & ANCHORS != 0
+    }
+}
+
+impl WithdrawHook for Slots {
+    fn withdraw(&self, block: &ExtendedBlock, what: Withdrawal) -> Withdrawn {
+        let key = (block.pool.clone(), block.id());
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(slots) = state.by_block.get(&key) else { return Withdrawn::Done };
+        let segment_of = |slot: &ShmSlot| state.segments.get(&slot.segment);
+        if what == Withdrawal::Eviction {
+            // Nobody anchors it anew; who has done so is waited for.
+            let mut anchored = false;
+            for slot in slots {
+                if let Some(segment) = segment_of(slot) {
+                    segment.clear(slot.index, ANCHORABLE);
+                    anchored |= segment.is_anchored(slot.index);
+                }
+            }
+            if anchored {
+                let since = *state.revoking.entry(key.clone()).or_insert_with(Instant::now);
+                if since.elapsed() < self.revocation_timeout {
+                    return Withdrawn::Later;
+                }
+                tracing::warn!(%block, "leaves memory though a local reader has anchored it");
+            }
+        }
+        for slot in slots {
+            if let Some(segment) = segment_of(slot) {
+                segment.clear(slot.index, VALID | ANCHORABLE);
+            }
+        }
+        state.revoking.remove(&key);
+        Withdrawn::Done
+    }
+}
+
+impl Drop for SegmentHeld {
+    fn drop(&mut self) {
+        self.slots.forget_segment(self.id);
+    }
+}
+
+impl SlotHeld {
+    /// The client has what the slot stands for: it stays until the client releases it or goes.
+    pub fn keep(mut self) {
+        self.slot = None;
+    }
+}
+
+impl Drop for SlotHeld {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            // Gone already with its segment, perhaps.
+            let _ = self.slots.release(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::{Block, GenerationStamp};
+
+    use super::*;
+
+    const HERE: PeerAddress = PeerAddress::Process { pid: 7, uid: 1 };
+
+    fn block(id: i64) -> ExtendedBlock {
+        let block = Block { id: BlockId(id), stamp: GenerationStamp(1), length: 5 };
+        ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }
+    }
+
+    /// A segment as its client sees it.
+    fn segment(slots: &Arc<Slots>) -> (SegmentHeld, SharedWords) {
+        let (held, descriptor) = slots.create_segment(HERE).unwrap();
+        (held, SharedWords::attach(descriptor, 1000, false).unwrap())
+    }
+
+    #[test]
+    fn a_slot_is_valid_until_the_replica_changes() {
+        let slots = Slots::new(Duration::from_secs(60));
+        let (held, words) = segment(&slots);
+        let slot = |index| ShmSlot { segment: held.id, index };
+        assert_eq!(words.slots(), 128);
+        assert_eq!(slots.register(slot(0), &block(1)).err(), Some(SlotError::NotValid { index: 0 }));
+        for index in [0, 1, 2] {
+            words.word(index).store(VALID | ANCHORABLE, Ordering::Release);
+        }
+        slots.register(slot(0), &block(1)).unwrap().keep();
+        slots.register(slot(1), &block(1)).unwrap().keep();
+        slots.register(slot(2), &block(2)).unwrap().keep();
+        // What only the datanode may say is taken back.
+        assert_eq!(words.word(0).load(Ordering::Acquire), VALID);
+        assert_eq!(slots.register(slot(0), &block(3)).err(), Some(SlotError::InUse { index: 0 }));
+        for index in [-1, 128, i32::MAX] {
+            assert_eq!(slots.register(slot(index), &block(1)).err(), Some(SlotError::NoSlot { index }));
+        }
+        let other = ShmSlot { segment: ShmId { high: 1, low: 2 }, index: 0 };
+        assert_eq!(slots.register(other, &block(1)).err(), Some(SlotError::NoSegment));
+
+        slots.set_anchorable(slot(1));
+        assert_eq!(slots.withdraw(&block(1), Withdrawal::Append), Withdrawn::Done);
+        assert_eq!([0, 1, 2].map(|index| words.word(index).load(Ordering::Acquire)), [0, 0, VALID]);
+        slots.set_anchorable(slot(1));
+        assert_eq!(words.word(1).load(Ordering::Acquire), 0, "a withdrawn slot is not anchorable again");
+
+        slots.release(slot(2)).unwrap();
+        assert_eq!(words.word(2).load(Ordering::Acquire), 0);
+        assert_eq!(slots.release(slot(2)).err(), Some(SlotError::NotInUse { index: 2 }));
+        assert_eq!(slots.release(other).err(), Some(SlotError::NoSegment));
+        // Not kept: its client never said that it has the descriptors.
+        words.word(5).store(VALID, Ordering::Release);
+        drop(slots.register(slot(5), &block(9)).unwrap());
+        assert_eq!(words.word(5).load(Ordering::Acquire), 0);
+        assert_eq!((slots.figures().segments, slots.figures().slots), (1, 2));
+        drop(held);
+        assert_eq!(slots.figures(), SlotFigures::default());
+        let state = slots.state.lock();
+        assert!(state.by_block.is_empty() && state.by_process.is_empty() && state.revoking.is_empty());
+    }
+
+    #[test]
+    fn anchors_delay_an_eviction_and_nothing_else() {
+        let slots = Slots::new(Duration::from_secs(3600));
+        let (held, words) = segment(&slots);
+        let slot = ShmSlot { segment: held.id, index: 0 };
+        words.word(0).store(VALID, Ordering::Release);
+        slots.register(slot, &block(1)).unwrap().keep();
+        slots.set_anchorable(slot);
+        assert_eq!(words.word(0).fetch_add(1, Ordering::AcqRel), VALID | ANCHORABLE);
+        assert_eq!(slots.figures().anchored, 1);
+        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Later);
+        assert_eq!(words.word(0).load(Ordering::Acquire), VALID | 1, "still valid, and not to be anchored again");
+        words.word(0).fetch_sub(1, Ordering::AcqRel);
+        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Done);
+        assert_eq!(words.word(0).load(Ordering::Acquire), 0);
+
+        // Whoever does not let go is not waited for for ever, and not at all when the replica is deleted.
+        let hasty = Slots::new(Duration::ZERO);
+        let (held, words) = segment(&hasty);
+        for (index, what) in [Withdrawal::Eviction, Withdrawal::Deletion].into_iter().enumerate() {
+            words.word(index).store(VALID, Ordering::Release);
+            hasty.register(ShmSlot { segment: held.id, index: index as i32 }, &block(1)).unwrap().keep();
+            words.word(index).store(VALID | ANCHORABLE | 3, Ordering::Release);
+            assert_eq!(hasty.withdraw(&block(1), what), Withdrawn::Done);
+            assert_eq!(words.word(index).load(Ordering::Acquire), 3);
+        }
+    }
+
+    #[test]
+    fn segments_are_bounded_for_each_process_and_in_all() {
+        let slots = Slots::new(Duration::ZERO);
+        let mut held: Vec<_> = (0..SEGMENTS_PER_PROCESS_MAX).map(|_| slots.create_segment(HERE).unwrap().0).collect();
+        assert_eq!(slots.create_segment(HERE).err(), Some(SlotError::ProcessLimit));
+        let another = PeerAddress::Process { pid: 8, uid: 1 };
+        held.push(slots.create_segment(another).unwrap().0);
+        held.remove(0);
+        held.push(slots.create_segment(HERE).unwrap().0);
+        for pid in 100.. {
+            match slots.create_segment(PeerAddress::Process { pid, uid: 1 }) {
+                Ok((segment, _)) => held.push(segment),
+                Err(error) => {
+                    assert_eq!((error, held.len()), (SlotError::Limit, SEGMENTS_MAX));
+                    break;
+                }
+            }
+        }
+        drop(held);
+        assert!(slots.state.lock().by_process.is_empty());
+    }
+}

@@ -1,0 +1,45 @@
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PeerAddress {
+    Tcp(SocketAddr),
+    /// A process of this machine, as the kernel knew it when the connection was made; of a listening one, when it began to
+    /// listen. `pid` is 0 when it belongs to a namespace that cannot be seen from here.
+    Process {
+        pid: u32,
+        uid: u32,
+    },
+}
+
+impl PeerAddress {
+    /// `None` for a process of this machine.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Process { .. } => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for PeerAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl PartialEq<SocketAddr> for PeerAddress {
+    fn eq(&self, address: &SocketAddr) -> bool {
+        self.tcp() == Some(*address)
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Process { pid, uid } => write!(f, "process {pid} of user {uid}"),
+        }
+    }
+}

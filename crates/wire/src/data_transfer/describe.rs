@@ -1,0 +1,81 @@
+//! DESCRIBE: what a Hearth DataNode offers beyond what every DataNode does.
+
+use std::net::SocketAddr;
+
+use hearth_types::DatanodeUuid;
+
+use super::{Decoded, MessageError, OpCode, RESPONSE_BYTES_MAX, decode_into};
+use crate::convert::ConvertError;
+use crate::delimited;
+use crate::proto::hearth as proto;
+
+/// The question. A DataNode that is not Hearth's closes the connection without an answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Describe {
+    /// For the DataNode's log.
+    pub client_name: String,
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DatanodeDescription {
+    pub datanode: DatanodeUuid,
+    /// Another number after each start: what the DataNode has handed out in an earlier life is void.
+    pub incarnation: u64,
+    /// Where it listens on its own machine, if it does.
+    pub domain_socket: Option<String>,
+    /// Listeners for one-sided reads and writes.
+    pub one_sided: Vec<SocketAddr>,
+    /// Which of Hearth's own operations it serves on the connection that was asked on.
+    pub operations: Vec<OpCode>,
+}
+
+impl Describe {
+    pub(super) fn message(&self) -> proto::DescribeRequest {
+        proto::DescribeRequest { client_name: Some(self.client_name.clone()) }
+    }
+
+    pub(super) fn from_message(message: proto::DescribeRequest) -> Self {
+        Self { client_name: message.client_name.unwrap_or_default() }
+    }
+}
+
+impl DatanodeDescription {
+    pub fn serves(&self, op: OpCode) -> bool {
+        self.operations.contains(&op)
+    }
+
+    /// With its length in front.
+    pub fn encode(&self) -> Vec<u8> {
+        delimited::to_vec(&proto::DescribeResponse {
+            datanode_uuid: self.datanode.to_string(),
+            incarnation: self.incarnation,
+            domain_socket_path: self.domain_socket.clone(),
+            one_sided_addresses: self.one_sided.iter().map(ToString::to_string).collect(),
+            operations: self.operations.iter().map(|op| *op as u32).collect(),
+        })
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, MessageError> {
+        decode_into::<proto::DescribeResponse, _, _>(bytes, RESPONSE_BYTES_MAX)
+    }
+}
+
+impl TryFrom<proto::DescribeResponse> for DatanodeDescription {
+    type Error = MessageError;
+
+    /// What a later version may add, other operations and other forms of address, is left out.
+    fn try_from(message: proto::DescribeResponse) -> Result<Self, MessageError> {
+        if message.datanode_uuid.is_empty() {
+            return Err(ConvertError::Empty { field: "datanode uuid" }.into());
+        }
+        let known = |number: u32| u8::try_from(number).ok().and_then(OpCode::from_number);
+        Ok(Self {
+            datanode: DatanodeUuid(message.datanode_uuid.into()),
+            incarnation: message.incarnation,
+            domain_socket: message.domain_socket_path.filter(|path| !path.is_empty()),
+            one_sided: message.one_sided_addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+            operations: message.operations.into_iter().filter_map(known).collect(),
+        })
+    }
+}
