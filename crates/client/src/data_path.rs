@@ -71,6 +71,11 @@ impl DataPaths {
         Ok(Self(paths))
     }
 
+    /// The one that is tried first.
+    pub(crate) fn first(&self) -> DataPath {
+        self.0[0]
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = DataPath> + '_ {
         self.0.iter().copied()
     }

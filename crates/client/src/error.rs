@@ -80,6 +80,18 @@ pub enum DatanodeError {
     BadLink { block: Box<ExtendedBlock>, first_bad_link: String, status: String, message: String },
     #[error("the datanode's data of {block} at {offset} do not fit their checksums")]
     Checksum { block: Box<ExtendedBlock>, offset: u64, source: ChecksumError },
+    /// The datanode no longer serves the replica as it was opened: appended to, cut, moved or deleted.
+    #[error("the datanode withdrew the replica of {block} that was open")]
+    Withdrawn { block: Box<ExtendedBlock> },
+    /// A replica handed over on this machine whose files cannot be read or do not fit each other.
+    #[error("the files of the replica of {block} cannot be used")]
+    Unusable { block: Box<ExtendedBlock>, source: Arc<std::io::Error> },
+    #[error("datanode {listens} instead of {wanted} listens on {}", socket.display())]
+    OtherDatanode {
+        socket: std::path::PathBuf,
+        listens: hearth_types::DatanodeUuid,
+        wanted: hearth_types::DatanodeUuid,
+    },
     #[error("{peer} does not keep to the protocol: {what}")]
     Protocol { peer: PeerAddress, what: String },
     #[error("{datanode} answered {status} for packet {sequence} of {block}")]

@@ -9,11 +9,12 @@ use parking_lot::Mutex;
 use crate::checksum::FileChecksum;
 use crate::datanode::{Peers, Unreachable};
 use crate::lease::Leases;
+use crate::local::{Local, LocalOptions};
 use crate::namenode::{
     BlockStatistics, Creation, DatanodeReportKind, FsUsage, Listing, Namenode, Observers, QuotaUsage, SafeModeAction,
 };
 use crate::options::ClientOptions;
-use crate::read::Reader;
+use crate::read::{Reader, read_files};
 use crate::statistics::{Counters, Statistics};
 use crate::write::{Begin, Writer, WrittenFile};
 use crate::{Error, ErrorKind, backoff, path};
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub unreachable: Unreachable,
     pub leases: Leases,
     pub counters: Counters,
+    pub local: Arc<Local>,
     uri: String,
     home: String,
     server_defaults: Mutex<Option<(ServerDefaults, Instant)>>,
@@ -90,6 +92,7 @@ impl FileSystem {
             Some(nameservice) => Observers::read(configuration, nameservice)?,
             None => None,
         };
+        let local = LocalOptions::read(configuration, options.read_timeouts())?;
         let rpc_options = rpc_options(configuration)?;
         let user: Arc<str> = user.into();
         let rpc = RpcClient::new(rpc_options.clone());
@@ -100,6 +103,7 @@ impl FileSystem {
             unreachable: Unreachable::default(),
             leases: Leases::new(options.lease_hard_limit),
             counters: Counters::default(),
+            local: Arc::new(Local::new(local, client_name.clone())),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),
             server_defaults: Mutex::new(None),
@@ -327,6 +331,30 @@ impl FileSystem {
         let prefetch = self.shared.options.prefetch_bytes;
         let located = self.shared.namenode.block_locations(&path, 0, prefetch).await?;
         Reader::open(Arc::clone(&self.shared), path, located).await
+    }
+
+    /// All bytes of each of `paths`, in their order. For many small files: those in the memory of a datanode on this machine come
+    /// together, many in one round trip.
+    pub async fn read_files(&self, paths: &[&str]) -> Vec<Result<Vec<u8>, Error>> {
+        let mut contents: Vec<Result<Vec<u8>, Error>> = Vec::with_capacity(paths.len());
+        let mut absolute = Vec::with_capacity(paths.len());
+        for path in paths {
+            // What is no path keeps its place, and its error.
+            match self.absolute(path) {
+                Ok(path) => {
+                    absolute.push(path);
+                    contents.push(Ok(Vec::new()));
+                }
+                Err(error) => contents.push(Err(error)),
+            }
+        }
+        let mut read = read_files(&self.shared, absolute).await.into_iter();
+        for content in contents.iter_mut().filter(|content| content.is_ok()) {
+            if let Some(outcome) = read.next() {
+                *content = outcome;
+            }
+        }
+        contents
     }
 
     /// Creates a file and opens it for writing. It is visible at once, with length 0.

@@ -1,13 +1,18 @@
 //! Reading a file: as a stream from a position, or any range by many tasks at once.
 //!
 //! [`locate`] knows where the blocks are, [`replica`] chooses a replica of one and a path to it and goes to the next when it
-//! fails; [`stream`] reads it over that path, of which [`packets`] is one. Every byte is checked against its checksum before
+//! fails; [`stream`] reads it over that path: [`local`] or [`packets`]. Positioned reads of what is open in [`local`] take the short
+//! cut of [`warm`]. Every byte is checked against its checksum before
 //! the caller sees it.
 
+mod local;
 mod locate;
+mod many;
 mod packets;
 mod replica;
 mod stream;
+mod view;
+mod warm;
 mod way;
 
 use std::sync::Arc;
@@ -19,6 +24,9 @@ use crate::{DatanodeError, Error};
 use locate::Locations;
 use replica::{Failures, Replicas};
 use stream::BlockStream;
+
+pub(crate) use many::read_files;
+pub use view::View;
 
 /// A file open for reading. `read`, `next` and `seek` move a position of its own; `read_at` does not and may be called by
 /// many tasks at once.
@@ -146,6 +154,13 @@ impl Reader {
         self.replicas.read_at(offset, into).await
     }
 
+    /// The file's bytes from `offset` on, `length` of them at most, fewer at the end of a block or of the file. When the replica
+    /// is in memory on this machine they are shown where they lie: no copy, and not verified until [`View::verify`] is asked to.
+    /// Else they are a verified copy.
+    pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
+        self.replicas.view(offset, length).await
+    }
+
     /// A handle for `read_at` that other tasks can own.
     pub fn positioned(&self) -> PositionedReader {
         PositionedReader { replicas: Arc::clone(&self.replicas) }
@@ -191,5 +206,10 @@ impl PositionedReader {
     /// As [`Reader::read_at`].
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         self.replicas.read_at(offset, into).await
+    }
+
+    /// As [`Reader::view`].
+    pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
+        self.replicas.view(offset, length).await
     }
 }

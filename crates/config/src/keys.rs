@@ -380,8 +380,14 @@ keys! {
     DFS_CLIENT_READ_PREFETCH_SIZE: Key<u64> = "dfs.client.read.prefetch.size", int_u64, "0";
     /// Connect to datanodes by name.
     DFS_CLIENT_USE_DATANODE_HOSTNAME: Key<bool> = "dfs.client.use.datanode.hostname", boolean, "false";
-    /// Local replicas by descriptor.
+    /// Local replicas by descriptor. Hearth's client takes that path unless this is set to false.
     DFS_CLIENT_READ_SHORTCIRCUIT: Key<bool> = "dfs.client.read.shortcircuit", boolean, "false";
+    /// Local replicas kept open.
+    DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_SIZE: Key<u32> = "dfs.client.read.shortcircuit.streams.cache.size", int_u32, "256";
+    /// How long after their last use.
+    DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_EXPIRY: Key<Duration> = "dfs.client.read.shortcircuit.streams.cache.expiry.ms", duration_ms, "300000";
+    /// A domain socket that failed is not tried for this long while there is another way.
+    DFS_DOMAIN_SOCKET_DISABLE_INTERVAL: Key<Duration> = "dfs.domain.socket.disable.interval.seconds", duration_s, "600";
     /// Grace for a datanode that said it restarts.
     DFS_CLIENT_DATANODE_RESTART_TIMEOUT: Key<Duration> = "dfs.client.datanode-restart.timeout", duration_s, "30";
     /// How long server defaults are believed.

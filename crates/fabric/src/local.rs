@@ -5,6 +5,7 @@
 
 mod descriptors;
 mod listener;
+mod map;
 mod path;
 mod shared_words;
 
@@ -16,6 +17,7 @@ use crate::stream::{Connection, Error};
 
 pub use descriptors::DESCRIPTORS_MAX;
 pub use listener::{ListenError, Listener};
+pub use map::Map;
 pub use path::{PathError, SOCKET_PATH_BYTES_MAX, check_path};
 pub use shared_words::SharedWords;
 

@@ -47,6 +47,11 @@ impl Locations {
         self.length
     }
 
+    /// Whether the block was being written when the file was opened.
+    pub(super) fn is_being_written(&self, block: &LocatedBlock) -> bool {
+        self.open_block.as_ref().is_some_and(|open| open.block.id() == block.block.id())
+    }
+
     /// The block with the byte at `position`, which lies within the file.
     pub(super) async fn block_at(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
         if let Some(block) = self.known(position) {

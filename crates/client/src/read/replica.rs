@@ -2,9 +2,9 @@
 //!
 //! A path that fails gives way to the next for that replica, and the last of them to the next replica.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearth_protocol::data_transfer::TransferError;
 use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock, StorageId};
@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 
 use super::locate::Locations;
 use super::stream::BlockStream;
+use super::view::View;
+use super::warm::Warm;
 use super::way::{self, Prospect, Way};
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError, Error, backoff};
@@ -21,8 +23,10 @@ use crate::{DataPath, DatanodeError, Error, backoff};
 pub(super) struct Replicas {
     pub(super) shared: Arc<Shared>,
     pub(super) locations: Locations,
-    /// Paths to datanodes that failed a read of this file; forgotten when none is left.
-    dead: Mutex<HashSet<(DatanodeUuid, DataPath)>>,
+    /// Paths to datanodes that failed a read of this file, and when; forgotten when none is left.
+    dead: Mutex<HashMap<(DatanodeUuid, DataPath), Instant>>,
+    /// Open replicas on this machine, for reads that need not wait for anything.
+    warm: Warm,
     /// Replicas whose data did not fit their checksums, not yet reported.
     corrupt: Mutex<HashMap<BlockId, Vec<DatanodeInfo>>>,
 }
@@ -32,6 +36,7 @@ pub(super) struct Replicas {
 pub(super) struct Failures {
     rounds: u32,
     token_refreshed: bool,
+    withdrawn: bool,
     last: Option<Arc<DatanodeError>>,
 }
 
@@ -44,7 +49,7 @@ impl Failures {
 
 impl Replicas {
     pub(super) fn new(shared: Arc<Shared>, locations: Locations) -> Self {
-        Self { shared, locations, dead: Mutex::default(), corrupt: Mutex::default() }
+        Self { shared, locations, dead: Mutex::default(), warm: Warm::default(), corrupt: Mutex::default() }
     }
 
     /// Starts reading the block at `position`: to its end, or `length` bytes of it at most.
@@ -67,7 +72,14 @@ impl Replicas {
                 why: format!("block {} is shorter than it was", block.block),
             })?;
             match BlockStream::open(&self.shared, way, range).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => {
+                    if self.shared.options.read_paths.first() == DataPath::Local
+                        && let Some(replica) = stream.local_replica()
+                    {
+                        self.warm.insert(&block, replica);
+                    }
+                    return Ok(stream);
+                }
                 Err((way, error)) => self.failed(&way, error, failures).await?,
             }
         }
@@ -77,7 +89,7 @@ impl Replicas {
     pub(super) async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         let available = self.locations.length().saturating_sub(offset);
         let wanted = into.len().min(usize::try_from(available).unwrap_or(usize::MAX));
-        let mut filled = 0;
+        let mut filled = self.warm.read(offset, &mut into[..wanted], &self.shared.counters);
         let mut failures = Failures::default();
         while filled < wanted {
             let position = offset + filled as u64;
@@ -103,20 +115,51 @@ impl Replicas {
         Ok(filled)
     }
 
+    /// The bytes from `offset` on, `length` at most and not beyond the end of their block, where they lie if that can be.
+    pub(super) async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
+        let available = self.locations.length().saturating_sub(offset);
+        let wanted = length.min(usize::try_from(available).unwrap_or(usize::MAX));
+        if wanted == 0 {
+            return Ok(View::copied(Vec::new()));
+        }
+        if let Some(view) = self.warm.view(offset, wanted) {
+            return Ok(self.viewed(view));
+        }
+        let stream = self.open(offset, Some(wanted as u64), &mut Failures::default()).await?;
+        let block = &stream.way().block;
+        let start = offset - block.offset;
+        let end = (start + wanted as u64).min(block.block.length());
+        if let Some(view) = stream.local_replica().and_then(|replica| View::of(replica, start, end)) {
+            return Ok(self.viewed(view));
+        }
+        drop(stream);
+        // What cannot be shown is copied, up to the end of the block as well.
+        let mut bytes = vec![0; (end - start) as usize];
+        let filled = self.read_at(offset, &mut bytes).await?;
+        bytes.truncate(filled);
+        Ok(View::copied(bytes))
+    }
+
+    fn viewed(&self, view: View) -> View {
+        self.shared.counters.count_read(DataPath::Local, view.len());
+        view
+    }
+
     /// The first path to the first replica that has not failed; those that failed other readers come last. `None` when all
     /// failed.
     ///
     /// Errors: `NoPath`, when no path that may be used leads to any of the replicas.
     fn choose(&self, block: &Arc<LocatedBlock>) -> Result<Option<Way>, Error> {
         let paths = &self.shared.options.read_paths;
+        let being_written = self.locations.is_being_written(block);
         let dead = self.dead.lock();
         let (mut doubtful, mut closed) = (None, Vec::new());
         for (replica, datanode) in block.locations.iter().enumerate() {
             for path in paths.iter() {
                 let way = || Way { block: Arc::clone(block), replica, path };
-                match way::prospect(&self.shared, block, datanode, path) {
+                match way::prospect(&self.shared, block, being_written, datanode, path) {
                     Prospect::Closed(why) => closed.push((datanode, path, why)),
-                    _ if dead.contains(&(datanode.id.uuid.clone(), path)) => {}
+                    _ if is_dead(&dead, &datanode.id.uuid, path) => {}
                     Prospect::Good => return Ok(Some(way())),
                     Prospect::Doubtful => doubtful = doubtful.or_else(|| Some(way())),
                 }
@@ -147,6 +190,12 @@ impl Replicas {
                 self.locations.refresh(block.offset).await?;
                 return Ok(());
             }
+            // Opened anew, it is what the datanode serves now; if it is soon withdrawn again, another way is better.
+            DatanodeError::Withdrawn { .. } if !failures.withdrawn => {
+                failures.withdrawn = true;
+                failures.last = Some(Arc::new(error));
+                return Ok(());
+            }
             // The last path to the replica judges it: bytes that came another way may have been hurt on it.
             DatanodeError::Checksum { .. } if self.is_last_path(way) => {
                 self.corrupt.lock().entry(block.block.id()).or_default().push(datanode.clone());
@@ -156,7 +205,7 @@ impl Replicas {
             }
             _ => {}
         }
-        self.dead.lock().insert((datanode.id.uuid.clone(), *path));
+        self.dead.lock().insert((datanode.id.uuid.clone(), *path), Instant::now());
         failures.last = Some(Arc::new(error));
         Ok(())
     }
@@ -164,10 +213,11 @@ impl Replicas {
     /// Whether all other paths to the replica of `way` are closed or have failed.
     fn is_last_path(&self, way: &Way) -> bool {
         let datanode = way.datanode();
+        let being_written = self.locations.is_being_written(&way.block);
         let dead = self.dead.lock();
         self.shared.options.read_paths.iter().filter(|path| *path != way.path).all(|path| {
-            dead.contains(&(datanode.id.uuid.clone(), path))
-                || matches!(way::prospect(&self.shared, &way.block, datanode, path), Prospect::Closed(_))
+            is_dead(&dead, &datanode.id.uuid, path)
+                || matches!(way::prospect(&self.shared, &way.block, being_written, datanode, path), Prospect::Closed(_))
         })
     }
 
@@ -220,5 +270,16 @@ impl Replicas {
                 tracing::warn!(%error, "corrupt replicas could not be reported");
             }
         });
+    }
+}
+
+/// How long a path that failed is not tried again while a reader has others. A path over which every replica can be read is left
+/// for good, until there is no other.
+const FAILURE_REMEMBERED: Duration = Duration::from_secs(60);
+
+fn is_dead(dead: &HashMap<(DatanodeUuid, DataPath), Instant>, datanode: &DatanodeUuid, path: DataPath) -> bool {
+    match dead.get(&(datanode.clone(), path)) {
+        None => false,
+        Some(at) => path == DataPath::Packets || at.elapsed() < FAILURE_REMEMBERED,
     }
 }

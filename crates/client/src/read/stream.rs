@@ -1,10 +1,14 @@
 //! A range of a block, streamed over whichever path.
 
+use std::sync::Arc;
+
 use hearth_types::ByteRange;
 
+use super::local::LocalStream;
 use super::packets::PacketStream;
 use super::way::Way;
 use crate::file_system::Shared;
+use crate::local::LocalReplica;
 use crate::{DataPath, DatanodeError};
 
 /// Verified bytes of a replica, in order, where the path left them.
@@ -16,6 +20,7 @@ pub(super) struct BlockStream {
 
 #[derive(Debug)]
 enum Source {
+    Local(LocalStream),
     Packets(PacketStream),
 }
 
@@ -26,7 +31,8 @@ impl BlockStream {
             DataPath::Packets => {
                 PacketStream::open(shared, &way.block, way.datanode(), range).await.map(Source::Packets)
             }
-            DataPath::Local | DataPath::OneSided => unreachable!("these paths are closed"),
+            DataPath::Local => LocalStream::open(shared, &way, range).await.map(Source::Local),
+            DataPath::OneSided => unreachable!("no prospect of it is ever good"),
         };
         match opened {
             Ok(source) => Ok(Self { way, source }),
@@ -38,15 +44,25 @@ impl BlockStream {
         &self.way
     }
 
+    /// The replica, when it is open on this machine.
+    pub(super) fn local_replica(&self) -> Option<&Arc<LocalReplica>> {
+        match &self.source {
+            Source::Local(stream) => stream.replica(),
+            Source::Packets(_) => None,
+        }
+    }
+
     /// What `advance` brought and was not consumed.
     pub(super) fn data(&self) -> &[u8] {
         match &self.source {
+            Source::Local(stream) => stream.data(),
             Source::Packets(stream) => stream.data(),
         }
     }
 
     pub(super) fn consume(&mut self, bytes: usize) {
         match &mut self.source {
+            Source::Local(stream) => stream.consume(bytes),
             Source::Packets(stream) => stream.consume(bytes),
         }
     }
@@ -54,6 +70,7 @@ impl BlockStream {
     /// Brings more and verifies it; what was not consumed before is gone. False when everything asked for has come.
     pub(super) async fn advance(&mut self, shared: &Shared) -> Result<bool, DatanodeError> {
         let more = match &mut self.source {
+            Source::Local(stream) => stream.advance(shared, &self.way).await,
             Source::Packets(stream) => stream.advance().await,
         }?;
         shared.counters.count_read(self.way.path, self.data().len());
@@ -62,6 +79,13 @@ impl BlockStream {
 
     /// Copies verified bytes into `into` (not empty), as many as come in one go. 0 when everything asked for has come.
     pub(super) async fn read(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
+        if let Source::Local(stream) = &mut self.source {
+            let shown = stream.data().len();
+            let count = stream.read(shared, &self.way, into).await?;
+            // What was shown is counted already.
+            shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
+            return Ok(count);
+        }
         while self.data().is_empty() {
             if !self.advance(shared).await? {
                 return Ok(0);
@@ -77,6 +101,7 @@ impl BlockStream {
     /// What the path keeps for the next reader, when the read came to its end.
     pub(super) fn finish(self, shared: &Shared) {
         match self.source {
+            Source::Local(_) => {}
             Source::Packets(stream) => stream.finish(&shared.peers),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hearth_types::{DatanodeInfo, LocatedBlock};
 
-use super::packets;
+use super::{local, packets};
 use crate::DataPath;
 use crate::file_system::Shared;
 
@@ -33,13 +33,17 @@ pub(super) enum Prospect {
     Closed(&'static str),
 }
 
-/// The prospect of `path` to the replica of `block` on `datanode`.
-pub(super) fn prospect(shared: &Shared, block: &LocatedBlock, datanode: &DatanodeInfo, path: DataPath) -> Prospect {
+/// The prospect of `path` to the replica of `block` on `datanode`. `being_written`: the namenode has not heard of the block's end.
+pub(super) fn prospect(
+    shared: &Shared,
+    block: &LocatedBlock,
+    being_written: bool,
+    datanode: &DatanodeInfo,
+    path: DataPath,
+) -> Prospect {
     match path {
-        DataPath::Local | DataPath::OneSided => {
-            let _ = block;
-            Prospect::Closed("this client does not have it")
-        }
+        DataPath::Local => local::prospect(shared, block, being_written, datanode),
+        DataPath::OneSided => Prospect::Closed("this client does not have it"),
         DataPath::Packets => packets::prospect(shared, datanode),
     }
 }

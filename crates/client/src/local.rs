@@ -1,0 +1,405 @@
+//! Replicas of datanodes on this machine, read in the datanode's own memory (or files): over the datanode's domain socket come
+//! the descriptors of a replica's bytes and CRCs, which are mapped, and a slot, in which the datanode says when the replica is no
+//! longer what was opened.
+//!
+//! The protocol is Apache Hadoop's for short-circuit reads, and works against its datanode as against ours. Only of ours is it
+//! known that it never shortens a file that it has shown; the files of others are read, not mapped. And only ours gives the bytes of
+//! small replicas in its answer.
+//!
+//! ```text
+//! Local      one for a file system and its clones: which datanodes are here, what failed lately
+//!  ├ Socket    one for each datanode: connections, segments of slots
+//!  └ Cache     open replicas, by block, stamp and datanode
+//!     └ LocalReplica   maps or descriptors, and a slot
+//! ```
+
+mod cache;
+mod checked;
+mod here;
+mod replica;
+mod slots;
+mod small;
+mod socket;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_protocol::data_transfer::Timeouts;
+use hearth_types::{DatanodeId, LocatedBlock};
+use hearth_wire::data_transfer::{
+    BlockOpResponse, DatanodeDescription, OpCode, Operation, RequestShortCircuitFds, Status,
+};
+use parking_lot::Mutex;
+
+use crate::DatanodeError;
+
+use cache::{Cache, Key};
+pub(crate) use checked::Checked;
+use here::Here;
+pub(crate) use replica::{Fetched, LocalReplica};
+use slots::Slot;
+pub(crate) use small::{SMALL_BYTES, SmallReplica, fetch_many};
+use socket::{Conversation, Socket};
+
+/// The highest version of a replica's files that is understood: a meta file with a header and CRCs.
+const FORMAT_VERSION: u32 = 1;
+
+/// How long a datanode's refusal of one replica is remembered.
+const REFUSAL_REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Refusals beyond this are not kept.
+const REFUSALS_MAX: usize = 4096;
+
+/// Sockets beyond this make the client forget those that it knows; a machine has few datanodes.
+const SOCKETS_MAX: usize = 256;
+
+/// Shortest and longest time between two looks at what may be closed.
+const SWEEP_LEAST: Duration = Duration::from_millis(50);
+const SWEEP_MOST: Duration = Duration::from_secs(60);
+
+/// The client's share of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalOptions {
+    /// `_PORT` in it stands for a datanode's transfer port.
+    socket_path: Option<String>,
+    /// How long a socket that failed is not tried while there is another way.
+    disable_interval: Duration,
+    cache_size: usize,
+    cache_expiry: Duration,
+    connection_expiry: Duration,
+    timeouts: Timeouts,
+}
+
+impl LocalOptions {
+    pub(crate) fn read(configuration: &Configuration, timeouts: Timeouts) -> Result<Self, ConfigError> {
+        Ok(Self {
+            socket_path: configuration.get(keys::DFS_DOMAIN_SOCKET_PATH)?,
+            disable_interval: configuration.get(keys::DFS_DOMAIN_SOCKET_DISABLE_INTERVAL)?,
+            cache_size: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_SIZE)? as usize,
+            cache_expiry: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_EXPIRY)?,
+            connection_expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
+            timeouts,
+        })
+    }
+}
+
+/// What a file system and its clones know of datanodes on this machine.
+#[derive(Debug)]
+pub(crate) struct Local {
+    options: LocalOptions,
+    client_name: String,
+    here: Here,
+    sockets: Mutex<HashMap<PathBuf, Arc<Socket>>>,
+    cache: Cache,
+    /// Replicas that are being opened: the second reader waits for the first.
+    opening: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    /// Replicas that a datanode did not hand over, and when.
+    refused: Mutex<HashMap<Key, Instant>>,
+    sweeping: AtomicBool,
+}
+
+impl Local {
+    pub(crate) fn new(options: LocalOptions, client_name: String) -> Self {
+        Self {
+            cache: Cache::new(options.cache_size, options.cache_expiry),
+            options,
+            client_name,
+            here: Here::default(),
+            sockets: Mutex::default(),
+            opening: Mutex::default(),
+            refused: Mutex::default(),
+            sweeping: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the replica of `block` on `datanode` can be tried, and if so, whether that failed lately.
+    ///
+    /// Errors: why not, for people.
+    pub(crate) fn failed_lately(&self, block: &LocatedBlock, datanode: &DatanodeId) -> Result<bool, &'static str> {
+        if self.options.socket_path.is_none() {
+            return Err("dfs.domain.socket.path is not set");
+        }
+        if !self.here.is(&datanode.ip) {
+            return Err("it is on another machine");
+        }
+        if self.socket(datanode).is_some_and(|socket| socket.is_disabled()) {
+            return Ok(true);
+        }
+        let key = Key::new(&block.block, &datanode.uuid);
+        Ok(self.refused.lock().get(&key).is_some_and(|at| at.elapsed() < REFUSAL_REMEMBERED))
+    }
+
+    /// The replica of `block` on `datanode`, to be read.
+    ///
+    /// Errors: what the datanode or its socket says, remembered for a while.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Opened, DatanodeError> {
+        let key = Key::new(&block.block, &datanode.uuid);
+        if let Some(replica) = self.cached(&key, block) {
+            return Ok(Opened::Replica(replica));
+        }
+        if block.block.length() <= SMALL_BYTES
+            && let Some(small) = self.small(block, datanode).await?
+        {
+            return Ok(Opened::Small(small));
+        }
+        let opening = Arc::clone(self.opening.lock().entry(key.clone()).or_default());
+        let outcome = {
+            let _only = opening.lock().await;
+            match self.cached(&key, block) {
+                Some(replica) => Ok(replica),
+                None => self.open_anew(&key, block, datanode).await,
+            }
+        };
+        // Those who wait hold on to the lock that they wait for; who comes later makes another.
+        let mut all = self.opening.lock();
+        if all.get(&key).is_some_and(|known| Arc::ptr_eq(known, &opening)) && Arc::strong_count(&opening) <= 2 {
+            all.remove(&key);
+        }
+        outcome.map(Opened::Replica)
+    }
+
+    /// The replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, when that serves READ_SMALL.
+    ///
+    /// Errors: as `open`.
+    pub(crate) async fn small(
+        &self,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Option<SmallReplica>, DatanodeError> {
+        let Some(socket) = self.socket(datanode) else { return Ok(None) };
+        let description = self
+            .described(&socket, datanode)
+            .await
+            .map_err(|failure| self.remember(failure, &socket, block, datanode))?;
+        let serves = description.is_some_and(|description| description.serves(OpCode::ReadSmall));
+        Ok(serves.then(|| SmallReplica::new(socket, block, &self.client_name)))
+    }
+
+    /// Which of Hearth's datanodes listens on `socket`; `None` when another's does.
+    async fn described(
+        &self,
+        socket: &Socket,
+        datanode: &DatanodeId,
+    ) -> Result<Option<Arc<DatanodeDescription>>, Failure> {
+        let description = socket.describe(&self.client_name).await;
+        let description = description.map_err(|error| Failure::Socket(DatanodeError::Transfer(error)))?;
+        match description {
+            // A path without _PORT leads to one datanode of several on this machine.
+            Some(other) if other.datanode != datanode.uuid => Err(Failure::Replica(DatanodeError::OtherDatanode {
+                socket: socket.path().to_owned(),
+                listens: other.datanode.clone(),
+                wanted: datanode.uuid.clone(),
+            })),
+            description => Ok(description),
+        }
+    }
+
+    fn cached(&self, key: &Key, block: &LocatedBlock) -> Option<Arc<LocalReplica>> {
+        // An append may have gone on under the same stamp; then the longer replica is to be opened.
+        self.cache.get(key).filter(|replica| replica.length() >= block.block.length())
+    }
+
+    async fn open_anew(
+        self: &Arc<Self>,
+        key: &Key,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Arc<LocalReplica>, DatanodeError> {
+        let Some(socket) = self.socket(datanode) else {
+            let (address, why) = (datanode.to_string(), "dfs.domain.socket.path is not set".to_owned());
+            return Err(DatanodeError::Address { address, why });
+        };
+        match self.request(&socket, block, datanode).await {
+            Ok(replica) => {
+                socket.enable();
+                let replica = Arc::new(replica);
+                self.cache.insert(key.clone(), Arc::clone(&replica));
+                self.sweep_from_now_on();
+                Ok(replica)
+            }
+            Err(failure) => Err(self.remember(failure, &socket, block, datanode)),
+        }
+    }
+
+    /// Takes note of a failure, for this reader and others.
+    fn remember(
+        &self,
+        failure: Failure,
+        socket: &Socket,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> DatanodeError {
+        match failure {
+            Failure::Socket(error) => {
+                socket.disable(&error);
+                error
+            }
+            // A new token is all that it takes.
+            Failure::Replica(error @ DatanodeError::AccessToken { .. }) => error,
+            Failure::Replica(error) => {
+                self.remember_refusal(Key::new(&block.block, &datanode.uuid));
+                error
+            }
+        }
+    }
+
+    /// Asks for a replica's descriptors. Source: `BlockReaderFactory.requestFileDescriptors` of Hadoop's client.
+    async fn request(
+        &self,
+        socket: &Arc<Socket>,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<LocalReplica, Failure> {
+        self.described(socket, datanode).await?;
+        let socket_failed = |error| Failure::Socket(DatanodeError::Transfer(error));
+        let mut slot = socket.slot(&self.client_name).await.map_err(socket_failed)?;
+        let operation = Operation::RequestShortCircuitFds(RequestShortCircuitFds {
+            block: block.block.clone(),
+            token: block.token.clone(),
+            version_max: FORMAT_VERSION,
+            slot: slot.as_ref().map(Slot::name),
+            supports_receipt_verification: true,
+        });
+        let (answer, mut conversation) =
+            socket.ask(&operation, BlockOpResponse::decode).await.map_err(socket_failed)?;
+        if answer.status != Status::Success {
+            return Err(refusal(block, answer));
+        }
+        let (data, meta) = descriptors(&mut conversation, slot.as_mut()).await?;
+        socket.keep(conversation);
+        let replica = LocalReplica::new(data, meta, socket.keeps_what_it_showed(), block.block.length(), slot);
+        replica.map_err(|source| {
+            let block = Box::new(block.block.clone());
+            Failure::Replica(DatanodeError::Unusable { block, source: Arc::new(source) })
+        })
+    }
+
+    /// Forgets a replica whose bytes proved bad.
+    pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<LocalReplica>) {
+        self.cache.remove(&Key::new(&block.block, &datanode.uuid), replica);
+    }
+
+    fn remember_refusal(&self, key: Key) {
+        let mut refused = self.refused.lock();
+        if refused.len() >= REFUSALS_MAX {
+            refused.retain(|_, at| at.elapsed() < REFUSAL_REMEMBERED);
+        }
+        if refused.len() < REFUSALS_MAX {
+            refused.insert(key, Instant::now());
+        }
+    }
+
+    fn socket(&self, datanode: &DatanodeId) -> Option<Arc<Socket>> {
+        let pattern = self.options.socket_path.as_ref()?;
+        let path = PathBuf::from(pattern.replace("_PORT", &datanode.transfer_port.to_string()));
+        let mut sockets = self.sockets.lock();
+        if sockets.len() >= SOCKETS_MAX && !sockets.contains_key(&path) {
+            sockets.clear();
+        }
+        let LocalOptions { timeouts, disable_interval, connection_expiry, .. } = self.options;
+        let make = || Arc::new(Socket::new(path.clone(), timeouts, disable_interval, connection_expiry));
+        Some(Arc::clone(sockets.entry(path.clone()).or_insert_with(make)))
+    }
+
+    /// Sees to it that what is not used is closed, by a task that lives while there is anything to close.
+    fn sweep_from_now_on(self: &Arc<Self>) {
+        if self.sweeping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let pause = (self.options.cache_expiry.min(self.options.connection_expiry) / 4).clamp(SWEEP_LEAST, SWEEP_MOST);
+        let local = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let _guard = Sweeping(local.clone());
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(local) = local.upgrade() else { break };
+                let replicas = local.cache.expire();
+                let sockets: Vec<_> = local.sockets.lock().values().cloned().collect();
+                for socket in &sockets {
+                    socket.tell_left_over().await;
+                }
+                let connections = sockets.iter().filter(|socket| socket.expire()).count();
+                if !replicas && connections == 0 {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// Lets the next sweep begin, also when the runtime ended this one.
+struct Sweeping(Weak<Local>);
+
+impl Drop for Sweeping {
+    fn drop(&mut self) {
+        if let Some(local) = self.0.upgrade() {
+            local.sweeping.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A replica on this machine, ready to be read.
+#[derive(Clone, Debug)]
+pub(crate) enum Opened {
+    Replica(Arc<LocalReplica>),
+    Small(SmallReplica),
+}
+
+/// Whom a failure is to be laid to.
+enum Failure {
+    /// The datanode's domain socket: other replicas would fare no better.
+    Socket(DatanodeError),
+    Replica(DatanodeError),
+}
+
+/// What a refusal means. Source: `BlockReaderFactory.requestFileDescriptors`.
+fn refusal(block: &LocatedBlock, answer: BlockOpResponse) -> Failure {
+    let block = Box::new(block.block.clone());
+    let status = answer.status;
+    if status == Status::ErrorAccessToken {
+        return Failure::Replica(DatanodeError::AccessToken { block });
+    }
+    let refused = DatanodeError::Refused {
+        operation: "REQUEST_SHORT_CIRCUIT_FDS",
+        block,
+        status: format!("{status:?}"),
+        message: answer.message.unwrap_or_default(),
+    };
+    // With a version it is this replica's format that is too new; without, the datanode does not do it at all.
+    if status == Status::ErrorUnsupported && answer.short_circuit_version.is_none() {
+        Failure::Socket(refused)
+    } else {
+        Failure::Replica(refused)
+    }
+}
+
+/// The data and meta descriptors behind a favourable answer, acknowledged.
+async fn descriptors(conversation: &mut Conversation, slot: Option<&mut Slot>) -> Result<(OwnedFd, OwnedFd), Failure> {
+    /// Of Hadoop's `ShortCircuitFdResponse`: the datanode waits for a byte.
+    const USE_RECEIPT_VERIFICATION: u8 = 1;
+    let socket_failed = |error| Failure::Socket(DatanodeError::Transfer(error));
+    let received = conversation.receive_descriptors().await.map_err(socket_failed)?;
+    let Some((byte, [data, meta])) = received else {
+        let (peer, what) = (conversation.connection().peer(), "not the two descriptors of a replica".to_owned());
+        return Err(Failure::Socket(DatanodeError::Protocol { peer, what }));
+    };
+    if let Some(slot) = slot {
+        slot.registered();
+    }
+    if byte == USE_RECEIPT_VERIFICATION {
+        conversation.send(&[0]).await.map_err(socket_failed)?;
+    }
+    Ok((data, meta))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use hearth_types::{ChecksumError, ChecksumSpec};
+
+/// Bytes of a replica beside the CRCs that stand over them, both where they lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked<'a> {
+    /// From a chunk boundary to one, or to the replica's end.
+    pub data: &'a [u8],
+    /// Big-endian, one for each chunk of `data`.
+    pub checksums: &'a [u8],
+    pub spec: ChecksumSpec,
+}
+
+/// Bytes that are verified and then copied: few enough to be in the first-level cache still. Longer pieces cost half as much again.
+const PIECE_BYTES: usize = 4096;
+
+impl Checked<'_> {
+    /// Copies from `offset` on into `into`, which ends within the data; each piece is verified right before it is copied.
+    ///
+    /// Errors: the first chunk that does not fit, its offset counted from the start of the data. What `into` holds then is of no use.
+    pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), ChecksumError> {
+        let piece_bytes = PIECE_BYTES.next_multiple_of(self.spec.bytes_per_chunk as usize);
+        let mut rest = into;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let end = (at / piece_bytes + 1) * piece_bytes;
+            let (piece, behind) = rest.split_at_mut(rest.len().min(end - at));
+            self.verify(at, at + piece.len())?;
+            piece.copy_from_slice(&self.data[at..at + piece.len()]);
+            at += piece.len();
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Compares `bytes`, which are at `offset` (a chunk boundary), with their CRCs.
+    fn compare(&self, offset: usize, bytes: &[u8]) -> Result<(), ChecksumError> {
+        let chunk = self.spec.bytes_per_chunk as usize;
+        let size = self.spec.kind.size();
+        let checksums = &self.checksums[offset / chunk * size..][..bytes.len().div_ceil(chunk) * size];
+        self.spec.verify(bytes, checksums).map_err(|error| match error {
+            ChecksumError::Mismatch { chunk: index, offset: within, expected, actual } => {
+                let (chunk, offset) = (offset / chunk + index, offset + within);
+                ChecksumError::Mismatch { chunk, offset, expected, actual }
+            }
+            other => other,
+        })
+    }
+
+    /// Verifies the chunks that `[start, end)` touches, where they lie.
+    ///
+    /// Errors: as `copy`.
+    pub(crate) fn verify(&self, start: usize, end: usize) -> Result<(), ChecksumError> {
+        if self.spec.kind.size() == 0 || start >= end {
+            return Ok(());
+        }
+        let chunk = self.spec.bytes_per_chunk as usize;
+        let start = start / chunk * chunk;
+        let end = (end.div_ceil(chunk) * chunk).min(self.data.len());
+        self.compare(start, &self.data[start..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::ChecksumKind;
+
+    use super::*;
+
+    fn sample(length: usize, spec: ChecksumSpec) -> (Vec<u8>, Vec<u8>) {
+        let data: Vec<u8> = (0..length).map(|index| (index * 31 + index / 257) as u8).collect();
+        let mut checksums = Vec::new();
+        spec.compute(&data, &mut checksums);
+        (data, checksums)
+    }
+
+    #[test]
+    fn every_part_is_copied_as_it_is() {
+        for bytes_per_chunk in [512, 100, 5000] {
+            let spec = ChecksumSpec { kind: ChecksumKind::Crc32c, bytes_per_chunk };
+            let (data, checksums) = sample(200_123, spec);
+            let checked = Checked { data: &data, checksums: &checksums, spec };
+            for offset in [0usize, 1, 99, 100, 511, 512, 513, 5000, 65_536, 131_071, 200_000, 200_122, 200_123] {
+                for length in [0usize, 1, 2, 400, 511, 512, 513, 1024, 4096, 70_000, 200_123] {
+                    let length = length.min(data.len() - offset);
+                    let mut into = vec![0xEE; length];
+                    checked.copy(offset, &mut into).unwrap();
+                    assert!(into == data[offset..offset + length], "{length} bytes at {offset}");
+                    checked.verify(offset, offset + length).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found_by_every_read_that_touches_its_chunk_and_by_no_other() {
+        let spec = ChecksumSpec::DEFAULT;
+        let (mut data, checksums) = sample(3000, spec);
+        data[1100] ^= 4;
+        let checked = Checked { data: &data, checksums: &checksums, spec };
+        for (offset, length) in [(0, 3000), (1024, 512), (1030, 10), (600, 500), (1500, 600), (1535, 1)] {
+            let mut into = vec![0; length];
+            let error = checked.copy(offset, &mut into).unwrap_err();
+            assert!(matches!(error, ChecksumError::Mismatch { chunk: 2, offset: 1024, .. }), "{error}");
+            assert!(checked.verify(offset, offset + length).is_err());
+        }
+        for (offset, length) in [(0, 1024), (1536, 1464), (2999, 1), (1000, 24), (1024, 0)] {
+            let mut into = vec![0; length];
+            checked.copy(offset, &mut into).unwrap();
+            checked.verify(offset, offset + length).unwrap();
+        }
+    }
+
+    #[test]
+    fn without_checksums_bytes_are_only_copied() {
+        let spec = ChecksumSpec { kind: ChecksumKind::Null, bytes_per_chunk: 512 };
+        let (data, checksums) = sample(1000, spec);
+        let checked = Checked { data: &data, checksums: &checksums, spec };
+        let mut into = [0; 990];
+        checked.copy(10, &mut into).unwrap();
+        assert!(into == data[10..]);
+    }
+}

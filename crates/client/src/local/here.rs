@@ -1,0 +1,52 @@
+use std::collections::HashMap;
+use std::net::{IpAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// How long an answer is believed: addresses come and go with network interfaces.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// Answers beyond this are not kept.
+const ENTRIES_MAX: usize = 4096;
+
+/// Which addresses are this machine's own.
+#[derive(Debug, Default)]
+pub(crate) struct Here {
+    known: Mutex<HashMap<IpAddr, (bool, Instant)>>,
+}
+
+impl Here {
+    /// Whether `address` is one of this machine's. An unreadable one is not.
+    pub(crate) fn is(&self, address: &str) -> bool {
+        let Ok(ip) = address.parse::<IpAddr>() else { return false };
+        let mut known = self.known.lock();
+        match known.get(&ip) {
+            Some((here, at)) if at.elapsed() < BELIEVED => return *here,
+            _ => {}
+        }
+        // Only a machine's own addresses can be bound. Nothing is sent.
+        let here = UdpSocket::bind((ip, 0)).is_ok();
+        if known.len() >= ENTRIES_MAX {
+            known.clear();
+        }
+        known.insert(ip, (here, Instant::now()));
+        here
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machines_addresses_are_here() {
+        let here = Here::default();
+        for _ in 0..2 {
+            assert!(here.is("127.0.0.1"));
+            // Reserved for documentation (RFC 5737): nobody's.
+            assert!(!here.is("192.0.2.1"));
+            assert!(!here.is("localhost"));
+        }
+    }
+}

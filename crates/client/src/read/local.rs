@@ -1,0 +1,196 @@
+//! One replica, or a range of it, in the memory of a datanode on this machine.
+
+use std::sync::Arc;
+
+use hearth_types::{ByteRange, ChecksumError, DatanodeInfo, LocatedBlock};
+
+use super::way::{Prospect, Way};
+use crate::DatanodeError;
+use crate::file_system::Shared;
+use crate::local::{Checked, Fetched, LocalReplica, Opened};
+
+/// Bytes that are verified, and shown, at a time: few enough that the caller finds them in the processor's cache.
+const WINDOW_BYTES: u64 = 128 << 10;
+
+/// Bytes that are copied before other tasks get their turn on this thread.
+const TURN_BYTES: u64 = 4 << 20;
+
+/// Bytes that are read at a time of a replica that is not mapped.
+const FETCH_BYTES: u64 = 1 << 20;
+
+/// `being_written`: the namenode has not heard of the end of the block.
+pub(super) fn prospect(
+    shared: &Shared,
+    block: &LocatedBlock,
+    being_written: bool,
+    datanode: &DatanodeInfo,
+) -> Prospect {
+    if being_written {
+        // Its datanode shows only finalized replicas, and its CRCs change with every packet.
+        return Prospect::Closed("the block is being written");
+    }
+    match shared.local.failed_lately(block, &datanode.id) {
+        Ok(false) => Prospect::Good,
+        Ok(true) => Prospect::Doubtful,
+        Err(why) => Prospect::Closed(why),
+    }
+}
+
+/// Verified bytes of a replica, in order, where they lie in the datanode's memory.
+#[derive(Debug)]
+pub(super) struct LocalStream {
+    opened: Opened,
+    /// Asked for, and not yet shown or copied.
+    left: ByteRange,
+    /// Verified, shown and not consumed.
+    shown: ByteRange,
+    /// Where the shown bytes are when the replica is not mapped.
+    fetched: Option<Fetched>,
+}
+
+impl LocalStream {
+    /// Opens the replica of `way`, or finds it open, to read `range` of it.
+    pub(super) async fn open(shared: &Shared, way: &Way, range: ByteRange) -> Result<Self, DatanodeError> {
+        let opened = shared.local.open(&way.block, &way.datanode().id).await?;
+        Ok(Self { opened, left: range, shown: empty(range.start()), fetched: None })
+    }
+
+    /// What other readers of the block can use without waiting.
+    pub(super) fn replica(&self) -> Option<&Arc<LocalReplica>> {
+        match &self.opened {
+            Opened::Replica(replica) => Some(replica),
+            Opened::Small(_) => None,
+        }
+    }
+
+    fn mapped(&self) -> Option<Checked<'_>> {
+        self.replica()?.mapped()
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        let Self { shown, .. } = self;
+        if shown.is_empty() {
+            return &[];
+        }
+        let (bytes, start) = match (&self.fetched, self.mapped()) {
+            (Some(fetched), _) => (fetched.data(), fetched.start),
+            (None, Some(mapped)) => (mapped.data, 0),
+            (None, None) => return &[],
+        };
+        &bytes[(shown.start() - start) as usize..(shown.end() - start) as usize]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        let start = self.shown.start() + bytes as u64;
+        self.shown = ByteRange::new(start, self.shown.end()).expect("more consumed than there is");
+    }
+
+    /// Verifies the next bytes; what was not consumed before is gone. False when everything asked for has come.
+    pub(super) async fn advance(&mut self, shared: &Shared, way: &Way) -> Result<bool, DatanodeError> {
+        self.shown = empty(self.left.start());
+        if self.left.is_empty() {
+            return Ok(false);
+        }
+        self.check_valid(way)?;
+        let bytes = if self.mapped().is_some() { WINDOW_BYTES } else { FETCH_BYTES };
+        // Windows end on a chunk boundary wherever the range begins.
+        let end = ((self.left.start() / bytes + 1) * bytes).min(self.left.end());
+        let next = range(self.left.start(), end);
+        self.fetched = match self.mapped() {
+            Some(_) => None,
+            None => Some(self.fetch(shared, way, next).await?),
+        };
+        let verified = match (&self.fetched, self.mapped()) {
+            (Some(fetched), _) => {
+                let start = (next.start() - fetched.start) as usize;
+                fetched.checked().verify(start, start + next.length() as usize)
+            }
+            (None, Some(mapped)) => mapped.verify(next.start() as usize, next.end() as usize),
+            (None, None) => Ok(()),
+        };
+        verified.map_err(|error| self.bad(shared, way, next.start(), error))?;
+        self.left = range(next.end(), self.left.end());
+        self.shown = next;
+        tokio::task::consume_budget().await;
+        Ok(true)
+    }
+
+    /// Copies and verifies in one go, without showing anything, into `into` (not empty). 0 when everything asked for has come.
+    pub(super) async fn read(&mut self, shared: &Shared, way: &Way, into: &mut [u8]) -> Result<usize, DatanodeError> {
+        let Some(mapped) = self.mapped() else {
+            return self.read_fetched(shared, way, into).await;
+        };
+        if !self.shown.is_empty() {
+            return Ok(self.copy_shown(into));
+        }
+        self.check_valid(way)?;
+        let count = self.left.length().min(into.len() as u64).min(TURN_BYTES);
+        let start = self.left.start();
+        let copied = mapped.copy(start as usize, &mut into[..count as usize]);
+        copied.map_err(|error| self.bad(shared, way, start, error))?;
+        self.left = range(start + count, self.left.end());
+        if count == TURN_BYTES {
+            tokio::task::yield_now().await;
+        }
+        Ok(count as usize)
+    }
+
+    async fn read_fetched(&mut self, shared: &Shared, way: &Way, into: &mut [u8]) -> Result<usize, DatanodeError> {
+        while self.shown.is_empty() {
+            // A positioned read has asked for no more than it takes; a stream takes what is fetched ahead for it.
+            if !self.advance(shared, way).await? {
+                return Ok(0);
+            }
+        }
+        Ok(self.copy_shown(into))
+    }
+
+    fn copy_shown(&mut self, into: &mut [u8]) -> usize {
+        let data = self.data();
+        let count = data.len().min(into.len());
+        into[..count].copy_from_slice(&data[..count]);
+        self.consume(count);
+        count
+    }
+
+    async fn fetch(&self, shared: &Shared, way: &Way, range: ByteRange) -> Result<Fetched, DatanodeError> {
+        let replica = match &self.opened {
+            Opened::Replica(replica) => replica,
+            Opened::Small(small) => return small.fetch(range).await,
+        };
+        replica.fetch(range).await.map_err(|source| {
+            shared.local.forget(&way.block, &way.datanode().id, replica);
+            DatanodeError::Unusable { block: Box::new(way.block.block.clone()), source: Arc::new(source) }
+        })
+    }
+
+    fn check_valid(&self, way: &Way) -> Result<(), DatanodeError> {
+        let Some(replica) = self.replica() else { return Ok(()) };
+        replica.touch();
+        if replica.is_valid() { Ok(()) } else { Err(withdrawn(way)) }
+    }
+
+    /// What is said of bytes at `offset` that do not fit their CRCs.
+    fn bad(&self, shared: &Shared, way: &Way, offset: u64, source: ChecksumError) -> DatanodeError {
+        if let Some(replica) = self.replica() {
+            shared.local.forget(&way.block, &way.datanode().id, replica);
+            if !replica.is_valid() {
+                // Changed while it was read, as only a foreign datanode's can: that is no damage.
+                return withdrawn(way);
+            }
+        }
+        DatanodeError::Checksum { block: Box::new(way.block.block.clone()), offset, source }
+    }
+}
+
+fn withdrawn(way: &Way) -> DatanodeError {
+    DatanodeError::Withdrawn { block: Box::new(way.block.block.clone()) }
+}
+
+fn range(start: u64, end: u64) -> ByteRange {
+    ByteRange::new(start, end).expect("a part of a range does not end before it starts")
+}
+
+fn empty(at: u64) -> ByteRange {
+    range(at, at)
+}

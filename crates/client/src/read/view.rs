@@ -1,0 +1,90 @@
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use hearth_types::ChecksumError;
+
+use crate::local::LocalReplica;
+
+/// Bytes of a file, to be looked at as `&[u8]`: in the datanode's own memory where that can be, else a copy.
+///
+/// While it lives the memory stays as it was, whatever becomes of the file.
+pub struct View {
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Shown {
+        replica: Arc<LocalReplica>,
+        /// From the start of the block.
+        start: usize,
+        end: usize,
+        /// The datanode counts this view.
+        anchored: bool,
+    },
+    Copied(Vec<u8>),
+}
+
+impl View {
+    /// Bytes `[start, end)` of a block, `None` unless its replica is mapped.
+    pub(super) fn of(replica: &Arc<LocalReplica>, start: u64, end: u64) -> Option<Self> {
+        replica.mapped()?;
+        let (replica, anchored) = (Arc::clone(replica), replica.anchor());
+        Some(Self { bytes: Bytes::Shown { replica, start: start as usize, end: end as usize, anchored } })
+    }
+
+    pub(super) fn copied(bytes: Vec<u8>) -> Self {
+        Self { bytes: Bytes::Copied(bytes) }
+    }
+
+    /// Whether these are the datanode's bytes and not a copy.
+    pub fn is_shown(&self) -> bool {
+        matches!(self.bytes, Bytes::Shown { .. })
+    }
+
+    /// Whether the datanode has counted this view: it then keeps the replica in memory for as long, and has verified it.
+    pub fn is_anchored(&self) -> bool {
+        matches!(self.bytes, Bytes::Shown { anchored: true, .. })
+    }
+
+    /// Compares the bytes with their CRCs; those of a copy were compared when it was made.
+    ///
+    /// Errors: the first chunk of the block that does not fit.
+    pub fn verify(&self) -> Result<(), ChecksumError> {
+        match &self.bytes {
+            Bytes::Shown { replica, start, end, .. } => replica.mapped().map_or(Ok(()), |all| all.verify(*start, *end)),
+            Bytes::Copied(_) => Ok(()),
+        }
+    }
+}
+
+impl Deref for View {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Shown { replica, start, end, .. } => replica.mapped().map_or(&[], |all| &all.data[*start..*end]),
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if let Bytes::Shown { replica, anchored: true, .. } = &self.bytes {
+            replica.release_anchor();
+        }
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("length", &self.len()).field("shown", &self.is_shown()).finish()
+    }
+}

@@ -1,0 +1,399 @@
+//! Reads of replicas on this machine, against clusters of Hearth's own processes: every path gives the same bytes, whatever becomes
+//! of the replica meanwhile.
+
+use std::time::Duration;
+
+use hearth_client::{CreateOptions, DataPath, Error, ErrorKind, FileSystem};
+use hearth_config::{Configuration, Environment};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make};
+
+type Outcome = anyhow::Result<()>;
+
+const BLOCK: usize = 1 << 20;
+
+/// A cluster whose datanodes listen on domain sockets, which live as long as the directory.
+struct Local {
+    cluster: Cluster,
+    _sockets: tempfile::TempDir,
+}
+
+fn start(datanodes: usize, settings: &[(&str, &str)]) -> Local {
+    let sockets = tempfile::Builder::new().prefix("hearth-sockets-").tempdir().unwrap();
+    let mut spec = ClusterSpec::new(Make::Hearth, Make::Hearth)
+        .datanodes(datanodes)
+        .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
+        .set("dfs.domain.socket.disable.interval.seconds", 1)
+        .set("dfs.client.retry.window.base", 100)
+        .set("dfs.client.max.block.acquire.failures", 2);
+    for (key, value) in settings {
+        spec = spec.set(key, value);
+    }
+    Local { cluster: spec.start().unwrap(), _sockets: sockets }
+}
+
+impl Local {
+    fn client(&self, settings: &[(&str, &str)]) -> FileSystem {
+        let mut conf = Configuration::load_dir(self.cluster.conf(), Environment::empty()).unwrap();
+        for (key, value) in settings {
+            conf.set(key, (*value).to_owned());
+        }
+        // The user that runs the daemons: a superuser.
+        FileSystem::connect(&conf, None, &hearth_client::os_user_name()).unwrap()
+    }
+}
+
+fn run(test: impl Future<Output = Outcome>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test).unwrap_or_else(|error| panic!("{error:?}"));
+}
+
+async fn write(fs: &FileSystem, path: &str, content: Content, length: usize) -> Outcome {
+    let mut writer = fs.create(path, CreateOptions { overwrite: true, ..CreateOptions::default() }).await?;
+    writer.write(&content.bytes(0, length)).await?;
+    writer.close().await?;
+    Ok(())
+}
+
+/// All bytes, as `next` shows them.
+async fn streamed(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
+    let mut reader = fs.open(path).await?;
+    let mut bytes = Vec::new();
+    loop {
+        let next = reader.next().await?;
+        if next.is_empty() {
+            return Ok(bytes);
+        }
+        // Not always all of it.
+        let count = next.len().div_ceil(2);
+        bytes.extend_from_slice(&next[..count]);
+        reader.consume(count);
+    }
+}
+
+/// Reads a file in every way there is and compares.
+async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> Outcome {
+    let expected = content.bytes(0, length);
+    anyhow::ensure!(streamed(fs, path).await? == expected, "{path} streamed");
+    let mut reader = fs.open(path).await?;
+    let mut bytes = vec![0; length + 10];
+    let filled = reader.read(&mut bytes).await?;
+    anyhow::ensure!(filled == length && bytes[..length] == expected[..], "{path} read");
+    let lengths = [1usize, 511, 512, 4096, 70_000, 3 << 20];
+    for (index, at) in
+        [0, 1, 511, 512, length / 3, BLOCK - 5, BLOCK, length.saturating_sub(600), length].iter().enumerate()
+    {
+        let (at, count) = ((*at).min(length), lengths[index % lengths.len()]);
+        let end = (at + count).min(length);
+        for again in 0..2 {
+            let mut bytes = vec![0; count];
+            let got = reader.read_at(at as u64, &mut bytes).await?;
+            anyhow::ensure!(got == end - at && bytes[..got] == expected[at..end], "{path}: {count} at {at}, {again}");
+        }
+        let view = reader.view(at as u64, count).await?;
+        view.verify()?;
+        let view_end = end.min((at / BLOCK + 1) * BLOCK);
+        anyhow::ensure!(view[..] == expected[at..view_end], "{path}: view of {count} at {at}");
+    }
+    reader.seek((length / 2) as u64).await?;
+    let filled = reader.read(&mut bytes).await?;
+    anyhow::ensure!(bytes[..filled] == expected[length / 2..], "{path} read from its middle");
+    Ok(())
+}
+
+const LENGTHS: [usize; 9] = [0, 1, 513, 65_536, 65_537, 200_000, BLOCK, BLOCK + 1, 3 * BLOCK + 777];
+
+#[test]
+fn every_path_gives_the_same_bytes_and_says_which_it_was() {
+    let cluster = start(1, &[]);
+    run(async {
+        let writer = cluster.client(&[]);
+        for (seed, length) in LENGTHS.into_iter().enumerate() {
+            write(&writer, &format!("/{length}"), Content::new(seed as u64), length).await?;
+        }
+        for (paths, carries) in [
+            ("local,one-sided,packets", DataPath::Local),
+            ("local", DataPath::Local),
+            ("packets", DataPath::Packets),
+            ("packets,local", DataPath::Packets),
+        ] {
+            let fs = cluster.client(&[("hearth.client.paths", paths)]);
+            for (seed, length) in LENGTHS.into_iter().enumerate() {
+                check(&fs, &format!("/{length}"), Content::new(seed as u64), length).await?;
+            }
+            for path in DataPath::ALL {
+                let bytes = fs.statistics().read_bytes(path);
+                anyhow::ensure!((bytes > 0) == (path == carries), "{paths}: {bytes} by {path}");
+            }
+        }
+        let fs = cluster.client(&[("dfs.client.read.shortcircuit", "false")]);
+        check(&fs, "/200000", Content::new(5), 200_000).await?;
+        anyhow::ensure!(fs.statistics().read_bytes(DataPath::Local) == 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_view_is_the_datanodes_own_memory() {
+    let cluster = start(1, &[]);
+    run(async {
+        let fs = cluster.client(&[]);
+        let content = Content::new(2);
+        write(&fs, "/viewed", content, 2 * BLOCK).await?;
+        let reader = fs.open("/viewed").await?;
+        let view = reader.view(100, BLOCK).await?;
+        anyhow::ensure!(view.is_shown(), "{view:?}");
+        anyhow::ensure!(view[..] == content.bytes(100, BLOCK - 100)[..]);
+        // The same pages, not a copy of them.
+        let again = reader.positioned().view(100, 5).await?;
+        anyhow::ensure!(again.as_ptr() == view.as_ptr());
+        let packets = cluster.client(&[("hearth.client.paths", "packets")]);
+        let copied = packets.open("/viewed").await?.view(100, BLOCK).await?;
+        anyhow::ensure!(!copied.is_shown() && copied[..] == view[..]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_forced_path_that_leads_nowhere_is_said() {
+    let cluster = start(1, &[]);
+    run(async {
+        let fs = cluster.client(&[]);
+        write(&fs, "/file", Content::new(1), 200_000).await?;
+        for (settings, reason) in [
+            (&[("hearth.client.paths", "one-sided")][..], "one-sided to 127.0.0.1"),
+            (&[("hearth.client.paths", "local"), ("dfs.domain.socket.path", "")], "dfs.domain.socket.path is not set"),
+        ] {
+            let fs = cluster.client(settings);
+            let error = fs.open("/file").await?.read_at(0, &mut [0; 10]).await.unwrap_err();
+            anyhow::ensure!(matches!(error, Error::NoPath { .. }), "{error:?}");
+            anyhow::ensure!(error.to_string().contains(reason), "{error}");
+            anyhow::ensure!(error.kind() == ErrorKind::DataUnavailable);
+        }
+        // A socket that nobody listens on: forced, the read fails; else the next path serves it, and goes on doing so.
+        let dead = ("dfs.domain.socket.path", "/nonexistent/dn_PORT");
+        let forced = cluster.client(&[dead, ("hearth.client.paths", "local")]);
+        let error = forced.open("/file").await?.read_at(0, &mut [0; 10]).await.unwrap_err();
+        anyhow::ensure!(matches!(error, Error::BlockMissing { .. }), "{error:?}");
+        let free = cluster.client(&[dead]);
+        check(&free, "/file", Content::new(1), 200_000).await?;
+        anyhow::ensure!(free.statistics().read_bytes(DataPath::Local) == 0);
+        // A file being written is not read by descriptor.
+        let mut writer = fs.create("/open", CreateOptions::default()).await?;
+        writer.write(&Content::new(7).bytes(0, 100_000)).await?;
+        writer.hflush().await?;
+        check(&fs, "/open", Content::new(7), 100_000).await?;
+        let forced = cluster.client(&[("hearth.client.paths", "local")]);
+        let error = forced.open("/open").await?.read_at(0, &mut [0; 10]).await.unwrap_err();
+        anyhow::ensure!(error.to_string().contains("being written"), "{error}");
+        writer.close().await?;
+        check(&forced, "/open", Content::new(7), 100_000).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_open_stays_as_it_was_and_new_readers_see_what_it_became() {
+    let cluster = start(1, &[]);
+    run(async {
+        let fs = cluster.client(&[]);
+        let content = Content::new(4);
+        let length = 700_000;
+
+        // Appended to.
+        write(&fs, "/grown", content, length).await?;
+        let reader = fs.open("/grown").await?;
+        let view = reader.view(600_000, length).await?;
+        let mut writer = fs.append("/grown").await?;
+        writer.write(&content.bytes(length as u64, 400_000)).await?;
+        writer.close().await?;
+        view.verify()?;
+        anyhow::ensure!(view[..] == content.bytes(600_000, 100_000)[..], "the view of the shorter file");
+        let mut bytes = vec![0; 200_000];
+        let got = reader.read_at(600_000, &mut bytes).await?;
+        anyhow::ensure!(bytes[..got] == content.bytes(600_000, 100_000)[..], "the old reader's bytes");
+        check(&fs, "/grown", content, length + 400_000).await?;
+
+        // Cut within a block: the view keeps what the file lost.
+        write(&fs, "/cut", content, length).await?;
+        let reader = fs.open("/cut").await?;
+        let view = reader.view(0, length).await?;
+        if !fs.truncate("/cut", 300_000).await? {
+            while !fs.is_file_closed("/cut").await? {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        view.verify()?;
+        anyhow::ensure!(view[..] == content.bytes(0, length)[..], "the view of the longer file");
+        check(&fs, "/cut", content, 300_000).await?;
+
+        // Written anew under the same name.
+        let other = Content::new(40);
+        write(&fs, "/cut", other, 500_000).await?;
+        check(&fs, "/cut", other, 500_000).await?;
+        anyhow::ensure!(view[..] == content.bytes(0, length)[..]);
+
+        // Deleted: the reader hears of it, who has a view keeps it.
+        write(&fs, "/gone", content, length).await?;
+        let reader = fs.open("/gone").await?;
+        let view = reader.view(0, length).await?;
+        fs.delete("/gone", false).await?;
+        let mut byte = [0];
+        for _ in 0..200 {
+            match reader.read_at(5, &mut byte).await {
+                Ok(_) => anyhow::ensure!(byte[0] == view[5]),
+                Err(_) => break,
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::ensure!(reader.read_at(5, &mut byte).await.is_err(), "a deleted file can still be read");
+        view.verify()?;
+        anyhow::ensure!(view[..] == content.bytes(0, length)[..]);
+        Ok(())
+    });
+}
+
+#[test]
+fn more_than_memory_holds_is_read_locally_too() {
+    // 16 files of 2 MiB, room for 8 MiB: the first leave memory once they are on disk.
+    let settings = [("hearth.memory.limit", "8m"), ("hearth.memory.flush.delay", "0")];
+    let cluster = start(1, &settings);
+    run(async {
+        let fs = cluster.client(&[("hearth.client.paths", "local")]);
+        let first = Content::new(0);
+        write(&fs, "/0", first, 2 * BLOCK).await?;
+        let reader = fs.open("/0").await?;
+        let mut bytes = vec![0; 5000];
+        reader.read_at(70_000, &mut bytes).await?;
+        for index in 1..16 {
+            write(&fs, &format!("/{index}"), Content::new(index), 2 * BLOCK).await?;
+            // What is open all the while stays right, in memory or out of it.
+            reader.read_at(70_000, &mut bytes).await?;
+            anyhow::ensure!(bytes[..] == first.bytes(70_000, 5000)[..], "after {index} files");
+        }
+        for _ in 0..2 {
+            for index in 0..16 {
+                check(&fs, &format!("/{index}"), Content::new(index), 2 * BLOCK).await?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_datanode_killed_and_restarted_in_the_middle_is_read_locally_again() {
+    let patience = [("dfs.client.max.block.acquire.failures", "100")];
+    let mut cluster = start(1, &patience);
+    run(async {
+        let fs = cluster.client(&[]);
+        let content = Content::new(6);
+        write(&fs, "/file", content, 3 * BLOCK).await?;
+        let mut reader = fs.open("/file").await?;
+        let positioned = reader.positioned();
+        let view = reader.view(0, BLOCK).await?;
+        let mut bytes = vec![0; 3 * BLOCK];
+        anyhow::ensure!(reader.read(&mut bytes[..BLOCK / 2]).await? == BLOCK / 2);
+
+        cluster.cluster.datanodes[0].kill();
+        anyhow::ensure!(view[..] == content.bytes(0, BLOCK)[..], "the view of a datanode that is gone");
+        let restarted = tokio::task::spawn_blocking(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            cluster.cluster.start_datanode(0)?;
+            cluster.cluster.wait_ready()?;
+            anyhow::Ok(cluster)
+        });
+        let filled = reader.read(&mut bytes[BLOCK / 2..]).await?;
+        anyhow::ensure!(
+            filled == 3 * BLOCK - BLOCK / 2 && bytes == content.bytes(0, 3 * BLOCK),
+            "read over the restart"
+        );
+        let mut piece = [0; 100];
+        positioned.read_at(5, &mut piece).await?;
+        anyhow::ensure!(piece[..] == content.bytes(5, 100)[..]);
+        let _cluster = restarted.await??;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = fs.statistics().read_bytes(DataPath::Local);
+        check(&fs, "/file", content, 3 * BLOCK).await?;
+        anyhow::ensure!(fs.statistics().read_bytes(DataPath::Local) > before + BLOCK as u64, "not locally again");
+        Ok(())
+    });
+}
+
+#[test]
+fn many_readers_share_what_is_open() {
+    let cluster = start(3, &[("dfs.replication", "3"), ("dfs.client.read.shortcircuit.streams.cache.size", "4")]);
+    run(async {
+        let fs = cluster.client(&[]);
+        let contents: Vec<_> = (0..3).map(Content::new).collect();
+        let length = 3 * BLOCK + 100;
+        for (index, content) in contents.iter().enumerate() {
+            write(&fs, &format!("/{index}"), *content, length).await?;
+        }
+        let mut tasks = Vec::new();
+        for task in 0..24u64 {
+            let (fs, content) = (fs.clone(), contents[task as usize % 3]);
+            tasks.push(tokio::spawn(async move {
+                let reader = fs.open(&format!("/{}", task % 3)).await?;
+                let mut bytes = vec![0; 9000];
+                for step in 0..200u64 {
+                    let at = (task * 7919 + step * 104_729) % length as u64;
+                    let got = reader.read_at(at, &mut bytes).await?;
+                    anyhow::ensure!(bytes[..got] == content.bytes(at, got)[..], "bytes at {at}");
+                    if step % 50 == 0 {
+                        let view = reader.view(at, 9000).await?;
+                        anyhow::ensure!(view[..] == content.bytes(at, view.len())[..], "view at {at}");
+                    }
+                }
+                anyhow::Ok(())
+            }));
+        }
+        for task in tasks {
+            task.await??;
+        }
+        anyhow::ensure!(fs.statistics().read_bytes(DataPath::Packets) == 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn small_files_are_read_many_at_once() {
+    let cluster = start(2, &[]);
+    run(async {
+        let fs = cluster.client(&[("hearth.client.paths", "local")]);
+        let sizes = [1usize, 40, 511, 512, 513, 2000, 60_000];
+        let mut tasks = tokio::task::JoinSet::new();
+        for index in 0..210u64 {
+            let fs = fs.clone();
+            tasks.spawn(async move {
+                write(&fs, &format!("/small/{index}"), Content::new(index), sizes[index as usize % sizes.len()]).await
+            });
+            if tasks.len() == 16 {
+                tasks.join_next().await.expect("there are some")??;
+            }
+        }
+        while let Some(written) = tasks.join_next().await {
+            written??;
+        }
+        write(&fs, "/small/empty", Content::new(0), 0).await?;
+        write(&fs, "/small/large", Content::new(1000), 2 * BLOCK).await?;
+        let mut names: Vec<String> = (0..210).map(|index| format!("/small/{index}")).collect();
+        names.extend(["/small/empty", "/small/large", "/small/none", ""].map(str::to_owned));
+        let paths: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut contents = fs.read_files(&paths).await;
+        anyhow::ensure!(contents.pop().unwrap().unwrap_err().kind() == ErrorKind::InvalidInput);
+        anyhow::ensure!(contents.pop().unwrap().unwrap_err().kind() == ErrorKind::NotFound);
+        anyhow::ensure!(contents.pop().unwrap()? == Content::new(1000).bytes(0, 2 * BLOCK));
+        anyhow::ensure!(contents.pop().unwrap()?.is_empty());
+        for (index, bytes) in contents.into_iter().enumerate() {
+            let expected = Content::new(index as u64).bytes(0, sizes[index % sizes.len()]);
+            anyhow::ensure!(bytes? == expected, "file {index}");
+        }
+        let statistics = fs.statistics();
+        anyhow::ensure!(statistics.read_bytes(DataPath::Packets) == 0, "{statistics:?}");
+        // Read by parts as well.
+        let reader = fs.open("/small/6").await?;
+        let mut bytes = [0; 700];
+        anyhow::ensure!(reader.read_at(33_333, &mut bytes).await? == 700);
+        anyhow::ensure!(bytes[..] == Content::new(6).bytes(33_333, 700)[..]);
+        Ok(())
+    });
+}
