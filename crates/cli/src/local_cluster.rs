@@ -4,7 +4,7 @@
 //! ```text
 //! DIR/name                 namespace          MEMORY/hearth-UID-HASH/dataN   replicas in memory
 //! DIR/dataN                replicas on disk   DIR/processes/ROLE/*.xml        configuration of each process
-//! DIR/logs/ROLE.log
+//! DIR/logs/ROLE.log                           MEMORY/hearth-UID-HASH/dn_PORT  their domain sockets
 //! ```
 
 mod processes;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hearth_config::{Configuration, Environment};
+use hearth_fabric::local::SOCKET_PATH_BYTES_MAX;
 
 pub use processes::{Process, ProcessCluster};
 
@@ -100,10 +101,21 @@ impl LocalCluster {
             .with("dfs.namenode.safemode.extension", "0")
             // The DataNodes share the machine's memory; half of it is for everything else.
             .with("hearth.memory.limit", (self.room / 2 / self.options.datanodes as u64).to_string());
+        if let Some(path) = self.socket_path() {
+            configuration.set("dfs.domain.socket.path", path);
+        }
         for (key, value) in &self.options.settings {
             configuration.set(key, value.clone());
         }
         configuration
+    }
+
+    /// Where the DataNodes listen for clients of the same user on this machine: beside the memory, since nobody else can put
+    /// anything there. `None` when that path is too long for a socket.
+    fn socket_path(&self) -> Option<String> {
+        let path = self.memory_dir.join("dn_PORT");
+        // A port is no longer than the word that stands for it.
+        (path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX).then(|| path.display().to_string())
     }
 
     /// The NameNode's configuration.
@@ -139,6 +151,9 @@ impl LocalCluster {
         if self.options.datanodes < 3 {
             // With fewer than three DataNodes there is none to replace a lost one with.
             configuration.set("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER");
+        }
+        if let Some(path) = self.socket_path() {
+            configuration.set("dfs.domain.socket.path", path);
         }
         for (key, value) in &self.options.settings {
             configuration.set(key, value.clone());

@@ -111,7 +111,10 @@ pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The ways of reading that this build has, and the client settings that force each.
-const READ_PATHS: &[(&str, &[&str])] = &[("read, TCP, by sendfile from the DataNode's memory", &[])];
+const READ_PATHS: &[(&str, &[&str])] = &[
+    ("read, local, from the DataNode's own memory", &["hearth.client.paths=local"]),
+    ("read, TCP, by sendfile from the DataNode's memory", &["hearth.client.paths=packets"]),
+];
 
 struct Demo<'a> {
     uri: &'a str,
@@ -187,7 +190,7 @@ impl Demo<'_> {
         })?;
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
-        let path = "read, TCP, a DataNode killed half way";
+        let path = "read, local, a DataNode killed half way";
         self.check(path, found)?;
         let killed = killed.context("no DataNode was killed")?;
         done(

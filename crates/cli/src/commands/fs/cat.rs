@@ -16,6 +16,9 @@ pub async fn cat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure>
             shell.report(&failure);
         }
     }
+    if arguments.has("v") {
+        shell.report_paths();
+    }
     Ok(())
 }
 

@@ -31,11 +31,11 @@ impl Command {
 }
 
 const PUT_FLAGS: &[&str] = &["f", "p", "l", "d"];
-const GET_FLAGS: &[&str] = &["f", "p", "crc", "ignoreCrc"];
+const GET_FLAGS: &[&str] = &["f", "p", "crc", "ignoreCrc", "v"];
 const THREADS: &[&str] = &["t", "q"];
 const PUT: &str = "[-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>";
 const GET: &str =
-    "[-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>";
+    "[-f] [-p] [-crc] [-ignoreCrc] [-v] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>";
 
 /// By name.
 pub const COMMANDS: &[Command] = &[
@@ -45,7 +45,12 @@ pub const COMMANDS: &[Command] = &[
         "[-n] <localsrc> ... <dst>",
         "Appends local files, or standard input (-), to a file, which is made when missing. -n: each with a new block.",
     ),
-    Command::new("cat", Format::new(1, ANY, &["ignoreCrc"]), "[-ignoreCrc] <src> ...", "Prints files."),
+    Command::new(
+        "cat",
+        Format::new(1, ANY, &["ignoreCrc", "v"]),
+        "[-ignoreCrc] [-v] <src> ...",
+        "Prints files. -v: then says on standard error which path carried how many bytes.",
+    ),
     Command::new(
         "checksum",
         Format::new(1, ANY, &["v"]),
@@ -115,7 +120,8 @@ pub const COMMANDS: &[Command] = &[
         "get",
         Format::new(1, ANY, GET_FLAGS).with_values(THREADS),
         GET,
-        "Copies to the local file system. -f: replaces; -p: keeps times, owner, permission.",
+        "Copies to the local file system. -f: replaces; -p: keeps times, owner, permission; -v: says which path carried \
+         how many bytes.",
     ),
     Command::new(
         "getmerge",

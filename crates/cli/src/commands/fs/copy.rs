@@ -114,7 +114,11 @@ async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
             Err(failure) => shell.report(&failure),
         }
     }
-    copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await
+    let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await;
+    if arguments.has("v") {
+        shell.report_paths();
+    }
+    outcome
 }
 
 pub async fn cp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {

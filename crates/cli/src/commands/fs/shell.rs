@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 
-use hearth_client::FileSystem;
+use hearth_client::{DataPath, FileSystem};
 use hearth_config::{Configuration, keys};
 
 use super::commands::Command;
@@ -48,6 +48,16 @@ impl Shell {
 
     pub fn exit_code(&self) -> u8 {
         u8::from(self.failures > 0)
+    }
+
+    /// Says on standard error which path carried how many of the bytes that were read from HDFS so far.
+    pub fn report_paths(&mut self) {
+        self.flush();
+        let of = |path| self.stores.values().map(|fs| fs.statistics().read_bytes(path)).sum::<u64>();
+        let read = DataPath::ALL.map(|path| (path, of(path)));
+        let paths: Vec<_> = read.iter().map(|(path, bytes)| format!("{path} {bytes}")).collect();
+        let all: u64 = read.iter().map(|(_, bytes)| bytes).sum();
+        eprintln!("{}: {all} bytes read: {}", self.name, paths.join(", "));
     }
 
     /// Writes one line to standard output.
