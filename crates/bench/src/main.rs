@@ -3,6 +3,7 @@
 //! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`.
 
 mod chart;
+mod local_read;
 mod machine;
 mod measure;
 mod memory;
@@ -25,11 +26,14 @@ struct Arguments {
 enum Workload {
     /// One large file stored and fetched by every client: CPU of client and DataNode, wall time, idle memory
     PutGet(put_get::Arguments),
+    /// Reads on the datanode's machine: whole files, views, at random; beside memcpy and Apache's client
+    LocalRead(local_read::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().workload {
         Workload::PutGet(arguments) => put_get::run(&arguments),
+        Workload::LocalRead(arguments) => local_read::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

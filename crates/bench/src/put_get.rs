@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::measure::{self, ServerClock, Took};
 use crate::minimal::MinimalDatanode;
-use crate::record::{self, Figure};
+use crate::record::{self, Figures};
 use crate::{chart, memory};
 
 #[derive(clap::Args)]
@@ -182,36 +182,6 @@ fn call(driver: &mut Driver, operation: &str, local: &str, path: &str) -> Result
         driver.call(operation, json!({"path": path, "local": local}))?;
         Ok(())
     })
-}
-
-/// Figures by what they are of, in the order in which they were first measured.
-#[derive(Default)]
-struct Figures(Vec<Figure>);
-
-impl Figures {
-    fn add(&mut self, work: &str, system: &str, client: &str, what: &str, unit: &'static str, value: f64) {
-        let known = self.0.iter_mut().find(|figure| {
-            figure.work == work && figure.system == system && figure.client == client && figure.what == what
-        });
-        match known {
-            Some(figure) => figure.values.push(value),
-            None => self.0.push(Figure {
-                work: work.to_owned(),
-                system: system.to_owned(),
-                client: client.to_owned(),
-                what: what.to_owned(),
-                unit,
-                values: vec![value],
-            }),
-        }
-    }
-
-    fn median(&self, work: &str, system: &str, client: &str, what: &str) -> Option<f64> {
-        let of = |figure: &&Figure| {
-            figure.work == work && figure.system == system && figure.client == client && figure.what == what
-        };
-        self.0.iter().find(of).map(Figure::median)
-    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {

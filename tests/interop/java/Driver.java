@@ -35,6 +35,7 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.Replicas;
+import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 import org.apache.hadoop.hdfs.protocol.CacheDirectiveInfo;
 import org.apache.hadoop.hdfs.protocol.CacheDirectiveStats;
@@ -171,6 +172,13 @@ public final class Driver {
             // path or handle; piece: reads all and throws it away, for measuring
             case "cat":
                 return withReader(r, in -> cat(in, r.path("piece").asInt(PIECE)));
+            // path, piece, rounds: opens and reads all of it into one buffer, each round; seconds of each, and how many bytes of
+            // the last came from descriptors
+            case "timedReads":
+                return timedReads(r);
+            // path, length, count, seed: positioned reads at random places; microseconds of the median and of the 99th of 100
+            case "timedPreads":
+                return timedPreads(r);
             case "list":
                 return list(r);
             case "stat":
@@ -424,6 +432,53 @@ public final class Driver {
         MessageDigest digest = Content.sha256();
         digest.update(bytes, 0, done);
         return object("length", done, "sha256", Content.hex(digest.digest()));
+    }
+
+    private Object timedReads(JsonNode r) throws IOException {
+        Path path = path(r, "path");
+        byte[] buffer = new byte[(int) fs().getFileStatus(path).getLen()];
+        int piece = r.get("piece").asInt();
+        double[] seconds = new double[r.get("rounds").asInt()];
+        long shortCircuit = 0;
+        for (int round = 0; round < seconds.length; round++) {
+            long started = System.nanoTime();
+            try (FSDataInputStream in = fs().open(path)) {
+                int done = 0;
+                while (done < buffer.length) {
+                    int got = in.read(buffer, done, Math.min(piece, buffer.length - done));
+                    if (got < 0) {
+                        throw new EOFException(path + " ends at " + done);
+                    }
+                    done += got;
+                }
+                seconds[round] = (System.nanoTime() - started) / 1e9;
+                shortCircuit = shortCircuitBytes(in);
+            }
+        }
+        return object("seconds", seconds, "shortCircuit", shortCircuit);
+    }
+
+    private Object timedPreads(JsonNode r) throws IOException {
+        Path path = path(r, "path");
+        byte[] buffer = new byte[r.get("length").asInt()];
+        long room = fs().getFileStatus(path).getLen() - buffer.length;
+        java.util.Random random = new java.util.Random(r.get("seed").asLong());
+        double[] micros = new double[r.get("count").asInt()];
+        try (FSDataInputStream in = fs().open(path)) {
+            for (int i = 0; i < micros.length; i++) {
+                long at = (long) (random.nextDouble() * room);
+                long started = System.nanoTime();
+                in.readFully(at, buffer);
+                micros[i] = (System.nanoTime() - started) / 1e3;
+            }
+            java.util.Arrays.sort(micros);
+            return object("p50", micros[micros.length / 2], "p99", micros[(int) (micros.length * 0.99)], "shortCircuit",
+                    shortCircuitBytes(in));
+        }
+    }
+
+    private static long shortCircuitBytes(FSDataInputStream in) {
+        return ((HdfsDataInputStream) in).getReadStatistics().getTotalShortCircuitBytesRead();
     }
 
     private static Object cat(FSDataInputStream in, int pieceLength) throws IOException {
