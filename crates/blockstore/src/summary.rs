@@ -113,7 +113,7 @@ pub struct StoreMetrics {
     pub oldest_dirty_age: Duration,
     /// Replicas in memory that a reader holds, now.
     pub pinned: u64,
-    /// Replicas whose memory has been shown to other processes, now.
+    /// Replicas whose memory was shown to other processes and is open, now.
     pub shown: u64,
     pub evictions: u64,
     pub read_backs: u64,

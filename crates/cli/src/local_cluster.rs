@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hearth_config::{Configuration, Environment};
-use hearth_fabric::local::SOCKET_PATH_BYTES_MAX;
+use hearth_fabric::local::check_path;
 
 pub use processes::{Process, ProcessCluster};
 
@@ -115,7 +115,7 @@ impl LocalCluster {
     fn socket_path(&self) -> Option<String> {
         let path = self.memory_dir.join("dn_PORT");
         // A port is no longer than the word that stands for it.
-        (path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX).then(|| path.display().to_string())
+        check_path(&path).is_ok().then(|| path.display().to_string())
     }
 
     /// The NameNode's configuration.
@@ -154,6 +154,8 @@ impl LocalCluster {
         }
         if let Some(path) = self.socket_path() {
             configuration.set("dfs.domain.socket.path", path);
+            // A Java client without libhadoop says once that it cannot, and reads over TCP.
+            configuration.set("dfs.client.read.shortcircuit", "true");
         }
         for (key, value) in &self.options.settings {
             configuration.set(key, value.clone());

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod client;
+mod local;
 mod namenode;
 mod pipelines;
 mod reads_and_writes;

@@ -1,0 +1,421 @@
+//! Clients on the datanode's own machine: descriptors, slots, small reads, over its domain socket.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hearth_datanode::Handle;
+use hearth_fabric::local::{self, SharedWords};
+use hearth_fabric::tcp::{Connection, ReceiveBuffer, SocketOptions};
+use hearth_protocol::block_token::{Access, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
+use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, halves};
+use hearth_types::{ByteRange, ChecksumSpec, Clock, ExtendedBlock, GenerationStamp, SystemClock, Token};
+use hearth_wire::data_transfer::{
+    BlockOpResponse, DatanodeDescription, Decoded, Describe, MessageError, OpCode, Operation, ReadSmall,
+    RequestShortCircuitFds, ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse, SmallAnswer, SmallRange, Stage,
+    Status,
+};
+
+use super::client::{WAIT, Writer, block, content, read_on, read_request, write, write_request};
+use super::namenode::FakeNamenode;
+use super::{scratch, start_datanode};
+
+const VALID: u64 = 1 << 63;
+const ANCHORABLE: u64 = 1 << 62;
+
+/// A connection on which answers are received to their last byte and no further.
+struct Client {
+    connection: Connection,
+    buffer: ReceiveBuffer,
+}
+
+impl Client {
+    fn new(connection: Connection) -> Self {
+        Self { connection, buffer: ReceiveBuffer::new(4096, 4 << 20) }
+    }
+
+    async fn connect(path: &Path) -> Self {
+        Self::new(local::connect(path).await.unwrap())
+    }
+
+    async fn tcp(handle: &Handle) -> Self {
+        let address = handle.addresses().transfer;
+        Self::new(hearth_fabric::tcp::connect(address, None, SocketOptions::default(), WAIT).await.unwrap())
+    }
+
+    async fn ask<T>(&mut self, operation: Operation, decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>) -> T {
+        self.connection.write_all(&operation.encode(), WAIT).await.unwrap();
+        loop {
+            match decode(self.buffer.available()).unwrap() {
+                Decoded::Complete(answer, bytes) => {
+                    self.buffer.consume(bytes);
+                    return answer;
+                }
+                Decoded::Needs(bytes) => {
+                    let wanted = self.buffer.available().len() + bytes;
+                    self.buffer.fill_no_further(&self.connection, wanted, WAIT).await.unwrap();
+                }
+            }
+        }
+    }
+
+    async fn descriptors(&mut self) -> (u8, Vec<OwnedFd>) {
+        let mut byte = [9];
+        let (received, descriptors) = self.connection.receive_with_descriptors(&mut byte, WAIT).await.unwrap();
+        assert_eq!(received, 1);
+        (byte[0], descriptors)
+    }
+
+    async fn shared_memory(mut self) -> Slots {
+        let operation = Operation::RequestShortCircuitShm { client_name: "tester".to_owned() };
+        let answer = self.ask(operation, ShmResponse::decode).await;
+        assert_eq!(answer.status, Status::Success, "{answer:?}");
+        let (byte, mut descriptors) = self.descriptors().await;
+        assert_eq!((byte, descriptors.len()), (0, 1));
+        let words = SharedWords::attach(descriptors.remove(0), 1000, false).unwrap();
+        assert_eq!(words.slots(), 128);
+        Slots { words, id: answer.segment.unwrap(), _connection: self.connection }
+    }
+
+    async fn request(&mut self, block: &ExtendedBlock, slot: Option<ShmSlot>, token: Token) -> BlockOpResponse {
+        let request = RequestShortCircuitFds {
+            block: block.clone(),
+            token,
+            version_max: 1,
+            slot,
+            supports_receipt_verification: true,
+        };
+        self.ask(Operation::RequestShortCircuitFds(request), BlockOpResponse::decode).await
+    }
+
+    /// Data and meta, received and acknowledged.
+    async fn replica(&mut self, block: &ExtendedBlock, slot: Option<ShmSlot>) -> (File, File) {
+        let answer = self.request(block, slot, Token::default()).await;
+        assert_eq!((answer.status, answer.short_circuit_version), (Status::Success, Some(1)), "{answer:?}");
+        let (byte, descriptors) = self.descriptors().await;
+        assert_eq!(byte, 1);
+        self.connection.write_all(&[0], WAIT).await.unwrap();
+        let [data, meta] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();
+        (data.into(), meta.into())
+    }
+
+    async fn release(&mut self, slot: ShmSlot) -> Status {
+        self.ask(Operation::ReleaseShortCircuitFds(slot), ShortCircuitReleaseResponse::decode).await.status
+    }
+}
+
+struct Slots {
+    words: SharedWords,
+    id: ShmId,
+    _connection: Connection,
+}
+
+impl Slots {
+    fn allocate(&self, index: usize) -> ShmSlot {
+        self.words.word(index).store(VALID, Ordering::Release);
+        ShmSlot { segment: self.id, index: index as i32 }
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        self.words.word(index).load(Ordering::Acquire)
+    }
+}
+
+fn all_of(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn meta_of(data: &[u8]) -> Vec<u8> {
+    let mut meta = ChecksumSpec::DEFAULT.to_meta_header().to_vec();
+    ChecksumSpec::DEFAULT.compute(data, &mut meta);
+    meta
+}
+
+/// A figure of the datanode's /metrics.
+async fn figure(handle: &Handle, name: &str) -> u64 {
+    let address = handle.addresses().http;
+    let connection = hearth_fabric::tcp::connect(address, None, SocketOptions::default(), WAIT).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes(), WAIT).await.unwrap();
+    let mut page = Vec::new();
+    let mut piece = vec![0; 65536];
+    loop {
+        match connection.read(&mut piece, WAIT).await.unwrap() {
+            0 => break,
+            bytes => page.extend_from_slice(&piece[..bytes]),
+        }
+    }
+    let page = String::from_utf8(page).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').or(line.strip_prefix(name)));
+    let line = line.unwrap_or_else(|| panic!("no {name} in {page}"));
+    line.trim_start_matches("_total").trim().parse().unwrap_or_else(|_| panic!("{name}: {line}"))
+}
+
+async fn wait_figure(handle: &Handle, name: &str, wanted: u64) {
+    let wait = async {
+        while figure(handle, name).await != wanted {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, wait).await.unwrap_or_else(|_| panic!("{name} did not become {wanted}"));
+}
+
+async fn start(namenode: &FakeNamenode, dir: &Path) -> Handle {
+    let path = dir.join("socket_PORT");
+    start_datanode(namenode, dir, &[("dfs.domain.socket.path", path.to_str().unwrap())]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_gets_the_replica_itself_and_is_told_when_it_changes() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let datanode = start(&namenode, dir.path()).await;
+    let path = datanode.domain_socket().unwrap().to_owned();
+    assert_eq!(path, dir.path().join(format!("socket{}", datanode.addresses().transfer.port())));
+    let blocks = [(1, 300_000), (2, 700), (3, 100_000)];
+    for (id, size) in blocks {
+        write(&datanode, &[], &block(id, 1001, 0), &content(size, id as u64)).await;
+    }
+    let slots = Client::connect(&path).await.shared_memory().await;
+    let mut client = Client::connect(&path).await;
+    let mut files = Vec::new();
+    for (index, (id, size)) in blocks.into_iter().enumerate() {
+        let (data, meta) = client.replica(&block(id, 1001, 0), Some(slots.allocate(index))).await;
+        let expected = content(size, id as u64);
+        assert!(all_of(&data) == expected && all_of(&meta) == meta_of(&expected));
+        assert!(data.write_at(b"x", 0).is_err() && data.set_len(0).is_err(), "read-only");
+        assert_eq!(slots.word(index), VALID | ANCHORABLE, "its bytes were checked as they came");
+        files.push((data, expected));
+    }
+    // Without a slot, and without saying that they came: as old clients do.
+    let (data, _) = client.replica(&block(2, 1001, 0), None).await;
+    assert!(all_of(&data) == content(700, 2));
+    assert_eq!(figure(&datanode, "hearth_short_circuit_slots").await, 3);
+    assert_eq!(figure(&datanode, "hearth_shown_replicas").await, 2, "the one in a slab is not shown");
+
+    // Appended to, and deleted: the slot says so, and the descriptors are what they were.
+    let mut request = write_request(&block(1, 1001, 300_000), Stage::PipelineSetupAppend, Vec::new());
+    request.bytes_received_min = 300_000;
+    request.latest_stamp = GenerationStamp(1002);
+    let mut writer = Writer::new(datanode.addresses().transfer, request).await;
+    assert_eq!(slots.word(0), 0);
+    writer.offset = 300_000;
+    writer.finish(&content(352, 9)[..32], 1).await;
+    assert_eq!([slots.word(1), slots.word(2)], [VALID | ANCHORABLE; 2]);
+    assert!(files.iter().all(|(file, expected)| all_of(file) == *expected));
+    let (data, meta) = client.replica(&block(1, 1002, 0), Some(slots.allocate(5))).await;
+    let expected = [content(300_000, 1), content(352, 9)[..32].to_vec()].concat();
+    assert!(all_of(&data) == expected && all_of(&meta) == meta_of(&expected));
+
+    assert_eq!(client.release(ShmSlot { segment: slots.id, index: 2 }).await, Status::Success);
+    assert_eq!((slots.word(2), slots.word(1)), (0, VALID | ANCHORABLE));
+    assert_eq!(client.release(ShmSlot { segment: slots.id, index: 2 }).await, Status::ErrorInvalid);
+    // The client dies.
+    drop((slots, client, files, data, meta));
+    for name in ["slots", "segments", "anchored"] {
+        wait_figure(&datanode, &format!("hearth_short_circuit_{name}"), 0).await;
+    }
+    wait_figure(&datanode, "hearth_shown_replicas", 0).await;
+    wait_figure(&datanode, "hearth_memory_lingering_bytes", 0).await;
+
+    datanode.shutdown(false).await;
+    drop(datanode);
+    assert!(!path.exists(), "the socket goes with the datanode");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_operation_works_on_the_socket_too() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let datanode = start(&namenode, dir.path()).await;
+    let path = datanode.domain_socket().unwrap();
+    let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
+    let open = async || halves(local::connect(path).await.unwrap(), MESSAGE_BUFFER_BYTES, timeouts);
+    for (id, size) in [(1, 3_000_000), (2, 100)] {
+        let data = content(size, 7);
+        let (sender, mut receiver) = open().await;
+        let request = write_request(&block(id, 1001, 0), Stage::PipelineSetupCreate, Vec::new());
+        sender.send_operation(&Operation::WriteBlock(Box::new(request))).await.unwrap();
+        assert_eq!(receiver.receive_response().await.unwrap().status, Status::Success);
+        Writer { sender, receiver, seqno: 0, offset: 0 }.finish(&data, 1).await;
+        let mut connection = open().await;
+        let read = read_on(&mut connection, read_request(&block(id, 1001, 0), 0, None)).await.unwrap();
+        assert!(read == data);
+    }
+    for mut client in [Client::tcp(&datanode).await, Client::connect(path).await] {
+        let local = client.connection.is_unix();
+        let request = Operation::Describe(Describe { client_name: "tester".to_owned() });
+        let description = client.ask(request, DatanodeDescription::decode).await;
+        assert_eq!(description.datanode, datanode.uuid());
+        assert_eq!(description.domain_socket.as_deref(), path.to_str());
+        assert!(description.serves(OpCode::Describe));
+        assert_eq!(description.serves(OpCode::ReadSmall), local);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_had_is_refused_so_that_clients_go_on_as_well_as_they_can() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let datanode = start(&namenode, dir.path()).await;
+    let path = datanode.domain_socket().unwrap();
+    let here = block(1, 1001, 0);
+    write(&datanode, &[], &here, &content(100_000, 1)).await;
+
+    // Over TCP nothing of it is to be had.
+    let answer = Client::tcp(&datanode).await.request(&here, None, Token::default()).await;
+    assert_eq!((answer.status, answer.short_circuit_version), (Status::Error, None));
+    let slot = ShmSlot { segment: ShmId { high: 1, low: 2 }, index: 0 };
+    assert_eq!(Client::tcp(&datanode).await.release(slot).await, Status::ErrorUnsupported);
+    let shm = Operation::RequestShortCircuitShm { client_name: String::new() };
+    let answer = Client::tcp(&datanode).await.ask(shm, ShmResponse::decode).await;
+    assert_eq!(answer.status, Status::ErrorInvalid);
+
+    // One block that is not there, or not finished, is read over TCP; the others are not concerned.
+    let mut client = Client::connect(path).await;
+    let writing = block(2, 1001, 0);
+    let request = write_request(&writing, Stage::PipelineSetupCreate, Vec::new());
+    let mut writer = Writer::new(datanode.addresses().transfer, request).await;
+    writer.send(&content(1000, 2), false).await;
+    writer.ack().await;
+    for (block, slot) in [(&block(9, 1001, 0), None), (&block(1, 1002, 0), None), (&writing, None), (&here, Some(slot))]
+    {
+        let answer = client.request(block, slot, Token::default()).await;
+        assert_eq!((answer.status, answer.short_circuit_version), (Status::ErrorUnsupported, Some(1)), "{answer:?}");
+    }
+    // A client that breaks the rules of slots.
+    let slots = Client::connect(path).await.shared_memory().await;
+    let answer = client.request(&here, Some(ShmSlot { segment: slots.id, index: 3 }), Token::default()).await;
+    assert_eq!(answer.status, Status::ErrorInvalid, "it was not allocated: {answer:?}");
+    let answer = client.request(&here, Some(ShmSlot { segment: slots.id, index: 128 }), Token::default()).await;
+    assert_eq!(answer.status, Status::ErrorInvalid, "{answer:?}");
+    client.replica(&here, Some(slots.allocate(3))).await;
+    let answer = client.request(&here, Some(slots.allocate(3)), Token::default()).await;
+    assert_eq!(answer.status, Status::ErrorInvalid, "in use: {answer:?}");
+
+    // One that dies before it has said that the descriptors came holds no slot.
+    let mut dying = Client::connect(path).await;
+    assert_eq!(dying.request(&here, Some(slots.allocate(4)), Token::default()).await.status, Status::Success);
+    drop(dying);
+    wait_figure(&datanode, "hearth_short_circuit_slots", 1).await;
+    assert_eq!(slots.word(4), 0);
+    // One that says something where it may not loses its segment.
+    slots._connection.write_all(b"hello", WAIT).await.unwrap();
+    wait_figure(&datanode, "hearth_short_circuit_segments", 0).await;
+    assert_eq!(slots.word(3), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_ranges_are_read_together_and_fail_apart() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let datanode = start(&namenode, dir.path()).await;
+    let path = datanode.domain_socket().unwrap();
+    for id in 1..=20 {
+        write(&datanode, &[], &block(id, 1001, 0), &content(1000 * id as usize, id as u64)).await;
+    }
+    write(&datanode, &[], &block(50, 1001, 0), &content(2 << 20, 50)).await;
+    let range = |id, offset, length| SmallRange {
+        block: block(id, 1001, 0),
+        token: Token::default(),
+        range: ByteRange::with_length(offset, length).unwrap(),
+    };
+    let ask = |ranges| Operation::ReadSmall(ReadSmall { ranges, client_name: "tester".to_owned() });
+    let mut client = Client::connect(path).await;
+    let mut ranges: Vec<_> = (1..=20).map(|id| range(id, 300 * id as u64, 500)).collect();
+    ranges.push(range(99, 0, 10));
+    ranges.push(range(1, 900, 200));
+    ranges.push(range(50, 0, 2 << 20));
+    ranges.push(range(50, 1_000_000, 10));
+    let answer = client.ask(ask(ranges.clone()), SmallAnswer::decode).await;
+    assert_eq!(answer.pieces.len(), ranges.len());
+    for (range, piece) in ranges.iter().zip(&answer.pieces) {
+        let id = range.block.id().0;
+        match (piece, id) {
+            (Err(refusal), 99) => assert_eq!(refusal.status, Status::Error),
+            (Err(_), 1) => assert_eq!(range.range.end(), 1100, "beyond its end"),
+            (Err(refusal), 50) => assert_eq!((refusal.status, range.range.length()), (Status::ErrorInvalid, 2 << 20)),
+            (Ok(read), _) => {
+                read.checksum.verify(&read.data, &read.checksums).unwrap();
+                let all = content(read.replica_length as usize, id as u64);
+                let end = read.offset as usize + read.data.len();
+                assert!(read.data == all[read.offset as usize..end]);
+                assert!(read.offset <= range.range.start() && end as u64 >= range.range.end());
+                assert_eq!(read.stamp, GenerationStamp(1001));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // More than one answer holds: the first of them, and the client asks on.
+    let many: Vec<_> = (0..15).map(|index| range(50, index * 130_000, 130_000)).collect();
+    let mut left = &many[..];
+    let mut answers = 0;
+    while !left.is_empty() {
+        let answer = client.ask(ask(left.to_vec()), SmallAnswer::decode).await;
+        assert!(answer.pieces.iter().all(Result::is_ok));
+        left = &left[answer.pieces.len()..];
+        answers += 1;
+    }
+    assert_eq!(answers, 3);
+    let answer = Client::tcp(&datanode).await.ask(ask(many), SmallAnswer::decode).await;
+    assert_eq!(answer.pieces[0].as_ref().unwrap_err().status, Status::ErrorUnsupported);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_tokens_on_descriptors_go_to_their_holders_only() {
+    let now = SystemClock::new().wall_ms();
+    let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
+    let exported = ExportedKeys {
+        enabled: true,
+        update_interval_ms: 600_000,
+        token_lifetime_ms: 600_000,
+        current: Some(key.clone()),
+        all: vec![key],
+    };
+    let minter = BlockKeys::new();
+    minter.import(&exported, now);
+    let (namenode, dir) = (FakeNamenode::with_keys(exported).await, scratch());
+    let datanode = start(&namenode, dir.path()).await;
+    let path = datanode.domain_socket().unwrap();
+    let here = block(1, 1001, 0);
+    let token = |block, mode| minter.mint("tester", &Access::new(block, mode), BlockTokenEncoding::default(), now);
+    let mut request = write_request(&here, Stage::PipelineSetupCreate, Vec::new());
+    request.token = token(&here, AccessMode::Write);
+    Writer::new(datanode.addresses().transfer, request).await.finish(&content(100_000, 1), 1).await;
+
+    let slots = Client::connect(path).await.shared_memory().await;
+    let other = block(2, 1001, 0);
+    for bad in [Token::default(), token(&here, AccessMode::Write), token(&other, AccessMode::Read)] {
+        let answer = Client::connect(path).await.request(&here, Some(slots.allocate(0)), bad.clone()).await;
+        assert_eq!(answer.status, Status::ErrorAccessToken);
+        let range = SmallRange { block: here.clone(), token: bad, range: ByteRange::new(0, 10).unwrap() };
+        let small = Operation::ReadSmall(ReadSmall { ranges: vec![range], client_name: String::new() });
+        let answer = Client::connect(path).await.ask(small, SmallAnswer::decode).await;
+        assert_eq!(answer.pieces[0].as_ref().unwrap_err().status, Status::ErrorAccessToken);
+    }
+    let mut client = Client::connect(path).await;
+    let answer = client.request(&here, Some(slots.allocate(0)), token(&here, AccessMode::Read)).await;
+    assert_eq!(answer.status, Status::Success);
+    let (_, descriptors) = client.descriptors().await;
+    assert!(all_of(&File::from(descriptors.into_iter().next().unwrap())) == content(100_000, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_where_others_could_put_theirs_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let open = dir.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let configuration = hearth_config::Configuration::empty()
+        .with("fs.defaultFS", format!("hdfs://{}", namenode.address()))
+        .with("dfs.datanode.data.dir", dir.path().join("disk").display().to_string())
+        .with("hearth.memory.dir", dir.path().join("memory").display().to_string())
+        .with("dfs.datanode.address", "127.0.0.1:0")
+        .with("dfs.domain.socket.path", open.join("socket").display().to_string());
+    let options =
+        hearth_datanode::DatanodeOptions::from_configuration(configuration.into(), "tester", "localhost").unwrap();
+    let error = hearth_datanode::Datanode::start(options).await.err().unwrap();
+    assert!(error.to_string().contains("may be written by everybody"), "{error}");
+}
