@@ -4,6 +4,7 @@
 
 mod chart;
 mod local_read;
+mod local_write;
 mod machine;
 mod measure;
 mod memory;
@@ -28,12 +29,15 @@ enum Workload {
     PutGet(put_get::Arguments),
     /// Reads on the datanode's machine: whole files, views, at random; beside memcpy and Apache's client
     LocalRead(local_read::Arguments),
+    /// One file written by a client on the DataNode's machine: Apache's, ours by packets, ours in the DataNode's memory
+    LocalWrite(local_write::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().workload {
         Workload::PutGet(arguments) => put_get::run(&arguments),
         Workload::LocalRead(arguments) => local_read::run(&arguments),
+        Workload::LocalWrite(arguments) => local_write::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -256,7 +256,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         flush(system, &mut figures, &source_text)?;
     }
 
-    print_table(&figures);
+    figures.print();
     print_goals(&figures);
     if !arguments.no_record {
         let workload = format!("put-get {} MiB, blocks of {} MiB, replication 1", arguments.mib, arguments.block_mib);
@@ -347,23 +347,6 @@ fn same_content(path: &Path, digest: &str) -> Result<()> {
     let output = Command::new("sha256sum").arg(path).output().context("cannot start sha256sum")?;
     anyhow::ensure!(String::from_utf8_lossy(&output.stdout).starts_with(digest), "what came back differs");
     Ok(())
-}
-
-fn print_table(figures: &Figures) {
-    println!("{:<5} {:<11} {:<28} {:<16} {:>9}  runs", "work", "system", "client", "figure", "median");
-    for figure in &figures.0 {
-        let runs: Vec<String> = figure.values.iter().map(|value| format!("{value:.2}")).collect();
-        println!(
-            "{:<5} {:<11} {:<28} {:<16} {:>7.2} {:<3}  {}",
-            figure.work,
-            figure.system,
-            figure.client,
-            figure.what,
-            figure.median(),
-            figure.unit,
-            runs.join(" ")
-        );
-    }
 }
 
 /// The project's goals for this workload, each with what was measured.

@@ -93,3 +93,50 @@ pub fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<
 fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
+
+/// Figures by what they are of, in the order in which they were first measured.
+#[derive(Default)]
+pub struct Figures(pub Vec<Figure>);
+
+impl Figures {
+    pub fn add(&mut self, work: &str, system: &str, client: &str, what: &str, unit: &'static str, value: f64) {
+        let known = self.0.iter_mut().find(|figure| {
+            figure.work == work && figure.system == system && figure.client == client && figure.what == what
+        });
+        match known {
+            Some(figure) => figure.values.push(value),
+            None => self.0.push(Figure {
+                work: work.to_owned(),
+                system: system.to_owned(),
+                client: client.to_owned(),
+                what: what.to_owned(),
+                unit,
+                values: vec![value],
+            }),
+        }
+    }
+
+    pub fn median(&self, work: &str, system: &str, client: &str, what: &str) -> Option<f64> {
+        let of = |figure: &&Figure| {
+            figure.work == work && figure.system == system && figure.client == client && figure.what == what
+        };
+        self.0.iter().find(of).map(Figure::median)
+    }
+
+    pub fn print(&self) {
+        println!("{:<5} {:<11} {:<28} {:<16} {:>9}  runs", "work", "system", "client", "figure", "median");
+        for figure in &self.0 {
+            let runs: Vec<String> = figure.values.iter().map(|value| format!("{value:.2}")).collect();
+            println!(
+                "{:<5} {:<11} {:<28} {:<16} {:>7.2} {:<3}  {}",
+                figure.work,
+                figure.system,
+                figure.client,
+                figure.what,
+                figure.median(),
+                figure.unit,
+                runs.join(" ")
+            );
+        }
+    }
+}

@@ -54,6 +54,8 @@ pub enum Error {
     NoReplacement { path: String },
     #[error("Unable to close file because the last block {block} does not have enough number of replicas ({path})")]
     NotComplete { path: String, block: String },
+    #[error("bytes for {path} can neither be put in the datanode's memory nor had back from it")]
+    Place { path: String, source: Arc<std::io::Error> },
     #[error("{path} is closed for writing")]
     WriterClosed { path: String },
     /// The lease could not be renewed for so long that the file may belong to somebody else by now.
@@ -98,6 +100,9 @@ pub enum DatanodeError {
     Acknowledgement { datanode: Box<DatanodeId>, status: String, sequence: i64, block: Box<ExtendedBlock> },
     #[error("no acknowledgement of packet {sequence} of {block} for {after:?}")]
     AcknowledgementTimedOut { sequence: i64, block: Box<ExtendedBlock>, after: std::time::Duration },
+    /// Bytes that the writer had put in a datanode's memory, to be sent to another, cannot be had back.
+    #[error("bytes from {offset} of the block cannot be read from the memory that they were put in")]
+    Fetch { offset: u64, source: std::io::Error },
     #[error("call to the datanode")]
     Call(#[source] Arc<hearth_protocol::rpc::RpcError>),
 }
@@ -142,6 +147,7 @@ impl Error {
             | Self::PipelineLost { .. }
             | Self::PipelineSetup { .. }
             | Self::NoReplacement { .. }
+            | Self::Place { .. }
             | Self::NotComplete { .. } => ErrorKind::DataUnavailable,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::Answer { .. } | Self::WriterClosed { .. } | Self::LeaseLost { .. } | Self::FileChanged { .. } => {

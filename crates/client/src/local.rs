@@ -29,6 +29,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hearth_config::{ConfigError, Configuration, keys};
+use hearth_fabric::stream::Connection;
 use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{DatanodeId, LocatedBlock};
 use hearth_wire::data_transfer::{
@@ -182,6 +183,34 @@ impl Local {
             .map_err(|failure| self.remember(failure, &socket, block, datanode))?;
         let serves = description.is_some_and(|description| description.serves(OpCode::ReadSmall));
         Ok(serves.then(|| SmallReplica::new(socket, block, &self.client_name)))
+    }
+
+    /// Whether datanodes of this machine can be reached at all.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.options.socket_path.is_some()
+    }
+
+    /// A new connection to `datanode`, if it is on this machine, serves `operation`, and has not failed lately.
+    pub(crate) async fn connect_for(&self, datanode: &DatanodeId, operation: OpCode) -> Option<Arc<Connection>> {
+        let socket = self.socket(datanode).filter(|socket| !socket.is_disabled() && self.here.is(&datanode.ip))?;
+        let described = match self.described(&socket, datanode).await {
+            Ok(description) => description,
+            Err(Failure::Socket(error)) => {
+                socket.disable(&error);
+                return None;
+            }
+            Err(_) => return None,
+        };
+        if !described.is_some_and(|description| description.serves(operation)) {
+            return None;
+        }
+        match socket.connect().await {
+            Ok(conversation) => Some(Arc::clone(conversation.connection())),
+            Err(error) => {
+                socket.disable(&error);
+                None
+            }
+        }
     }
 
     /// Which of Hearth's datanodes listens on `socket`; `None` when another's does.

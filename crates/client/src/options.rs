@@ -4,7 +4,7 @@ use hearth_config::{ConfigError, Configuration, keys, parse};
 use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{ChecksumKind, ChecksumSpec, FsPermission};
 
-use crate::data_path::DataPaths;
+use crate::data_path::{DataPath, DataPaths};
 
 /// When to look for another datanode after one of a pipeline failed.
 /// Source: `dfs.client.block.write.replace-datanode-on-failure.policy`.
@@ -72,6 +72,8 @@ pub(crate) struct ClientOptions {
     pub read_buffer_bytes: usize,
     /// By which readers may fetch replicas.
     pub read_paths: DataPaths,
+    /// By which writers may bring them, in the order in which they are tried.
+    pub write_paths: Vec<DataPath>,
 }
 
 /// Header, checksums and data of Apache's packets together; what `dfs.client-write-packet-size` counts.
@@ -140,6 +142,7 @@ impl ClientOptions {
             read_buffer_bytes: (configuration.get(keys::HEARTH_CLIENT_READ_BUFFER_BYTES)? as usize)
                 .clamp(64 * 1024, 8 << 20),
             read_paths: DataPaths::read(configuration)?.for_reading(configuration)?,
+            write_paths: DataPaths::read(configuration)?.iter().collect(),
         })
     }
 

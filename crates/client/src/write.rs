@@ -1,12 +1,18 @@
 //! Writing a file. The caller's bytes are cut into packets ([`chunker`]) in reused memory ([`packet`]), summed while they
 //! are in the processor's cache, and handed to a task of the file's own ([`stream`]) that allocates blocks ([`block`]),
 //! sends packets down the pipeline and awaits acknowledgements ([`pipeline`]), and recovers from failures ([`recovery`]).
+//!
+//! The way to the first datanode is a [`link`]: [`packets`] over TCP, or [`local`], where the datanode lends the replica's own
+//! memory and the caller's bytes go straight there ([`place`]), from the second packet of a block on.
 
 mod block;
 mod chunker;
+mod link;
+mod local;
 mod packet;
 mod packets;
 mod pipeline;
+mod place;
 mod recovery;
 mod stream;
 
@@ -19,9 +25,10 @@ use tokio::task::JoinHandle;
 
 use crate::file_system::Shared;
 use crate::lease::OpenFile;
-use crate::{Error, backoff};
+use crate::{DataPath, Error, backoff};
 use chunker::Chunker;
 use packet::{Packet, PacketPool};
+use place::{Ground, Place};
 use stream::{Progress, Stream};
 
 /// What a writer needs to know of its file.
@@ -68,6 +75,12 @@ pub struct Writer {
     queued: i64,
     /// Bytes of the file in front of the current block.
     before_block: u64,
+    /// Of the block being filled, from 1.
+    block: u64,
+    /// Whether a packet of that block was handed to the task.
+    begun: bool,
+    /// The datanode's memory may come: it is waited for rather than to fill packets meanwhile.
+    local: bool,
     /// Which pipelines (see [`Progress::pipelines`]) the namenode was told of by `fsync`.
     persisted: u64,
     open: OpenFile,
@@ -84,6 +97,7 @@ impl Writer {
         let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
         let (stream, progress) = Stream::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
         let task = tokio::spawn(stream.run(receiver));
+        let local = options.write_paths.contains(&DataPath::Local) && shared.local.is_possible();
         Self {
             chunker: Chunker::new(file.block_size, options.checksum.bytes_per_chunk, in_block),
             shared,
@@ -94,6 +108,9 @@ impl Writer {
             task,
             queued: -1,
             before_block: length - in_block,
+            block: 1,
+            begun: false,
+            local,
             persisted: 0,
             open,
         }
@@ -111,11 +128,10 @@ impl Writer {
     /// Takes all of `data`. Returns when the window has room for it, which says nothing of its having arrived.
     pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
         while !data.is_empty() {
-            let space = self.space().await?;
-            let count = space.len().min(data.len());
-            space[..count].copy_from_slice(&data[..count]);
+            self.begin_packet().await?;
+            let (count, packet) = self.chunker.take(data).map_err(|error| self.misplaced(error))?;
             data = &data[count..];
-            self.advance(count).await?;
+            self.go_on(packet).await?;
         }
         Ok(())
     }
@@ -123,13 +139,7 @@ impl Writer {
     /// Memory for the next bytes, never empty: the packet itself, so that a caller that reads from somewhere else needs
     /// no copy. Say with [`Writer::advance`] how much of it was filled.
     pub async fn space(&mut self) -> Result<&mut [u8], Error> {
-        self.check()?;
-        if self.chunker.needs_body() {
-            match self.pool.take().await {
-                Some(body) => self.chunker.start(body),
-                None => return Err(self.failure().await),
-            }
-        }
+        self.begin_packet().await?;
         Ok(self.chunker.space())
     }
 
@@ -138,13 +148,74 @@ impl Writer {
         if count == 0 {
             return Ok(());
         }
-        if let Some(packet) = self.chunker.advance(count) {
+        let packet = self.chunker.advance(count).map_err(|error| self.misplaced(error))?;
+        self.go_on(packet).await
+    }
+
+    /// Sees to it that there is a packet to fill.
+    async fn begin_packet(&mut self) -> Result<(), Error> {
+        self.check()?;
+        if !self.chunker.needs_body() {
+            return Ok(());
+        }
+        let place = self.place().await?;
+        let Some(mut body) = self.pool.take().await else { return Err(self.failure().await) };
+        if let Some(place) = place {
+            body.put_in(place);
+        }
+        self.chunker.start(body).map_err(|error| self.misplaced(error))
+    }
+
+    /// Where the next packet's bytes are put: in the datanode's memory, if it lends any. The first packet of a block is
+    /// filled without that, since the block has no datanodes before it is sent.
+    async fn place(&mut self) -> Result<Option<Place>, Error> {
+        loop {
+            let (block, ground, quiet, failed) = {
+                let progress = self.progress.borrow_and_update();
+                let quiet = progress.acknowledged >= self.queued;
+                (progress.block, progress.ground.clone(), quiet, progress.failed.clone())
+            };
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            match ground {
+                _ if block != self.block && !(self.local && self.begun) => return Ok(None),
+                Ground::Unknown if !(self.local && self.begun) => return Ok(None),
+                Ground::Packets if block == self.block => {
+                    self.local = false;
+                    return Ok(None);
+                }
+                Ground::Memory { more, .. } if block == self.block => {
+                    self.local = true;
+                    let checksum = self.shared.options.checksum;
+                    let place = ground.place(self.chunker.next_offset(), self.file.block_size, checksum);
+                    // More comes with acknowledgements, and with nothing else.
+                    if place.is_some() || !more || quiet {
+                        return Ok(place);
+                    }
+                }
+                // Not known yet.
+                _ => {}
+            }
+            if self.progress.changed().await.is_err() {
+                return Err(self.failure().await);
+            }
+        }
+    }
+
+    /// After bytes were added: sends the packet that they have filled, and ends the block that they have.
+    async fn go_on(&mut self, packet: Option<Packet>) -> Result<(), Error> {
+        if let Some(packet) = packet {
             self.send(packet).await?;
         }
         if self.chunker.block_full() {
             self.end_block(false).await?;
         }
         Ok(())
+    }
+
+    fn misplaced(&self, source: std::io::Error) -> Error {
+        Error::Place { path: self.file.path.clone(), source: Arc::new(source) }
     }
 
     /// Returns when every byte written so far is in the memory of every datanode of the pipeline, where readers that
@@ -208,11 +279,15 @@ impl Writer {
     async fn end_block(&mut self, sync: bool) -> Result<(), Error> {
         self.before_block += self.chunker.in_block();
         let packet = self.chunker.end_block(sync);
-        self.send(packet).await
+        self.send(packet).await?;
+        self.block += 1;
+        self.begun = false;
+        Ok(())
     }
 
     async fn send(&mut self, packet: Packet) -> Result<(), Error> {
         self.queued = packet.sequence;
+        self.begun = true;
         match self.packets.send(Arc::new(packet)).await {
             Ok(()) => Ok(()),
             Err(_) => Err(self.failure().await),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, jmx_bean, skip_or_fail};
 use hearth_types::{FileKind, FsPermission};
 
 type Outcome = anyhow::Result<()>;
@@ -299,6 +299,129 @@ fn a_datanode_killed_in_the_middle_is_replaced_and_nothing_is_lost() {
         let length = writer.position() as usize;
         writer.close().await?;
         anyhow::ensure!(read(&fs, "/survivor").await? == content.bytes(0, length));
+        Ok(())
+    });
+}
+
+/// A cluster of Hearth's whose datanodes listen for clients on this machine, and a client that uses `paths`.
+fn local_cluster(datanodes: usize, paths: &str, settings: &[(&str, &str)]) -> (Cluster, FileSystem, tempfile::TempDir) {
+    let sockets = tempfile::tempdir().unwrap();
+    let mut spec = ClusterSpec::new(Make::Hearth, Make::Hearth)
+        .datanodes(datanodes)
+        .set("dfs.replication", datanodes.min(3))
+        .set("dfs.blocksize", 6 << 20)
+        .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
+        .set("hearth.client.paths", paths);
+    for (key, value) in settings {
+        spec = spec.set(key, value);
+    }
+    let cluster = spec.start().unwrap();
+    let fs = client(&cluster);
+    (cluster, fs, sockets)
+}
+
+/// Bytes that clients have put in the memory of a cluster's datanodes themselves.
+fn committed(cluster: &Cluster) -> u64 {
+    let mut sum = 0;
+    for datanode in &cluster.datanodes {
+        // One that was killed does not answer.
+        let bean = datanode
+            .port("dfs.datanode.http.address")
+            .and_then(|port| jmx_bean(port, "Hearth:service=DataNode,name=Memory"));
+        sum += bean.ok().and_then(|bean| bean["CommittedBytes"].as_u64()).unwrap_or(0);
+    }
+    sum
+}
+
+fn block_on<F: Future<Output = Outcome>>(test: F) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    if let Err(error) = runtime.block_on(test) {
+        panic!("{error:?}");
+    }
+}
+
+#[test]
+fn files_are_the_same_by_whichever_path_they_are_written() {
+    for (paths, datanodes, settings, local) in [
+        ("packets", 1, &[][..], false),
+        ("local,packets", 1, &[("hearth.local.write.trusted", "true")], true),
+        ("local,packets", 3, &[], true),
+        // Less memory than the files have: the writer is sent from one path to the other in the middle of blocks.
+        ("local,packets", 2, &[("hearth.memory.limit", "16m")], true),
+    ] {
+        let (cluster, fs, _sockets) = local_cluster(datanodes, paths, settings);
+        block_on(async {
+            let content = Content::new(21);
+            // Handed in whole, and in awkward pieces with flushes between them.
+            for length in [1usize, 70_000, 300_000, 6 << 20, 20_000_001] {
+                write(&fs, &format!("/whole/{length}"), content, length).await?;
+                anyhow::ensure!(read(&fs, &format!("/whole/{length}")).await? == content.bytes(0, length));
+            }
+            let mut writer = fs.create("/pieces", CreateOptions::default()).await?;
+            let mut step = 1usize;
+            while writer.position() < 14_000_000 {
+                let piece = step * 7919 % 900_000 + 1;
+                writer.write(&content.bytes(writer.position(), piece)).await?;
+                // By the other way of handing bytes in, too.
+                let at = writer.position();
+                let space = writer.space().await?;
+                let count = space.len().min(step * 31 % 5000);
+                space[..count].copy_from_slice(&content.bytes(at, count));
+                writer.advance(count).await?;
+                match step % 4 {
+                    0 => writer.hflush().await?,
+                    1 if step.is_multiple_of(5) => writer.hsync().await?,
+                    _ => {}
+                }
+                step += 1;
+            }
+            writer.hflush().await?;
+            let length = writer.position() as usize;
+            anyhow::ensure!(read(&fs, "/pieces").await? == content.bytes(0, length), "flushed, not closed");
+            writer.close().await?;
+            anyhow::ensure!(read(&fs, "/pieces").await? == content.bytes(0, length), "closed");
+            let mut writer = fs.append("/pieces").await?;
+            writer.write(&content.bytes(length as u64, 3_000_000)).await?;
+            writer.close().await?;
+            anyhow::ensure!(read(&fs, "/pieces").await? == content.bytes(0, length + 3_000_000), "appended");
+            Ok(())
+        });
+        let in_place = committed(&cluster);
+        assert_eq!(in_place > 0, local, "{in_place} bytes with {paths}");
+        if local && settings.is_empty() {
+            // Each file above 64 KiB; its first packets and the append are handed in.
+            assert!(in_place > 35_000_000, "{in_place} bytes of some 40 million");
+        }
+    }
+}
+
+#[test]
+fn a_local_pipeline_that_loses_datanodes_is_recovered_over_packets() {
+    let (mut cluster, fs, _sockets) = local_cluster(5, "local,packets", &[]);
+    block_on(async {
+        let content = Content::new(22);
+        // The first of a pipeline, whose memory is being filled, and one behind it.
+        for (file, position) in [0usize, 1].into_iter().enumerate() {
+            let path = format!("/survivor{file}");
+            let mut writer = fs.create(&path, CreateOptions::default()).await?;
+            writer.write(&content.bytes(0, 2_000_000)).await?;
+            writer.hflush().await?;
+            let before = committed(&cluster);
+            anyhow::ensure!(before > 1_000_000, "{before} bytes in memory");
+            let located = fs.locations(&path, 0, 1).await?;
+            let last = located.last_block.expect("a block");
+            let port = last.locations[position].id.transfer_port;
+            // On its way when the datanode goes.
+            writer.write(&content.bytes(2_000_000, 1_500_000)).await?;
+            let found = cluster.datanodes.iter().position(|node| node.port("dfs.datanode.address").ok() == Some(port));
+            cluster.datanodes[found.expect("the datanode")].kill();
+            writer.write(&content.bytes(3_500_000, 5_000_000)).await?;
+            writer.hflush().await?;
+            anyhow::ensure!(read(&fs, &path).await? == content.bytes(0, 8_500_000), "flushed");
+            writer.write(&content.bytes(8_500_000, 3_000_000)).await?;
+            writer.close().await?;
+            anyhow::ensure!(read(&fs, &path).await? == content.bytes(0, 11_500_000), "closed");
+        }
         Ok(())
     });
 }

@@ -445,8 +445,11 @@ keys! {
     HEARTH_MEMORY_LIMIT: Key<u64> = "hearth.memory.limit", bytes, "0";
     /// A finalized replica is on disk within this.
     HEARTH_MEMORY_FLUSH_DELAY: Key<Duration> = "hearth.memory.flush.delay", duration_s, "10";
-    /// A local writer of the same user keeps the memory it filled.
+    /// The memory that a local writer of the datanode's own user has filled is kept as it is; else its bytes are copied when
+    /// the replica is finalized, out of the writer's reach.
     HEARTH_LOCAL_WRITE_TRUSTED: Key<bool> = "hearth.local.write.trusted", boolean, "false";
+    /// Memory granted to a writer that fills it itself, at once at most.
+    HEARTH_WRITE_SLICE_BYTES: Key<u64> = "hearth.write.slice.bytes", bytes, "8388608";
     /// Packet of Hearth's own writer; 0 = chosen by what the pipeline takes.
     HEARTH_CLIENT_PACKET_BYTES: Key<u64> = "hearth.client.packet.bytes", bytes, "0";
     /// By which the client reaches replicas, in this order: local, one-sided, packets. One left out is never used.

@@ -17,6 +17,7 @@ mod cache;
 mod datanode;
 mod downstream;
 mod error;
+mod grants;
 mod groups;
 mod ipc;
 mod load;

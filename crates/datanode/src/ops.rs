@@ -20,6 +20,7 @@ pub mod replace_block;
 pub mod short_circuit;
 pub mod transfer_block;
 pub mod write_block;
+pub mod write_local;
 
 /// What becomes of the connection after an operation that succeeded.
 pub enum After {

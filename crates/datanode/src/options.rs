@@ -78,6 +78,10 @@ pub struct TransferOptions {
     pub pipeline_slow: bool,
     /// Bytes a second for copies that a namenode asks for; 0 is no limit.
     pub transfer_bytes_per_second: u64,
+    /// A local writer of this process's user is believed not to change what is finalized.
+    pub local_write_trusted: bool,
+    /// Memory granted at once, at most, to a writer that fills it itself.
+    pub write_slice_bytes: u64,
 }
 
 /// When namenodes hear what.
@@ -148,6 +152,8 @@ impl DatanodeOptions {
                 pipeline_ecn: conf.get(keys::DFS_PIPELINE_ECN)?,
                 pipeline_slow: conf.get(keys::DFS_PIPELINE_SLOWNODE)?,
                 transfer_bytes_per_second: conf.get(keys::DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC)?,
+                local_write_trusted: conf.get(keys::HEARTH_LOCAL_WRITE_TRUSTED)?,
+                write_slice_bytes: conf.get(keys::HEARTH_WRITE_SLICE_BYTES)?,
             },
             timing: TimingOptions {
                 heartbeat: positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?),

@@ -4,6 +4,9 @@
 //! Without a downstream datanode one loop does everything: a batch of packets is received, stored, and acknowledged in
 //! one write. With one, a second loop ([`Pipeline::respond`]) reads its acknowledgements and sends them on with our own
 //! in front; both run in the same task. A batch goes downstream before it goes to the store.
+//!
+//! A local writer's packets may lack their data, which it has put into the replica's memory: the store checks it there, and
+//! only then it goes downstream, straight from that memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,16 +14,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Acker, Checksums, Durability, ReplicaWriter};
-use hearth_fabric::tcp::Connection;
+use hearth_blockstore::{Acker, Checksums, DataSource, Durability, ReplicaReader, ReplicaWriter, StoreError};
+use hearth_fabric::tcp::{self, Connection};
 use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
-use hearth_wire::data_transfer::{AckReply, Decoded, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO};
+use hearth_wire::data_transfer::{
+    AckReply, Decoded, PACKET_HEADER_BYTES_MAX, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO,
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::grants::Grants;
 use crate::ops::OpError;
 use crate::session::Session;
 use crate::throttle::Throttle;
+
+/// Data of one packet that a local writer has put in place, at most: what a packet that goes on downstream can carry.
+const IN_PLACE_BYTES_MAX: usize = 8 << 20;
 
 /// The receive buffer begins with this and doubles up to the second while the sender keeps it full: more than the
 /// cache holds would have every byte fetched from memory once more for its CRC.
@@ -66,6 +75,8 @@ pub struct Receiver<'a> {
     /// What our own acknowledgements say when all is well.
     pub own_reply: AckReply,
     pub throttle: Option<&'a Throttle>,
+    /// The sender is a local writer, which is kept in memory to fill.
+    pub grants: Option<Grants>,
 }
 
 /// A block that has come in whole, not yet finalized.
@@ -108,6 +119,7 @@ impl Receiver<'_> {
             translate,
             read_timeout: self.read_timeout,
             throttle: self.throttle,
+            grants: self.grants,
             batch: Vec::new(),
         };
         let own = self.own_reply;
@@ -146,6 +158,8 @@ struct Pending {
     last: bool,
     sync: bool,
     received: Instant,
+    /// What a local writer is told with the acknowledgement.
+    granted: Option<u64>,
 }
 
 /// Where acknowledgements go.
@@ -172,6 +186,7 @@ struct Intake<'a> {
     translate: bool,
     read_timeout: Duration,
     throttle: Option<&'a Throttle>,
+    grants: Option<Grants>,
     /// The whole packets at the front of the buffer, at their positions there.
     batch: Vec<Packet>,
 }
@@ -182,6 +197,8 @@ struct Packet {
     /// Where its CRCs and its data are.
     checksums: Range<usize>,
     data: Range<usize>,
+    /// The data is in the replica's memory.
+    in_place: bool,
 }
 
 /// Why a packet was not stored.
@@ -203,10 +220,15 @@ impl Intake<'_> {
             if let Some(throttle) = self.throttle {
                 throttle.pass(bytes as u64).await;
             }
-            if let Some(forward) = forward {
+            let local = self.grants.is_some();
+            if let Some(forward) = forward.filter(|_| !local) {
                 forward.send(&self.upstream.buffer.available()[..bytes]).await;
             }
             let (stored, rejected) = self.store();
+            if let Some(forward) = forward.filter(|_| local) {
+                self.pass_on(forward, stored).await?;
+            }
+            let granted = self.extend_grant()?;
             let final_packet = self.batch[..stored].last().map(|packet| packet.header);
             if let Some(header) = final_packet
                 && header.sync
@@ -214,12 +236,13 @@ impl Intake<'_> {
             {
                 self.sync().await?;
             }
-            let pending = self.batch[..stored].iter().map(|packet| Pending {
+            let pending = self.batch[..stored].iter().enumerate().map(|(index, packet)| Pending {
                 seqno: packet.header.seqno,
                 end: packet.header.end(),
                 last: packet.header.last,
                 sync: packet.header.sync,
                 received,
+                granted: granted.filter(|_| index + 1 == stored),
             });
             acknowledge(acks, pending, &self.upstream.connection, self.upstream.write_timeout).await?;
             match rejected {
@@ -235,7 +258,8 @@ impl Intake<'_> {
             if let Some(header) = final_packet
                 && header.last
             {
-                return Ok(Pending { seqno: header.seqno, end: header.end(), last: true, sync: header.sync, received });
+                let (seqno, end, sync) = (header.seqno, header.end(), header.sync);
+                return Ok(Pending { seqno, end, last: true, sync, received, granted: None });
             }
         }
     }
@@ -250,7 +274,11 @@ impl Intake<'_> {
             let available = buffer.available();
             let missing = loop {
                 let rest = &available[at..];
-                let head = PacketHead::decode(rest).map_err(|source| OpError::Packet {
+                let head = match self.grants {
+                    None => PacketHead::decode(rest),
+                    Some(_) => PacketHead::decode_local(rest, self.checksum),
+                };
+                let head = head.map_err(|source| OpError::Packet {
                     block: self.block.clone(),
                     peer: self.upstream.connection.peer(),
                     source,
@@ -268,6 +296,7 @@ impl Intake<'_> {
                     header: head.header,
                     checksums: at + head_bytes..data,
                     data: data..data + head.data_bytes,
+                    in_place: head.is_in_place(),
                 });
                 at += total;
                 if head.header.last || head.header.sync {
@@ -294,11 +323,17 @@ impl Intake<'_> {
         };
         for (index, packet) in self.batch.iter().enumerate() {
             let header = &packet.header;
+            let crcs = &available[packet.checksums.clone()];
+            if packet.in_place && !header.is_heartbeat() {
+                if let Err(rejected) = commit(writer, header, crcs) {
+                    return (index, Some(rejected));
+                }
+                continue;
+            }
             if header.is_heartbeat() || packet.data.is_empty() {
                 continue;
             }
             let data = &available[packet.data.clone()];
-            let crcs = &available[packet.checksums.clone()];
             let given = !crcs.is_empty();
             if given && crcs.len() as u64 != self.checksum.checksum_bytes(data.len() as u64) {
                 let error = OpError::ChecksumBytes {
@@ -322,6 +357,41 @@ impl Intake<'_> {
             }
         }
         (self.batch.len(), None)
+    }
+
+    /// Sends the first `stored` packets of the batch downstream, data that is in place from there.
+    async fn pass_on(&self, forward: &Forward, stored: usize) -> Result<(), OpError> {
+        let available = self.upstream.buffer.available();
+        let batch = &self.batch[..stored];
+        let mut reader = None;
+        for packet in batch {
+            let (header, crcs) = (&packet.header, &available[packet.checksums.clone()]);
+            if packet.in_place {
+                if reader.is_none() {
+                    let writer = self.writer.as_ref().ok_or(OpError::Interrupted)?;
+                    reader = Some(writer.reader()?);
+                }
+                if let Some(reader) = &reader {
+                    forward
+                        .send_from(header, crcs, reader)
+                        .await
+                        .map_err(|source| OpError::Send { block: self.block.clone(), source: source.into() })?;
+                }
+            } else {
+                let mut head = [0; PACKET_HEADER_BYTES_MAX];
+                let head_bytes = header.encode(crcs.len(), &mut head);
+                forward.send_parts(&[&head[..head_bytes], crcs, &available[packet.data.clone()]]).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the local writer is to be told of further memory.
+    fn extend_grant(&mut self) -> Result<Option<u64>, OpError> {
+        match (&mut self.grants, &mut self.writer) {
+            (Some(grants), Some(writer)) if writer.granted() > 0 => Ok(grants.extend(writer)?),
+            _ => Ok(None),
+        }
     }
 
     /// hsync: waits for the disk on a thread that may.
@@ -357,6 +427,20 @@ impl Intake<'_> {
     }
 }
 
+/// Has the store check what a local writer says that it has put in place.
+fn commit(writer: &mut ReplicaWriter, header: &PacketHeader, crcs: &[u8]) -> Result<(), Rejected> {
+    if header.data_bytes as usize > IN_PLACE_BYTES_MAX {
+        return Err(Rejected::Failed(OpError::Malformed("a packet of a local writer covers too much")));
+    }
+    match writer.commit(header.offset, u64::from(header.data_bytes), crcs) {
+        Ok(_) => Ok(()),
+        Err(StoreError::BadCommit { start, source, .. }) => {
+            Err(Rejected::Corrupt { seqno: header.seqno, offset: start, source })
+        }
+        Err(error) => Err(Rejected::Failed(error.into())),
+    }
+}
+
 /// Acknowledges packets that are stored here, or queues them until downstream has them, too. The last packet of a block
 /// is left to the caller.
 async fn acknowledge(
@@ -380,7 +464,8 @@ async fn acknowledge(
             let mut end = 0;
             for pending in packets.filter(|pending| !pending.last) {
                 end = end.max(pending.end);
-                bytes.extend_from_slice(&ack(pending.seqno, *own, Vec::new(), 0).encode());
+                let ack = PipelineAck { granted: pending.granted, ..ack(pending.seqno, *own, Vec::new(), 0) };
+                bytes.extend_from_slice(&ack.encode());
             }
             if bytes.is_empty() {
                 return Ok(());
@@ -421,6 +506,47 @@ impl Forward {
             Ok(()) => *self.last_sent.lock() = Instant::now(),
             Err(error) => self.note_broken(&error),
         }
+    }
+
+    async fn send_parts(&self, parts: &[&[u8]]) {
+        if self.is_broken() {
+            return;
+        }
+        match self.connection.write_vectored(parts, false, self.write_timeout).await {
+            Ok(()) => *self.last_sent.lock() = Instant::now(),
+            Err(error) => self.note_broken(&error),
+        }
+    }
+
+    /// Sends a packet whose data `reader` has.
+    ///
+    /// Errors: only those of reading it.
+    async fn send_from(&self, header: &PacketHeader, crcs: &[u8], reader: &ReplicaReader) -> Result<(), tcp::Error> {
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let head_bytes = header.encode(crcs.len(), &mut head);
+        let (start, length) = (header.offset, u64::from(header.data_bytes));
+        match reader.data() {
+            DataSource::Bytes(bytes) => {
+                let data = &bytes[start as usize..(start + length) as usize];
+                self.send_parts(&[&head[..head_bytes], crcs, data]).await;
+            }
+            DataSource::File { file, offset } => {
+                if self.is_broken() {
+                    return Ok(());
+                }
+                let sent = async {
+                    let parts = [&head[..head_bytes], crcs];
+                    self.connection.write_vectored(&parts, true, self.write_timeout).await?;
+                    self.connection.send_file_range(file, offset + start, length, self.write_timeout).await
+                };
+                match sent.await {
+                    Ok(()) => *self.last_sent.lock() = Instant::now(),
+                    Err(error @ tcp::Error::File { .. }) => return Err(error),
+                    Err(error) => self.note_broken(&error),
+                }
+            }
+        }
+        Ok(())
     }
 
     fn is_broken(&self) -> bool {
@@ -514,7 +640,8 @@ impl Pipeline {
                 acker.set(packet.end)?;
             }
             let nanos = packet.received.elapsed().as_nanos() as u64;
-            out.extend_from_slice(&ack.passed_on(own, nanos).encode());
+            let ack = PipelineAck { granted: packet.granted, ..ack.passed_on(own, nanos) };
+            out.extend_from_slice(&ack.encode());
             if packet.last {
                 return Ok(out);
             }
@@ -573,5 +700,5 @@ impl Pipeline {
 fn ack(seqno: i64, own: AckReply, downstream: Vec<AckReply>, downstream_nanos: u64) -> PipelineAck {
     let mut replies = downstream;
     replies.insert(0, own);
-    PipelineAck { seqno, replies, downstream_nanos }
+    PipelineAck { seqno, replies, downstream_nanos, granted: None }
 }

@@ -119,6 +119,7 @@ async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Op
     match operation {
         Operation::ReadBlock(request) => ops::read_block::serve(datanode, session, request).await,
         Operation::WriteBlock(request) => ops::write_block::serve(datanode, session, *request).await,
+        Operation::WriteLocal(request) => ops::write_local::serve(datanode, session, *request).await,
         Operation::TransferBlock(request) => ops::transfer_block::serve(datanode, session, request).await,
         Operation::BlockChecksum(request) => ops::block_checksum::serve(datanode, session, request).await,
         Operation::CopyBlock(request) => ops::copy_block::serve(datanode, session, request).await,

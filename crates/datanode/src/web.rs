@@ -49,6 +49,18 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         counter("hearth_flush_failures", "Writes to disk that failed", metrics.flush_failures),
         counter("hearth_scrubbed_bytes", "Bytes checked in the background", metrics.scrubbed_bytes),
         counter("hearth_corruptions", "Corrupt copies found", metrics.corruptions),
+        counter("hearth_granted_bytes", "Memory granted to writers that fill it themselves", metrics.granted_bytes),
+        counter(
+            "hearth_grant_cpu_microseconds",
+            "Processor time that allocating that memory took",
+            metrics.grant_time.as_micros() as u64,
+        ),
+        counter("hearth_committed_bytes", "Bytes that such writers filled in, checked", metrics.committed_bytes),
+        counter(
+            "hearth_copied_back_bytes",
+            "Of them, bytes copied at the end out of their writers' reach",
+            metrics.copied_back_bytes,
+        ),
         gauge("hearth_datanode_connections", "Data connections open", datanode.load.connections() as u64),
         gauge("hearth_datanode_xceivers", "Operations running", datanode.load.xceivers() as u64),
         gauge("hearth_datanode_transfers", "Copies to other datanodes running", datanode.load.transfers() as u64),
@@ -165,7 +177,11 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("FlushedBytes", metrics.flushed_bytes)
             .with("FlushFailures", metrics.flush_failures)
             .with("ScrubbedBytes", metrics.scrubbed_bytes)
-            .with("Corruptions", metrics.corruptions),
+            .with("Corruptions", metrics.corruptions)
+            .with("GrantedBytes", metrics.granted_bytes)
+            .with("GrantCpuMicros", metrics.grant_time.as_micros() as u64)
+            .with("CommittedBytes", metrics.committed_bytes)
+            .with("CopiedBackBytes", metrics.copied_back_bytes),
     ]);
     beans
 }

@@ -18,6 +18,7 @@ mod packet;
 mod read_small;
 mod response;
 mod short_circuit;
+mod write_local;
 
 pub use crate::proto::hdfs::Status;
 pub use ack::{AckReply, CongestionState, HEARTBEAT_SEQNO, PipelineAck, SlowState, UNKNOWN_SEQNO};
@@ -32,6 +33,7 @@ pub use packet::{
 pub use read_small::{ReadSmall, SmallAnswer, SmallData, SmallPiece, SmallRange, SmallRefusal};
 pub use response::{BlockChecksumAnswer, BlockOpResponse, ReadChecksum, client_read_status, encode_client_read_status};
 pub use short_circuit::{ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse};
+pub use write_local::LocalGrant;
 
 use crate::convert::ConvertError;
 use crate::delimited::{self, DelimitedError, Progress};

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
 
-use super::packets::{SetUp, Stage, set_up};
+use super::link::set_up;
+use super::packets::{SetUp, Stage};
 use super::pipeline::{Failure, Pipeline, Target, Window};
 use super::stream::Stream;
 use crate::namenode::Exception;
-use crate::{Error, backoff};
+use crate::{DataPath, Error, backoff};
+
+/// Replicas up to this many bytes share memory with others in the datanode.
+const LENT_BYTES_MIN: usize = 64 << 10;
 
 impl Stream {
     /// Has the namenode allocate the next block and builds its pipeline; a datanode that cannot be reached is left out of
@@ -31,9 +35,9 @@ impl Stream {
                 stamp: None,
                 block_size: self.file.block_size,
             };
-            match set_up(&self.shared, &spec).await {
+            match set_up(&self.shared, &spec, self.paths(window)).await {
                 Ok(ends) => {
-                    self.pipeline_ready();
+                    self.pipeline_ready(&ends.0);
                     let heartbeat = self.shared.options.socket_timeout / 2;
                     return Ok(Pipeline::new(ends, block, targets, false, heartbeat));
                 }
@@ -59,6 +63,12 @@ impl Stream {
     ) -> Result<Pipeline, Error> {
         let targets = targets_of(&located)?;
         self.rebuild(located.block.clone(), targets, window, Stage::Append).await
+    }
+
+    /// By which paths a new block may be written. One that begins small may stay so: its replica is kept among others, in
+    /// memory that is never lent.
+    fn paths(&self, window: &Window) -> &[DataPath] {
+        if window.first_bytes() < LENT_BYTES_MIN { &[] } else { self.shared.options.write_paths.as_slice() }
     }
 
     /// `addBlock`, again while the namenode has not heard of earlier blocks from their datanodes.

@@ -4,6 +4,8 @@
 //! chunk's start together with what follows; a datanode passes over the bytes that it has. After an append to a block
 //! that ends inside a chunk, the first packet holds at most the rest of that chunk, and its checksum only the new bytes.
 
+use std::io;
+
 use super::packet::{Body, Packet};
 
 #[derive(Debug)]
@@ -41,18 +43,24 @@ impl Chunker {
         self.body.is_none()
     }
 
-    /// Starts the next packet in `body`.
-    pub(super) fn start(&mut self, mut body: Body) {
+    /// Where the packet begins that `start` would start now.
+    pub(super) fn next_offset(&self) -> u64 {
+        self.in_block - self.carry.len() as u64
+    }
+
+    /// Starts the next packet in `body`, whose place, if it has one, is for `next_offset`.
+    pub(super) fn start(&mut self, mut body: Body) -> io::Result<()> {
         assert!(self.body.is_none(), "a packet is being filled already");
         let carry = std::mem::take(&mut self.carry);
         self.packet_offset = self.in_block - carry.len() as u64;
         let capacity = body.capacity();
         body.space(capacity)[..carry.len()].copy_from_slice(&carry);
-        body.advance(carry.len());
+        body.advance(carry.len())?;
         self.carried = carry.len();
         self.body = Some(body);
         self.carry = carry;
         self.carry.clear();
+        Ok(())
     }
 
     /// Room for the next bytes, never empty. `start` must have been called when `needs_body`.
@@ -73,19 +81,38 @@ impl Chunker {
     }
 
     /// `bytes` of `space` were filled. The packet, when it is full.
-    pub(super) fn advance(&mut self, bytes: usize) -> Option<Packet> {
+    pub(super) fn advance(&mut self, bytes: usize) -> io::Result<Option<Packet>> {
+        let Some(body) = self.body.as_mut() else { return Ok(None) };
+        body.advance(bytes)?;
+        Ok(self.filled(bytes))
+    }
+
+    /// Takes as many of `data` as the packet has room for, without `space` when they have a place of their own. How many, and
+    /// the packet when it is full.
+    pub(super) fn take(&mut self, data: &[u8]) -> io::Result<(usize, Option<Packet>)> {
         let limit = self.limit();
-        let body = self.body.as_mut()?;
-        body.advance(bytes);
+        let Some(body) = self.body.as_mut() else { return Ok((0, None)) };
+        let data = &data[..data.len().min(limit - body.filled())];
+        if body.is_placed() {
+            body.take(data)?;
+        } else {
+            body.space(limit)[..data.len()].copy_from_slice(data);
+            body.advance(data.len())?;
+        }
+        Ok((data.len(), self.filled(data.len())))
+    }
+
+    fn filled(&mut self, bytes: usize) -> Option<Packet> {
         self.in_block += bytes as u64;
-        let full = body.filled().len() >= limit;
+        let limit = self.limit();
+        let full = self.body.as_ref().is_some_and(|body| body.filled() >= limit);
         if full { self.take_packet(false) } else { None }
     }
 
     /// What is not yet sent, as a packet; `None` when there is nothing. The start of an unfinished chunk is kept.
     pub(super) fn flush(&mut self, sync: bool) -> Option<Packet> {
         let body = self.body.as_ref()?;
-        if body.filled().len() == self.carried {
+        if body.filled() == self.carried {
             return None;
         }
         let end = self.in_block % self.chunk;
@@ -93,7 +120,7 @@ impl Chunker {
             let from = self.packet_offset;
             let chunk_start = (self.in_block - end).max(from);
             self.carry.clear();
-            self.carry.extend_from_slice(&body.filled()[(chunk_start - from) as usize..]);
+            self.carry.extend_from_slice(body.unfinished((chunk_start - from) as usize));
         }
         self.take_packet(sync)
     }
@@ -116,7 +143,7 @@ impl Chunker {
 
     /// The packet that closes the current block; the next byte starts another. What was not flushed must have been.
     pub(super) fn end_block(&mut self, sync: bool) -> Packet {
-        let unsent = self.body.as_ref().map_or(0, |body| body.filled().len() - self.carried);
+        let unsent = self.body.as_ref().map_or(0, |body| body.filled() - self.carried);
         assert_eq!(unsent, 0, "a block ended with bytes not sent");
         self.body = None;
         self.carried = 0;
@@ -145,6 +172,7 @@ impl Chunker {
 #[cfg(test)]
 mod tests {
     use super::super::packet::PacketPool;
+    use super::super::place::{Ground, Memory};
     use super::*;
     use hearth_types::ChecksumSpec;
     use std::sync::Arc;
@@ -155,21 +183,23 @@ mod tests {
         bytes: Vec<u8>,
         blocks: Vec<Vec<u8>>,
         next_sequence: i64,
+        ground: Ground,
     }
 
     impl Replica {
         fn take(&mut self, packet: &Packet) {
             assert_eq!(packet.sequence, self.next_sequence);
+            let data = packet.data().unwrap();
             self.next_sequence += 1;
             let offset = packet.offset as usize;
             assert!(offset <= self.bytes.len(), "a gap");
-            if !offset.is_multiple_of(512) && !packet.data().is_empty() {
-                assert!(packet.data().len() <= 512 - offset % 512);
+            if !offset.is_multiple_of(512) && !data.is_empty() {
+                assert!(data.len() <= 512 - offset % 512);
             }
-            ChecksumSpec::DEFAULT.verify(packet.data(), packet.checksums()).unwrap();
-            let known = (self.bytes.len() - offset).min(packet.data().len());
-            assert_eq!(&self.bytes[offset..offset + known], &packet.data()[..known]);
-            self.bytes.extend_from_slice(&packet.data()[known..]);
+            ChecksumSpec::DEFAULT.verify(&data, packet.checksums()).unwrap();
+            let known = (self.bytes.len() - offset).min(data.len());
+            assert_eq!(&self.bytes[offset..offset + known], &data[..known]);
+            self.bytes.extend_from_slice(&data[known..]);
             if packet.last {
                 assert_eq!(offset, self.bytes.len());
                 self.blocks.push(std::mem::take(&mut self.bytes));
@@ -180,14 +210,24 @@ mod tests {
     async fn write(chunker: &mut Chunker, pool: &Arc<PacketPool>, replica: &mut Replica, mut data: &[u8]) {
         while !data.is_empty() {
             if chunker.needs_body() {
-                chunker.start(pool.take().await.unwrap());
+                let mut body = pool.take().await.unwrap();
+                let offset = chunker.next_offset();
+                if let Some(place) = replica.ground.place(offset, 5000, ChecksumSpec::DEFAULT) {
+                    body.put_in(place);
+                }
+                chunker.start(body).unwrap();
             }
-            let space = chunker.space();
-            let count = space.len().min(data.len());
+            let (count, packet) = if data.len().is_multiple_of(3) {
+                chunker.take(data).unwrap()
+            } else {
+                let space = chunker.space();
+                let count = space.len().min(data.len());
+                space[..count].copy_from_slice(&data[..count]);
+                (count, chunker.advance(count).unwrap())
+            };
             assert!(count > 0);
-            space[..count].copy_from_slice(&data[..count]);
             data = &data[count..];
-            if let Some(packet) = chunker.advance(count) {
+            if let Some(packet) = packet {
                 replica.take(&packet);
             }
             if chunker.block_full() {
@@ -201,9 +241,11 @@ mod tests {
     async fn any_mixture_of_writes_and_flushes_gives_the_same_bytes() {
         let pool = PacketPool::new(2, 2048, ChecksumSpec::DEFAULT);
         let data: Vec<u8> = (0..30_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
-        for start in [0usize, 1, 511, 512, 700] {
+        for (start, granted) in [(0usize, 0), (1, 0), (511, 0), (512, 0), (700, 0), (0, 3000), (0, 5000), (512, 5000)] {
             let mut chunker = Chunker::new(5000, 512, start as u64);
-            let mut replica = Replica { bytes: data[..start].to_vec(), ..Replica::default() };
+            let memory = Memory::new(tempfile::tempfile().unwrap());
+            let ground = Ground::Memory { memory, granted, more: false };
+            let mut replica = Replica { bytes: data[..start].to_vec(), ground, ..Replica::default() };
             let mut at = start;
             let mut step = 1usize;
             while at < data.len() {

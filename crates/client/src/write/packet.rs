@@ -1,11 +1,16 @@
 //! Packets of a writer and the memory that they are filled in. Memory is reused, and its amount is the window: a packet
 //! keeps its place until every datanode of the pipeline has acknowledged it.
 
+use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 
 use hearth_types::ChecksumSpec;
+use hearth_wire::data_transfer::PacketHeader;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::place::{Memory, Place};
 
 /// One packet on its way: shared by the window that keeps it until it is acknowledged and the task that sends it.
 #[derive(Debug)]
@@ -22,11 +27,17 @@ pub(super) struct Packet {
 }
 
 /// Data and checksums of a packet being filled. Returns its memory to the pool when dropped.
+///
+/// With a place, every byte is also put there as it comes. Those that the caller hands in ([`Body::take`]) go nowhere else:
+/// `data` has only what was filled in through [`Body::space`], and always the unfinished chunk at the end.
 #[derive(Debug)]
 pub(super) struct Body {
     /// As long as the packet may become; the first `filled` bytes count.
     data: Vec<u8>,
     filled: usize,
+    place: Option<Place>,
+    /// `data` lacks bytes that are in their place.
+    only_placed: bool,
     /// Of the first `summed` bytes of `data`: always whole chunks until the packet is finished.
     checksums: Vec<u8>,
     summed: usize,
@@ -45,8 +56,37 @@ impl Packet {
         Self { sequence, offset, last: false, sync, body: Some(body) }
     }
 
-    pub(super) fn data(&self) -> &[u8] {
-        self.body.as_ref().map_or(&[], |body| &body.data[..body.filled])
+    /// Fetched from their place when they are nowhere else.
+    pub(super) fn data(&self) -> io::Result<Cow<'_, [u8]>> {
+        match &self.body {
+            None => Ok(Cow::Borrowed(&[])),
+            Some(body) if body.only_placed => body.fetch().map(Cow::Owned),
+            Some(body) => Ok(Cow::Borrowed(&body.data[..body.filled])),
+        }
+    }
+
+    pub(super) fn data_bytes(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.filled)
+    }
+
+    pub(super) fn bytes_per_chunk(&self) -> u64 {
+        self.body.as_ref().map_or(1, |body| u64::from(body.pool.checksum.bytes_per_chunk))
+    }
+
+    /// The data has been put there.
+    pub(super) fn is_in(&self, memory: &Arc<Memory>) -> bool {
+        let place = self.body.as_ref().and_then(|body| body.place.as_ref());
+        place.is_some_and(|place| Arc::ptr_eq(&place.memory, memory))
+    }
+
+    pub(super) fn header(&self) -> PacketHeader {
+        PacketHeader {
+            offset: self.offset,
+            seqno: self.sequence,
+            last: self.last,
+            data_bytes: self.data_bytes() as u32,
+            sync: self.sync,
+        }
     }
 
     pub(super) fn checksums(&self) -> &[u8] {
@@ -55,13 +95,29 @@ impl Packet {
 
     /// Bytes from the start of the block to the end of this packet.
     pub(super) fn end(&self) -> u64 {
-        self.offset + self.data().len() as u64
+        self.offset + self.data_bytes() as u64
     }
 }
 
 impl Body {
-    pub(super) fn filled(&self) -> &[u8] {
-        &self.data[..self.filled]
+    /// Everything filled in from here on is put there. Nothing has been yet.
+    pub(super) fn put_in(&mut self, place: Place) {
+        assert!(self.filled == 0 && place.room > 0, "a place for a packet without bytes");
+        self.place = Some(place);
+    }
+
+    pub(super) fn is_placed(&self) -> bool {
+        self.place.is_some()
+    }
+
+    pub(super) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// The bytes from `from` on, which lie in the last chunk if that is not whole.
+    pub(super) fn unfinished(&self, from: usize) -> &[u8] {
+        assert!(from >= self.summed, "bytes of whole chunks may be in their place only");
+        &self.data[from..self.filled]
     }
 
     /// Room for at most `limit` bytes in all, behind what is filled.
@@ -71,17 +127,85 @@ impl Body {
     }
 
     /// `bytes` of the space were filled. Whole chunks are summed now, while they are in the processor's cache.
-    pub(super) fn advance(&mut self, bytes: usize) {
+    pub(super) fn advance(&mut self, bytes: usize) -> io::Result<()> {
         assert!(bytes <= self.data.len() - self.filled, "more bytes than there was space for");
+        let from = self.filled;
         self.filled += bytes;
         let chunk = self.pool.checksum.bytes_per_chunk as usize;
         let whole = self.filled / chunk * chunk;
         self.pool.checksum.compute(&self.data[self.summed..whole], &mut self.checksums);
         self.summed = whole;
+        let Some(place) = &self.place else { return Ok(()) };
+        let put = place.memory.write(place.offset + from as u64, &self.data[from..self.filled]);
+        put.or_else(|error| self.leave_place(from, error))
+    }
+
+    /// Puts `bytes`, for which there is room, straight in their place.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let put = match &self.place {
+            Some(place) => place.memory.write(place.offset + self.filled as u64, bytes),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        if let Err(error) = put {
+            self.leave_place(self.filled, error)?;
+            self.space(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
+            return self.advance(bytes.len());
+        }
+        let checksum = self.pool.checksum;
+        let chunk = checksum.bytes_per_chunk as usize;
+        let mut rest = bytes;
+        if self.filled > self.summed {
+            let part;
+            (part, rest) = rest.split_at(rest.len().min(chunk - (self.filled - self.summed)));
+            self.keep(part);
+            if self.filled - self.summed == chunk {
+                checksum.compute(&self.data[self.summed..self.filled], &mut self.checksums);
+                self.summed = self.filled;
+            }
+        }
+        let (whole, part) = rest.split_at(rest.len() / chunk * chunk);
+        checksum.compute(whole, &mut self.checksums);
+        self.only_placed |= !whole.is_empty();
+        self.filled += whole.len();
+        // Unless a chunk is still unfinished, which takes all that was left.
+        if self.filled - self.summed == whole.len() {
+            self.summed = self.filled;
+        }
+        self.keep(part);
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.data[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
+
+    /// The place did not take the bytes behind the first `good`: the packet carries its data itself.
+    fn leave_place(&mut self, good: usize, error: io::Error) -> io::Result<()> {
+        tracing::info!(%error, "the datanode's memory takes no more bytes");
+        if self.only_placed
+            && let Some(place) = &self.place
+        {
+            place.memory.read(place.offset, &mut self.data[..good])?;
+        }
+        self.only_placed = false;
+        self.place = None;
+        Ok(())
+    }
+
+    fn fetch(&self) -> io::Result<Vec<u8>> {
+        let mut data = vec![0; self.filled];
+        if let Some(place) = &self.place {
+            place.memory.read(place.offset, &mut data)?;
+        }
+        Ok(data)
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.data.len()
+        match &self.place {
+            Some(place) => self.data.len().min(usize::try_from(place.room).unwrap_or(usize::MAX)),
+            None => self.data.len(),
+        }
     }
 
     fn sum_rest(&mut self) {
@@ -124,7 +248,16 @@ impl PacketPool {
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
         let (data, mut checksums) = self.free.lock().pop().unwrap_or_else(|| (vec![0; self.data_bytes], Vec::new()));
         checksums.clear();
-        Some(Body { data, filled: 0, checksums, summed: 0, pool: Arc::clone(self), _permit: permit })
+        Some(Body {
+            data,
+            filled: 0,
+            place: None,
+            only_placed: false,
+            checksums,
+            summed: 0,
+            pool: Arc::clone(self),
+            _permit: permit,
+        })
     }
 
     /// Wakes and refuses everybody who waits for memory: the writer failed.
@@ -144,7 +277,7 @@ mod tests {
         let data: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
         for piece in [&data[..100], &data[100..700], &data[700..]] {
             body.space(1024)[..piece.len()].copy_from_slice(piece);
-            body.advance(piece.len());
+            body.advance(piece.len()).unwrap();
         }
         assert_eq!(body.checksums.len(), 4);
         let packet = Packet::with_body(0, 512, false, body);
@@ -154,9 +287,62 @@ mod tests {
         assert!(pool.permits.try_acquire().is_err());
         drop(packet);
         let body = pool.take().await.unwrap();
-        assert_eq!((body.filled().len(), body.checksums.len()), (0, 0));
+        assert_eq!((body.filled(), body.checksums.len()), (0, 0));
         pool.close();
         drop(body);
         assert!(pool.take().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn placed_bytes_are_summed_and_fetched_however_they_come() {
+        let data: Vec<u8> = (0..5000u32).map(|i| (i * 7 / 3) as u8).collect();
+        let mut sums = Vec::new();
+        ChecksumSpec::DEFAULT.compute(&data, &mut sums);
+        for pieces in [vec![5000], vec![1, 510, 1, 512, 513, 1000, 2463], vec![100, 100, 100, 4700]] {
+            for by_space in [0, 1, 2] {
+                let pool = PacketPool::new(1, 8192, ChecksumSpec::DEFAULT);
+                let memory = Memory::new(tempfile::tempfile().unwrap());
+                let mut body = pool.take().await.unwrap();
+                body.put_in(Place { memory: Arc::clone(&memory), offset: 1024, room: 6000 });
+                assert_eq!(body.capacity(), 6000);
+                let mut at = 0;
+                for (index, piece) in pieces.iter().enumerate() {
+                    let piece = &data[at..at + piece];
+                    if by_space == 2 || (by_space == 1 && index % 2 == 0) {
+                        body.space(6000)[..piece.len()].copy_from_slice(piece);
+                        body.advance(piece.len()).unwrap();
+                    } else {
+                        body.take(piece).unwrap();
+                    }
+                    at += piece.len();
+                    let whole = at / 512 * 512;
+                    assert_eq!(body.unfinished(whole), &data[whole..at]);
+                }
+                let mut placed = vec![0; data.len()];
+                memory.read(1024, &mut placed).unwrap();
+                assert!(placed == data);
+                let packet = Packet::with_body(3, 1024, false, body);
+                assert_eq!(packet.checksums(), sums);
+                assert!(packet.data().unwrap() == data);
+                assert!(packet.is_in(&memory) && !packet.is_in(&Memory::new(tempfile::tempfile().unwrap())));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_find_no_place_stay_with_the_packet() {
+        let pool = PacketPool::new(1, 8192, ChecksumSpec::DEFAULT);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let data = vec![7u8; 3000];
+        std::fs::write(file.path(), &data[..2000]).unwrap();
+        // For reading only: the first write fails.
+        let memory = Memory::new(std::fs::File::open(file.path()).unwrap());
+        let mut body = pool.take().await.unwrap();
+        body.put_in(Place { memory: Arc::clone(&memory), offset: 0, room: 8192 });
+        body.take(&data).unwrap();
+        assert!(!body.is_placed());
+        let packet = Packet::with_body(0, 0, false, body);
+        assert!(!packet.is_in(&memory) && packet.data().unwrap() == data);
+        assert_eq!(packet.checksums().len(), 24);
     }
 }

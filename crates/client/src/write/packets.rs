@@ -66,7 +66,6 @@ pub(super) struct SetUp<'a> {
 
 /// Connects the pipeline's datanodes with each other and with us.
 pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, Acknowledgements), Failure> {
-    let first = |source| Failure { bad: 0, restarting: false, source };
     let Some(head) = spec.targets.first() else {
         let what = "a pipeline without datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
@@ -75,14 +74,24 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, A
     let operation = Operation::WriteBlock(Box::new(message(shared, spec, head)));
     let mut peer = request(shared, &head.datanode.id, &operation, timeouts).await.map_err(first)?;
     let response = peer.receiver.receive_response().await.map_err(|error| first(error.into()))?;
-    if response.status != Status::Success || response.first_bad_link.as_deref().is_some_and(|link| !link.is_empty()) {
-        return Err(refused(spec, response));
-    }
+    check(spec, response)?;
     let Peer { sender, receiver } = peer;
     Ok((Link { sender }, Acknowledgements { receiver }))
 }
 
-fn message(shared: &Shared, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
+/// The first datanode is to blame.
+pub(super) fn first(source: DatanodeError) -> Failure {
+    Failure { bad: 0, restarting: false, source }
+}
+
+/// Whether the answer to a set-up is a success, and if not, whom it blames.
+pub(super) fn check(spec: &SetUp<'_>, response: BlockOpResponse) -> Result<(), Failure> {
+    let bad_link = response.first_bad_link.as_deref().is_some_and(|link| !link.is_empty());
+    if response.status == Status::Success && !bad_link { Ok(()) } else { Err(refused(spec, response)) }
+}
+
+/// What the first datanode, `head`, is asked.
+pub(super) fn message(shared: &Shared, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
     let mut block = spec.block.clone();
     block.block.length = spec.block_size;
     WriteBlock {
@@ -159,16 +168,13 @@ pub(super) struct Link {
 }
 
 impl Link {
+    pub(super) fn new(sender: DataSender) -> Self {
+        Self { sender }
+    }
+
     pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
-        let (data, checksums) = (packet.data(), packet.checksums());
-        let header = PacketHeader {
-            offset: packet.offset,
-            seqno: packet.sequence,
-            last: packet.last,
-            data_bytes: data.len() as u32,
-            sync: packet.sync,
-        };
-        Ok(self.sender.send_packet(&header, checksums, data).await?)
+        let data = packet.data().map_err(|source| DatanodeError::Fetch { offset: packet.offset, source })?;
+        Ok(self.sender.send_packet(&packet.header(), packet.checksums(), &data).await?)
     }
 
     /// Keeps the pipeline from taking silence for death.
@@ -186,6 +192,8 @@ pub(super) struct Acknowledgements {
 /// One acknowledgement.
 pub(super) struct Reply {
     pub sequence: i64,
+    /// See `PipelineAck::granted`.
+    pub granted: Option<u64>,
     pub failed: Option<Failed>,
 }
 
@@ -197,6 +205,10 @@ pub(super) struct Failed {
 }
 
 impl Acknowledgements {
+    pub(super) fn new(receiver: DataReceiver) -> Self {
+        Self { receiver }
+    }
+
     /// `oldest`: the packet that is awaited, for messages.
     pub(super) async fn next(&mut self, oldest: Option<i64>, block: &ExtendedBlock) -> Result<Reply, DatanodeError> {
         let acknowledgement = match self.receiver.receive_ack().await {
@@ -218,7 +230,7 @@ impl Acknowledgements {
                 restarting: status == Status::OobRestart,
             })
         });
-        Ok(Reply { sequence: acknowledgement.seqno, failed })
+        Ok(Reply { sequence: acknowledgement.seqno, granted: acknowledgement.granted, failed })
     }
 
     pub(super) fn unexpected(&self, sequence: i64, expected: Option<i64>) -> DatanodeError {

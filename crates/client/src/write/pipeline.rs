@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::link::Link;
 use super::packet::Packet;
-use super::packets::{Acknowledgements, Link, Reply};
+use super::packets::{Acknowledgements, Reply};
 use super::stream::Progress;
 use crate::DatanodeError;
 
@@ -48,6 +49,11 @@ impl Window {
 
     fn push(&self, packet: Arc<Packet>) {
         self.inner.lock().packets.push_back(packet);
+    }
+
+    /// Data of the oldest packet: a sign of how large the block becomes.
+    pub(super) fn first_bytes(&self) -> usize {
+        self.inner.lock().packets.front().map_or(0, |packet| packet.data_bytes())
     }
 
     /// The next packet to send, counted as sent.
@@ -248,7 +254,7 @@ async fn receive(
     progress: &watch::Sender<Progress>,
 ) -> Result<u64, Failure> {
     loop {
-        let Reply { sequence, failed } = acknowledgements
+        let Reply { sequence, granted, failed } = acknowledgements
             .next(window.oldest(), block)
             .await
             .map_err(|source| Failure { bad: 0, restarting: false, source })?;
@@ -261,6 +267,9 @@ async fn receive(
                 block: Box::new(block.clone()),
             };
             return Err(Failure { bad, restarting: failed.restarting, source });
+        }
+        if let Some(granted) = granted {
+            progress.send_modify(|progress| progress.ground.grant(granted));
         }
         if sequence == HEARTBEAT_SEQUENCE {
             continue;

@@ -7,7 +7,8 @@ use std::time::Instant;
 use hearth_types::ExtendedBlock;
 
 use super::block::targets_of;
-use super::packets::{SetUp, Stage, set_up, transfer};
+use super::link::set_up;
+use super::packets::{SetUp, Stage, transfer};
 use super::pipeline::{Failure, Pipeline, Target, Window};
 use super::stream::Stream;
 use crate::{DatanodeError, Error};
@@ -216,7 +217,8 @@ impl Stream {
             stamp: Some(renewed.block.stamp()),
             block_size: self.file.block_size,
         };
-        let ends = match set_up(&self.shared, &spec).await {
+        // What failed once for this block is not tried again: packets it is.
+        let ends = match set_up(&self.shared, &spec, &[]).await {
             Ok(ends) => ends,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -225,7 +227,7 @@ impl Stream {
         let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.id.clone()).collect();
         let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
         self.shared.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
-        self.pipeline_ready();
+        self.pipeline_ready(&ends.0);
         let heartbeat = self.shared.options.socket_timeout / 2;
         let appended = stage.is_append() || block.length() > 0 && self.flushed();
         Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), appended, heartbeat)))

@@ -6,8 +6,10 @@ use std::time::Instant;
 use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
 use tokio::sync::{mpsc, watch};
 
+use super::link::Link;
 use super::packet::{Packet, PacketPool};
 use super::pipeline::{Ended, Pipeline, Window};
+use super::place::Ground;
 use super::{Begin, WrittenFile};
 use crate::Error;
 use crate::file_system::Shared;
@@ -19,6 +21,10 @@ pub(super) struct Progress {
     pub acknowledged: i64,
     /// Pipelines set up so far, recovered ones included: the namenode is told of each by the first flush after it.
     pub pipelines: u64,
+    /// Which block `ground` is about, counted from 1.
+    pub block: u64,
+    /// Where that block's bytes may be put.
+    pub ground: Ground,
     pub failed: Option<Error>,
 }
 
@@ -44,7 +50,13 @@ impl Stream {
         begin: Begin,
         pool: Arc<PacketPool>,
     ) -> (Self, watch::Receiver<Progress>) {
-        let (progress, receiver) = watch::channel(Progress { acknowledged: -1, pipelines: 0, failed: None });
+        let (progress, receiver) = watch::channel(Progress {
+            acknowledged: -1,
+            pipelines: 0,
+            block: 0,
+            ground: Ground::Unknown,
+            failed: None,
+        });
         let stream = Self {
             shared,
             file,
@@ -77,6 +89,10 @@ impl Stream {
         let mut last = self.append.as_ref().map(|block| block.block.clone()).or_else(|| self.previous.clone());
         while let Some(first) = packets.recv().await {
             let mut window = Window::new(first);
+            self.progress.send_modify(|progress| {
+                progress.block += 1;
+                progress.ground = Ground::Unknown;
+            });
             let pipeline = match self.append.take() {
                 Some(block) => self.continue_block(block, &mut window).await?,
                 None => self.new_block(&mut window).await?,
@@ -104,6 +120,8 @@ impl Stream {
                 Ended::WriterGone => return Ok(None),
                 Ended::Failed(failure) => {
                     tracing::info!(path = %self.file.path, block = %pipeline.block(), %failure, "pipeline broke");
+                    // Nobody waits for memory that does not come any more.
+                    self.progress.send_modify(|progress| progress.ground = Ground::Packets);
                     match self.recover(pipeline, window, failure).await? {
                         Some(recovered) => pipeline = recovered,
                         // Closed by the recovery itself: everything had been acknowledged but the end.
@@ -114,8 +132,12 @@ impl Stream {
         }
     }
 
-    pub(super) fn pipeline_ready(&self) {
-        self.progress.send_modify(|progress| progress.pipelines += 1);
+    pub(super) fn pipeline_ready(&self, link: &Link) {
+        tracing::debug!(path = %self.file.path, by = %link.path(), "pipeline");
+        self.progress.send_modify(|progress| {
+            progress.pipelines += 1;
+            progress.ground = link.ground();
+        });
     }
 
     /// True once the writer flushed: readers may have seen bytes that only the pipeline's datanodes hold.

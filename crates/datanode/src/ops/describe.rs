@@ -13,7 +13,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describ
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "asked what is offered");
     let mut operations = vec![OpCode::Describe];
     if session.connection.is_unix() {
-        operations.push(OpCode::ReadSmall);
+        operations.extend([OpCode::ReadSmall, OpCode::WriteLocal]);
     }
     let description = DatanodeDescription {
         datanode: datanode.store.datanode_uuid().clone(),

@@ -88,6 +88,7 @@ async fn fetch(datanode: &Arc<Datanode>, request: &ReplaceBlock) -> Result<Repli
         verify: true,
         read_timeout: waits.read,
         own_reply: AckReply::SUCCESS,
+        grants: None,
         throttle: Some(&datanode.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await?;

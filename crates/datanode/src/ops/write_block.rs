@@ -11,7 +11,8 @@ use hearth_wire::data_transfer::{
 
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::ops::{After, OpError};
+use crate::grants::Grants;
+use crate::ops::{After, OpError, write_local};
 use crate::options::TransferOptions;
 use crate::pool::Pool;
 use crate::receiver::{Acknowledge, Mirror, Received, Receiver};
@@ -26,10 +27,12 @@ struct Request {
     is_client: bool,
     /// TRANSFER_RBW or TRANSFER_FINALIZED: a datanode fills this one in to join a pipeline.
     is_transfer: bool,
+    /// The client is on this machine and asks for the replica's memory.
+    is_local: bool,
 }
 
 impl Request {
-    fn new(write: WriteBlock) -> Result<Self, OpError> {
+    fn new(write: WriteBlock, is_local: bool) -> Result<Self, OpError> {
         if matches!(write.stage, Stage::DataStreaming | Stage::PipelineClose) {
             return Err(OpError::Malformed("this stage of block construction sets nothing up"));
         }
@@ -38,7 +41,10 @@ impl Request {
             return Err(OpError::Malformed("a datanode may only create a replica"));
         }
         let is_transfer = matches!(write.stage, Stage::TransferRbw | Stage::TransferFinalized);
-        Ok(Self { write, is_client, is_transfer })
+        if is_local && is_transfer {
+            return Err(OpError::Malformed("a local writer transfers nothing"));
+        }
+        Ok(Self { write, is_client, is_transfer, is_local })
     }
 
     /// A client waits for the answer to the set-up, and for acknowledgements.
@@ -66,7 +72,15 @@ enum Opened {
 }
 
 pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
-    let request = Request::new(write)?;
+    serve_request(datanode, session, Request::new(write, false)?).await
+}
+
+/// WRITE_LOCAL: see there.
+pub async fn serve_local(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
+    serve_request(datanode, session, Request::new(write, true)?).await
+}
+
+async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request: Request) -> Result<After, OpError> {
     let pool = datanode.ready_pool(&request.write.block.pool).await?;
     let opened = match check_write_token(&pool, &request) {
         Ok(()) => open(datanode, &request).await,
@@ -103,7 +117,14 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: Write
             pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
             Ok(After::Close)
         }
-        Opened::Writer(writer) => receive(datanode, session, &pool, &request, writer, mirror).await,
+        Opened::Writer(mut writer) => {
+            let grants = if request.is_local {
+                Some(write_local::lend(datanode, session, &mut writer, &request.write).await?)
+            } else {
+                None
+            };
+            receive(datanode, session, &pool, &request, writer, mirror, grants).await
+        }
     }
 }
 
@@ -233,6 +254,7 @@ async fn receive(
     request: &Request,
     mut writer: ReplicaWriter,
     mirror: Option<Mirror>,
+    grants: Option<Grants>,
 ) -> Result<After, OpError> {
     let options = &datanode.options.transfer;
     let upstream = session.connection.clone();
@@ -265,6 +287,7 @@ async fn receive(
         read_timeout: options.read_timeout,
         own_reply: own_reply(options),
         throttle: None,
+        grants,
         upstream: session,
     };
     let received = match receiver.run().await {
@@ -295,8 +318,8 @@ async fn finish(
         return Ok(After::Close);
     }
     let replica = match durability {
-        Durability::Memory => writer.finalize(durability)?,
-        Durability::Disk => datanode.blocking(move |_| writer.finalize(durability)).await?,
+        Durability::Memory if !writer.copies_at_end() => writer.finalize(durability)?,
+        Durability::Memory | Durability::Disk => datanode.blocking(move |_| writer.finalize(durability)).await?,
     };
     datanode.load.written_bytes(replica.block.length());
     if request.write.stage == Stage::TransferFinalized {

@@ -3,6 +3,7 @@
 mod bad_input;
 mod client;
 mod local;
+mod local_writes;
 mod namenode;
 mod pipelines;
 mod reads_and_writes;

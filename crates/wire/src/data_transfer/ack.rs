@@ -20,6 +20,9 @@ pub struct PipelineAck {
     pub replies: Vec<AckReply>,
     /// How long the sender waited for the ack of the DataNode below, in nanoseconds.
     pub downstream_nanos: u64,
+    /// To a local writer: bytes of the block up to which it may fill the replica's memory itself. `Some(0)`: no further than
+    /// it was told before, there is no more memory.
+    pub granted: Option<u64>,
 }
 
 /// What one DataNode says of a packet: bits as on the wire.
@@ -90,7 +93,7 @@ impl From<Status> for AckReply {
 impl PipelineAck {
     /// The ack of the last DataNode of a pipeline.
     pub fn last(seqno: i64, status: Status) -> Self {
-        Self { seqno, replies: vec![status.into()], downstream_nanos: 0 }
+        Self { seqno, replies: vec![status.into()], downstream_nanos: 0, granted: None }
     }
 
     /// The same ack as the DataNode above passes it on: its own reply in front.
@@ -99,6 +102,8 @@ impl PipelineAck {
     pub fn passed_on(mut self, own: AckReply, nanos: u64) -> Self {
         self.replies.insert(0, own);
         self.downstream_nanos = nanos;
+        // It was about the memory of the DataNode below.
+        self.granted = None;
         self
     }
 
@@ -114,6 +119,7 @@ impl PipelineAck {
             reply: self.replies.iter().map(|reply| (reply.0 & 0xf) as i32).collect(),
             downstream_ack_time_nanos: Some(self.downstream_nanos),
             flag: self.replies.iter().map(|reply| reply.0).collect(),
+            hearth_granted: self.granted,
         })
     }
 
@@ -127,12 +133,13 @@ impl TryFrom<PipelineAckProto> for PipelineAck {
 
     fn try_from(message: PipelineAckProto) -> Result<Self, MessageError> {
         let downstream_nanos = message.downstream_ack_time_nanos();
+        let granted = message.hearth_granted;
         let replies = if message.flag.is_empty() {
             let reply = |number: &i32| Status::try_from(*number).unwrap_or(Status::Error).into();
             message.reply.iter().map(reply).collect()
         } else {
             message.flag.into_iter().map(AckReply).collect()
         };
-        Ok(Self { seqno: message.seqno, replies, downstream_nanos })
+        Ok(Self { seqno: message.seqno, replies, downstream_nanos, granted })
     }
 }

@@ -31,6 +31,7 @@ pub enum OpCode {
     /// Hearth's own, as all from 160 up.
     Describe = 0xA0,
     ReadSmall = 0xA1,
+    WriteLocal = 0xA2,
     Custom = 127,
 }
 
@@ -51,6 +52,7 @@ impl OpCode {
             127 => Self::Custom,
             0xA0 => Self::Describe,
             0xA1 => Self::ReadSmall,
+            0xA2 => Self::WriteLocal,
             _ => return None,
         })
     }
@@ -67,9 +69,13 @@ pub enum Operation {
     ReplaceBlock(Box<ReplaceBlock>),
     RequestShortCircuitFds(RequestShortCircuitFds),
     ReleaseShortCircuitFds(ShmSlot),
-    RequestShortCircuitShm { client_name: String },
+    RequestShortCircuitShm {
+        client_name: String,
+    },
     Describe(Describe),
     ReadSmall(ReadSmall),
+    /// The same request as WRITE_BLOCK, by a writer that fills the replica's memory itself.
+    WriteLocal(Box<WriteBlock>),
 }
 
 /// How the DataNode should treat its page cache; `None` leaves it to the DataNode.
@@ -242,6 +248,7 @@ impl Operation {
         match self {
             Self::ReadBlock(_) => OpCode::ReadBlock,
             Self::WriteBlock(_) => OpCode::WriteBlock,
+            Self::WriteLocal(_) => OpCode::WriteLocal,
             Self::TransferBlock(_) => OpCode::TransferBlock,
             Self::BlockChecksum(_) => OpCode::BlockChecksum,
             Self::CopyBlock(_) => OpCode::CopyBlock,
@@ -259,7 +266,7 @@ impl Operation {
         let code = self.code();
         match self {
             Self::ReadBlock(op) => request(code, &proto::OpReadBlockProto::from(op)),
-            Self::WriteBlock(op) => request(code, &proto::OpWriteBlockProto::from(op.as_ref())),
+            Self::WriteBlock(op) | Self::WriteLocal(op) => request(code, &proto::OpWriteBlockProto::from(op.as_ref())),
             Self::TransferBlock(op) => request(code, &proto::OpTransferBlockProto::from(op)),
             Self::BlockChecksum(op) => request(code, &proto::OpBlockChecksumProto::from(op)),
             Self::CopyBlock(op) => {
@@ -309,6 +316,7 @@ impl Operation {
         Ok(match op {
             OpCode::ReadBlock => Self::ReadBlock(read_block(parse(op, message)?).map_err(content)?),
             OpCode::WriteBlock => Self::WriteBlock(Box::new(write_block(parse(op, message)?).map_err(content)?)),
+            OpCode::WriteLocal => Self::WriteLocal(Box::new(write_block(parse(op, message)?).map_err(content)?)),
             OpCode::TransferBlock => Self::TransferBlock(transfer_block(parse(op, message)?).map_err(content)?),
             OpCode::BlockChecksum => Self::BlockChecksum(block_checksum(parse(op, message)?).map_err(content)?),
             OpCode::CopyBlock => {

@@ -1,3 +1,4 @@
+use hearth_types::ChecksumSpec;
 use prost::Message;
 
 use super::Decoded;
@@ -36,7 +37,8 @@ pub struct PacketHead {
     pub header: PacketHeader,
     /// Bytes of CRCs that follow the header.
     pub checksum_bytes: usize,
-    /// Bytes of data that follow the CRCs. The header's number, as the type for lengths in memory.
+    /// Bytes of data that follow the CRCs. The header's number, as the type for lengths in memory; 0 when the data is in
+    /// place already.
     pub data_bytes: usize,
 }
 
@@ -62,7 +64,16 @@ impl PacketHeader {
     ///
     /// `checksum_bytes`: bytes of CRCs that will follow.
     pub fn encode(&self, checksum_bytes: usize, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
-        let payload = 4 + checksum_bytes as u64 + u64::from(self.data_bytes);
+        self.encode_with(checksum_bytes, self.data_bytes, into)
+    }
+
+    /// The same for a packet of a local writer that has put the data into the replica's memory itself: CRCs alone follow.
+    pub fn encode_in_place(&self, checksum_bytes: usize, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
+        self.encode_with(checksum_bytes, 0, into)
+    }
+
+    fn encode_with(&self, checksum_bytes: usize, body_bytes: u32, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
+        let payload = 4 + checksum_bytes as u64 + u64::from(body_bytes);
         let header_bytes: u16 = if self.sync { 27 } else { 25 };
         assert!(payload + u64::from(header_bytes) <= PACKET_BYTES_MAX as u64, "a packet of {payload} bytes");
         into[0..4].copy_from_slice(&(payload as u32).to_be_bytes());
@@ -95,6 +106,19 @@ impl PacketHead {
     /// Decodes the header of the packet at the start of `bytes`. What is consumed is prefix and header; checksums and
     /// data follow.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, PacketError> {
+        Self::decode_where(bytes, |_, _| false)
+    }
+
+    /// The same on the connection of a local writer, whose packets may lack the data: it is in place then
+    /// ([`PacketHead::is_in_place`]). `checksum`: what stands over the data of such packets.
+    pub fn decode_local(bytes: &[u8], checksum: ChecksumSpec) -> Result<Decoded<Self>, PacketError> {
+        Self::decode_where(bytes, |data_bytes, payload_bytes| {
+            data_bytes > 0 && checksum.checksum_bytes(u64::from(data_bytes)) == payload_bytes
+        })
+    }
+
+    /// `in_place`, told the bytes of data and of all that follows the header: the data does not follow.
+    fn decode_where(bytes: &[u8], in_place: impl Fn(u32, u64) -> bool) -> Result<Decoded<Self>, PacketError> {
         let Some((prefix, rest)) = bytes.split_first_chunk::<PACKET_PREFIX_BYTES>() else {
             return Ok(Decoded::Needs(PACKET_PREFIX_BYTES - bytes.len()));
         };
@@ -116,7 +140,12 @@ impl PacketHead {
         };
         let header = PacketHeaderProto::decode(header).map_err(PacketError::Unreadable)?;
         let payload_bytes = u64::from(payload) - 4;
+        let mut follows = true;
         let data_bytes = match u32::try_from(header.data_len) {
+            Ok(bytes) if in_place(bytes, payload_bytes) => {
+                follows = false;
+                bytes
+            }
             Ok(bytes) if u64::from(bytes) <= payload_bytes => bytes,
             _ => return Err(PacketError::DataLength { data_bytes: i64::from(header.data_len), payload_bytes }),
         };
@@ -130,10 +159,15 @@ impl PacketHead {
                 data_bytes,
                 sync: header.sync_block(),
             },
-            checksum_bytes: (payload_bytes - u64::from(data_bytes)) as usize,
-            data_bytes: data_bytes as usize,
+            checksum_bytes: (payload_bytes - if follows { u64::from(data_bytes) } else { 0 }) as usize,
+            data_bytes: if follows { data_bytes as usize } else { 0 },
         };
         Ok(Decoded::Complete(head, PACKET_PREFIX_BYTES + header_bytes))
+    }
+
+    /// The data does not follow: a local writer has put it where it belongs.
+    pub fn is_in_place(&self) -> bool {
+        self.header.data_bytes as usize > self.data_bytes
     }
 
     /// Bytes of checksums and data, which follow the header.

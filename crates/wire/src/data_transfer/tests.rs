@@ -130,6 +130,7 @@ fn operations() -> Vec<Operation> {
         }),
         Operation::ReleaseShortCircuitFds(slot),
         Operation::RequestShortCircuitShm { client_name: "c".into() },
+        Operation::WriteLocal(Box::new(write_block(vec![target(1)]))),
         Operation::Describe(Describe { client_name: "c".into() }),
         Operation::ReadSmall(ReadSmall {
             ranges: (0..3).map(|i| small_range(i * 100, 100)).collect(),
@@ -332,11 +333,48 @@ fn impossible_packets_are_refused() {
 }
 
 #[test]
+fn packets_of_a_local_writer_come_with_their_data_or_without() {
+    let spec = ChecksumSpec::DEFAULT;
+    for (data_bytes, sync) in [(1300u32, false), (0, true), (512, true), (300_000_000, false)] {
+        let header = PacketHeader { offset: 1024, seqno: 7, last: false, data_bytes, sync };
+        let sums = spec.checksum_bytes(u64::from(data_bytes)) as usize;
+        let mut buffer = [0; PACKET_HEADER_BYTES_MAX];
+        let length = header.encode_in_place(sums, &mut buffer);
+        let head = PacketHead { header, checksum_bytes: sums, data_bytes: 0 };
+        for cut in 0..length {
+            assert!(matches!(PacketHead::decode_local(&buffer[..cut], spec), Ok(Decoded::Needs(1..))));
+        }
+        assert_eq!(PacketHead::decode_local(&buffer[..length], spec), Ok(Decoded::Complete(head, length)));
+        assert_eq!(head.is_in_place(), data_bytes > 0);
+        if data_bytes > 0 && sums < data_bytes as usize {
+            assert!(matches!(PacketHead::decode(&buffer[..length]), Err(PacketError::DataLength { .. })));
+        }
+    }
+    let header = PacketHeader { offset: 0, seqno: 0, last: false, data_bytes: 1300, sync: false };
+    let mut buffer = [0; PACKET_HEADER_BYTES_MAX];
+    let length = header.encode(12, &mut buffer);
+    let head = PacketHead { header, checksum_bytes: 12, data_bytes: 1300 };
+    assert_eq!(PacketHead::decode_local(&buffer[..length], spec), Ok(Decoded::Complete(head, length)));
+    // Without checksums: what has no body has its data in place.
+    let spec = ChecksumSpec { kind: ChecksumKind::Null, bytes_per_chunk: 512 };
+    let length = header.encode_in_place(0, &mut buffer);
+    let Ok(Decoded::Complete(head, _)) = PacketHead::decode_local(&buffer[..length], spec) else { panic!() };
+    assert!(head.is_in_place());
+    // Neither the one nor the other.
+    let length = header.encode_in_place(8, &mut buffer);
+    assert!(matches!(
+        PacketHead::decode_local(&buffer[..length], ChecksumSpec::DEFAULT),
+        Err(PacketError::DataLength { .. })
+    ));
+}
+
+#[test]
 fn golden_acks() {
     let ack = |seqno, replies: &[u32], downstream_nanos| PipelineAck {
         seqno,
         replies: replies.iter().map(|flags| AckReply(*flags)).collect(),
         downstream_nanos,
+        granted: None,
     };
     for (ack, golden) in [
         (ack(5, &[0], 0), "09080a10001800220100"),
@@ -402,8 +440,9 @@ proptest! {
     }
 
     #[test]
-    fn acks_come_back(seqno: i64, flags in vec(0u32..512, 1..5), nanos: u64) {
-        let ack = PipelineAck { seqno, replies: flags.into_iter().map(AckReply).collect(), downstream_nanos: nanos };
+    fn acks_come_back(seqno: i64, flags in vec(0u32..512, 1..5), nanos: u64, granted: Option<u64>) {
+        let replies = flags.into_iter().map(AckReply).collect();
+        let ack = PipelineAck { seqno, replies, downstream_nanos: nanos, granted };
         let encoded = ack.encode();
         prop_assert_eq!(PipelineAck::decode(&encoded), Ok(Decoded::Complete(ack, encoded.len())));
     }

@@ -1,0 +1,264 @@
+//! One file written from memory by a warm client on the DataNode's machine, replication 1: Apache's client and servers, ours by
+//! packets, and ours into the DataNode's own memory, once believed (`hearth.local.write.trusted`) and once as a stranger.
+//! All take turns; the DataNode's CPU is shown without its flusher, with the part that allocating memory took apart.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hearth_client::{CreateOptions, FileSystem};
+use hearth_config::{Configuration, Environment};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, jmx_bean, wait_until};
+use serde_json::json;
+
+use crate::measure::{self, ServerClock, Took};
+use crate::memory;
+use crate::record::{self, Figures};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Size of the file in MiB
+    #[arg(long, default_value_t = 128)]
+    mib: u64,
+    /// Size of a block in MiB
+    #[arg(long, default_value_t = 32)]
+    block_mib: u64,
+    /// Files written between two looks at the clocks, which tick every 10 ms
+    #[arg(long, default_value_t = 8)]
+    files: u64,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Leave Apache's servers out
+    #[arg(long)]
+    no_apache: bool,
+    /// Print only: the record does not change
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+/// Memory for the replicas of one measurement and those before that are not yet gone, in files.
+const FILES_IN_MEMORY: u64 = 4;
+
+enum Client {
+    WarmJava(Box<Driver>),
+    Own(Box<FileSystem>),
+}
+
+struct System {
+    name: &'static str,
+    cluster: Cluster,
+    client: Client,
+}
+
+impl System {
+    fn apache(arguments: &Arguments) -> Result<Self> {
+        let spec = spec(Make::Apache, arguments).within(Path::new(memory::TMPFS));
+        let cluster = spec.start()?;
+        let driver = Driver::java(&Apache::for_measuring()?, cluster.conf())?;
+        Ok(Self { name: "Apache", cluster, client: Client::WarmJava(Box::new(driver)) })
+    }
+
+    fn hearth(name: &'static str, sockets: &Path, settings: &[(&str, &str)], arguments: &Arguments) -> Result<Self> {
+        let socket = sockets.join(format!("{}_PORT", name.replace(' ', "-")));
+        let mut spec = spec(Make::Hearth, arguments)
+            .set("dfs.domain.socket.path", socket.display())
+            .set("hearth.memory.limit", (arguments.files + FILES_IN_MEMORY) * (arguments.mib << 20));
+        for (key, value) in settings {
+            spec = spec.set(key, value);
+        }
+        let cluster = spec.start()?;
+        let configuration = Configuration::load_dir(cluster.conf(), Environment::empty())?;
+        let fs = FileSystem::connect(&configuration, None, &hearth_client::os_user_name())?;
+        Ok(Self { name, cluster, client: Client::Own(Box::new(fs)) })
+    }
+
+    fn client_name(&self) -> &'static str {
+        match self.client {
+            Client::WarmJava(_) => "warm JVM",
+            Client::Own(_) => "own",
+        }
+    }
+
+    fn datanode(&self) -> Result<u32> {
+        self.cluster.datanodes[0].id()
+    }
+
+    /// Writes `/file0`, `/file1`, ... .
+    fn write(&mut self, runtime: &tokio::runtime::Runtime, content: &[u8], source: &str, files: u64) -> Result<Took> {
+        match &mut self.client {
+            Client::WarmJava(driver) => measure::in_process(driver.id(), || {
+                for file in 0..files {
+                    driver.call("put", json!({"path": format!("/file{file}"), "local": source}))?;
+                }
+                Ok(())
+            }),
+            Client::Own(fs) => measure::in_process(std::process::id(), || {
+                runtime.block_on(async {
+                    for file in 0..files {
+                        let mut writer = fs.create(&format!("/file{file}"), CreateOptions::default()).await?;
+                        writer.write(content).await?;
+                        writer.close().await?;
+                    }
+                    Ok(())
+                })
+            }),
+        }
+    }
+
+    fn delete(&mut self, runtime: &tokio::runtime::Runtime, files: u64) -> Result<()> {
+        for file in 0..files {
+            let path = format!("/file{file}");
+            match &mut self.client {
+                Client::WarmJava(driver) => drop(driver.call("delete", json!({"path": path}))?),
+                Client::Own(fs) => ensure!(runtime.block_on(fs.delete(&path, false))?, "{path} is not there"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Processor seconds that the store has spent on allocating memory for writers, and bytes that it has verified in place.
+    fn allocation(&self) -> Result<Option<(f64, u64)>> {
+        let Client::Own(_) = self.client else { return Ok(None) };
+        let port = self.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+        let bean = jmx_bean(port, "Hearth:service=DataNode,name=Memory")?;
+        let number = |key: &str| bean[key].as_u64().with_context(|| format!("no {key} in the DataNode's figures"));
+        Ok(Some((number("GrantCpuMicros")? as f64 / 1e6, number("CommittedBytes")?)))
+    }
+}
+
+fn spec(make: Make, arguments: &Arguments) -> ClusterSpec {
+    ClusterSpec::new(make, make)
+        .set("dfs.blocksize", arguments.block_mib << 20)
+        .set("dfs.heartbeat.interval", 1)
+        .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
+        .for_measuring()
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let bytes = arguments.mib << 20;
+    let scratch = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(memory::TMPFS)?;
+    let source = scratch.path().join("source");
+    let content = Content::new(128);
+    content.write_file(&source, bytes)?;
+    let source = source.to_str().context("a path of text")?.to_owned();
+    let content = content.bytes(0, bytes as usize);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+
+    let mut systems = Vec::new();
+    if !arguments.no_apache {
+        systems.push(System::apache(arguments)?);
+    }
+    let trusted = ("hearth.local.write.trusted", "true");
+    for (name, settings) in [
+        ("Hearth packets", &[("hearth.client.paths", "packets")][..]),
+        ("Hearth local", &[trusted]),
+        ("Hearth untrusted", &[]),
+    ] {
+        systems.push(System::hearth(name, scratch.path(), settings, arguments)?);
+    }
+
+    let mut figures = Figures::default();
+    // The first round warms up: compilers, allocators, the sizes of buffers.
+    for run in 0..=arguments.runs {
+        for system in &mut systems {
+            eprintln!("run {run} of {}: {}", arguments.runs, system.name);
+            let used = memory::tmpfs_used()?;
+            memory::touch(bytes * arguments.files)?;
+            let datanode = ServerClock::start(system.datanode()?)?;
+            let before = system.allocation()?;
+            let took = system.write(&runtime, &content, &source, arguments.files)?;
+            let (cpu, flusher) = datanode.elapsed()?;
+            let after = system.allocation()?;
+            if run > 0 {
+                let files = arguments.files as f64;
+                let mut add = |what, value: f64| {
+                    figures.add("write", system.name, system.client_name(), what, "s", value / files);
+                };
+                add("wall", took.wall);
+                add("client CPU", took.client_cpu);
+                add("DataNode CPU", cpu);
+                add("flusher so far", flusher);
+                if let (Some((before, _)), Some((after, _))) = (before, after) {
+                    add("of it allocation", after - before);
+                }
+            }
+            if let (Some((_, before)), Some((_, after))) = (before, after) {
+                let by_packets = system.name.ends_with("packets");
+                let committed = after - before;
+                let expected = bytes * arguments.files;
+                // All but the first packet of each block, which is copied, is filled in by the client.
+                ensure!(
+                    if by_packets { committed == 0 } else { committed > expected / 2 },
+                    "{}: {committed} of {expected} bytes were written in the DataNode's memory",
+                    system.name
+                );
+            }
+            system.delete(&runtime, arguments.files)?;
+            wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
+                Ok((memory::tmpfs_used()? < used + bytes / 2).then_some(()))
+            })?;
+        }
+    }
+    for system in &mut systems {
+        if let Client::Own(_) = system.client {
+            flush(system, &runtime, &content, &mut figures)?;
+        }
+    }
+    figures.print();
+    print_goals(&figures);
+    if !arguments.no_record {
+        let workload = format!("local-write {} MiB, blocks of {} MiB", arguments.mib, arguments.block_mib);
+        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+    }
+    Ok(())
+}
+
+/// CPU of the flusher for one file, which it copies to disk behind the write.
+fn flush(system: &mut System, runtime: &tokio::runtime::Runtime, content: &[u8], figures: &mut Figures) -> Result<()> {
+    eprintln!("waiting for the flusher of {}", system.name);
+    let datanode = ServerClock::start(system.datanode()?)?;
+    system.write(runtime, content, "", 1)?;
+    // Done when it has worked and then rested for longer than its delay of 10 s.
+    let (mut last, mut since) = (0.0, Instant::now());
+    wait_until("the flusher to be done", Duration::from_secs(120), || {
+        let (_, flusher) = datanode.elapsed()?;
+        if flusher > last {
+            (last, since) = (flusher, Instant::now());
+        }
+        Ok((since.elapsed() > Duration::from_secs(15)).then_some(()))
+    })?;
+    figures.add("write", system.name, system.client_name(), "flusher CPU", "s", last);
+    Ok(())
+}
+
+/// The project's goals for this workload, each with what was measured.
+fn print_goals(figures: &Figures) {
+    let median = |system: &str, client: &str, what: &str| figures.median("write", system, client, what);
+    let sum = |system: &str| {
+        let flusher = median(system, "own", "flusher CPU").unwrap_or(0.0);
+        median(system, "own", "DataNode CPU").map(|cpu| cpu + flusher)
+    };
+    let ratios = [
+        (
+            "wall time, Apache's to ours in memory",
+            median("Apache", "warm JVM", "wall"),
+            median("Hearth local", "own", "wall"),
+            "at least 3",
+        ),
+        (
+            "DataNode CPU with flusher, ours in memory to Apache's",
+            sum("Hearth local"),
+            median("Apache", "warm JVM", "DataNode CPU"),
+            "at most 0.33",
+        ),
+    ];
+    for (what, value, base, goal) in ratios {
+        if let (Some(value), Some(base)) = (value, base) {
+            println!("{what}: {:.2} (goal: {goal})", value / base);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! WRITE_LOCAL: the first datanode of the pipeline is on this machine and lends its memory. Bytes are put where they stay; packets
+//! carry only their CRCs.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use hearth_fabric::stream::{self, Connection, ReceiveBuffer};
+use hearth_protocol::data_transfer::{DataReceiver, DataSender, MESSAGE_BUFFER_BYTES, Timeouts, TransferError};
+use hearth_wire::data_transfer::{
+    BlockOpResponse, Decoded, LocalGrant, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX,
+};
+
+use super::packet::Packet;
+use super::packets::{self, Acknowledgements, SetUp, first};
+use super::pipeline::Failure;
+use super::place::{Ground, Memory};
+use crate::DatanodeError;
+use crate::file_system::Shared;
+
+/// The way down, with the memory that was lent for it.
+pub(super) struct Link {
+    packets: packets::Link,
+    sender: DataSender,
+    /// With the first grant; `None`: the datanode has none to give, everything goes in packets.
+    memory: Option<(Arc<Memory>, u64)>,
+}
+
+/// Asks the pipeline's first datanode over its domain socket. `None`: it has none here, or does not offer this.
+pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(Link, Acknowledgements)>, Failure> {
+    let Some(head) = spec.targets.first() else { return Ok(None) };
+    let datanode = &head.datanode.id;
+    let Some(connection) = shared.local.connect_for(datanode, OpCode::WriteLocal).await else { return Ok(None) };
+    let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
+    let operation = Operation::WriteLocal(Box::new(packets::message(shared, spec, head)));
+    let answer = ask(&connection, &operation, timeouts).await;
+    let response = match answer {
+        Ok(response) => response,
+        Err(error) => return Err(first(error.into())),
+    };
+    packets::check(spec, response)?;
+    let (granted, descriptor) =
+        receive_grant(&connection, timeouts).await.map_err(|error| first(TransferError::from(error).into()))?;
+    let memory = descriptor.map(|descriptor| (Memory::new(File::from(descriptor)), granted));
+    let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
+    let receiver = DataReceiver::new(connection, MESSAGE_BUFFER_BYTES, timeouts.read);
+    let link = Link { packets: packets::Link::new(sender.clone()), sender, memory };
+    Ok(Some((link, Acknowledgements::new(receiver))))
+}
+
+/// The answer to `operation`, and not a byte of what comes behind it: a descriptor is attached there.
+async fn ask(
+    connection: &Connection,
+    operation: &Operation,
+    timeouts: Timeouts,
+) -> Result<BlockOpResponse, TransferError> {
+    connection.write_all(&operation.encode(), timeouts.write).await?;
+    let peer = connection.peer();
+    let mut buffer = ReceiveBuffer::new(MESSAGE_BUFFER_BYTES, RESPONSE_BYTES_MAX + 16);
+    loop {
+        let decoded = BlockOpResponse::decode(buffer.available());
+        match decoded.map_err(|source| TransferError::Message { peer, source })? {
+            Decoded::Complete(response, _) => return Ok(response),
+            Decoded::Needs(missing) => {
+                let wanted = buffer.available().len() + missing;
+                buffer.fill_no_further(connection, wanted, timeouts.read).await?;
+            }
+        }
+    }
+}
+
+/// How much is granted, and the descriptor to fill it with.
+async fn receive_grant(connection: &Connection, timeouts: Timeouts) -> Result<(u64, Option<OwnedFd>), stream::Error> {
+    let mut bytes = [0; LocalGrant::BYTES];
+    let (received, descriptors) = connection.receive_with_descriptors(&mut bytes, timeouts.read).await?;
+    if received == 0 {
+        return Err(stream::Error::Closed { peer: connection.peer() });
+    }
+    connection.read_exact(&mut bytes[received..], timeouts.read).await?;
+    let LocalGrant(granted) = LocalGrant::decode(bytes);
+    Ok((granted, descriptors.into_iter().next().filter(|_| granted > 0)))
+}
+
+impl Link {
+    pub(super) fn ground(&self) -> Ground {
+        match &self.memory {
+            Some((memory, granted)) => Ground::Memory { memory: Arc::clone(memory), granted: *granted, more: true },
+            None => Ground::Packets,
+        }
+    }
+
+    /// Bytes that are in place are only told of; others go along, as to any datanode.
+    pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
+        let Some((memory, granted)) = &self.memory else { return self.packets.send(packet).await };
+        if packet.data_bytes() > 0 && !packet.is_in(memory) {
+            let within = packet.end() <= *granted && packet.offset.is_multiple_of(packet.bytes_per_chunk());
+            let placed = within && packet.data().is_ok_and(|data| memory.write(packet.offset, &data).is_ok());
+            if !placed {
+                return self.packets.send(packet).await;
+            }
+        }
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let sums = packet.checksums();
+        let head_bytes = packet.header().encode_in_place(sums.len(), &mut head);
+        let parts = [&head[..head_bytes], sums];
+        let sent = self.sender.connection().write_vectored(&parts, false, self.sender.timeout()).await;
+        Ok(sent.map_err(TransferError::from)?)
+    }
+
+    pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
+        self.packets.send_heartbeat().await
+    }
+}

@@ -1,0 +1,95 @@
+//! Where a writer's bytes go before they are sent: the datanode's own memory, when it lies on this machine and was granted.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use hearth_types::ChecksumSpec;
+
+/// The data file of a replica that is being written, lent by its datanode for one pipeline. Byte 0 of the block is at 0.
+///
+/// It outlives the datanode and the pipeline as long as somebody holds it, and so do the bytes in it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    file: File,
+}
+
+impl Memory {
+    pub(super) fn new(file: File) -> Arc<Self> {
+        Arc::new(Self { file })
+    }
+
+    /// `offset`: of the block. The range was granted: nothing is allocated by this.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+}
+
+/// Room for the bytes of one packet in a datanode's memory.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub memory: Arc<Memory>,
+    /// Of its first byte in the block.
+    pub offset: u64,
+    /// Bytes that were granted from there on.
+    pub room: u64,
+}
+
+/// What is known of the ground under the current block.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Ground {
+    /// The block has no pipeline yet.
+    #[default]
+    Unknown,
+    /// Bytes travel in packets.
+    Packets,
+    /// Bytes may be put in the datanode's memory, up to `granted` of the block.
+    Memory { memory: Arc<Memory>, granted: u64, more: bool },
+}
+
+impl Ground {
+    /// Takes note of what an acknowledgement says: see `PipelineAck::granted`.
+    pub(super) fn grant(&mut self, told: u64) {
+        if let Self::Memory { granted, more, .. } = self {
+            *granted = (*granted).max(told);
+            *more &= told != 0;
+        }
+    }
+
+    /// Room for bytes from `offset` on. A packet ends where a chunk does, unless the block does there.
+    pub(super) fn place(&self, offset: u64, block_size: u64, checksum: ChecksumSpec) -> Option<Place> {
+        let Self::Memory { memory, granted, .. } = self else { return None };
+        let chunk = u64::from(checksum.bytes_per_chunk);
+        let end = if *granted >= block_size { block_size } else { granted / chunk * chunk };
+        // Within a chunk that is not carried along: an append, which has no memory to fill.
+        let room = end.checked_sub(offset).filter(|room| *room > 0 && offset.is_multiple_of(chunk))?;
+        Some(Place { memory: Arc::clone(memory), offset, room })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_ends_with_the_grant_at_a_chunk() {
+        let memory = Memory::new(tempfile::tempfile().unwrap());
+        let mut ground = Ground::Memory { memory, granted: 1000, more: true };
+        let room = |ground: &Ground, offset| ground.place(offset, 5000, ChecksumSpec::DEFAULT).map(|place| place.room);
+        assert_eq!(room(&ground, 0), Some(512));
+        assert_eq!(room(&ground, 512), None);
+        assert_eq!(room(&ground, 100), None);
+        ground.grant(4096);
+        assert_eq!(room(&ground, 512), Some(3584));
+        ground.grant(5000);
+        assert_eq!(room(&ground, 4608), Some(392), "to the end of the block");
+        ground.grant(0);
+        assert!(matches!(ground, Ground::Memory { granted: 5000, more: false, .. }));
+        assert_eq!(room(&Ground::Packets, 0), None);
+    }
+}

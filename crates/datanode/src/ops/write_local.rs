@@ -1,0 +1,61 @@
+//! WRITE_LOCAL (0xA2): WRITE_BLOCK over the Unix socket. The writer gets the replica's own memory to fill, and its packets
+//! need not carry their data; everything else is as in `write_block`.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use hearth_blockstore::{ReplicaWriter, StoreError};
+use hearth_fabric::stream::PeerAddress;
+use hearth_wire::data_transfer::{LocalGrant, WriteBlock};
+
+use crate::datanode::Datanode;
+use crate::grants::Grants;
+use crate::ops::{After, OpError, write_block};
+use crate::session::Session;
+
+pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
+    if !session.connection.is_unix() {
+        return Err(OpError::Malformed("a local write over a network"));
+    }
+    if !write.is_from_client() {
+        return Err(OpError::Malformed("a local write by a datanode"));
+    }
+    write_block::serve_local(datanode, session, write).await
+}
+
+/// Hands memory for the replica's first bytes to the peer, if there is any: the second part of the answer to the set-up.
+pub async fn lend(
+    datanode: &Datanode,
+    session: &Session,
+    writer: &mut ReplicaWriter,
+    request: &WriteBlock,
+) -> Result<Grants, OpError> {
+    let options = &datanode.options.transfer;
+    let mut grants = Grants::new(options.write_slice_bytes, request.block.length());
+    let trusted = options.local_write_trusted && is_own_user(session);
+    // CRCs of another kind are computed from data that comes in packets.
+    let usable = writer.checksum() == request.checksum;
+    let lent = if usable { take(&mut grants, writer, trusted)? } else { None };
+    let Some((granted, descriptor)) = lent else {
+        session.send(&LocalGrant(0).encode()).await?;
+        return Ok(grants);
+    };
+    let (bytes, timeout) = (LocalGrant(granted).encode(), session.write_timeout);
+    session.connection.send_with_descriptors(&bytes, &[descriptor.as_fd()], timeout).await?;
+    Ok(grants)
+}
+
+/// As the kernel says, the peer has the rights of this process anyway.
+fn is_own_user(session: &Session) -> bool {
+    match session.connection.peer() {
+        PeerAddress::Process { uid, .. } => uid == rustix::process::geteuid().as_raw(),
+        PeerAddress::Tcp(_) => false,
+    }
+}
+
+fn take(grants: &mut Grants, writer: &mut ReplicaWriter, trusted: bool) -> Result<Option<(u64, OwnedFd)>, StoreError> {
+    match grants.extend(writer)? {
+        None | Some(0) => Ok(None),
+        Some(granted) => Ok(Some((granted, writer.lend(trusted)?))),
+    }
+}

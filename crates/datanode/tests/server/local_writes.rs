@@ -1,0 +1,443 @@
+//! Writers on this machine, who fill the datanode's memory and say so.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hearth_datanode::Handle;
+use hearth_fabric::local;
+use hearth_fabric::stream::{Connection, ReceiveBuffer};
+use hearth_protocol::block_token::{Access, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
+use hearth_types::{ChecksumSpec, Clock, ExtendedBlock, GenerationStamp, SystemClock};
+use hearth_wire::data_transfer::{
+    BlockOpResponse, Decoded, LocalGrant, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Stage, Status,
+    WriteBlock,
+};
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+
+use super::client::{WAIT, Writer, block, content, read, target, write_request};
+use super::namenode::FakeNamenode;
+use super::{scratch, start_datanode};
+
+const MIB: usize = 1 << 20;
+
+fn socket_of(dir: &Path) -> PathBuf {
+    dir.join("socket")
+}
+
+/// A datanode with a domain socket in its directory, which nobody else may write to.
+async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
+    let socket = socket_of(dir).display().to_string();
+    let mut all = vec![("dfs.domain.socket.path", socket.as_str())];
+    all.extend_from_slice(settings);
+    start_datanode(namenode, dir, &all).await
+}
+
+/// A block on its way out through the datanode's memory.
+struct LocalWriter {
+    connection: Arc<Connection>,
+    buffer: ReceiveBuffer,
+    file: Option<File>,
+    granted: u64,
+    more: bool,
+    offset: u64,
+    seqno: i64,
+}
+
+impl LocalWriter {
+    async fn ask(socket: &Path, request: WriteBlock) -> Result<Self, BlockOpResponse> {
+        let connection = Arc::new(local::connect(socket).await.unwrap());
+        let offset = request.bytes_received_min;
+        connection.write_all(&Operation::WriteLocal(Box::new(request)).encode(), WAIT).await.unwrap();
+        let mut buffer = ReceiveBuffer::new(4096, 1 << 20);
+        let answer = loop {
+            match BlockOpResponse::decode(buffer.available()).unwrap() {
+                Decoded::Complete(answer, consumed) => {
+                    buffer.consume(consumed);
+                    break answer;
+                }
+                Decoded::Needs(missing) => {
+                    let wanted = buffer.available().len() + missing;
+                    buffer.fill_no_further(&connection, wanted, WAIT).await.unwrap();
+                }
+            }
+        };
+        if answer.status != Status::Success {
+            return Err(answer);
+        }
+        let mut bytes = [0; LocalGrant::BYTES];
+        let (received, descriptors) = connection.receive_with_descriptors(&mut bytes, WAIT).await.unwrap();
+        connection.read_exact(&mut bytes[received..], WAIT).await.unwrap();
+        let LocalGrant(granted) = LocalGrant::decode(bytes);
+        let file = descriptors.into_iter().next().map(File::from);
+        assert_eq!(file.is_some(), granted > 0);
+        Ok(Self { connection, buffer, file, granted, more: granted > 0, offset, seqno: 0 })
+    }
+
+    async fn new(socket: &Path, request: WriteBlock) -> Self {
+        Self::ask(socket, request).await.unwrap_or_else(|answer| panic!("{answer:?}"))
+    }
+
+    fn header(&self, data: &[u8], sync: bool) -> PacketHeader {
+        PacketHeader { offset: self.offset, seqno: self.seqno, last: false, data_bytes: data.len() as u32, sync }
+    }
+
+    /// Fills `data` in.
+    fn fill(&self, data: &[u8]) {
+        self.file.as_ref().unwrap().write_all_at(data, self.offset).unwrap();
+    }
+
+    /// Says that `data` is filled in, whether it is or not.
+    async fn say(&mut self, data: &[u8], sync: bool) {
+        let mut sums = Vec::new();
+        ChecksumSpec::DEFAULT.compute(data, &mut sums);
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let length = self.header(data, sync).encode_in_place(sums.len(), &mut head);
+        let _ = self.connection.write_vectored(&[&head[..length], &sums], false, WAIT).await;
+        self.offset += data.len() as u64;
+        self.seqno += 1;
+    }
+
+    async fn send_packet(&mut self, data: &[u8], last: bool) {
+        let mut sums = Vec::new();
+        ChecksumSpec::DEFAULT.compute(data, &mut sums);
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let header = PacketHeader { last, ..self.header(data, false) };
+        let length = header.encode(sums.len(), &mut head);
+        let _ = self.connection.write_vectored(&[&head[..length], &sums, data], false, WAIT).await;
+        self.offset += data.len() as u64;
+        self.seqno += 1;
+    }
+
+    /// The next acknowledgement, `None` when the datanode closed.
+    async fn ack(&mut self) -> Option<PipelineAck> {
+        let ack = loop {
+            match PipelineAck::decode(self.buffer.available()).unwrap() {
+                Decoded::Complete(ack, consumed) => {
+                    self.buffer.consume(consumed);
+                    break ack;
+                }
+                Decoded::Needs(missing) => {
+                    let wanted = self.buffer.available().len() + missing;
+                    self.buffer.fill_to(&self.connection, wanted, WAIT).await.ok()?;
+                }
+            }
+        };
+        match ack.granted {
+            Some(0) => self.more = false,
+            Some(granted) => self.granted = granted,
+            None => {}
+        }
+        Some(ack)
+    }
+
+    /// One piece, in place as far as that is granted, acknowledged by `datanodes`. `None`: the connection broke.
+    async fn put(&mut self, data: &[u8], datanodes: usize) -> Option<()> {
+        if self.offset + data.len() as u64 <= self.granted {
+            self.fill(data);
+            self.say(data, false).await;
+        } else {
+            assert!(!self.more, "everything was acknowledged, and no further memory was granted");
+            self.send_packet(data, false).await;
+        }
+        let ack = self.ack().await?;
+        assert_eq!((ack.seqno, ack.replies.len()), (self.seqno - 1, datanodes));
+        ack.is_success().then_some(())
+    }
+
+    async fn end(&mut self, datanodes: usize) -> Option<()> {
+        self.send_packet(&[], true).await;
+        let ack = self.ack().await?;
+        assert_eq!(ack.replies.len(), datanodes);
+        ack.is_success().then_some(())
+    }
+}
+
+async fn write(first: &Path, rest: &[&Handle], block: &ExtendedBlock, data: &[u8], piece: usize) -> LocalWriter {
+    let request = write_request(block, Stage::PipelineSetupCreate, rest.iter().map(|node| target(node)).collect());
+    let mut writer = LocalWriter::new(first, request).await;
+    for piece in data.chunks(piece) {
+        writer.put(piece, rest.len() + 1).await.unwrap();
+    }
+    writer.end(rest.len() + 1).await.unwrap();
+    writer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_filled_in_reaches_every_datanode_and_the_disk() {
+    let namenode = FakeNamenode::start().await;
+    let dirs = [scratch(), scratch(), scratch()];
+    let first = start(&namenode, dirs[0].path(), &[]).await;
+    let others = [start(&namenode, dirs[1].path(), &[]).await, start(&namenode, dirs[2].path(), &[]).await];
+    let rest: Vec<&Handle> = others.iter().collect();
+    for (id, size, piece, rest) in [
+        (1, 1, 1024, &rest[..0]),
+        (2, 3 * MIB + 77, 64 << 10, &rest[..0]),
+        (3, 9 * MIB, 256 << 10, &rest[..]),
+        (4, 20 * MIB + 1, MIB, &rest[..1]),
+    ] {
+        let block = block(id, 1001, 128 << 20);
+        let data = content(size, id as u64);
+        let writer = write(&socket_of(dirs[0].path()), rest, &block, &data, piece).await;
+        assert!(writer.file.is_some() && writer.more);
+        for node in std::iter::once(&first).chain(rest.iter().copied()) {
+            assert!(read(node, &block, 0, None).await.unwrap() == data, "{size} bytes");
+        }
+        let mut finalized = block.block;
+        finalized.length = size as u64;
+        namenode.wait_event(BlockStatus::Received, finalized).await;
+        // The borrower still holds its descriptor. It is no use to it.
+        let file = writer.file.unwrap();
+        file.write_all_at(&vec![0xa5; size], 0).unwrap();
+        file.set_len(0).unwrap();
+        assert!(read(&first, &block, 0, None).await.unwrap() == data, "{size} bytes, written to after the end");
+    }
+    first.shutdown(false).await;
+    drop(first);
+    let again = start(&namenode, dirs[0].path(), &[]).await;
+    assert!(read(&again, &block(2, 1001, 0), 0, None).await.unwrap() == content(3 * MIB + 77, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trusted_writer_keeps_the_memory_and_can_only_spoil_its_own_block() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[("hearth.local.write.trusted", "true")]).await;
+    let (block, data) = (block(1, 1001, 4 << 20), content(4 * MIB, 1));
+    let writer = write(&socket_of(dir.path()), &[], &block, &data, MIB).await;
+    assert!(read(&node, &block, 0, None).await.unwrap() == data);
+    // The memory is the very same.
+    let mut first = [0];
+    writer.file.as_ref().unwrap().write_all_at(&[data[0] ^ 1], 0).unwrap();
+    writer.file.as_ref().unwrap().read_exact_at(&mut first, 0).unwrap();
+    assert!(first[0] != data[0]);
+    let spoilt = tokio::spawn(async move { read(&node, &block, 0, None).await });
+    assert!(spoilt.await.is_err(), "the reader's check of the sums fails");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_ends_in_the_middle_ends_the_grants_and_not_the_block() {
+    let namenode = FakeNamenode::start().await;
+    let dirs = [scratch(), scratch()];
+    let first = start(&namenode, dirs[0].path(), &[("hearth.memory.limit", "6m")]).await;
+    let second = start(&namenode, dirs[1].path(), &[]).await;
+    // Twice the memory in all; each block more than half of it.
+    let sizes = [4 * MIB, 12 * MIB, 4 * MIB];
+    for (id, size) in sizes.into_iter().enumerate() {
+        let block = block(id as i64, 1001, 128 << 20);
+        let data = content(size, id as u64);
+        let writer = write(&socket_of(dirs[0].path()), &[&second], &block, &data, 512 << 10).await;
+        assert!(writer.file.is_some(), "{size} bytes: some of it was granted");
+        assert!(!writer.more || size < 6 * MIB, "{size} bytes");
+    }
+    for (id, size) in sizes.into_iter().enumerate() {
+        for node in [&first, &second] {
+            assert!(read(node, &block(id as i64, 1001, 0), 0, None).await.unwrap() == content(size, id as u64));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_its_sums_is_not_taken() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    let (block, data) = (block(1, 1001, 4 << 20), content(600_000, 1));
+    let request = write_request(&block, Stage::PipelineSetupCreate, Vec::new());
+    let mut writer = LocalWriter::new(&socket_of(dir.path()), request).await;
+    writer.put(&data[..300_032], 1).await.unwrap();
+    // Said, not done.
+    writer.say(&data[300_032..], false).await;
+    let ack = writer.ack().await.unwrap();
+    assert_eq!(ack.replies[0].status(), Status::ErrorChecksum);
+    assert!(writer.ack().await.is_none());
+    // What was acknowledged is there, and a new pipeline goes on from it: over packets, as a client would.
+    let mut recovery = write_request(&block, Stage::PipelineSetupStreamingRecovery, Vec::new());
+    recovery.latest_stamp = GenerationStamp(1002);
+    recovery.bytes_received_min = 300_032;
+    recovery.bytes_received_max = 600_000;
+    Writer::new(node.addresses().transfer, recovery).await.finish(&data[300_032..], 1).await;
+    let mut asked = block.clone();
+    asked.block.stamp = GenerationStamp(1002);
+    assert!(read(&node, &asked, 0, None).await.unwrap() == data);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hsync_is_on_disk_and_messages_that_lie_end_the_connection() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    let socket = socket_of(dir.path());
+    let (one, data) = (block(1, 1001, 4 << 20), content(MIB, 1));
+    let mut writer = LocalWriter::new(&socket, write_request(&one, Stage::PipelineSetupCreate, Vec::new())).await;
+    writer.fill(&data);
+    writer.say(&data, true).await;
+    assert!(writer.ack().await.unwrap().is_success());
+    let found = std::process::Command::new("find").arg(dir.path().join("disk")).args(["-name", "blk_1"]).output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
+    assert_eq!(std::fs::read(found.trim()).unwrap(), data);
+    writer.end(1).await.unwrap();
+
+    // Beyond what is granted; a gap; too much at once; a local write over a network.
+    for (id, offset, bytes) in [(2, 0u64, 3 * MIB), (3, 512, 512), (4, 0, 64 * MIB)] {
+        let request = write_request(&block(id, 1001, 4 << 20), Stage::PipelineSetupCreate, Vec::new());
+        let mut writer = LocalWriter::new(&socket, request).await;
+        writer.offset = offset;
+        writer.say(&vec![0; bytes], false).await;
+        assert!(writer.ack().await.is_none(), "{bytes} bytes at {offset}");
+    }
+    let (sender, mut receiver) = super::client::open(node.addresses().transfer).await;
+    let request = write_request(&block(9, 1001, 4 << 20), Stage::PipelineSetupCreate, Vec::new());
+    sender.send_operation(&Operation::WriteLocal(Box::new(request))).await.unwrap();
+    assert!(receiver.receive_response().await.is_err());
+}
+
+/// The client is gone after its `steps`-th step of a slice. Nothing that was acknowledged is lost, and another writer
+/// makes the block whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
+    let namenode = FakeNamenode::start().await;
+    let dirs = [scratch(), scratch()];
+    let first = start(&namenode, dirs[0].path(), &[]).await;
+    let second = start(&namenode, dirs[1].path(), &[]).await;
+    let piece = 200 << 10;
+    let data = content(5 * piece, 1);
+    for steps in 0..12usize {
+        let block = block(100 + steps as i64, 1001, 4 << 20);
+        let request = write_request(&block, Stage::PipelineSetupCreate, vec![target(&second)]);
+        let mut writer = LocalWriter::new(&socket_of(dirs[0].path()), request).await;
+        let mut acknowledged = 0;
+        // Each piece has three steps: filled, said, acknowledged.
+        for step in 0..steps {
+            let at = step / 3 * piece;
+            let piece = &data[at..at + piece];
+            match step % 3 {
+                0 => writer.fill(piece),
+                1 => writer.say(piece, false).await,
+                _ => {
+                    assert!(writer.ack().await.unwrap().is_success());
+                    acknowledged = at + piece.len();
+                }
+            }
+        }
+        let said = writer.offset;
+        let left = writer.file.take();
+        drop(writer);
+        let mut recovery = write_request(&block, Stage::PipelineSetupStreamingRecovery, vec![target(&second)]);
+        recovery.latest_stamp = GenerationStamp(1002);
+        recovery.bytes_received_min = acknowledged as u64;
+        recovery.bytes_received_max = said;
+        let new = Writer::new(first.addresses().transfer, recovery).await;
+        // What it left in the memory behind what it spoke of is no matter, nor what it still does there.
+        left.unwrap().write_all_at(&vec![0xa5; MIB], said).unwrap();
+        new.finish(&data[acknowledged..], 2).await;
+        let mut asked = block.clone();
+        asked.block.stamp = GenerationStamp(1002);
+        for node in [&first, &second] {
+            assert!(read(node, &asked, 0, None).await.unwrap() == data, "gone after step {steps}");
+        }
+    }
+}
+
+/// The datanode behind the first is gone after the `steps`-th step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let first = start(&namenode, dir.path(), &[]).await;
+    let piece = 200 << 10;
+    let data = content(4 * piece, 1);
+    for steps in 0..5usize {
+        let lost_dir = scratch();
+        let lost = start_datanode(&namenode, lost_dir.path(), &[]).await;
+        let block = block(200 + steps as i64, 1001, 4 << 20);
+        let request = write_request(&block, Stage::PipelineSetupCreate, vec![target(&lost)]);
+        let mut writer = LocalWriter::new(&socket_of(dir.path()), request).await;
+        for step in 0..steps.min(3) {
+            writer.put(&data[step * piece..][..piece], 2).await.unwrap();
+        }
+        let mut acknowledged = writer.offset as usize;
+        if steps == 4 {
+            // On its way when the datanode goes.
+            writer.fill(&data[acknowledged..][..piece]);
+            writer.say(&data[acknowledged..][..piece], false).await;
+        }
+        lost.shutdown(false).await;
+        if steps < 4 {
+            writer.fill(&data[acknowledged..][..piece]);
+            writer.say(&data[acknowledged..][..piece], false).await;
+        }
+        let said = writer.offset;
+        // It may have been acknowledged before the other was gone.
+        while let Some(ack) = writer.ack().await {
+            if !ack.is_success() {
+                assert_eq!(ack.replies.last().unwrap().status(), Status::Error);
+                break;
+            }
+            acknowledged = said as usize;
+        }
+        drop(writer);
+        let mut recovery = write_request(&block, Stage::PipelineSetupStreamingRecovery, Vec::new());
+        recovery.latest_stamp = GenerationStamp(1002);
+        recovery.bytes_received_min = acknowledged as u64;
+        recovery.bytes_received_max = said;
+        Writer::new(first.addresses().transfer, recovery).await.finish(&data[acknowledged..], 1).await;
+        let mut asked = block.clone();
+        asked.block.stamp = GenerationStamp(1002);
+        assert!(read(&first, &asked, 0, None).await.unwrap() == data, "gone at step {steps}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finalized_replica_is_not_lent_for_an_append() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    let data = content(MIB, 1);
+    write(&socket_of(dir.path()), &[], &block(1, 1001, 4 << 20), &data[..700_416], 64 << 10).await;
+    let mut append = write_request(&block(1, 1001, 4 << 20), Stage::PipelineSetupAppend, Vec::new());
+    append.latest_stamp = GenerationStamp(1002);
+    append.bytes_received_min = 700_416;
+    let mut writer = LocalWriter::new(&socket_of(dir.path()), append).await;
+    assert!(writer.file.is_none());
+    for piece in data[700_416..].chunks(64 << 10) {
+        writer.put(piece, 1).await.unwrap();
+    }
+    writer.end(1).await.unwrap();
+    assert!(read(&node, &block(1, 1002, 0), 0, None).await.unwrap() == data);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_tokens_on_memory_is_lent_to_their_holders_only() {
+    let now = SystemClock::new().wall_ms();
+    let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
+    let exported = ExportedKeys {
+        enabled: true,
+        update_interval_ms: 600_000,
+        token_lifetime_ms: 600_000,
+        current: Some(key.clone()),
+        all: vec![key],
+    };
+    let minter = BlockKeys::new();
+    minter.import(&exported, now);
+    let namenode = FakeNamenode::with_keys(exported).await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    let (block, data) = (block(1, 1001, 4 << 20), content(300_000, 1));
+    let token = |mode| minter.mint("tester", &Access::new(&block, mode), BlockTokenEncoding::default(), now);
+    let mut request = write_request(&block, Stage::PipelineSetupCreate, Vec::new());
+    for wrong in [Default::default(), token(AccessMode::Read)] {
+        request.token = wrong;
+        let refused = LocalWriter::ask(&socket_of(dir.path()), request.clone()).await.err().expect("a refusal");
+        assert_eq!(refused.status, Status::ErrorAccessToken);
+    }
+    request.token = token(AccessMode::Write);
+    let mut writer = LocalWriter::new(&socket_of(dir.path()), request).await;
+    writer.put(&data, 1).await.unwrap();
+    writer.end(1).await.unwrap();
+    let mut asked = super::client::read_request(&block, 0, None);
+    asked.token = token(AccessMode::Read);
+    let mut connection = super::client::open(node.addresses().transfer).await;
+    assert!(super::client::read_on(&mut connection, asked).await.unwrap() == data);
+}
