@@ -12,10 +12,16 @@ const LENGTH: usize = 300_000;
 const FILES: u64 = 40;
 
 /// What a process has open that local reads open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
     mappings: usize,
+}
+
+impl Held {
+    fn is_within(self, other: Self) -> bool {
+        self.descriptors <= other.descriptors && self.mappings <= other.mappings
+    }
 }
 
 /// Unix sockets, shared memory and files on the tmpfs.
@@ -95,8 +101,9 @@ fn what_local_reads_open_is_closed_again_on_both_sides() {
         .unwrap();
     let settled = |what: &str, ours: Held, theirs: Held| {
         wait_until(what, Duration::from_secs(30), || {
-            let now = (held("self")?, held(&datanode)?);
-            Ok((now == (ours, theirs)).then_some(()))
+            // Fewer of ours when the runtime is gone, which has a socket of its own.
+            let done = held("self")?.is_within(ours) && held(&datanode)?.is_within(theirs);
+            Ok(done.then_some(()))
         })
         .unwrap_or_else(|error| {
             let now = (held("self").unwrap(), held(&datanode).unwrap());

@@ -1,3 +1,4 @@
+use hearth_fabric::local::copy_past_cache;
 use hearth_types::{ChecksumError, ChecksumSpec};
 
 /// Bytes of a replica beside the CRCs that stand over them, both where they lie.
@@ -10,8 +11,11 @@ pub(crate) struct Checked<'a> {
     pub spec: ChecksumSpec,
 }
 
-/// Bytes that are verified and then copied: few enough to be in the first-level cache still. Longer pieces cost half as much again.
+/// Bytes that are verified and then copied: few enough to be in the first-level cache still.
 const PIECE_BYTES: usize = 4096;
+
+/// From so many bytes on the copy goes past the cache, which it would only fill.
+const PAST_CACHE_BYTES: usize = 2 << 20;
 
 impl Checked<'_> {
     /// Copies from `offset` on into `into`, which ends within the data; each piece is verified right before it is copied.
@@ -19,9 +23,15 @@ impl Checked<'_> {
     /// Errors: the first chunk that does not fit, its offset counted from the start of the data. What `into` holds then is of no use.
     pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), ChecksumError> {
         let piece_bytes = PIECE_BYTES.next_multiple_of(self.spec.bytes_per_chunk as usize);
+        let large = into.len() >= PAST_CACHE_BYTES;
         let mut rest = into;
         let mut at = offset;
         while !rest.is_empty() {
+            if large && at % piece_bytes == 0 {
+                let source = &self.data[at..at + rest.len()];
+                let verify = |within, piece: &[u8]| self.verify(at + within, at + within + piece.len());
+                return copy_past_cache(source, rest, piece_bytes, verify);
+            }
             let end = (at / piece_bytes + 1) * piece_bytes;
             let (piece, behind) = rest.split_at_mut(rest.len().min(end - at));
             self.verify(at, at + piece.len())?;
@@ -108,6 +118,21 @@ mod tests {
             checked.copy(offset, &mut into).unwrap();
             checked.verify(offset, offset + length).unwrap();
         }
+    }
+
+    #[test]
+    fn long_copies_are_the_same() {
+        let spec = ChecksumSpec::DEFAULT;
+        let (mut data, checksums) = sample(PAST_CACHE_BYTES + 20_000, spec);
+        for (offset, length) in [(0, data.len()), (1000, PAST_CACHE_BYTES), (4096, PAST_CACHE_BYTES + 5000)] {
+            let mut into = vec![0; length];
+            Checked { data: &data, checksums: &checksums, spec }.copy(offset, &mut into).unwrap();
+            assert!(into == data[offset..offset + length], "{length} bytes at {offset}");
+        }
+        data[1_500_000] ^= 1;
+        let mut into = vec![0; data.len() - 1000];
+        let error = Checked { data: &data, checksums: &checksums, spec }.copy(1000, &mut into).unwrap_err();
+        assert!(matches!(error, ChecksumError::Mismatch { chunk: 2929, .. }), "{error}");
     }
 
     #[test]

@@ -270,7 +270,8 @@ async fn shared_memory(connection: &Arc<Connection>, behaviour: &Mutex<Behaviour
         connection.write_all(&answer.encode(), WAIT).await.unwrap();
         return;
     }
-    let words = Arc::new(SharedWords::create(128).unwrap());
+    let (words, descriptor) = SharedWords::create(128).unwrap();
+    let words = Arc::new(words);
     let id = {
         let mut behaviour = behaviour.lock();
         let id = ShmId { high: 77, low: behaviour.segments.len() as i64 };
@@ -279,7 +280,7 @@ async fn shared_memory(connection: &Arc<Connection>, behaviour: &Mutex<Behaviour
     };
     let answer = ShmResponse { status: Status::Success, error: None, segment: Some(id) };
     connection.write_all(&answer.encode(), WAIT).await.unwrap();
-    connection.send_with_descriptors(&[0], &[words.descriptor()], WAIT).await.unwrap();
+    connection.send_with_descriptors(&[0], &[descriptor.as_fd()], WAIT).await.unwrap();
 }
 
 async fn hand_over(
