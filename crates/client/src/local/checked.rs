@@ -27,7 +27,7 @@ impl Checked<'_> {
         let mut rest = into;
         let mut at = offset;
         while !rest.is_empty() {
-            if large && at % piece_bytes == 0 {
+            if large && at.is_multiple_of(piece_bytes) {
                 let source = &self.data[at..at + rest.len()];
                 let verify = |within, piece: &[u8]| self.verify(at + within, at + within + piece.len());
                 return copy_past_cache(source, rest, piece_bytes, verify);
