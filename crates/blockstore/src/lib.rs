@@ -9,6 +9,7 @@ mod error;
 mod flush;
 mod hands;
 mod hold;
+mod in_place;
 mod inner;
 mod look;
 mod memory;
@@ -32,6 +33,7 @@ mod writer;
 
 pub use error::{Reaction, Result, StoreError};
 pub use hold::HeldReplica;
+pub use in_place::InPlace;
 pub use options::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, PipelineRecovery, StoreOptions,
     VolumeOptions,

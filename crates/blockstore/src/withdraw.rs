@@ -48,7 +48,10 @@ pub struct Changing<'a>(&'a Replica);
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.0.core().changing = false;
+        let mut core = self.0.core();
+        core.changing = false;
+        // What was opened meanwhile shows what was before.
+        core.withdrawals = core.withdrawals.wrapping_add(1);
     }
 }
 

@@ -445,6 +445,17 @@ keys! {
     HEARTH_MEMORY_LIMIT: Key<u64> = "hearth.memory.limit", bytes, "0";
     /// A finalized replica is on disk within this.
     HEARTH_MEMORY_FLUSH_DELAY: Key<Duration> = "hearth.memory.flush.delay", duration_s, "10";
+    /// One-sided reads and writes between machines go over this: rdma (verbs, where the machine has them), tcp (served by a task
+    /// of each process, for machines without verbs) or none.
+    HEARTH_ONE_SIDED_TRANSPORT: Key<String> = "hearth.one-sided.transport", text, "rdma";
+    /// Where a datanode listens for one-sided connections. With port 0 it takes any free one: clients ask which.
+    HEARTH_ONE_SIDED_ADDRESS: Key<HostPort> = "hearth.one-sided.address", address, "0.0.0.0:0";
+    /// One-sided connections that a datanode serves at once.
+    HEARTH_ONE_SIDED_CONNECTIONS_MAX: Key<u32> = "hearth.one-sided.connections.max", int_u32, "1024";
+    /// How long a one-sided reader may rely on what it was told of a replica's memory.
+    HEARTH_ADVERTISE_LEASE: Key<Duration> = "hearth.advertise.lease", duration_s, "10";
+    /// Bytes of replicas that are registered for one-sided readers at most; 0 = as many as are in memory.
+    HEARTH_RDMA_REGISTERED_MAX: Key<u64> = "hearth.rdma.registered.max", bytes, "0";
     /// The memory that a local writer of the datanode's own user has filled is kept as it is; else its bytes are copied when
     /// the replica is finalized, out of the writer's reach.
     HEARTH_LOCAL_WRITE_TRUSTED: Key<bool> = "hearth.local.write.trusted", boolean, "false";
@@ -454,6 +465,10 @@ keys! {
     HEARTH_CLIENT_PACKET_BYTES: Key<u64> = "hearth.client.packet.bytes", bytes, "0";
     /// By which the client reaches replicas, in this order: local, one-sided, packets. One left out is never used.
     HEARTH_CLIENT_PATHS: Key<Vec<String>> = "hearth.client.paths", list, "local,one-sided,packets";
+    /// How long a one-sided client waits for a connection, an answer or a batch of reads; a third of a lease at most.
+    HEARTH_CLIENT_ONE_SIDED_TIMEOUT: Key<Duration> = "hearth.client.one-sided.timeout", duration_s, "3";
+    /// Registered buffers that a one-sided client keeps while it does not use them.
+    HEARTH_CLIENT_ONE_SIDED_BUFFER_BYTES: Key<u64> = "hearth.client.one-sided.buffer.bytes", bytes, "33554432";
     /// What one system call of a reader fetches at most; also all that it holds ahead of its caller.
     HEARTH_CLIENT_READ_BUFFER_BYTES: Key<u64> = "hearth.client.read.buffer.bytes", bytes, "524288";
 }

@@ -15,11 +15,13 @@ use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
+use crate::advertise::Advertiser;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::ipc::IpcService;
 use crate::load::Load;
 use crate::namenode;
+use crate::one_sided::OneSided;
 use crate::ops::OpError;
 use crate::options::DatanodeOptions;
 use crate::pool::{Pool, Pools};
@@ -27,7 +29,7 @@ use crate::reports::Notice;
 use crate::slots::Slots;
 use crate::throttle::Throttle;
 use crate::withdraw::Withdrawals;
-use crate::{server, web};
+use crate::{one_sided, server, web};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -69,6 +71,8 @@ pub struct Datanode {
     pub(crate) services: namenode::Services,
     addresses: OnceLock<Addresses>,
     domain_socket: Option<PathBuf>,
+    /// `None`: this datanode has no such network.
+    pub(crate) one_sided: Option<Arc<OneSided>>,
     stop: watch::Sender<bool>,
     /// An administrator asked for the end of the process.
     shutdown_asked: watch::Sender<bool>,
@@ -102,15 +106,23 @@ impl Datanode {
         let withdrawals = Arc::new(Withdrawals::default());
         withdrawals.add(slots.clone());
         store.on_withdraw(withdrawals.clone());
+        let store = Arc::new(store);
+        let incarnation = incarnation()?;
+        let one_sided = OneSided::start(&options.one_sided, &store, incarnation).await?;
+        let (one_sided, one_sided_listener) = one_sided.unzip();
+        if let Some(one_sided) = &one_sided {
+            let advertiser: Arc<Advertiser> = one_sided.advertiser.clone();
+            withdrawals.add(advertiser);
+        }
         let datanode = Arc::new(Self {
-            store: Arc::new(store),
+            store,
             pools: Pools::default(),
             load: Arc::new(Load::default()),
             writers: Arc::new(Writers::default()),
             cache: Arc::new(Cache::new(options.cache_capacity)),
             slots,
             withdrawals,
-            incarnation: incarnation()?,
+            incarnation,
             rpc,
             balance_throttle: Throttle::new(options.balance_bytes_per_second),
             transfer_throttle: Throttle::new(options.transfer.transfer_bytes_per_second),
@@ -119,6 +131,7 @@ impl Datanode {
             services: namenode::Services::default(),
             addresses: OnceLock::new(),
             domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
+            one_sided,
             stop: watch::Sender::new(false),
             shutdown_asked: watch::Sender::new(false),
             disks_failed: AtomicBool::new(false),
@@ -143,6 +156,9 @@ impl Datanode {
         if let Some(local) = local {
             tokio::spawn(server::accept_local(datanode.clone(), local));
         }
+        if let (Some(one_sided), Some(listener)) = (datanode.one_sided.clone(), one_sided_listener) {
+            tokio::spawn(one_sided::accept(datanode.clone(), one_sided, listener));
+        }
         tokio::spawn(watch_store(datanode.clone()));
         namenode::start_all(&datanode);
         tracing::info!(transfer = %addresses.transfer, ipc = %addresses.ipc, http = %addresses.http, "datanode serves");
@@ -157,6 +173,13 @@ impl Datanode {
     /// Where clients of this machine connect, if they can.
     pub(crate) fn domain_socket(&self) -> Option<&Path> {
         self.domain_socket.as_deref()
+    }
+
+    /// A replica is finalized: one-sided readers can be told of it.
+    pub(crate) fn note_finalized(&self, block: &ExtendedBlock) {
+        if let Some(one_sided) = &self.one_sided {
+            one_sided.advertiser.finalized(block.clone());
+        }
     }
 
     /// Resolves when the datanode stops.
@@ -259,6 +282,11 @@ impl Handle {
             return EndReason::DisksFailed;
         }
         if self.datanode.services.any_alive() { EndReason::Asked } else { EndReason::Unwanted }
+    }
+
+    /// Where one-sided readers and writers connect, if they can.
+    pub fn one_sided_address(&self) -> Option<SocketAddr> {
+        self.datanode.one_sided.as_ref().map(|one_sided| one_sided.address())
     }
 
     /// Where clients of this machine connect, if they can.

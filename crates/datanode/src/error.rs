@@ -19,6 +19,8 @@ pub enum Error {
     DomainSocket(#[from] ListenError),
     #[error("no random numbers: {0}")]
     Random(String),
+    #[error("the one-sided network")]
+    OneSided(#[from] hearth_fabric::one_sided::Error),
     #[error("the storage directories")]
     Store(#[from] StoreError),
     #[error("{0}")]

@@ -13,6 +13,7 @@
 // An error ends its operation and is logged: what it names is worth more than its size.
 #![allow(clippy::result_large_err)]
 
+mod advertise;
 mod cache;
 mod datanode;
 mod downstream;
@@ -22,6 +23,7 @@ mod groups;
 mod ipc;
 mod load;
 mod namenode;
+mod one_sided;
 mod ops;
 mod options;
 mod pool;
@@ -40,6 +42,7 @@ mod withdraw;
 
 pub use datanode::{Addresses, Datanode, EndReason, Handle};
 pub use error::Error;
+pub use one_sided::OneSidedOptions;
 pub use options::{DatanodeOptions, RpcOptions, TimingOptions, TransferOptions, memory_room};
 
 /// Empties the memory tier that a killed datanode left: everything to disk, verified. After that its directories can be

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
 use hearth_config::{Configuration, HostPort, Nameservice, keys};
+use hearth_fabric::TransportName;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, SystemClock};
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
 use crate::Error;
+use crate::one_sided::OneSidedOptions;
 
 /// A packet of a read carries this many bytes at least, and `io.file.buffer.size` when that is more. Four times what
 /// Java's DataNode sends: a quarter of the system calls, and a client's second-level cache still holds it for the CRCs.
@@ -25,6 +27,8 @@ pub struct DatanodeOptions {
     pub transfer_address: SocketAddr,
     /// Where clients of this machine connect; `_PORT` in it stands for the port of `transfer_address`.
     pub domain_socket_path: Option<String>,
+    /// Reads and writes without this process at work.
+    pub one_sided: OneSidedOptions,
     pub ipc_address: SocketAddr,
     pub http_address: SocketAddr,
     /// The name registered with the namenodes.
@@ -131,6 +135,7 @@ impl DatanodeOptions {
             nameservices: conf.datanode_nameservices()?,
             transfer_address: resolve(keys::DFS_DATANODE_ADDRESS.name, &conf.get(keys::DFS_DATANODE_ADDRESS)?)?,
             domain_socket_path: conf.get(keys::DFS_DOMAIN_SOCKET_PATH)?.filter(|path| !path.is_empty()),
+            one_sided: one_sided_options(conf)?,
             ipc_address: resolve(keys::DFS_DATANODE_IPC_ADDRESS.name, &conf.get(keys::DFS_DATANODE_IPC_ADDRESS)?)?,
             http_address: resolve(keys::DFS_DATANODE_HTTP_ADDRESS.name, &conf.get(keys::DFS_DATANODE_HTTP_ADDRESS)?)?,
             host_name: conf.get(keys::DFS_DATANODE_HOSTNAME)?.unwrap_or_else(|| machine_host_name.to_owned()),
@@ -184,6 +189,29 @@ impl DatanodeOptions {
             configuration,
         })
     }
+}
+
+fn one_sided_options(conf: &Configuration) -> Result<OneSidedOptions, Error> {
+    let key = keys::HEARTH_ONE_SIDED_TRANSPORT;
+    let name = conf.get(key)?;
+    let Some(transport) = TransportName::parse(&name) else {
+        return Err(conf.value_error(key.name, &name, TransportName::ALL).into());
+    };
+    let address = resolve(keys::HEARTH_ONE_SIDED_ADDRESS.name, &conf.get(keys::HEARTH_ONE_SIDED_ADDRESS)?)?;
+    let transport = transport.open(Some(address.ip()).filter(|ip| !ip.is_unspecified())).unwrap_or_else(|error| {
+        tracing::info!(%error, "no one-sided reads and writes");
+        None
+    });
+    Ok(OneSidedOptions {
+        transport,
+        address,
+        lease: conf.get(keys::HEARTH_ADVERTISE_LEASE)?,
+        registered_bytes_max: match conf.get(keys::HEARTH_RDMA_REGISTERED_MAX)? {
+            0 => u64::MAX,
+            bytes => bytes,
+        },
+        connections_max: conf.get(keys::HEARTH_ONE_SIDED_CONNECTIONS_MAX)?.clamp(1, 1 << 16) as usize,
+    })
 }
 
 /// 0 means "for ever" in Hadoop's keys; here every wait ends, if only after a day.

@@ -33,5 +33,6 @@ pub async fn update(
     let replica =
         datanode.blocking(move |store| store.update_under_recovery(&asked, recovery_id, new_length, new_id)).await?;
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
+    datanode.note_finalized(&replica.block);
     Ok(replica)
 }

@@ -35,7 +35,13 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
     let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
     let local = datanode.slots.figures();
     let (counter, gauge) = (Figure::counter, Figure::gauge);
+    let shown = datanode.one_sided.as_ref().map(|one_sided| &one_sided.advertiser);
+    let registered = shown.map(|shown| shown.figures()).unwrap_or_default();
     vec![
+        counter("hearth_advertisements", "Leases given to one-sided readers", shown.map_or(0, |shown| shown.leases())),
+        gauge("hearth_registered_bytes", "Memory that one-sided readers can reach", registered.bytes),
+        gauge("hearth_advertised_replicas", "Replicas that one-sided readers can be told of", registered.advertised),
+        gauge("hearth_leaving_replicas", "Withdrawn replicas that a lease keeps in memory", registered.leaving),
         counter("hearth_datanode_reads", "Reads served", reads),
         counter("hearth_datanode_read_bytes", "Bytes read by clients and datanodes", read_bytes),
         counter("hearth_datanode_writes", "Replicas received", writes),

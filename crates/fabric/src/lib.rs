@@ -4,6 +4,7 @@
 //!
 //! Nothing here knows what a block is: callers hand in buffers, descriptors and time-outs.
 
+mod choice;
 pub mod conformance;
 pub mod local;
 mod memory;
@@ -13,4 +14,5 @@ pub mod soft;
 pub mod stream;
 pub mod tcp;
 
+pub use choice::TransportName;
 pub use memory::Memory;

@@ -12,7 +12,7 @@ const LENT: u64 = 56;
 const PROGRESS: [u64; 2] = [64, 128];
 const PROGRESS_BYTES: usize = 48;
 /// What a one-sided reader checks; zero while the copy is not shown.
-const SHOWN: u64 = 192;
+pub const SHOWN: u64 = 192;
 
 /// The part that never changes while a copy lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -19,7 +19,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describ
         datanode: datanode.store.datanode_uuid().clone(),
         incarnation: datanode.incarnation,
         domain_socket: datanode.domain_socket().map(|path| path.display().to_string()),
-        one_sided: Vec::new(),
+        one_sided: datanode.one_sided.iter().map(|one_sided| one_sided.address()).collect(),
         operations,
     };
     session.send(&description.encode()).await?;

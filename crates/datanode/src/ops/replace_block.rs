@@ -55,6 +55,7 @@ async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpEr
     };
     let delete_hint = (!request.delete_hint.is_empty()).then_some(request.delete_hint);
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
+    datanode.note_finalized(&replica.block);
     Ok(())
 }
 

@@ -115,6 +115,7 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
     match opened {
         Opened::Closed(replica) => {
             pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
+            datanode.note_finalized(&replica.block);
             Ok(After::Close)
         }
         Opened::Writer(mut writer) => {
@@ -328,6 +329,7 @@ async fn finish(
         return Ok(After::Close);
     }
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
+    datanode.note_finalized(&replica.block);
     last_ack.send().await?;
     Ok(After::Close)
 }

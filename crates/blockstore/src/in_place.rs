@@ -1,0 +1,67 @@
+//! The files of a replica themselves, for an owner who shows its memory in place.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use hearth_types::{ReplicaState, ShownRecord};
+
+use crate::memory::header::{HEADER_BYTES, SHOWN};
+use crate::snapshot::Source;
+use crate::{ReplicaReader, Result};
+
+/// Files of a finalized replica in memory that shares them with no other.
+///
+/// Whoever maps them holds the [`ReplicaReader`] that they came from for at least as long: it keeps the memory counted.
+#[derive(Debug)]
+pub struct InPlace {
+    /// For reading only: byte 0 of the block at position 0.
+    pub data: OwnedFd,
+    /// For reading, and for writing at `InPlace::SHOWN` alone. The table of CRCs begins at `InPlace::TABLE`; it is whole,
+    /// one big-endian CRC for each chunk, the last one included.
+    pub crcs: OwnedFd,
+    /// Of this copy of the block.
+    pub nonce: u64,
+}
+
+impl InPlace {
+    /// Where in `crcs` a [`ShownRecord`] may be put, and must be zeroed when the replica is withdrawn.
+    pub const SHOWN: u64 = SHOWN;
+    pub const TABLE: u64 = HEADER_BYTES;
+}
+
+const _: () = assert!(SHOWN + ShownRecord::BYTES as u64 <= HEADER_BYTES);
+
+impl ReplicaReader {
+    /// `None` of a replica that is on disk, in a slab, empty, or not finalized.
+    ///
+    /// What is shown in place is to be announced by [`ReplicaReader::mark_shown`] before anybody else sees it.
+    ///
+    /// Errors: `Io`.
+    pub fn in_place(&self) -> Result<Option<InPlace>> {
+        let Source::File { files, copy } = &self.snapshot.source else { return Ok(None) };
+        if self.state != ReplicaState::Finalized || self.length() == 0 {
+            return Ok(None);
+        }
+        let opened = || {
+            let data = crate::sys::reopen(&files.data)?;
+            // By the descriptor: the name may be gone by now.
+            let path = format!("/proc/self/fd/{}", files.crc.as_fd().as_raw_fd());
+            let crcs: File = OpenOptions::new().read(true).write(true).open(path)?;
+            let chunk = u64::from(self.checksum().bytes_per_chunk);
+            if self.checksum().kind.size() > 0 && !self.length().is_multiple_of(chunk) {
+                // A recovery that cut the replica may have left it beside the table.
+                let at = HEADER_BYTES + self.length() / chunk * self.checksum().kind.size() as u64;
+                let crc = self.snapshot.partial_crc.to_be_bytes();
+                let mut there = [0; 4];
+                let read = crcs.read_exact_at(&mut there, at);
+                if read.is_err() || there != crc {
+                    crcs.write_all_at(&crc, at)?;
+                }
+            }
+            Ok((data, OwnedFd::from(crcs)))
+        };
+        let (data, crcs) = opened().map_err(|error| self.io("show", error))?;
+        Ok(Some(InPlace { data, crcs, nonce: copy.nonce }))
+    }
+}

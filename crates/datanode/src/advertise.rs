@@ -1,0 +1,373 @@
+//! Replicas in memory that clients read one-sidedly, without a line of this code running. What keeps that safe:
+//!
+//! 1. Only finalized replicas with files of their own are shown: their data never changes. Slabs are never.
+//! 2. A replica is registered first, then the store agrees that it is shown (from then on it is never cut, rewritten or used
+//!    for anything else), then the record beside its CRCs says whose memory it is, and only then is it advertised.
+//! 3. Before the store changes a replica or lets it go, it asks for its withdrawal. The record is zeroed before that call
+//!    returns. A reader reads the record behind the data, and believes nothing without it.
+//! 4. An advertisement is a lease. Memory that was advertised stays registered, guarded and counted until the last lease of it
+//!    is over, whatever has become of the replica; its files are unlinked, and the kernel frees them when guard, mapping
+//!    and registration are gone. Only of corrupt replicas are keys withdrawn at once.
+//!
+//! So a read in flight, however late, finds the bytes that it was promised, or no record, or no key. Nothing waits for
+//! readers, and readers wait for nobody. [`board`] is the order of these steps, tested in all its interleavings.
+
+mod board;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hearth_blockstore::{Blockstore, InPlace, ReplicaReader, StoreError, WithdrawHook, Withdrawal, Withdrawn};
+use hearth_fabric::Memory;
+use hearth_fabric::one_sided::{self, Access, Domain, Region};
+use hearth_types::{BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, ShownRecord};
+use hearth_wire::rdma_control::Advertisement;
+use tokio::sync::{Notify, mpsc};
+
+pub use board::Figures;
+use board::{Board, Left, Placing, Showing};
+
+/// Replicas that wait to be registered ahead; those beyond it are registered when somebody asks for them.
+const AHEAD_MAX: usize = 4096;
+
+/// How often a question is tried again when the replica changes under it.
+const TRIES: usize = 4;
+
+/// How long a question waits for another that registers the same replica.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often memory is looked for that nobody may rely on any more.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
+
+type Key = (BlockPoolId, BlockId);
+
+/// What this datanode shows to one-sided readers.
+pub struct Advertiser {
+    domain: Arc<dyn Domain>,
+    board: Board<Key, InMemory>,
+    incarnation: u64,
+    lease: Duration,
+    started: Instant,
+    ahead: mpsc::Sender<ExtendedBlock>,
+    /// A replica has been registered, or could not be.
+    settled: Notify,
+    leases: AtomicU64,
+}
+
+/// A replica that can be read from outside. Dropped in this order.
+struct InMemory {
+    data: Arc<dyn Region>,
+    crcs: Arc<dyn Region>,
+    block: ExtendedBlock,
+    checksum: ChecksumSpec,
+    nonce: u64,
+    /// Keeps the memory counted.
+    _guard: ReplicaReader,
+}
+
+/// Where the bytes of a replica are to be had.
+pub enum Found {
+    Shown(Box<Advertisement>),
+    /// Too small to be shown; here they are.
+    Small(ReplicaReader),
+    /// Not one-sidedly, now; why, for people.
+    NotShown(&'static str),
+}
+
+/// Why a replica cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum AdvertiseError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{block} cannot be mapped")]
+    Map { block: ExtendedBlock, source: std::io::Error },
+    #[error("{block} cannot be registered")]
+    Register { block: ExtendedBlock, source: one_sided::Error },
+    #[error("a task ended early")]
+    Interrupted,
+}
+
+/// What became of a wish to show a replica.
+enum Outcome {
+    Advertised,
+    /// Somebody else is at it.
+    Busy,
+    /// It was withdrawn meanwhile: from the beginning.
+    Withdrawn,
+    Other(Found),
+}
+
+impl Advertiser {
+    /// `bytes_max`: of registered memory. The store is to be told of it as a [`WithdrawHook`].
+    pub fn new(
+        store: &Arc<Blockstore>,
+        domain: Arc<dyn Domain>,
+        incarnation: u64,
+        lease: Duration,
+        bytes_max: u64,
+    ) -> Arc<Self> {
+        let (ahead, queue) = mpsc::channel(AHEAD_MAX);
+        let this = Arc::new(Self {
+            domain,
+            board: Board::new(bytes_max),
+            incarnation,
+            lease,
+            started: Instant::now(),
+            ahead,
+            settled: Notify::new(),
+            leases: AtomicU64::new(0),
+        });
+        tokio::spawn(register_ahead(Arc::downgrade(&this), Arc::downgrade(store), queue));
+        tokio::spawn(sweep(Arc::downgrade(&this)));
+        this
+    }
+
+    pub fn domain(&self) -> &Arc<dyn Domain> {
+        &self.domain
+    }
+
+    pub fn figures(&self) -> Figures {
+        self.board.figures()
+    }
+
+    /// Advertisements given out.
+    pub fn leases(&self) -> u64 {
+        self.leases.load(Ordering::Relaxed)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// A replica was finalized: it will be registered before anybody asks, if there is room.
+    pub fn finalized(&self, block: ExtendedBlock) {
+        // Full: whoever asks for it registers it.
+        let _ = self.ahead.try_send(block);
+    }
+
+    /// Where the bytes of `block` are, with a lease of them. The caller has checked the token.
+    pub async fn locate(
+        self: &Arc<Self>,
+        store: &Arc<Blockstore>,
+        block: &ExtendedBlock,
+    ) -> Result<Found, AdvertiseError> {
+        for _ in 0..TRIES {
+            let mut settled = std::pin::pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if let Some(advertisement) = self.advertised(block) {
+                return Ok(advertisement);
+            }
+            let (this, store, wanted) = (self.clone(), store.clone(), block.clone());
+            let outcome = tokio::task::spawn_blocking(move || this.show(&store, &wanted, true))
+                .await
+                .map_err(|_| AdvertiseError::Interrupted)??;
+            match outcome {
+                Outcome::Other(found) => return Ok(found),
+                Outcome::Advertised | Outcome::Withdrawn => {}
+                Outcome::Busy => {
+                    let _ = tokio::time::timeout(SETTLE_TIMEOUT, settled).await;
+                }
+            }
+        }
+        Ok(Found::NotShown("the replica is changing"))
+    }
+
+    /// What is advertised of `block`, with a lease from now.
+    fn advertised(&self, block: &ExtendedBlock) -> Option<Found> {
+        let end = self.now_ms() + self.lease.as_millis() as u64;
+        let key = (block.pool.clone(), block.id());
+        let advertisement = self.board.lease(&key, end, |shown| shown.advertisement(self.lease, self.incarnation))?;
+        if advertisement.block.stamp() < block.stamp() {
+            return Some(Found::NotShown("the replica is older than what is asked for"));
+        }
+        self.leases.fetch_add(1, Ordering::Relaxed);
+        Some(Found::Shown(Box::new(advertisement)))
+    }
+
+    /// Registers a replica and shows it. Takes milliseconds. `push`: others whose leases are over make room for it.
+    fn show(&self, store: &Blockstore, block: &ExtendedBlock, push: bool) -> Result<Outcome, AdvertiseError> {
+        let key = (block.pool.clone(), block.id());
+        let place = match self.board.place(&key) {
+            Placing::Yours(place) => place,
+            Placing::Taken => return Ok(Outcome::Busy),
+            Placing::Advertised => return Ok(Outcome::Advertised),
+        };
+        let outcome = match self.register(store, block, &place, push) {
+            Ok(Registered::Showing(showing)) => match self.board.show(place, *showing) {
+                Ok(()) => Ok(Outcome::Advertised),
+                Err(_withdrawn) => Ok(Outcome::Withdrawn),
+            },
+            Ok(Registered::Withdrawn) => {
+                self.board.give_up(place);
+                Ok(Outcome::Withdrawn)
+            }
+            Ok(Registered::Other(found)) => {
+                self.board.give_up(place);
+                Ok(Outcome::Other(found))
+            }
+            Err(error) => {
+                self.board.give_up(place);
+                Err(error)
+            }
+        };
+        self.settled.notify_waiters();
+        outcome
+    }
+
+    fn register(
+        &self,
+        store: &Blockstore,
+        block: &ExtendedBlock,
+        place: &board::Place<Key>,
+        push: bool,
+    ) -> Result<Registered, AdvertiseError> {
+        let reader = store.reader(block)?;
+        if reader.state() != ReplicaState::Finalized {
+            return Ok(Registered::Other(Found::NotShown("the replica is being written")));
+        }
+        let Some(files) = reader.in_place()? else {
+            let found =
+                if reader.in_memory() { Found::Small(reader) } else { Found::NotShown("the replica is on disk") };
+            return Ok(Registered::Other(found));
+        };
+        let (length, checksum) = (reader.length(), reader.checksum());
+        let table_bytes = checksum.checksum_bytes(length);
+        let shown = InPlace::SHOWN..InPlace::TABLE + table_bytes;
+        let mut gone = Vec::new();
+        let push = push.then(|| self.now_ms());
+        if !self.board.reserve(place, length + (shown.end - shown.start), push, &mut gone) {
+            return Ok(Registered::Other(Found::NotShown("no more memory may be registered")));
+        }
+        drop(gone);
+        let map = |file, bytes, writable| {
+            let mapped = Memory::map(file, 0, bytes, writable).map(Arc::new);
+            mapped.map_err(|source| AdvertiseError::Map { block: reader.block().clone(), source })
+        };
+        let data = map(files.data, length, false)?;
+        let crcs = map(files.crcs, shown.end, true)?;
+        let register = |memory: &Arc<Memory>, range| {
+            let registered = self.domain.register(memory, range, Access::RemoteRead);
+            registered.map_err(|source| AdvertiseError::Register { block: reader.block().clone(), source })
+        };
+        let data = register(&data, 0..length)?;
+        let crcs = register(&crcs, shown)?;
+        match reader.mark_shown() {
+            Ok(_) => {}
+            Err(StoreError::Withdrawn { .. }) => return Ok(Registered::Withdrawn),
+            Err(error) => return Err(error.into()),
+        }
+        let block = reader.block().clone();
+        let showing = InMemory { data, crcs, block, checksum, nonce: files.nonce, _guard: reader };
+        Ok(Registered::Showing(Box::new(showing)))
+    }
+}
+
+enum Registered {
+    Showing(Box<InMemory>),
+    Withdrawn,
+    Other(Found),
+}
+
+impl InMemory {
+    fn record(&self) -> ShownRecord {
+        ShownRecord { block: self.block.block, nonce: self.nonce }
+    }
+
+    fn advertisement(&self, lease: Duration, incarnation: u64) -> Advertisement {
+        let crcs = self.crcs.remote();
+        let within = |offset, length| crcs.part(offset, length).expect("both are registered together");
+        let table = InPlace::TABLE - InPlace::SHOWN;
+        Advertisement {
+            block: self.block.clone(),
+            checksum: self.checksum,
+            nonce: self.nonce,
+            data: self.data.remote(),
+            checksums: within(table, crcs.length - table),
+            shown: within(0, ShownRecord::BYTES as u64),
+            lease,
+            incarnation,
+        }
+    }
+}
+
+impl Showing for InMemory {
+    fn bytes(&self) -> u64 {
+        let length = |region: &Arc<dyn Region>| region.range().end - region.range().start;
+        length(&self.data) + length(&self.crcs)
+    }
+
+    fn fill(&self) {
+        self.crcs.memory().write(InPlace::SHOWN, &self.record().encode());
+    }
+
+    fn clear(&self) {
+        self.crcs.memory().write(InPlace::SHOWN, &[0; ShownRecord::BYTES]);
+    }
+}
+
+impl WithdrawHook for Advertiser {
+    fn withdraw(&self, block: &ExtendedBlock, what: Withdrawal) -> Withdrawn {
+        let key = (block.pool.clone(), block.id());
+        match self.board.withdraw(&key, self.now_ms(), what == Withdrawal::Corruption) {
+            Left::Nothing => Withdrawn::Done,
+            // Deregistering is quicker than what the store does next, and an eviction needs the memory now.
+            Left::Over(showing) => {
+                drop(showing);
+                Withdrawn::Done
+            }
+            Left::Leased => Withdrawn::Later,
+        }
+    }
+}
+
+impl Drop for Advertiser {
+    fn drop(&mut self) {
+        // The records outlive this process in their files: the next one starts with none.
+        drop(self.board.clear());
+    }
+}
+
+/// Data and CRCs of a replica that is too small to be shown, one behind the other.
+pub fn small_bytes(reader: &ReplicaReader) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
+    let mut data = vec![0; reader.length() as usize];
+    reader.read_at(0, &mut data)?;
+    let mut crcs = Vec::new();
+    reader.checksums(ByteRange::new(0, reader.length()).expect("0 is the least"), &mut crcs)?;
+    Ok((data, crcs))
+}
+
+async fn register_ahead(
+    advertiser: std::sync::Weak<Advertiser>,
+    store: std::sync::Weak<Blockstore>,
+    mut queue: mpsc::Receiver<ExtendedBlock>,
+) {
+    while let Some(block) = queue.recv().await {
+        let (Some(advertiser), Some(store)) = (advertiser.upgrade(), store.upgrade()) else { return };
+        let shown = tokio::task::spawn_blocking(move || {
+            let shown = advertiser.show(&store, &block, false);
+            if let Err(error) = shown
+                && !matches!(error, AdvertiseError::Store(_))
+            {
+                tracing::warn!(%block, %error, "not registered ahead");
+            }
+        });
+        let _ = shown.await;
+    }
+}
+
+async fn sweep(advertiser: std::sync::Weak<Advertiser>) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        let Some(advertiser) = advertiser.upgrade() else { return };
+        let over = advertiser.board.sweep(advertiser.now_ms());
+        drop(advertiser);
+        if !over.is_empty() {
+            // Deregistering and unmapping take a while.
+            let _ = tokio::task::spawn_blocking(move || drop(over)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

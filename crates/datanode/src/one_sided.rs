@@ -1,0 +1,273 @@
+//! The listener for one-sided connections, and what is said on them: questions where replicas are.
+//!
+//! A client says in its first private byte what its connection is for. Whoever reads gets a connection in the one domain in
+//! which replicas are shown.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_fabric::Memory;
+use hearth_fabric::one_sided::{Access, Connection, Error, Incoming, Limits, Listener, Region, Transfer, Transport};
+use hearth_protocol::block_token::AccessMode;
+use hearth_types::RemoteSlice;
+use hearth_wire::data_transfer::Status;
+use hearth_wire::rdma_control::{
+    ControlMessage, Locate, Located, MESSAGE_BYTES_MAX, PURPOSE_READING, Refusal, SmallBytes, SmallReplica, VERSION,
+};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::advertise::{AdvertiseError, Advertiser, Found, small_bytes};
+use crate::datanode::Datanode;
+use crate::ops::{OpError, check_token};
+
+/// How one-sided readers and writers are served.
+#[derive(Clone, Debug)]
+pub struct OneSidedOptions {
+    /// `None`: not at all.
+    pub transport: Option<Arc<dyn Transport>>,
+    /// Port 0: any free one; clients ask which.
+    pub address: SocketAddr,
+    /// How long a reader may rely on what it was told.
+    pub lease: Duration,
+    /// Bytes of replicas that are registered at most.
+    pub registered_bytes_max: u64,
+    /// Connections served at once.
+    pub connections_max: usize,
+}
+
+/// What is said on a connection of a reader is little: questions, a few at a time.
+const READING: Limits = Limits { reads_in_flight: 16, operations: 64, messages: 16 };
+
+/// For steps of a connection that need the peer.
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection on which nothing was said for this long is closed: the peer's machine may be gone. Who reads by keys that it
+/// has says something at least once in a lease.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Small replicas that are being written to clients at once.
+const SMALL_WRITES: usize = 16;
+
+/// Room for one of them with its CRCs.
+const SMALL_BYTES_MAX: u64 = 80 << 10;
+
+/// The one-sided side of a datanode.
+pub struct OneSided {
+    pub advertiser: Arc<Advertiser>,
+    address: SocketAddr,
+    connections: Arc<Semaphore>,
+    /// Registered memory from which small replicas are written.
+    small: Mutex<Vec<Arc<dyn Region>>>,
+    small_places: Semaphore,
+}
+
+impl OneSided {
+    /// Listens. `None` when the configuration wants none of it, or the machine has no such network: the other paths remain.
+    pub async fn start(
+        options: &OneSidedOptions,
+        store: &Arc<hearth_blockstore::Blockstore>,
+        incarnation: u64,
+    ) -> Result<Option<(Arc<Self>, Box<dyn Listener>)>, Error> {
+        let Some(transport) = &options.transport else { return Ok(None) };
+        let domain = match transport.domain() {
+            Ok(domain) => domain,
+            Err(error @ Error::Unavailable { .. }) => {
+                tracing::info!(%error, "no one-sided reads and writes");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let listener = transport.listen(options.address).await?;
+        let bytes_max = options.registered_bytes_max;
+        let this = Self {
+            advertiser: Advertiser::new(store, domain, incarnation, options.lease, bytes_max),
+            address: listener.address(),
+            connections: Arc::new(Semaphore::new(options.connections_max)),
+            small: Mutex::new(Vec::new()),
+            small_places: Semaphore::new(SMALL_WRITES),
+        };
+        Ok(Some((Arc::new(this), listener)))
+    }
+
+    /// Where clients connect; an unspecified address stands for any of this machine's.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Takes connections until the datanode stops.
+pub async fn accept(datanode: Arc<Datanode>, one_sided: Arc<OneSided>, listener: Box<dyn Listener>) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = datanode.stopping() => return,
+        };
+        let incoming = match accepted {
+            Ok(incoming) => incoming,
+            Err(error) => {
+                tracing::warn!(%error, "accepting a one-sided connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = one_sided.connections.clone().try_acquire_owned() else {
+            tracing::warn!(peer = %incoming.peer(), "too many one-sided connections: rejected");
+            tokio::spawn(async move { incoming.reject(b"too many connections").await.is_ok() });
+            continue;
+        };
+        let (datanode, one_sided) = (datanode.clone(), one_sided.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            tokio::select! {
+                () = take_on(&datanode, &one_sided, incoming) => {}
+                () = datanode.stopping() => {}
+            }
+        });
+    }
+}
+
+async fn take_on(datanode: &Arc<Datanode>, one_sided: &Arc<OneSided>, incoming: Box<dyn Incoming>) {
+    let peer = incoming.peer();
+    let served = match incoming.private() {
+        [PURPOSE_READING, VERSION, ..] => {
+            let domain = one_sided.advertiser.domain();
+            match incoming.accept(domain, &[PURPOSE_READING, VERSION], READING, PEER_TIMEOUT).await {
+                Ok(connection) => serve_reader(datanode, one_sided, &connection).await,
+                Err(error) => Err(error.into()),
+            }
+        }
+        _ => incoming.reject(b"unknown purpose or version").await.map_err(Into::into),
+    };
+    if let Err(error) = served {
+        tracing::debug!(%peer, %error, "a one-sided connection has ended");
+    }
+}
+
+/// Why a connection is given up.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Connection(#[from] Error),
+    #[error("the peer sent what it may not: {0}")]
+    Message(#[from] hearth_wire::rdma_control::ControlError),
+    #[error("the peer sent an answer where nothing was asked")]
+    Unexpected,
+}
+
+/// Answers questions until the connection ends.
+async fn serve_reader(
+    datanode: &Arc<Datanode>,
+    one_sided: &Arc<OneSided>,
+    connection: &Arc<dyn Connection>,
+) -> Result<(), ServeError> {
+    // One more than the peer can have sent.
+    let places = Arc::new(Semaphore::new(usize::from(READING.messages) + 1));
+    loop {
+        let message = connection.receive(IDLE_TIMEOUT).await?;
+        let ControlMessage::Locate(locate) = ControlMessage::decode(&message)? else {
+            return Err(ServeError::Unexpected);
+        };
+        let place = places.clone().acquire_owned().await.expect("it is never closed");
+        let (datanode, one_sided, connection) = (datanode.clone(), one_sided.clone(), connection.clone());
+        // One that must register first keeps nobody waiting.
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = answer(&datanode, &one_sided, &*connection, locate).await {
+                tracing::debug!(peer = %connection.peer(), %error, "a question could not be answered");
+            }
+        });
+    }
+}
+
+async fn answer(
+    datanode: &Arc<Datanode>,
+    one_sided: &Arc<OneSided>,
+    connection: &dyn Connection,
+    locate: Locate,
+) -> Result<(), Error> {
+    let request = locate.request;
+    let refused = |status, message: String| Located::Refused { request, refusal: Refusal { status, message } };
+    let located = match find(datanode, one_sided, &locate).await {
+        Ok(Found::Shown(advertisement)) => Located::Shown { request, advertisement: *advertisement },
+        Ok(Found::NotShown(why)) => refused(Status::ErrorUnsupported, why.to_owned()),
+        Ok(Found::Small(reader)) => match small_bytes(&reader) {
+            Ok((data, crcs)) => {
+                datanode.load.read_bytes(data.len() as u64);
+                let replica =
+                    |bytes| SmallReplica { block: reader.block().clone(), checksum: reader.checksum(), bytes };
+                if data.len() + crcs.len() <= inline_max(&locate) {
+                    let bytes = SmallBytes::Inline { data: data.into(), checksums: crcs.into() };
+                    Located::Small { request, replica: replica(bytes) }
+                } else {
+                    match locate.into.and_then(|into| into.part(0, (data.len() + crcs.len()) as u64)) {
+                        Some(into) => {
+                            let message = Located::Small { request, replica: replica(SmallBytes::Written) };
+                            return write_small(one_sided, connection, into, &data, &crcs, message).await;
+                        }
+                        None => refused(Status::ErrorUnsupported, "the replica does not fit into an answer".to_owned()),
+                    }
+                }
+            }
+            Err(error) => refused(Status::Error, error.to_string()),
+        },
+        Err(error) => refused(error.status(), error.text()),
+    };
+    connection.send(encode(located), PEER_TIMEOUT).await
+}
+
+/// What of a replica fits into a message, beside the rest of it.
+fn inline_max(locate: &Locate) -> usize {
+    const REST: usize = 512;
+    (locate.inline_bytes_max as usize).min(MESSAGE_BYTES_MAX - REST)
+}
+
+fn encode(located: Located) -> Bytes {
+    let request = located.request();
+    ControlMessage::Located(located).encode().unwrap_or_else(|error| {
+        // The name of a pool would have to be thousands of bytes long.
+        let refusal = Refusal { status: Status::Error, message: error.to_string() };
+        ControlMessage::Located(Located::Refused { request, refusal }).encode().expect("a short refusal fits")
+    })
+}
+
+async fn find(datanode: &Arc<Datanode>, one_sided: &Arc<OneSided>, locate: &Locate) -> Result<Found, OpError> {
+    let pool = datanode.ready_pool(&locate.block.pool).await?;
+    check_token(&pool, &locate.token, &locate.block, AccessMode::Read)?;
+    one_sided.advertiser.locate(&datanode.store, &locate.block).await.map_err(|error| match error {
+        AdvertiseError::Store(error) => OpError::Store(error),
+        AdvertiseError::Interrupted => OpError::Interrupted,
+        error => OpError::Refused(format!("{error}")),
+    })
+}
+
+/// Writes a small replica into the client's memory, and behind it the message that says so.
+async fn write_small(
+    one_sided: &OneSided,
+    connection: &dyn Connection,
+    into: RemoteSlice,
+    data: &[u8],
+    crcs: &[u8],
+    message: Located,
+) -> Result<(), Error> {
+    let _place = one_sided.small_places.acquire().await.expect("it is never closed");
+    let kept = one_sided.small.lock().pop();
+    let local = match kept {
+        Some(local) => local,
+        None => {
+            let failed = |source| Error::Register { bytes: SMALL_BYTES_MAX, source };
+            let memory = Arc::new(Memory::fresh(SMALL_BYTES_MAX).map_err(failed)?);
+            one_sided.advertiser.domain().register(&memory, 0..SMALL_BYTES_MAX, Access::Local)?
+        }
+    };
+    assert!(into.length <= SMALL_BYTES_MAX, "replicas above the slab limit have files of their own");
+    local.memory().write(0, data);
+    local.memory().write(data.len() as u64, crcs);
+    let transfer = Transfer { local: local.clone(), offset: 0, remote: into };
+    connection.write(vec![transfer], Some(encode(message)), PEER_TIMEOUT).await?;
+    // Only of a write that is complete: else the memory may still be on its way.
+    one_sided.small.lock().push(local);
+    Ok(())
+}

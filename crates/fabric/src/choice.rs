@@ -1,0 +1,42 @@
+//! The one-sided transport that a configuration names.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::one_sided::{Error, Transport};
+use crate::soft::TcpTransport;
+
+/// Names of transports: the values of `hearth.one-sided.transport`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportName {
+    /// Verbs, where the machine has them.
+    Rdma,
+    /// Served by a task of each process, over TCP.
+    Tcp,
+    None,
+}
+
+impl TransportName {
+    pub const ALL: &'static str = "rdma, tcp or none";
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "rdma" => Self::Rdma,
+            "tcp" => Self::Tcp,
+            "none" => Self::None,
+            _ => return None,
+        })
+    }
+
+    /// `address`: of this machine, when it matters which card is used.
+    ///
+    /// Errors: `Unavailable`, for which there are other paths.
+    pub fn open(self, address: Option<IpAddr>) -> Result<Option<Arc<dyn Transport>>, Error> {
+        let _ = address;
+        match self {
+            Self::Rdma => Err(Error::Unavailable { transport: "rdma", why: "this build has no verbs".to_owned() }),
+            Self::Tcp => Ok(Some(Arc::new(TcpTransport))),
+            Self::None => Ok(None),
+        }
+    }
+}
