@@ -94,6 +94,11 @@ pub enum DatanodeError {
         listens: hearth_types::DatanodeUuid,
         wanted: hearth_types::DatanodeUuid,
     },
+    /// Not by the one-sided path, now; others may lead there.
+    #[error("{block} cannot be read one-sidedly: {why}")]
+    NotShown { block: Box<ExtendedBlock>, why: String },
+    #[error("the one-sided network")]
+    OneSided(#[from] hearth_fabric::one_sided::Error),
     #[error("{peer} does not keep to the protocol: {what}")]
     Protocol { peer: PeerAddress, what: String },
     #[error("{datanode} answered {status} for packet {sequence} of {block}")]

@@ -13,6 +13,7 @@ use crate::local::{Local, LocalOptions};
 use crate::namenode::{
     BlockStatistics, Creation, DatanodeReportKind, FsUsage, Listing, Namenode, Observers, QuotaUsage, SafeModeAction,
 };
+use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
 use crate::read::{Reader, read_files};
 use crate::statistics::{Counters, Statistics};
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub leases: Leases,
     pub counters: Counters,
     pub local: Arc<Local>,
+    pub one_sided: OneSided,
     uri: String,
     home: String,
     server_defaults: Mutex<Option<(ServerDefaults, Instant)>>,
@@ -104,6 +106,7 @@ impl FileSystem {
             leases: Leases::new(options.lease_hard_limit),
             counters: Counters::default(),
             local: Arc::new(Local::new(local, client_name.clone())),
+            one_sided: OneSided::new(options.one_sided.clone()),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),
             server_defaults: Mutex::new(None),

@@ -26,6 +26,7 @@ mod file_system;
 mod lease;
 mod local;
 mod namenode;
+mod one_sided;
 mod options;
 mod path;
 mod read;

@@ -5,6 +5,7 @@ use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{ChecksumKind, ChecksumSpec, FsPermission};
 
 use crate::data_path::{DataPath, DataPaths};
+use crate::one_sided::OneSidedOptions;
 
 /// When to look for another datanode after one of a pipeline failed.
 /// Source: `dfs.client.block.write.replace-datanode-on-failure.policy`.
@@ -74,6 +75,7 @@ pub(crate) struct ClientOptions {
     pub read_paths: DataPaths,
     /// By which writers may bring them, in the order in which they are tried.
     pub write_paths: Vec<DataPath>,
+    pub one_sided: OneSidedOptions,
 }
 
 /// Header, checksums and data of Apache's packets together; what `dfs.client-write-packet-size` counts.
@@ -143,6 +145,7 @@ impl ClientOptions {
                 .clamp(64 * 1024, 8 << 20),
             read_paths: DataPaths::read(configuration)?.for_reading(configuration)?,
             write_paths: DataPaths::read(configuration)?.iter().collect(),
+            one_sided: OneSidedOptions::read(configuration)?,
         })
     }
 

@@ -1,13 +1,14 @@
 //! Reading a file: as a stream from a position, or any range by many tasks at once.
 //!
 //! [`locate`] knows where the blocks are, [`replica`] chooses a replica of one and a path to it and goes to the next when it
-//! fails; [`stream`] reads it over that path: [`local`] or [`packets`]. Positioned reads of what is open in [`local`] take the short
+//! fails; [`stream`] reads it over that path: [`local`], [`one_sided`] or [`packets`]. Positioned reads of what is open in [`local`] take the short
 //! cut of [`warm`]. Every byte is checked against its checksum before
 //! the caller sees it.
 
 mod local;
 mod locate;
 mod many;
+mod one_sided;
 mod packets;
 mod replica;
 mod stream;

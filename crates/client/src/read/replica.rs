@@ -203,6 +203,11 @@ impl Replicas {
             DatanodeError::Transfer(TransferError::Connection(_)) if *path == DataPath::Packets => {
                 self.shared.unreachable.insert(datanode.id.uuid.clone())
             }
+            // That is of this replica alone, and known for a while.
+            DatanodeError::NotShown { .. } => {
+                failures.last = Some(Arc::new(error));
+                return Ok(());
+            }
             _ => {}
         }
         self.dead.lock().insert((datanode.id.uuid.clone(), *path), Instant::now());

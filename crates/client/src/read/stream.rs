@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hearth_types::ByteRange;
 
 use super::local::LocalStream;
+use super::one_sided::OneSidedStream;
 use super::packets::PacketStream;
 use super::way::Way;
 use crate::file_system::Shared;
@@ -21,6 +22,7 @@ pub(super) struct BlockStream {
 #[derive(Debug)]
 enum Source {
     Local(LocalStream),
+    OneSided(OneSidedStream),
     Packets(PacketStream),
 }
 
@@ -32,7 +34,7 @@ impl BlockStream {
                 PacketStream::open(shared, &way.block, way.datanode(), range).await.map(Source::Packets)
             }
             DataPath::Local => LocalStream::open(shared, &way, range).await.map(Source::Local),
-            DataPath::OneSided => unreachable!("no prospect of it is ever good"),
+            DataPath::OneSided => OneSidedStream::open(shared, &way, range).await.map(Source::OneSided),
         };
         match opened {
             Ok(source) => Ok(Self { way, source }),
@@ -48,7 +50,7 @@ impl BlockStream {
     pub(super) fn local_replica(&self) -> Option<&Arc<LocalReplica>> {
         match &self.source {
             Source::Local(stream) => stream.replica(),
-            Source::Packets(_) => None,
+            Source::OneSided(_) | Source::Packets(_) => None,
         }
     }
 
@@ -56,6 +58,7 @@ impl BlockStream {
     pub(super) fn data(&self) -> &[u8] {
         match &self.source {
             Source::Local(stream) => stream.data(),
+            Source::OneSided(stream) => stream.data(),
             Source::Packets(stream) => stream.data(),
         }
     }
@@ -63,6 +66,7 @@ impl BlockStream {
     pub(super) fn consume(&mut self, bytes: usize) {
         match &mut self.source {
             Source::Local(stream) => stream.consume(bytes),
+            Source::OneSided(stream) => stream.consume(bytes),
             Source::Packets(stream) => stream.consume(bytes),
         }
     }
@@ -71,6 +75,7 @@ impl BlockStream {
     pub(super) async fn advance(&mut self, shared: &Shared) -> Result<bool, DatanodeError> {
         let more = match &mut self.source {
             Source::Local(stream) => stream.advance(shared, &self.way).await,
+            Source::OneSided(stream) => stream.advance(shared, &self.way).await,
             Source::Packets(stream) => stream.advance().await,
         }?;
         shared.counters.count_read(self.way.path, self.data().len());
@@ -83,6 +88,12 @@ impl BlockStream {
             let shown = stream.data().len();
             let count = stream.read(shared, &self.way, into).await?;
             // What was shown is counted already.
+            shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
+            return Ok(count);
+        }
+        if let Source::OneSided(stream) = &mut self.source {
+            let shown = stream.data().len();
+            let count = stream.read(shared, &self.way, into).await?;
             shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
             return Ok(count);
         }
@@ -102,6 +113,7 @@ impl BlockStream {
     pub(super) fn finish(self, shared: &Shared) {
         match self.source {
             Source::Local(_) => {}
+            Source::OneSided(_) => {}
             Source::Packets(stream) => stream.finish(&shared.peers),
         }
     }

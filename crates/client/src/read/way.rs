@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hearth_types::{DatanodeInfo, LocatedBlock};
 
-use super::{local, packets};
+use super::{local, one_sided, packets};
 use crate::DataPath;
 use crate::file_system::Shared;
 
@@ -43,7 +43,7 @@ pub(super) fn prospect(
 ) -> Prospect {
     match path {
         DataPath::Local => local::prospect(shared, block, being_written, datanode),
-        DataPath::OneSided => Prospect::Closed("this client does not have it"),
+        DataPath::OneSided => one_sided::prospect(shared, block, being_written, datanode),
         DataPath::Packets => packets::prospect(shared, datanode),
     }
 }

@@ -1,0 +1,440 @@
+//! Replicas in the memory of datanodes on other machines, read there without the datanode's code.
+//!
+//! A datanode is asked once where it listens (DESCRIBE), and once for each replica where its bytes are; the answer is a lease.
+//! From then on a read is a batch of READs: data, CRCs, and the record that says whose memory it is. Connections,
+//! registered buffers, leases and CRCs are kept.
+//!
+//! ```text
+//! OneSided     one for a file system and its clones
+//!  ├ Site        one for each datanode: where it listens, the connection ([`link`])
+//!  ├ leases      of replicas, by block and datanode ([`replica`])
+//!  └ Buffers     registered memory
+//! ```
+
+mod buffers;
+mod link;
+mod replica;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_fabric::TransportName;
+use hearth_fabric::one_sided::{Access, Domain, Error, Limits, Region, Transport};
+use hearth_types::{
+    BlockId, BlockPoolId, ChecksumError, ChecksumSpec, DatanodeId, DatanodeUuid, GenerationStamp, LocatedBlock,
+};
+use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation, Status};
+use hearth_wire::rdma_control::{Advertisement, Located, PURPOSE_READING, SmallBytes, SmallReplica, VERSION};
+use parking_lot::Mutex;
+
+use crate::DatanodeError;
+use crate::datanode::{address_of, request};
+use crate::file_system::Shared;
+use buffers::Buffers;
+use link::Link;
+pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
+
+/// How long a datanode's description of itself is believed, and that it has none.
+const DESCRIBED: Duration = Duration::from_secs(60);
+const STRANGER: Duration = Duration::from_secs(600);
+
+/// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
+const FAILED: Duration = Duration::from_secs(30);
+
+/// How long it is remembered that a replica is not to be had one-sidedly.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// Datanodes, leases and refusals that are remembered at most.
+const SITES_MAX: usize = 4096;
+const LEASES_MAX: usize = 16384;
+const REFUSALS_MAX: usize = 4096;
+
+/// Room for the largest small replica with its CRCs.
+const SMALL_BYTES_MAX: u64 = 80 << 10;
+
+/// What this side allows on a connection.
+const LIMITS: Limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
+
+/// The client's share of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct OneSidedOptions {
+    transport: Option<Arc<dyn Transport>>,
+    /// For a connection, a question, a batch of reads.
+    timeout: Duration,
+    /// Bytes of registered buffers that are kept.
+    kept_bytes_max: u64,
+}
+
+impl OneSidedOptions {
+    pub(crate) fn read(configuration: &Configuration) -> Result<Self, ConfigError> {
+        let key = keys::HEARTH_ONE_SIDED_TRANSPORT;
+        let name = configuration.get(key)?;
+        let wrong = || configuration.value_error(key.name, &name, format!("wanted {}", TransportName::ALL));
+        let transport = TransportName::parse(&name).ok_or_else(wrong)?.open(None).unwrap_or_else(|error| {
+            tracing::debug!(%error, "no one-sided reads");
+            None
+        });
+        Ok(Self {
+            transport,
+            timeout: configuration.get(keys::HEARTH_CLIENT_ONE_SIDED_TIMEOUT)?,
+            kept_bytes_max: configuration.get(keys::HEARTH_CLIENT_ONE_SIDED_BUFFER_BYTES)?,
+        })
+    }
+}
+
+/// One-sided reads of a file system.
+#[derive(Debug)]
+pub(crate) struct OneSided {
+    options: OneSidedOptions,
+    /// `None`: this machine has no such network.
+    ground: Option<Ground>,
+    sites: Mutex<HashMap<DatanodeUuid, Arc<Site>>>,
+    leases: Mutex<HashMap<Key, Arc<ShownReplica>>>,
+    refusals: Mutex<HashMap<Key, Instant>>,
+}
+
+/// The network and this client's memory in it.
+#[derive(Debug)]
+struct Ground {
+    transport: Arc<dyn Transport>,
+    domain: Arc<dyn Domain>,
+    buffers: Arc<Buffers>,
+    /// Memory that datanodes may write small replicas to.
+    small: Mutex<Vec<Arc<dyn Region>>>,
+}
+
+/// A replica of a block: with a later stamp it is another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Key {
+    pool: BlockPoolId,
+    block: BlockId,
+    stamp: GenerationStamp,
+    datanode: DatanodeUuid,
+}
+
+impl Key {
+    fn new(block: &LocatedBlock, datanode: &DatanodeId) -> Self {
+        let pool = block.block.pool.clone();
+        Self { pool, block: block.block.id(), stamp: block.block.stamp(), datanode: datanode.uuid.clone() }
+    }
+}
+
+/// What is known of a datanode.
+#[derive(Debug, Default)]
+struct Site {
+    /// Held by who connects, so that the others find the connection.
+    link: tokio::sync::Mutex<Option<Arc<Link>>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Where it listens, if it does, and since when that is known.
+    listens: Option<(Option<SocketAddr>, Instant)>,
+    failed: Option<Instant>,
+}
+
+impl Known {
+    /// `Some(None)`: it does not listen.
+    fn listens(&self) -> Option<Option<SocketAddr>> {
+        let (address, since) = self.listens?;
+        (since.elapsed() < if address.is_some() { DESCRIBED } else { STRANGER }).then_some(address)
+    }
+}
+
+/// A replica, ready to be read.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    Shown(Arc<ShownReplica>),
+    /// All of it.
+    Small(SmallCopy),
+}
+
+/// A small replica's bytes, not yet checked.
+#[derive(Debug)]
+pub(crate) struct SmallCopy {
+    pub(crate) data: Vec<u8>,
+    checksums: Vec<u8>,
+    checksum: ChecksumSpec,
+}
+
+impl SmallCopy {
+    pub(crate) fn verify(&self) -> Result<(), ChecksumError> {
+        self.checksum.verify(&self.data, &self.checksums)
+    }
+}
+
+impl OneSided {
+    pub(crate) fn new(options: OneSidedOptions) -> Self {
+        let ground = options.transport.clone().and_then(|transport| match transport.domain() {
+            Ok(domain) => {
+                let buffers = Arc::new(Buffers::new(domain.clone(), options.kept_bytes_max));
+                Some(Ground { transport, domain, buffers, small: Mutex::new(Vec::new()) })
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no one-sided reads");
+                None
+            }
+        });
+        Self { options, ground, sites: Mutex::default(), leases: Mutex::default(), refusals: Mutex::default() }
+    }
+
+    /// Whether this path to the replica has failed lately. Waits for nothing.
+    ///
+    /// Errors: why it cannot lead there, for people.
+    pub(crate) fn failed_lately(&self, block: &LocatedBlock, datanode: &DatanodeId) -> Result<bool, &'static str> {
+        if self.ground.is_none() {
+            return Err("this machine has no one-sided network, or the configuration wants none");
+        }
+        let known = self.sites.lock().get(&datanode.uuid).map(|site| *site.known.lock()).unwrap_or_default();
+        if known.listens() == Some(None) {
+            return Err("the datanode does not listen for one-sided reads");
+        }
+        if known.failed.is_some_and(|failed| failed.elapsed() < FAILED) {
+            return Ok(true);
+        }
+        let refused = self.refusals.lock().get(&Key::new(block, datanode)).copied();
+        if refused.is_some_and(|refused| refused.elapsed() < REFUSED) {
+            return Err("the datanode does not show the replica now");
+        }
+        Ok(false)
+    }
+
+    /// Finds the replica of `block` on `datanode`, or has found it before.
+    pub(crate) async fn open(
+        &self,
+        shared: &Shared,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Opened, DatanodeError> {
+        let key = Key::new(block, datanode);
+        if let Some(replica) = self.leases.lock().get(&key)
+            && replica.is_usable()
+        {
+            return Ok(Opened::Shown(replica.clone()));
+        }
+        let Some(ground) = &self.ground else { return Err(not_shown(block, "there is no one-sided network")) };
+        let site = self.site(&datanode.uuid);
+        let located = self.locate(shared, ground, &site, block, datanode).await;
+        match located {
+            Ok((Located::Shown { advertisement, .. }, asked, link, _)) => {
+                site.known.lock().failed = None;
+                Ok(Opened::Shown(self.keep(ground, key, link, advertisement, asked, block)?))
+            }
+            Ok((Located::Small { replica, .. }, _, _, into)) => {
+                site.known.lock().failed = None;
+                small_copy(ground, block, replica, into).map(Opened::Small)
+            }
+            Ok((Located::Refused { refusal, .. }, ..)) => {
+                if refusal.status == Status::ErrorAccessToken {
+                    return Err(DatanodeError::AccessToken { block: Box::new(block.block.clone()) });
+                }
+                Err(self.refuse(block, datanode, &refusal.message))
+            }
+            Err(error) => {
+                site.known.lock().failed = Some(Instant::now());
+                Err(error)
+            }
+        }
+    }
+
+    /// The lease is not to be used any more.
+    pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<ShownReplica>) {
+        let key = Key::new(block, datanode);
+        let mut leases = self.leases.lock();
+        if leases.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, replica)) {
+            leases.remove(&key);
+        }
+    }
+
+    /// Asks the datanode; over a new connection if the one that is there has just ended.
+    async fn locate(
+        &self,
+        shared: &Shared,
+        ground: &Ground,
+        site: &Site,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<(Located, Instant, Arc<Link>, Option<Arc<dyn Region>>), DatanodeError> {
+        let mut again = true;
+        loop {
+            let (link, fresh) = self.link(shared, ground, site, block, datanode).await?;
+            // Most replicas are too large for it, and most of the others fit into the answer.
+            let small = block.block.length() <= SMALL_BYTES_MAX;
+            let into = if small { Some(ground.small_memory()?) } else { None };
+            let asked = Instant::now();
+            let slice = into.as_ref().map(|region| region.remote());
+            match link.locate(&block.block, &block.token, slice, self.options.timeout).await {
+                Ok(located) => return Ok((located, asked, link, into)),
+                Err(Error::Closed { .. }) if again && !fresh => again = false,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The connection to a datanode, and whether it was made just now.
+    async fn link(
+        &self,
+        shared: &Shared,
+        ground: &Ground,
+        site: &Site,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<(Arc<Link>, bool), DatanodeError> {
+        let mut place = site.link.lock().await;
+        if let Some(link) = &*place
+            && link.is_open()
+        {
+            return Ok((link.clone(), false));
+        }
+        *place = None;
+        let known = site.known.lock().listens();
+        let listens = match known {
+            Some(known) => known,
+            None => {
+                let listens = describe(shared, datanode).await?;
+                site.known.lock().listens = Some((listens, Instant::now()));
+                listens
+            }
+        };
+        let Some(address) = listens else {
+            return Err(not_shown(block, "the datanode does not listen for one-sided reads"));
+        };
+        let private = [PURPOSE_READING, VERSION];
+        let connected = ground.transport.connect(&ground.domain, address, &private, LIMITS, self.options.timeout).await;
+        let connection = connected.inspect_err(|_| {
+            // It may have been started again, on another port.
+            site.known.lock().listens = None;
+        })?;
+        let link = Arc::new(Link::new(connection));
+        *place = Some(link.clone());
+        Ok((link, true))
+    }
+
+    fn site(&self, datanode: &DatanodeUuid) -> Arc<Site> {
+        let mut sites = self.sites.lock();
+        if sites.len() >= SITES_MAX && !sites.contains_key(datanode) {
+            // Who uses one goes on with it.
+            sites.clear();
+        }
+        sites.entry(datanode.clone()).or_default().clone()
+    }
+
+    fn keep(
+        &self,
+        ground: &Ground,
+        key: Key,
+        link: Arc<Link>,
+        advertisement: Advertisement,
+        asked: Instant,
+        block: &LocatedBlock,
+    ) -> Result<Arc<ShownReplica>, DatanodeError> {
+        let shown = &advertisement.block;
+        let other = shown.pool != block.block.pool || shown.id() != block.block.id();
+        if other || shown.stamp() < block.block.stamp() || shown.length() < block.block.length() {
+            return Err(not_shown(block, "the datanode shows another replica"));
+        }
+        let buffers = ground.buffers.clone();
+        let replica = Arc::new(ShownReplica::new(link, buffers, advertisement, asked, self.options.timeout));
+        let mut leases = self.leases.lock();
+        if leases.len() >= LEASES_MAX {
+            leases.retain(|_, kept| kept.is_usable());
+            if leases.len() >= LEASES_MAX {
+                leases.clear();
+            }
+        }
+        if let Some(earlier) = leases.insert(key, replica.clone()) {
+            replica.inherit(&earlier);
+        }
+        Ok(replica)
+    }
+
+    /// For a while the replica is not looked for on this path.
+    pub(crate) fn refuse(&self, block: &LocatedBlock, datanode: &DatanodeId, why: &str) -> DatanodeError {
+        let key = Key::new(block, datanode);
+        let mut refusals = self.refusals.lock();
+        if refusals.len() >= REFUSALS_MAX {
+            refusals.retain(|_, since| since.elapsed() < REFUSED);
+        }
+        if refusals.len() < REFUSALS_MAX {
+            refusals.insert(key, Instant::now());
+        }
+        not_shown(block, why)
+    }
+}
+
+impl Ground {
+    /// Memory that no datanode has been told of since its last answer.
+    fn small_memory(&self) -> Result<Arc<dyn Region>, Error> {
+        if let Some(kept) = self.small.lock().pop() {
+            return Ok(kept);
+        }
+        let failed = |source| Error::Register { bytes: SMALL_BYTES_MAX, source };
+        let memory = Arc::new(hearth_fabric::Memory::fresh(SMALL_BYTES_MAX).map_err(failed)?);
+        self.domain.register(&memory, 0..SMALL_BYTES_MAX, Access::RemoteWrite)
+    }
+}
+
+/// Idle memory for small replicas that is kept.
+const SMALL_KEPT: usize = 16;
+
+/// Takes a small replica out of the answer, or out of the memory that it was written to.
+fn small_copy(
+    ground: &Ground,
+    block: &LocatedBlock,
+    replica: SmallReplica,
+    into: Option<Arc<dyn Region>>,
+) -> Result<SmallCopy, DatanodeError> {
+    let SmallReplica { block: found, checksum, bytes } = replica;
+    if found.id() != block.block.id() || found.length() < block.block.length() {
+        return Err(not_shown(block, "the datanode shows another replica"));
+    }
+    let copy = match bytes {
+        SmallBytes::Inline { data, checksums } => {
+            SmallCopy { data: data.to_vec(), checksums: checksums.to_vec(), checksum }
+        }
+        SmallBytes::Written => {
+            let length = found.length();
+            let crc_bytes = checksum.checksum_bytes(length);
+            let written = into.as_ref().filter(|into| length + crc_bytes <= into.memory().length());
+            let Some(written) = written else { return Err(not_shown(block, "more bytes than there is room for")) };
+            let (mut data, mut checksums) = (vec![0; length as usize], vec![0; crc_bytes as usize]);
+            written.memory().read(0, &mut data);
+            written.memory().read(length, &mut checksums);
+            SmallCopy { data, checksums, checksum }
+        }
+    };
+    // It was answered: the datanode writes there no more.
+    if let Some(into) = into {
+        let mut kept = ground.small.lock();
+        if kept.len() < SMALL_KEPT {
+            kept.push(into);
+        }
+    }
+    Ok(copy)
+}
+
+fn not_shown(block: &LocatedBlock, why: &str) -> DatanodeError {
+    DatanodeError::NotShown { block: Box::new(block.block.clone()), why: why.to_owned() }
+}
+
+/// Where a datanode listens for one-sided readers; `None`: it does not.
+async fn describe(shared: &Shared, datanode: &DatanodeId) -> Result<Option<SocketAddr>, DatanodeError> {
+    let question = Operation::Describe(Describe { client_name: shared.client_name.clone() });
+    let mut peer = request(shared, datanode, &question, shared.options.read_timeouts()).await?;
+    let description = match peer.receiver.receive(DatanodeDescription::decode).await {
+        Ok(description) => description,
+        // Whoever does not know the question closes the connection.
+        Err(error) if error.is_disconnect() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let own = address_of(&shared.options, datanode, datanode.transfer_port).await?.ip();
+    let address = description.one_sided.into_iter().find(|address| address.is_ipv4() == own.is_ipv4());
+    Ok(address.map(|address| match address.ip().is_unspecified() {
+        true => SocketAddr::new(own, address.port()),
+        false => address,
+    }))
+}

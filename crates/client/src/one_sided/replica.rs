@@ -1,0 +1,285 @@
+//! A replica that a datanode has advertised: reads of it, and how far they are to be believed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use hearth_fabric::one_sided::{Error, Transfer};
+use hearth_types::{ByteRange, ChecksumError, RemoteSlice, ShownRecord};
+use hearth_wire::rdma_control::Advertisement;
+use parking_lot::RwLock;
+
+use super::buffers::{Buffer, Buffers};
+use super::link::Link;
+
+/// After so many reads of a replica its whole table of CRCs comes with the next: from then on a read is data and record.
+const READS_BEFORE_TABLE: u32 = 8;
+
+/// A table longer than this is never kept, bytes: that of a block of 1 GiB.
+const TABLE_BYTES_MAX: u64 = 8 << 20;
+
+/// Bytes that are copied and checked at a time: they are in the processor's cache when they are checked.
+const WINDOW_BYTES: u64 = 128 << 10;
+
+/// An advertised replica, and the connection to its datanode.
+#[derive(Debug)]
+pub(crate) struct ShownReplica {
+    link: Arc<Link>,
+    buffers: Arc<Buffers>,
+    advertisement: Advertisement,
+    /// Nothing is posted after this.
+    until: Instant,
+    /// For one batch of reads.
+    timeout: Duration,
+    reads: AtomicU32,
+    /// All CRCs, once they have come with a record that says whose they are.
+    table: RwLock<Option<Arc<[u8]>>>,
+}
+
+/// Why a batch of reads brought nothing that may be believed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Network(#[from] Error),
+    /// The memory is not the replica's any more.
+    #[error("the replica was withdrawn")]
+    Withdrawn,
+}
+
+/// Reads that were posted together.
+pub(crate) struct Posted {
+    replica: Arc<ShownReplica>,
+    /// Owned by the operation as well, until it is over.
+    buffer: Buffer,
+    pieces: Vec<Piece>,
+    /// The table of all CRCs begins here, if it was asked for.
+    table_at: Option<u64>,
+    shown_at: u64,
+    done: BoxFuture<'static, Result<(), Error>>,
+}
+
+impl std::fmt::Debug for Posted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Posted").field("pieces", &self.pieces).finish_non_exhaustive()
+    }
+}
+
+/// Where in the buffer one of the ranges is.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Of the block, whole chunks.
+    range: ByteRange,
+    data_at: u64,
+    /// `None`: the CRCs are in the replica's kept table.
+    crcs_at: Option<u64>,
+}
+
+/// Ranges of a replica that are its own, and are yet to be checked against their CRCs.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    replica: Arc<ShownReplica>,
+    buffer: Option<Buffer>,
+    pieces: Vec<Piece>,
+    table: Option<Arc<[u8]>>,
+}
+
+impl ShownReplica {
+    /// `asked`: when the question was sent that `advertisement` answers. `timeout_max`: for a batch of reads.
+    pub(super) fn new(
+        link: Arc<Link>,
+        buffers: Arc<Buffers>,
+        advertisement: Advertisement,
+        asked: Instant,
+        timeout_max: Duration,
+    ) -> Self {
+        // Whatever is posted has ended, one way or the other, when the lease does.
+        let timeout = timeout_max.min(advertisement.lease / 3);
+        let until = asked + advertisement.lease - timeout;
+        Self { link, buffers, advertisement, until, timeout, reads: AtomicU32::new(0), table: RwLock::new(None) }
+    }
+
+    /// Takes over what is known of the same copy from an earlier lease.
+    pub(super) fn inherit(&self, earlier: &Self) {
+        if self.advertisement.record() == earlier.advertisement.record() {
+            self.reads.store(earlier.reads.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.table.write().clone_from(&earlier.table.read());
+        }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.advertisement.block.length()
+    }
+
+    /// Whether reads may be posted now.
+    pub(crate) fn is_usable(&self) -> bool {
+        Instant::now() < self.until && self.link.is_open()
+    }
+
+    fn widened(&self, range: ByteRange) -> ByteRange {
+        range.widened(self.advertisement.checksum.bytes_per_chunk, self.length())
+    }
+
+    fn crc_range(&self, range: ByteRange) -> ByteRange {
+        let checksum = self.advertisement.checksum;
+        let size = checksum.kind.size() as u64;
+        let chunk = u64::from(checksum.bytes_per_chunk);
+        ByteRange::new(range.start() / chunk * size, range.end().div_ceil(chunk) * size).expect("in the same order")
+    }
+
+    /// Posts reads of `ranges` (each within the replica), of their CRCs unless they are known, and, behind them, of the record
+    /// that says whose memory it is: one round trip.
+    ///
+    /// Errors: `Withdrawn` when its lease is over; `Network`.
+    pub(crate) fn post(self: &Arc<Self>, ranges: &[ByteRange]) -> Result<Posted, ReadError> {
+        if !self.is_usable() {
+            return Err(ReadError::Withdrawn);
+        }
+        let advertisement = &self.advertisement;
+        let known = self.table.read().is_some() || advertisement.checksums.length == 0;
+        let reads = self.reads.fetch_add(1, Ordering::Relaxed);
+        let whole = !known && reads >= READS_BEFORE_TABLE && advertisement.checksums.length <= TABLE_BYTES_MAX;
+        let mut at = 0;
+        let mut reserve = |bytes: u64| {
+            let start = at;
+            at += bytes;
+            start
+        };
+        let mut pieces: Vec<Piece> = ranges
+            .iter()
+            .map(|range| {
+                let range = self.widened(*range);
+                Piece { range, data_at: reserve(range.length()), crcs_at: None }
+            })
+            .collect();
+        if !known && !whole {
+            for piece in &mut pieces {
+                piece.crcs_at = Some(reserve(self.crc_range(piece.range).length()));
+            }
+        }
+        let table_at = whole.then(|| reserve(advertisement.checksums.length));
+        let shown_at = reserve(ShownRecord::BYTES as u64);
+        let buffer = self.buffers.take(at)?;
+        let mut transfers = Vec::with_capacity(2 * pieces.len() + 2);
+        let mut add = |offset: u64, of: RemoteSlice, range: ByteRange| {
+            let remote = of.part(range.start(), range.length()).expect("ranges are within the replica");
+            transfers.push(Transfer { local: buffer.region().clone(), offset, remote });
+        };
+        for piece in &pieces {
+            add(piece.data_at, advertisement.data, piece.range);
+        }
+        for piece in &pieces {
+            if let Some(crcs_at) = piece.crcs_at {
+                add(crcs_at, advertisement.checksums, self.crc_range(piece.range));
+            }
+        }
+        let all = |slice: RemoteSlice| ByteRange::new(0, slice.length).expect("0 is the least");
+        if let Some(table_at) = table_at {
+            add(table_at, advertisement.checksums, all(advertisement.checksums));
+        }
+        add(shown_at, advertisement.shown, all(advertisement.shown));
+        let done = self.link.connection().read(transfers, self.timeout);
+        Ok(Posted { replica: self.clone(), buffer, pieces, table_at, shown_at, done })
+    }
+}
+
+impl Posted {
+    /// Waits for the bytes. What comes back was the replica's when it was read.
+    ///
+    /// Errors: `Withdrawn`; `Network`.
+    pub(crate) async fn complete(self) -> Result<Fetched, ReadError> {
+        let Self { replica, buffer, pieces, table_at, shown_at, done } = self;
+        done.await?;
+        let mut record = [0; ShownRecord::BYTES];
+        buffer.memory().read(shown_at, &mut record);
+        if ShownRecord::decode(&record) != Some(replica.advertisement.record()) {
+            replica.buffers.give_back(buffer);
+            return Err(ReadError::Withdrawn);
+        }
+        if let Some(table_at) = table_at {
+            let mut table = vec![0; replica.advertisement.checksums.length as usize];
+            buffer.memory().read(table_at, &mut table);
+            *replica.table.write() = Some(table.into());
+        }
+        let table = replica.table.read().clone();
+        Ok(Fetched { replica, buffer: Some(buffer), pieces, table })
+    }
+}
+
+impl Fetched {
+    /// Copies bytes `[start, start + into.len())` of the block out of the range number `piece`, and checks them on the way.
+    ///
+    /// Errors: the first chunk that does not fit, at an offset in the block; `into` holds nothing useful then.
+    pub(crate) fn copy(&self, piece: usize, start: u64, into: &mut [u8]) -> Result<(), (u64, ChecksumError)> {
+        let piece = self.pieces[piece];
+        let wanted = ByteRange::with_length(start, into.len() as u64).expect("a slice is a range");
+        let whole = self.replica.widened(wanted);
+        let within = piece.range.start() <= whole.start() && whole.end() <= piece.range.end();
+        assert!(within, "bytes that were not asked for");
+        let chunk = u64::from(self.replica.advertisement.checksum.bytes_per_chunk);
+        let window = (WINDOW_BYTES / chunk).max(1) * chunk;
+        let mut edge = Vec::new();
+        let mut at = whole.start();
+        while at < whole.end() {
+            let mut end = (at + window).min(whole.end());
+            if at >= wanted.start() {
+                // A last chunk that is wanted in part only goes by itself.
+                if end > wanted.end() && wanted.end() / chunk * chunk > at {
+                    end = wanted.end() / chunk * chunk;
+                }
+            } else {
+                end = (at + chunk).min(whole.end());
+            }
+            let part = ByteRange::new(at, end).expect("forwards");
+            if at >= wanted.start() && end <= wanted.end() {
+                let to = (at - wanted.start()) as usize;
+                self.copy_chunks(piece, part, &mut into[to..to + (end - at) as usize])?;
+            } else {
+                edge.resize((end - at) as usize, 0);
+                self.copy_chunks(piece, part, &mut edge)?;
+                let shown = part.intersection(wanted).expect("every chunk has a wanted byte");
+                let to = (shown.start() - wanted.start()) as usize;
+                let from = (shown.start() - at) as usize;
+                let length = shown.length() as usize;
+                into[to..to + length].copy_from_slice(&edge[from..from + length]);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Whole chunks.
+    fn copy_chunks(&self, piece: Piece, range: ByteRange, into: &mut [u8]) -> Result<(), (u64, ChecksumError)> {
+        let memory = self.buffer.as_ref().expect("it is given back on drop").memory();
+        memory.read(piece.data_at + (range.start() - piece.range.start()), into);
+        let crcs = self.replica.crc_range(range);
+        let checksum = self.replica.advertisement.checksum;
+        let checked = match (piece.crcs_at, &self.table) {
+            (Some(crcs_at), _) => {
+                let mut bytes = [0; 4096];
+                let length = crcs.length() as usize;
+                let offset = crcs_at + (crcs.start() - self.replica.crc_range(piece.range).start());
+                if let Some(bytes) = bytes.get_mut(..length) {
+                    memory.read(offset, bytes);
+                    checksum.verify(into, bytes)
+                } else {
+                    let mut bytes = vec![0; length];
+                    memory.read(offset, &mut bytes);
+                    checksum.verify(into, &bytes)
+                }
+            }
+            (None, Some(table)) => checksum.verify(into, &table[crcs.start() as usize..crcs.end() as usize]),
+            // Without CRCs there is nothing to check.
+            (None, None) => Ok(()),
+        };
+        checked.map_err(|error| (range.start(), error))
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.replica.buffers.give_back(buffer);
+        }
+    }
+}
