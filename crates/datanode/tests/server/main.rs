@@ -5,6 +5,7 @@ mod client;
 mod local;
 mod local_writes;
 mod namenode;
+mod one_sided;
 mod pipelines;
 mod reads_and_writes;
 mod recovery;

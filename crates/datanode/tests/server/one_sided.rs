@@ -1,0 +1,232 @@
+//! The one-sided listener, over TCP: who may ask it what, and what a datanode says that was started again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_fabric::Memory;
+use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Transfer, Transport};
+use hearth_fabric::soft::TcpTransport;
+use hearth_protocol::block_token::{
+    Access as TokenAccess, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys,
+};
+use hearth_types::{Clock, ExtendedBlock, ShownRecord, SystemClock, Token};
+use hearth_wire::data_transfer::Status;
+use hearth_wire::rdma_control::{Advertisement, ControlMessage, Locate, Located, PURPOSE_READING, SmallBytes, VERSION};
+
+use super::client::{Writer, block, content, write, write_request};
+use super::namenode::FakeNamenode;
+use super::{scratch, start_datanode};
+
+const LONG: Duration = Duration::from_secs(30);
+const TCP: &[(&str, &str)] = &[
+    ("hearth.one-sided.transport", "tcp"),
+    ("hearth.one-sided.address", "127.0.0.1:0"),
+    ("hearth.advertise.lease", "600"),
+];
+
+/// A client's end of a connection.
+struct Reader {
+    domain: Arc<dyn Domain>,
+    connection: Arc<dyn Connection>,
+}
+
+impl Reader {
+    async fn connect(address: SocketAddr, private: &[u8]) -> Result<Self, Error> {
+        let domain = TcpTransport.domain().unwrap();
+        let connection = TcpTransport.connect(&domain, address, private, Limits::default(), LONG).await?;
+        Ok(Self { domain, connection })
+    }
+
+    async fn new(address: SocketAddr) -> Self {
+        Self::connect(address, &[PURPOSE_READING, VERSION]).await.unwrap()
+    }
+
+    async fn ask(&self, locate: Locate) -> Located {
+        self.connection.send(ControlMessage::Locate(locate).encode().unwrap(), LONG).await.unwrap();
+        match ControlMessage::decode(&self.connection.receive(LONG).await.unwrap()).unwrap() {
+            ControlMessage::Located(located) => located,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn advertisement(&self, block: &ExtendedBlock, token: Token) -> Advertisement {
+        match self.ask(question(block, token)).await {
+            Located::Shown { advertisement, .. } => advertisement,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Data, and whether the record says that they are the replica's.
+    async fn read(&self, advertisement: &Advertisement) -> Result<(Vec<u8>, bool), Error> {
+        let (data, shown) = (advertisement.data, advertisement.shown);
+        let memory = Arc::new(Memory::fresh(data.length + shown.length).unwrap());
+        let local = self.domain.register(&memory, 0..data.length + shown.length, Access::Local).unwrap();
+        let first = Transfer { local: local.clone(), offset: 0, remote: data };
+        let second = Transfer { local, offset: data.length, remote: shown };
+        self.connection.read(vec![first, second], LONG).await?;
+        let mut bytes = vec![0; data.length as usize];
+        memory.read(0, &mut bytes);
+        let mut record = [0; ShownRecord::BYTES];
+        memory.read(data.length, &mut record);
+        Ok((bytes, ShownRecord::decode(&record) == Some(advertisement.record())))
+    }
+}
+
+fn question(block: &ExtendedBlock, token: Token) -> Locate {
+    Locate { request: 7, block: block.clone(), token, inline_bytes_max: 4096, into: None }
+}
+
+fn status(located: &Located) -> Option<Status> {
+    match located {
+        Located::Refused { refusal, .. } => Some(refusal.status),
+        Located::Shown { .. } | Located::Small { .. } => None,
+    }
+}
+
+/// Rule 9: a key comes only from the datanode, after it has seen the token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_tokens_on_keys_go_only_to_who_holds_one() {
+    let now = SystemClock::new().wall_ms();
+    let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
+    let exported = ExportedKeys {
+        enabled: true,
+        update_interval_ms: 600_000,
+        token_lifetime_ms: 600_000,
+        current: Some(key.clone()),
+        all: vec![key],
+    };
+    let minter = BlockKeys::new();
+    minter.import(&exported, now);
+    let namenode = FakeNamenode::with_keys(exported).await;
+    let dir = scratch();
+    let datanode = start_datanode(&namenode, dir.path(), TCP).await;
+    let (one, other) = (block(1, 1001, 300_000), block(2, 1001, 300_000));
+    let token = |block: &ExtendedBlock, mode| {
+        minter.mint("tester", &TokenAccess::new(block, mode), BlockTokenEncoding::default(), now)
+    };
+    let data = content(300_000, 1);
+    for block in [&one, &other] {
+        let mut request = write_request(block, hearth_wire::data_transfer::Stage::PipelineSetupCreate, vec![]);
+        request.token = token(block, AccessMode::Write);
+        Writer::new(datanode.addresses().transfer, request).await.finish(&data, 1).await;
+    }
+    let reader = Reader::new(datanode.one_sided_address().unwrap()).await;
+    let refused = Some(Status::ErrorAccessToken);
+    assert_eq!(status(&reader.ask(question(&one, Token::default())).await), refused);
+    assert_eq!(status(&reader.ask(question(&one, token(&one, AccessMode::Write))).await), refused);
+    assert_eq!(status(&reader.ask(question(&one, token(&other, AccessMode::Read))).await), refused);
+    let advertisement = reader.advertisement(&one, token(&one, AccessMode::Read)).await;
+    assert!(reader.read(&advertisement).await.unwrap() == (data, true));
+    // It is advertised now; whoever asks must show his own token all the same.
+    assert_eq!(status(&reader.ask(question(&one, Token::default())).await), refused);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_replicas_come_in_the_answer_or_where_the_client_says() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let datanode = start_datanode(&namenode, dir.path(), TCP).await;
+    let reader = Reader::new(datanode.one_sided_address().unwrap()).await;
+    for (id, length) in [(1, 1), (2, 1000), (3, 4000), (4, 4090), (5, 60_000), (6, 65_536)] {
+        let block = block(id, 1001, length as u64);
+        let data = content(length, id as u64);
+        write(&datanode, &[], &block, &data).await;
+        let memory = Arc::new(Memory::fresh(80 << 10).unwrap());
+        let into = reader.domain.register(&memory, 0..80 << 10, Access::RemoteWrite).unwrap();
+        let locate = Locate { into: Some(into.remote()), ..question(&block, Token::default()) };
+        let Located::Small { request: 7, replica } = reader.ask(locate).await else { panic!("{length} bytes") };
+        let (bytes, crcs) = match replica.bytes {
+            SmallBytes::Inline { data, checksums } => {
+                assert!(length < 4090, "{length} bytes within a message");
+                (data.to_vec(), checksums.to_vec())
+            }
+            SmallBytes::Written => {
+                assert!(length > 4000, "{length} bytes beside the message");
+                let mut bytes = vec![0; length + replica.checksum.checksum_bytes(length as u64) as usize];
+                memory.read(0, &mut bytes);
+                let crcs = bytes.split_off(length);
+                (bytes, crcs)
+            }
+        };
+        assert!(bytes == data, "{length} bytes");
+        replica.checksum.verify(&bytes, &crcs).unwrap();
+        // With nowhere to put it, it is for another path.
+        if length > 4000 {
+            let nowhere = reader.ask(question(&block, Token::default())).await;
+            assert_eq!(status(&nowhere), Some(Status::ErrorUnsupported));
+        }
+    }
+    let missing = reader.ask(question(&block(99, 1001, 1), Token::default())).await;
+    assert_eq!(status(&missing), Some(Status::Error));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sends_nonsense_loses_his_connection_and_nobody_elses() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let datanode = start_datanode(&namenode, dir.path(), TCP).await;
+    let address = datanode.one_sided_address().unwrap();
+    let good = Reader::new(address).await;
+    for private in [&b""[..], &[PURPOSE_READING, 99], &[77, VERSION]] {
+        let rejected = Reader::connect(address, private).await.err();
+        assert!(matches!(rejected, Some(Error::Rejected { .. })), "{private:?}: {rejected:?}");
+    }
+    let unasked = Located::Refused {
+        request: 1,
+        refusal: hearth_wire::rdma_control::Refusal { status: Status::Error, message: String::new() },
+    };
+    for nonsense in [
+        Bytes::from_static(&[0]),
+        Bytes::from_static(&[1]),
+        Bytes::from_static(&[1, 0xff, 0xff]),
+        Bytes::from_static(&[200; 8000]),
+        ControlMessage::Located(unasked).encode().unwrap(),
+    ] {
+        let reader = Reader::new(address).await;
+        reader.connection.send(nonsense, LONG).await.unwrap();
+        tokio::time::timeout(LONG, reader.connection.closed()).await.expect("the connection ends");
+    }
+    // Far more questions at once than are answered at a time.
+    let block = block(1, 1001, 300_000);
+    write(&datanode, &[], &block, &content(300_000, 1)).await;
+    let asked = ControlMessage::Locate(question(&block, Token::default())).encode().unwrap();
+    let sends: Vec<_> = (0..500).map(|_| good.connection.send(asked.clone(), LONG)).collect();
+    for _ in 0..500 {
+        good.connection.receive(LONG).await.unwrap();
+    }
+    for send in sends {
+        send.await.unwrap();
+    }
+}
+
+/// Rule 6 and 8: another life, the same files; what was told before is void.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_told_before_a_restart_is_void() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let datanode = start_datanode(&namenode, dir.path(), TCP).await;
+    let address = datanode.one_sided_address().unwrap();
+    let block = block(1, 1001, 300_000);
+    let data = content(300_000, 1);
+    write(&datanode, &[], &block, &data).await;
+    let reader = Reader::new(address).await;
+    let before = reader.advertisement(&block, Token::default()).await;
+    assert!(reader.read(&before).await.unwrap().1);
+    datanode.shutdown(false).await;
+    drop(datanode);
+    tokio::time::timeout(LONG, reader.connection.closed()).await.expect("the reader hears of the end");
+    assert!(matches!(reader.read(&before).await, Err(Error::Closed { .. })));
+
+    let port = address.port().to_string();
+    let same = [TCP[0], ("hearth.one-sided.address", &*format!("127.0.0.1:{port}")), TCP[2]];
+    let datanode = start_datanode(&namenode, dir.path(), &same).await;
+    assert_eq!(datanode.one_sided_address(), Some(address));
+    let reader = Reader::new(address).await;
+    let now = reader.advertisement(&block, Token::default()).await;
+    assert_ne!(now.incarnation, before.incarnation);
+    assert!(reader.read(&now).await.unwrap() == (data, true));
+    let stale = reader.read(&before).await;
+    assert!(matches!(stale, Err(Error::Closed { .. })), "{:?}", stale.map(|(_, shown)| shown));
+}
