@@ -201,7 +201,7 @@ impl Inner {
         let before = self.budget.used();
         self.budget.sweep();
         let goal = before.saturating_sub(bytes);
-        let free = |memory: &MemoryCopy| !memory.is_pinned() && !(memory.is_shown() && memory.is_held_outside());
+        let free = |memory: &MemoryCopy| !(memory.is_pinned() || memory.is_shown() && memory.is_held_outside());
         if self.evict(goal, u64::MAX, free) > 0 || self.budget.used() < before {
             return true;
         }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use hearth_fabric::one_sided::{Error, Transfer};
 use hearth_types::{ByteRange, ChecksumError, RemoteSlice, ShownRecord};
 use hearth_wire::rdma_control::Advertisement;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::buffers::{Buffer, Buffers};
 use super::link::Link;
@@ -56,7 +56,8 @@ pub(crate) struct Posted {
     /// The table of all CRCs begins here, if it was asked for.
     table_at: Option<u64>,
     shown_at: u64,
-    done: BoxFuture<'static, Result<(), Error>>,
+    /// Locked by nobody: it makes the whole fit for readers that are shared between tasks.
+    done: Mutex<BoxFuture<'static, Result<(), Error>>>,
 }
 
 impl std::fmt::Debug for Posted {
@@ -178,7 +179,7 @@ impl ShownReplica {
             add(table_at, advertisement.checksums, all(advertisement.checksums));
         }
         add(shown_at, advertisement.shown, all(advertisement.shown));
-        let done = self.link.connection().read(transfers, self.timeout);
+        let done = Mutex::new(self.link.connection().read(transfers, self.timeout));
         Ok(Posted { replica: self.clone(), buffer, pieces, table_at, shown_at, done })
     }
 }
@@ -189,7 +190,7 @@ impl Posted {
     /// Errors: `Withdrawn`; `Network`.
     pub(crate) async fn complete(self) -> Result<Fetched, ReadError> {
         let Self { replica, buffer, pieces, table_at, shown_at, done } = self;
-        done.await?;
+        done.into_inner().await?;
         let mut record = [0; ShownRecord::BYTES];
         buffer.memory().read(shown_at, &mut record);
         if ShownRecord::decode(&record) != Some(replica.advertisement.record()) {
