@@ -152,19 +152,12 @@ impl Local {
         {
             return Ok(Opened::Small(small));
         }
-        let opening = Arc::clone(self.opening.lock().entry(key.clone()).or_default());
-        let outcome = {
-            let _only = opening.lock().await;
-            match self.cached(&key, block) {
-                Some(replica) => Ok(replica),
-                None => self.open_anew(&key, block, datanode).await,
-            }
+        let opening = Opening::begin(self, &key);
+        let _only = opening.lock.lock().await;
+        let outcome = match self.cached(&key, block) {
+            Some(replica) => Ok(replica),
+            None => self.open_anew(&key, block, datanode).await,
         };
-        // Those who wait hold on to the lock that they wait for; who comes later makes another.
-        let mut all = self.opening.lock();
-        if all.get(&key).is_some_and(|known| Arc::ptr_eq(known, &opening)) && Arc::strong_count(&opening) <= 2 {
-            all.remove(&key);
-        }
         outcome.map(Opened::Replica)
     }
 
@@ -381,6 +374,33 @@ impl Drop for Sweeping {
 pub(crate) enum Opened {
     Replica(Arc<LocalReplica>),
     Small(SmallReplica),
+}
+
+/// One of those who want the same replica open, which only one of them opens. The last takes the lock away.
+struct Opening<'a> {
+    local: &'a Local,
+    key: &'a Key,
+    lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl<'a> Opening<'a> {
+    fn begin(local: &'a Local, key: &'a Key) -> Self {
+        let lock = Arc::clone(local.opening.lock().entry(key.clone()).or_default());
+        Self { local, key, lock }
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut all = self.local.opening.lock();
+        // Its own and the map's.
+        if Arc::strong_count(&self.lock) <= 2 {
+            all.remove(self.key);
+        }
+        // Let go of before the next one counts.
+        self.lock = Arc::default();
+        drop(all);
+    }
 }
 
 /// Whom a failure is to be laid to.

@@ -320,7 +320,12 @@ fn a_datanode_killed_and_restarted_in_the_middle_is_read_locally_again() {
 
 #[test]
 fn many_readers_share_what_is_open() {
-    let cluster = start(3, &[("dfs.replication", "3"), ("dfs.client.read.shortcircuit.streams.cache.size", "4")]);
+    let settings = [
+        ("dfs.replication", "3"),
+        ("dfs.client.read.shortcircuit.streams.cache.size", "4"),
+        ("dfs.block.access.token.enable", "true"),
+    ];
+    let cluster = start(3, &settings);
     run(async {
         let fs = cluster.client(&[]);
         let contents: Vec<_> = (0..3).map(Content::new).collect();

@@ -382,7 +382,16 @@ async fn a_replica_is_opened_once_and_mapped_only_when_the_datanode_is_ours() {
         assert_eq!((fake.count(|asked| &asked.descriptors), fake.count(|asked| &asked.segments)), (1, 1));
         assert_eq!(fake.count(|asked| &asked.descriptions), 1);
         replica(&local, 2).await.unwrap();
-        assert_eq!((fake.count(|asked| &asked.descriptors), fake.registered()), (2, 2));
+        until("both to be registered", || fake.registered() == 2).await;
+        assert_eq!(fake.count(|asked| &asked.descriptors), 2);
+        // Who gives up while another opens it leaves nothing behind.
+        let (one, other) = (Arc::clone(&local), Arc::clone(&local));
+        let opening = tokio::spawn(async move { replica(&one, 3).await.map(drop) });
+        let given_up = tokio::spawn(async move { replica(&other, 3).await.map(drop) });
+        tokio::task::yield_now().await;
+        given_up.abort();
+        opening.await.unwrap().unwrap();
+        let _ = given_up.await;
         assert!(local.opening.lock().is_empty());
         assert_eq!(fake.count(|asked| &asked.segments), 1);
     }
