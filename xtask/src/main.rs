@@ -4,6 +4,7 @@ mod apache;
 mod python;
 mod run;
 mod test;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum Chore {
     Apache,
     /// Makes the Python environment with hdfs-native in .cache/
     Python,
+    /// Runs a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
+    Vm(vm::VmArguments),
     /// Builds the release binary and runs one benchmark, e.g. `cargo xtask bench put-get`
     #[command(disable_help_flag = true)]
     Bench {
@@ -37,7 +40,7 @@ enum Chore {
 #[derive(Args)]
 pub struct TestArguments {
     /// Only formatting, lints and the tests that need nothing but Rust
-    #[arg(long, conflicts_with = "interop")]
+    #[arg(long, conflicts_with_all = ["interop", "vm"])]
     unit: bool,
     /// Only the suites against real Apache Hadoop and hdfs-native
     #[arg(long)]
@@ -45,6 +48,9 @@ pub struct TestArguments {
     /// Also what takes minutes: clusters of every mixture, high availability, jobs
     #[arg(long, conflicts_with = "unit")]
     cluster: bool,
+    /// Only the suites over RDMA, in a virtual machine that has it
+    #[arg(long)]
+    vm: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
             println!("hdfs-native is importable by {}", python.display());
             ExitCode::SUCCESS
         }),
+        Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
     };
     outcome.unwrap_or_else(|error| {
@@ -74,6 +81,9 @@ pub fn root() -> PathBuf {
 }
 
 fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    if arguments.first().is_some_and(|workload| workload == "rdma") {
+        return vm::bench(arguments);
+    }
     apache::fetch()?;
     if let Err(error) = python::environment() {
         eprintln!("hdfs-native is left out: {error:#}");

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{TestArguments, apache, python, run};
+use crate::{TestArguments, apache, python, run, vm};
 
 /// The suites that start real clusters, Apache's and ours, have a package of their own: they are slow and share the
 /// machine, so they run last and one at a time.
 const INTEROP: &str = "hearth-interop";
 
 #[derive(Default)]
-struct Tally {
+pub struct Tally {
     passed: u64,
     failed: u64,
     /// What was left out, and why.
@@ -22,15 +22,53 @@ struct Tally {
     failures: Vec<String>,
 }
 
+impl Tally {
+    /// Something that the tests need cannot be had here: a failure in CI, said aloud elsewhere.
+    fn missing(&mut self, must_be_whole: bool, line: String) {
+        if must_be_whole {
+            self.failed += 1;
+            self.failures.push(line);
+        } else {
+            self.skipped.push(line);
+        }
+    }
+
+    /// Counts one line of a test program's output. `name`: the suite that it belongs to.
+    pub fn line(&mut self, name: &str, text: &str) {
+        if let Some((passed, failed)) = counts(text) {
+            self.passed += passed;
+            self.failed += failed;
+        } else if let Some(test) = text.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            self.failures.push(format!("{name}: {test}"));
+        } else if let Some(reason) = text.strip_prefix("SKIPPED ") {
+            self.skipped.push(reason.to_owned());
+        }
+    }
+
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// A suite failed as a whole.
+    pub fn fail(&mut self, line: String) {
+        self.failed += 1;
+        self.failures.push(line);
+    }
+}
+
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let must_be_whole = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut tally = Tally::default();
     let filter: Vec<&str> = arguments.filter.as_deref().into_iter().collect();
+    let (only_interop, only_vm) = (arguments.interop && !arguments.vm, arguments.vm && !arguments.interop);
+    let only_some = arguments.interop || arguments.vm;
+    // Its kernel is built, once, beside the lints and the first compilation, which rarely keep every processor busy.
+    let machine = (!arguments.unit && !only_interop).then(|| std::thread::spawn(vm::prepare));
     // Before any test: some rooms have tests of their own with Apache's servers.
-    if !arguments.unit {
+    if !arguments.unit && !only_vm {
         fetch(&mut tally, must_be_whole);
     }
-    if !arguments.interop {
+    if !only_some {
         if filter.is_empty() {
             check(&mut tally, "formatting", run::cargo().args(["fmt", "--all", "--check"]));
             let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -39,7 +77,13 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         let tests = ["test", "--workspace", "--exclude", INTEROP, "--no-fail-fast", "--"];
         suite(&mut tally, "tests", run::cargo().args(tests).args(&filter))?;
     }
-    if !arguments.unit {
+    if let Some(machine) = machine {
+        match machine.join().expect("preparing the virtual machine does not panic") {
+            Ok(kernel) => vm::suite(&mut tally, &kernel, &filter)?,
+            Err(error) => tally.missing(must_be_whole, format!("everything over RDMA: {error:#}")),
+        }
+    }
+    if !arguments.unit && !only_vm {
         interop(&mut tally, &filter, arguments.cluster)?;
     }
     for failure in &tally.failures {
@@ -56,13 +100,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
 fn fetch(tally: &mut Tally, must_be_whole: bool) {
     for (what, outcome) in [("Apache Hadoop", apache::fetch()), ("hdfs-native", python::environment())] {
         if let Err(error) = outcome {
-            let line = format!("interop with {what}: {error:#}");
-            if must_be_whole {
-                tally.failed += 1;
-                tally.failures.push(line);
-            } else {
-                tally.skipped.push(line);
-            }
+            tally.missing(must_be_whole, format!("interop with {what}: {error:#}"));
         }
     }
 }
@@ -120,8 +158,7 @@ fn check(tally: &mut Tally, name: &str, command: &mut Command) {
     match run::loud(command) {
         Ok(()) => tally.passed += 1,
         Err(error) => {
-            tally.failed += 1;
-            tally.failures.push(format!("{name}: {error:#}"));
+            tally.fail(format!("{name}: {error:#}"));
         }
     }
     end(name, started);
@@ -137,21 +174,12 @@ fn suite(tally: &mut Tally, name: &str, command: &mut Command) -> Result<()> {
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("reading the tests' output")?;
         stdout.write_all(&line).and_then(|()| stdout.write_all(b"\n")).context("writing the tests' output")?;
-        let text = String::from_utf8_lossy(&line);
-        if let Some((passed, failed)) = counts(&text) {
-            tally.passed += passed;
-            tally.failed += failed;
-        } else if let Some(test) = text.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            tally.failures.push(format!("{name}: {test}"));
-        } else if let Some(reason) = text.strip_prefix("SKIPPED ") {
-            tally.skipped.push(reason.to_owned());
-        }
+        tally.line(name, &String::from_utf8_lossy(&line));
     }
     let status = child.wait().with_context(|| format!("waiting for {name}"))?;
     // A test that does not compile, or a crash, reports no counts.
     if !status.success() && tally.failed == failed_before {
-        tally.failed += 1;
-        tally.failures.push(format!("{name}: {} ended with {status}", run::spelled(command)));
+        tally.fail(format!("{name}: {} ended with {status}", run::spelled(command)));
     }
     end(name, started);
     Ok(())
@@ -167,12 +195,12 @@ fn counts(line: &str) -> Option<(u64, u64)> {
     Some((passed, failed))
 }
 
-fn begin(name: &str, command: &Command) -> Instant {
+pub fn begin(name: &str, command: &Command) -> Instant {
     println!("\n=== {name}: {}", run::spelled(command));
     Instant::now()
 }
 
-fn end(name: &str, started: Instant) {
+pub fn end(name: &str, started: Instant) {
     println!("=== {name}: {:.0} s", started.elapsed().as_secs_f64());
 }
 
