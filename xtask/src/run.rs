@@ -47,6 +47,9 @@ pub fn require(programs: &[(&str, &str)], packages: &[&str]) -> Result<()> {
 
 /// Installs Debian packages when we may, else says how.
 pub fn install(packages: &[&str]) -> Result<()> {
+    // The virtual machine is prepared beside the rest, and apt runs once at a time.
+    static ONCE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = ONCE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let line = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
     if !is_root() || !exists("apt-get", "--version") {
         bail!("{} missing; on Debian or Ubuntu: sudo {line}", packages.join(", "));

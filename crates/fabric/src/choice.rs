@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::one_sided::{Error, Transport};
+use crate::rdma::{Rdma, Settings};
 use crate::soft::TcpTransport;
 
 /// Names of transports: the values of `hearth.one-sided.transport`.
@@ -32,9 +33,8 @@ impl TransportName {
     ///
     /// Errors: `Unavailable`, for which there are other paths.
     pub fn open(self, address: Option<IpAddr>) -> Result<Option<Arc<dyn Transport>>, Error> {
-        let _ = address;
         match self {
-            Self::Rdma => Err(Error::Unavailable { transport: "rdma", why: "this build has no verbs".to_owned() }),
+            Self::Rdma => Ok(Some(Arc::new(Rdma::open(Settings { address, ..Settings::default() })?))),
             Self::Tcp => Ok(Some(Arc::new(TcpTransport))),
             Self::None => Ok(None),
         }

@@ -1,6 +1,6 @@
 //! Moves bytes between machines and processes. Siblings, one per way: [`tcp`] and [`local`] (one machine: Unix sockets,
 //! descriptors, shared memory), both over the connections of [`stream`]; and the one-sided transports behind [`one_sided`]'s
-//! traits: [`soft`] over TCP, and [`sim`] for tests, both without a card.
+//! traits: [`rdma`] through a card, [`soft`] over TCP and [`sim`] for tests, both without one.
 //!
 //! Nothing here knows what a block is: callers hand in buffers, descriptors and time-outs.
 
@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod local;
 mod memory;
 pub mod one_sided;
+pub mod rdma;
 pub mod sim;
 pub mod soft;
 pub mod stream;

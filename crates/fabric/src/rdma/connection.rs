@@ -1,0 +1,475 @@
+//! One connection, from the wish for it to its end.
+
+mod driver;
+mod operation;
+mod outgoing;
+mod shared;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::io::unix::AsyncFd;
+
+use self::operation::Operation;
+use self::outgoing::{BUFFER_BYTES, Outgoing, UNCREDITED, Waiting};
+use self::shared::Shared;
+use super::domain::{RdmaDomain, RdmaRegion};
+use super::message::Hello;
+use super::verbs::{
+    self, CompletionChannel, CompletionQueue, ConnectParameters, Event, EventChannel, EventKind, Id, MemoryRegion,
+    OperationKind, QueuePair, QueuePairSize,
+};
+use crate::Memory;
+use crate::one_sided::{Access, Connection, Error, Limits, MESSAGE_BYTES_MAX, PRIVATE_BYTES_MAX, Transfer};
+
+/// Longest single operation, bytes: the least that any device must take is 2^31.
+const PIECE_BYTES_MAX: u64 = 1 << 30;
+
+/// Names of the two completion queues of a connection.
+const SENDS: usize = 1;
+const RECEIVES: usize = 2;
+
+#[derive(Debug)]
+pub struct RdmaConnection {
+    shared: Arc<Shared>,
+    private: Bytes,
+    peer: SocketAddr,
+}
+
+/// Connects to `peer`. Dropped before it is done, it leaves nothing behind; the caller bounds the time it takes.
+pub async fn connect(
+    domain: &RdmaDomain,
+    peer: SocketAddr,
+    private: &[u8],
+    limits: Limits,
+    busy_poll: Duration,
+    timeout: Duration,
+) -> Result<RdmaConnection, Error> {
+    let failed = |source: io::Error| Error::Connect { peer, source };
+    let device = domain.verbs().device();
+    let events = Events::new(EventChannel::of(device).map_err(failed)?).map_err(failed)?;
+    let id = Id::new(events.channel()).map_err(failed)?;
+    // From the device's own address, so that the route goes through it.
+    let from = (device.address().is_ipv4() == peer.is_ipv4()).then(|| SocketAddr::new(device.address(), 0));
+    id.resolve_address(from, peer, timeout).map_err(failed)?;
+    events.until(EventKind::AddressResolved, peer).await?;
+    if !id.is_on(device) {
+        let why = format!("it is not reached through {}", device.name());
+        return Err(failed(io::Error::new(io::ErrorKind::NetworkUnreachable, why)));
+    }
+    id.resolve_route(timeout).map_err(failed)?;
+    events.until(EventKind::RouteResolved, peer).await?;
+
+    let limits = Offer::new(domain, limits);
+    let ends = Ends::new(domain, id, &limits).map_err(failed)?;
+    let (said, responder_resources, initiator_depth) =
+        (private.to_vec(), limits.responder_resources, limits.initiator_depth);
+    // SoftiWARP waits in this call until the peer's machine has answered.
+    let connecting = tokio::task::spawn_blocking(move || {
+        let parameters = ConnectParameters { private: &said, responder_resources, initiator_depth };
+        ends.queue_pair.with_id(|id| id.connect(&parameters)).map(|()| ends)
+    });
+    let ends = connecting.await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
+    let established = events.until(EventKind::Established, peer).await?;
+    let starting = Starting { events, ends, peer, private: established.private, is_first: true };
+    starting.introduce(&limits, private.len(), busy_poll).await
+}
+
+/// Answers a peer's wish. Otherwise as [`connect`].
+pub async fn accept(
+    domain: &RdmaDomain,
+    id: Id,
+    request: &Event,
+    peer: SocketAddr,
+    private: &[u8],
+    limits: Limits,
+    busy_poll: Duration,
+) -> Result<RdmaConnection, Error> {
+    let failed = |source: io::Error| Error::Connect { peer, source };
+    let device = domain.verbs().device();
+    if !id.is_on(device) {
+        let why = format!("it did not come through {}", device.name());
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+    }
+    let events = Events::new(EventChannel::of(device).map_err(failed)?).map_err(failed)?;
+    id.migrate(events.channel()).map_err(failed)?;
+    let mut limits = Offer::new(domain, limits);
+    // What the peer asked for, seen from here; 0: its network does not say.
+    let smaller = |ours: u8, theirs: u8| if theirs == 0 { ours } else { ours.min(theirs) };
+    limits.responder_resources = smaller(limits.responder_resources, request.responder_resources);
+    limits.initiator_depth = smaller(limits.initiator_depth, request.initiator_depth);
+    let ends = Ends::new(domain, id, &limits).map_err(failed)?;
+    let parameters = ConnectParameters {
+        private,
+        responder_resources: limits.responder_resources,
+        initiator_depth: limits.initiator_depth,
+    };
+    ends.queue_pair.with_id(|id| id.accept(&parameters)).map_err(failed)?;
+    events.until(EventKind::Established, peer).await?;
+    let starting = Starting { events, ends, peer, private: request.private.clone(), is_first: false };
+    starting.introduce(&limits, private.len(), busy_poll).await
+}
+
+/// What this side is ready for: the caller's limits, within the device's.
+struct Offer {
+    limits: Limits,
+    responder_resources: u8,
+    initiator_depth: u8,
+}
+
+impl Offer {
+    fn new(domain: &RdmaDomain, limits: Limits) -> Self {
+        let device = domain.verbs().device();
+        let (towards, own) = device.reads_in_flight_max();
+        let reads = limits.reads_in_flight.max(1);
+        let room = device.operations_max().saturating_sub(u32::from(UNCREDITED)).max(1);
+        let operations = u16::try_from(room).unwrap_or(u16::MAX).min(limits.operations.max(1));
+        let (responder_resources, initiator_depth) = (reads.min(towards), reads.min(own));
+        let reads_in_flight = responder_resources.min(initiator_depth);
+        let limits = Limits { reads_in_flight, operations, messages: limits.messages.clamp(1, 4096) };
+        Self { limits, responder_resources, initiator_depth }
+    }
+}
+
+/// A connection's queue pair with its buffers.
+struct Ends {
+    queue_pair: QueuePair<outgoing::Batch>,
+    completions: Arc<CompletionChannel>,
+    outgoing: Outgoing,
+}
+
+impl Ends {
+    fn new(domain: &RdmaDomain, id: Id, offer: &Offer) -> io::Result<Self> {
+        let domain = domain.verbs();
+        let Limits { operations, messages, .. } = offer.limits;
+        let slots = messages + UNCREDITED;
+        let buffers = |count: u16| -> io::Result<Arc<MemoryRegion>> {
+            let bytes = (u64::from(count) * u64::from(BUFFER_BYTES)).next_multiple_of(4096);
+            let memory = Arc::new(Memory::fresh(bytes)?);
+            MemoryRegion::new(domain, &memory, 0..bytes, Access::Local, None).map(Arc::new)
+        };
+        let size =
+            QueuePairSize { operations: u32::from(operations) + u32::from(UNCREDITED), receives: u32::from(slots) };
+        let completions = Arc::new(CompletionChannel::new(domain.device())?);
+        // One more, so that no device's idea of full meets ours.
+        let sends = CompletionQueue::new(&completions, size.operations + 1, SENDS)?;
+        let receives = CompletionQueue::new(&completions, size.receives + 1, RECEIVES)?;
+        let queue_pair = QueuePair::new(id, domain, sends, receives, size, buffers(slots)?, BUFFER_BYTES)?;
+        for slot in 0..slots {
+            queue_pair.post_receive(slot.into())?;
+        }
+        Ok(Self { queue_pair, completions, outgoing: Outgoing::new(buffers(slots)?, messages) })
+    }
+}
+
+/// A connection that the networks have made, whose sides have not introduced themselves.
+struct Starting {
+    events: Events,
+    ends: Ends,
+    peer: SocketAddr,
+    /// The peer's, perhaps filled up with zeros.
+    private: Vec<u8>,
+    /// On iWARP the side that connected must be the first to send anything.
+    is_first: bool,
+}
+
+impl Starting {
+    async fn introduce(
+        self,
+        offer: &Offer,
+        private_bytes: usize,
+        busy_poll: Duration,
+    ) -> Result<RdmaConnection, Error> {
+        let Self { events, ends: Ends { queue_pair, completions, outgoing }, peer, mut private, is_first } = self;
+        let shared = Shared::new(queue_pair, outgoing, peer, busy_poll);
+        // From here on, dropping this ends the connection.
+        let mut connection = RdmaConnection { shared: Arc::clone(&shared), private: Bytes::new(), peer };
+        driver::start(&shared, completions, events).map_err(|source| Error::Connect { peer, source })?;
+
+        let private_bytes = u8::try_from(private_bytes).expect("callers bound it");
+        let hello = Hello { limits: offer.limits, private_bytes }.encode();
+        if is_first {
+            shared.send_own(&hello);
+        }
+        let theirs = loop {
+            if let Some(hello) = shared.hello() {
+                break hello;
+            }
+            if shared.is_over() {
+                let Error::Closed { why, .. } = shared.closed_error() else { unreachable!("it makes no other") };
+                return Err(Error::Connect { peer, source: io::Error::new(io::ErrorKind::ConnectionAborted, why) });
+            }
+            shared.arrival().await;
+        };
+        shared.open(Limits {
+            reads_in_flight: offer.limits.reads_in_flight.min(theirs.limits.reads_in_flight).max(1),
+            operations: offer.limits.operations.min(theirs.limits.operations),
+            messages: offer.limits.messages.min(theirs.limits.messages),
+        });
+        if !is_first {
+            shared.send_own(&hello);
+        }
+        private.truncate(usize::from(theirs.private_bytes).min(PRIVATE_BYTES_MAX));
+        connection.private = private.into();
+        Ok(connection)
+    }
+}
+
+/// The connection manager's events.
+pub struct Events(AsyncFd<Arc<EventChannel>>);
+
+impl Events {
+    pub fn new(channel: Arc<EventChannel>) -> io::Result<Self> {
+        Ok(Self(channel.watched()?))
+    }
+
+    pub fn channel(&self) -> &Arc<EventChannel> {
+        self.0.get_ref()
+    }
+
+    pub async fn next(&self) -> io::Result<Event> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            match self.channel().next()? {
+                Some(event) => return Ok(event),
+                None => ready.clear_ready(),
+            }
+        }
+    }
+
+    /// Waits for `kind`. Errors: `Rejected`; `Connect` for everything else that says no.
+    async fn until(&self, kind: EventKind, peer: SocketAddr) -> Result<Event, Error> {
+        let refused = |what: &str, status: i32| {
+            // Error numbers are negative; InfiniBand's reasons for a rejection are not.
+            let source = match status {
+                ..0 => io::Error::from_raw_os_error(-status),
+                _ => io::Error::new(io::ErrorKind::ConnectionRefused, format!("{what} (reason {status})")),
+            };
+            Error::Connect { peer, source }
+        };
+        loop {
+            let event = self.next().await.map_err(|source| Error::Connect { peer, source })?;
+            match event.kind {
+                found if found == kind && event.status == 0 => return Ok(event),
+                EventKind::Rejected if event.is_by_the_peer() => {
+                    let mut private = event.private;
+                    private.truncate(PRIVATE_BYTES_MAX);
+                    return Err(Error::Rejected { peer, private: private.into() });
+                }
+                EventKind::Rejected => return Err(refused("nobody listens there", event.status)),
+                EventKind::Failed(what) => return Err(refused(what, event.status)),
+                EventKind::Disconnected => return Err(refused("it ended before it began", event.status)),
+                EventKind::DeviceRemoved => return Err(refused("the device is gone", event.status)),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl RdmaConnection {
+    fn submit(
+        &self,
+        kind: OperationKind,
+        transfers: Vec<Transfer>,
+        message: Option<Bytes>,
+        action: &'static str,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        let pieces: VecDeque<verbs::Operation> = transfers.iter().flat_map(|transfer| pieces(kind, transfer)).collect();
+        let count = pieces.len() + usize::from(message.is_some());
+        if count == 0 {
+            return std::future::ready(Ok(())).boxed();
+        }
+        let operation = Arc::new(Operation::new(count));
+        let waiting = Waiting { operation: Arc::clone(&operation), pieces, message };
+        let is_read = kind == OperationKind::Read;
+        self.shared.submit(waiting, is_read);
+        Box::pin(Pending {
+            shared: Arc::clone(&self.shared),
+            operation,
+            action,
+            timeout,
+            started: Instant::now(),
+            has_polled: false,
+            sleep: None,
+        })
+    }
+}
+
+/// The operations of one transfer: one, unless it is longer than a device takes at once.
+fn pieces(kind: OperationKind, transfer: &Transfer) -> impl Iterator<Item = verbs::Operation> {
+    let region = transfer.local.as_any().downcast_ref::<RdmaRegion>().expect("a region of another transport");
+    let region = Arc::clone(region.verbs());
+    let (offset, remote) = (transfer.offset, transfer.remote);
+    (0..remote.length).step_by(PIECE_BYTES_MAX as usize).map(move |start| verbs::Operation {
+        kind,
+        local: Arc::clone(&region),
+        offset: offset + start,
+        length: u32::try_from((remote.length - start).min(PIECE_BYTES_MAX)).expect("bounded"),
+        remote_address: remote.address.wrapping_add(start),
+        remote_key: remote.key,
+    })
+}
+
+impl Connection for RdmaConnection {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn private(&self) -> &[u8] {
+        &self.private
+    }
+
+    fn limits(&self) -> Limits {
+        self.shared.limits()
+    }
+
+    fn read(&self, transfers: Vec<Transfer>, timeout: Duration) -> BoxFuture<'static, Result<(), Error>> {
+        self.submit(OperationKind::Read, transfers, None, "reading", timeout)
+    }
+
+    fn write(
+        &self,
+        transfers: Vec<Transfer>,
+        message: Option<Bytes>,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        if let Some(message) = &message
+            && !(1..=MESSAGE_BYTES_MAX).contains(&message.len())
+        {
+            let error = Error::TooLong { what: "message", bytes: message.len(), limit: MESSAGE_BYTES_MAX };
+            return std::future::ready(Err(error)).boxed();
+        }
+        let action = if transfers.is_empty() { "sending" } else { "writing" };
+        self.submit(OperationKind::Write, transfers, message, action, timeout)
+    }
+
+    fn receive(&self, timeout: Duration) -> BoxFuture<'_, Result<Bytes, Error>> {
+        Box::pin(async move {
+            let shared = &self.shared;
+            let until = Instant::now() + shared.busy_poll.min(timeout);
+            loop {
+                shared.poll_receives();
+                if let Some(message) = shared.take_message() {
+                    return Ok(message);
+                }
+                if Instant::now() >= until || !shared.is_open() {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            let waiting = async {
+                loop {
+                    if let Some(message) = shared.take_message() {
+                        return Ok(message);
+                    }
+                    if shared.is_over() {
+                        return Err(shared.closed_error());
+                    }
+                    shared.arrival().await;
+                }
+            };
+            let waited = tokio::time::timeout(timeout, waiting).await;
+            waited.unwrap_or(Err(Error::NoMessage { peer: self.peer, after: timeout }))
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.shared.fail(|| "it was closed here".to_owned());
+        self.shared.until_over().boxed()
+    }
+
+    fn closed(&self) -> BoxFuture<'_, ()> {
+        self.shared.until_over().boxed()
+    }
+}
+
+impl Drop for RdmaConnection {
+    fn drop(&mut self) {
+        self.shared.fail(|| "it was dropped here".to_owned());
+    }
+}
+
+/// Waits for an operation: polls for a moment, then sleeps until the driver wakes it.
+struct Pending {
+    shared: Arc<Shared>,
+    operation: Arc<Operation>,
+    action: &'static str,
+    timeout: Duration,
+    started: Instant,
+    has_polled: bool,
+    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Pending {
+    fn outcome(&self) -> Option<Result<(), Error>> {
+        self.operation.outcome().map(|well| if well { Ok(()) } else { Err(self.shared.closed_error()) })
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.has_polled {
+            self.has_polled = true;
+            let until = Instant::now() + self.shared.busy_poll.min(self.timeout);
+            while self.operation.outcome().is_none() {
+                self.shared.poll_sends();
+                if Instant::now() >= until {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        if let Some(outcome) = self.outcome() {
+            return Poll::Ready(outcome);
+        }
+        self.operation.waker.register(context.waker());
+        self.shared.hear_sends();
+        if let Some(outcome) = self.outcome() {
+            return Poll::Ready(outcome);
+        }
+        let until = self.started + self.timeout;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until.into())));
+        if sleep.as_mut().poll(context).is_ready() {
+            let Self { shared, action, timeout, .. } = &*self;
+            shared.fail(|| format!("{action} took longer than {timeout:?}"));
+            return Poll::Ready(Err(Error::TimedOut { peer: shared.peer, action, after: *timeout }));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Pending {
+    /// The operation goes on without anybody who waits, and still ends in time.
+    fn drop(&mut self) {
+        if self.operation.outcome().is_some() || !self.shared.is_open() {
+            return;
+        }
+        self.shared.hear_sends();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let rest = Pending {
+            shared: Arc::clone(&self.shared),
+            operation: Arc::clone(&self.operation),
+            action: self.action,
+            timeout: self.timeout,
+            started: self.started,
+            has_polled: true,
+            sleep: None,
+        };
+        runtime.spawn(async move {
+            // Whatever comes of it is seen by others.
+            let _ = rest.await;
+        });
+    }
+}

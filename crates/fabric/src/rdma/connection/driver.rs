@@ -1,0 +1,90 @@
+//! The task that every connection has: it hears completions and the connection manager, and winds the connection up.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::unix::AsyncFd;
+
+use super::shared::Shared;
+use super::{Events, RECEIVES, SENDS};
+use crate::rdma::verbs::{CompletionChannel, EventKind};
+
+/// How long an ended connection's operations may take to be flushed. What is not flushed then is let go of when the queue
+/// pair is destroyed, which waits until the device is done with it.
+const FLUSH: Duration = Duration::from_secs(2);
+
+pub fn start(shared: &Arc<Shared>, completions: Arc<CompletionChannel>, events: Events) -> io::Result<()> {
+    let completions = completions.watched()?;
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        // Both queues: what has come before is taken at once.
+        shared.receives_heard();
+        hear(&shared, &completions, &events).await;
+        wind_up(&shared).await;
+        // The descriptors are closed only here, behind the queue pair.
+        drop((completions, events));
+        shared.wound_up();
+    });
+    Ok(())
+}
+
+/// Until the connection has ended.
+async fn hear(shared: &Arc<Shared>, completions: &AsyncFd<Arc<CompletionChannel>>, events: &Events) {
+    while shared.is_open() {
+        tokio::select! {
+            () = shared.ending.notified() => return,
+            ready = completions.readable() => match ready {
+                Ok(mut ready) => match completions.get_ref().notice() {
+                    Ok(Some(SENDS)) => shared.sends_heard(),
+                    Ok(Some(RECEIVES)) => shared.receives_heard(),
+                    Ok(Some(other)) => unreachable!("there is no completion queue {other}"),
+                    Ok(None) => ready.clear_ready(),
+                    Err(error) => shared.fail(|| format!("completion channel: {error}")),
+                },
+                Err(error) => shared.fail(|| format!("completion channel: {error}")),
+            },
+            event = events.next() => match event {
+                Ok(event) => match event.kind {
+                    EventKind::Disconnected => {
+                        // Whatever failed says more than that it is over.
+                        shared.poll_sends();
+                        shared.fail(|| "the peer has ended it".to_owned());
+                    }
+                    EventKind::DeviceRemoved => shared.fail(|| "the device is gone".to_owned()),
+                    _ => {}
+                },
+                Err(error) => shared.fail(|| format!("connection manager: {error}")),
+            },
+        }
+    }
+}
+
+/// Takes what is flushed, then destroys the queue pair: then nobody reaches anything through it any more.
+async fn wind_up(shared: &Arc<Shared>) {
+    let until = Instant::now() + FLUSH;
+    loop {
+        shared.poll_sends();
+        shared.poll_receives();
+        if shared.queue_pair.posted() == 0 || Instant::now() >= until {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let left = shared.queue_pair.posted();
+    if left > 0 {
+        tracing::debug!(peer = %shared.peer, left, "operations were not flushed");
+    }
+    let destroying = Arc::clone(shared);
+    let destroy = move || {
+        // The other side hears it; an error says that it has.
+        let _ = destroying.queue_pair.with_id(|id| id.disconnect());
+        for batch in destroying.queue_pair.destroy() {
+            batch.abandon();
+        }
+    };
+    // A system call that waits for the device.
+    if tokio::task::spawn_blocking(destroy).await.is_err() {
+        tracing::debug!(peer = %shared.peer, "the runtime ends before the connection");
+    }
+}

@@ -1,0 +1,238 @@
+//! What goes out: operations that wait for their turn, the turn itself, and its end.
+//!
+//! Reads wait in one queue for room in the send queue, writes and messages in another for room, credit and a buffer.
+//! Whoever makes room lets the next ones through ([`Outgoing::pump`]), so that an operation whose future was dropped goes on
+//! like any other, and those of one queue keep their order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::operation::Operation;
+use crate::one_sided::MESSAGE_BYTES_MAX;
+use crate::rdma::message::{self, HEADER_BYTES};
+use crate::rdma::verbs::{self, MemoryRegion, OperationKind, QueuePair};
+
+/// Bytes of one buffer of a message, sent or received: a whole number of cache lines.
+pub const BUFFER_BYTES: u32 = (MESSAGE_BYTES_MAX + HEADER_BYTES).next_multiple_of(64) as u32;
+
+/// Messages under way that need no credit: the introduction and two of credits, and one to spare.
+pub const UNCREDITED: u16 = 4;
+
+/// A batch that is posted: whose it is, and what it occupies.
+#[derive(Debug)]
+pub struct Batch {
+    /// `None`: the connection's own.
+    operation: Option<Arc<Operation>>,
+    pieces: usize,
+    buffer: Option<u16>,
+}
+
+impl Batch {
+    fn over(&self, well: bool) {
+        if let Some(operation) = &self.operation {
+            operation.over(self.pieces, well);
+        }
+    }
+
+    /// The connection has ended, and took it along.
+    pub fn abandon(self) {
+        self.over(false);
+    }
+}
+
+/// An operation that is not posted, or not all of it.
+#[derive(Debug)]
+pub struct Waiting {
+    pub operation: Arc<Operation>,
+    pub pieces: VecDeque<verbs::Operation>,
+    /// Goes behind the last piece.
+    pub message: Option<Bytes>,
+}
+
+impl Waiting {
+    fn length(&self) -> usize {
+        self.pieces.len() + usize::from(self.message.is_some())
+    }
+}
+
+#[derive(Debug)]
+pub struct Outgoing {
+    reads: VecDeque<Waiting>,
+    writes: VecDeque<Waiting>,
+    /// Room in the send queue for callers' operations.
+    room: usize,
+    /// As agreed; also how many there are at most.
+    operations: usize,
+    /// Messages that the peer has room for, and how many it ever has.
+    credits: u16,
+    credits_max: u16,
+    memory: Arc<MemoryRegion>,
+    /// Of the memory: those for messages, and those for what needs no credit.
+    buffers: Vec<u16>,
+    own_buffers: Vec<u16>,
+    first_own_buffer: u16,
+    closed: bool,
+}
+
+impl Outgoing {
+    /// `messages`: buffers for messages in `memory`, which has `UNCREDITED` more.
+    pub fn new(memory: Arc<MemoryRegion>, messages: u16) -> Self {
+        Self {
+            reads: VecDeque::new(),
+            writes: VecDeque::new(),
+            room: 0,
+            operations: 0,
+            credits: 0,
+            credits_max: 0,
+            memory,
+            buffers: (0..messages).collect(),
+            own_buffers: (messages..messages + UNCREDITED).collect(),
+            first_own_buffer: messages,
+            closed: false,
+        }
+    }
+
+    /// Both sides have introduced themselves: what they agreed on.
+    pub fn open(&mut self, operations: u16, messages: u16) {
+        self.operations = usize::from(operations);
+        self.room = self.operations;
+        self.credits = messages;
+        self.credits_max = messages;
+    }
+
+    pub fn push(&mut self, waiting: Waiting, is_read: bool) {
+        if self.closed {
+            waiting.operation.over(waiting.length(), false);
+        } else if is_read {
+            self.reads.push_back(waiting);
+        } else {
+            self.writes.push_back(waiting);
+        }
+    }
+
+    /// Whether something waits for its turn.
+    pub fn is_waiting(&self) -> bool {
+        !self.reads.is_empty() || !self.writes.is_empty()
+    }
+
+    /// Nothing more goes out; what waits has failed.
+    pub fn close(&mut self) {
+        self.closed = true;
+        for waiting in self.reads.drain(..).chain(self.writes.drain(..)) {
+            waiting.operation.over(waiting.length(), false);
+        }
+    }
+
+    /// The peer took messages. False: more than it was sent.
+    pub fn credit(&mut self, credits: u16) -> bool {
+        self.credits = self.credits.saturating_add(credits);
+        self.credits <= self.credits_max
+    }
+
+    /// A batch is over: its room is free. True when it was the connection's own.
+    pub fn done(&mut self, batch: Batch, well: bool) -> bool {
+        let is_own = batch.operation.is_none();
+        if !is_own {
+            self.room += batch.pieces;
+        }
+        if let Some(buffer) = batch.buffer {
+            if buffer < self.first_own_buffer { &mut self.buffers } else { &mut self.own_buffers }.push(buffer);
+        }
+        batch.over(well);
+        is_own
+    }
+
+    /// Posts what there is room and credit for. `owed`: asked, with each message, for the credits that go back with it.
+    ///
+    /// Errors: the queue pair takes no more; the connection is to be ended.
+    pub fn pump(&mut self, queue_pair: &QueuePair<Batch>, mut owed: impl FnMut() -> u16) -> io::Result<()> {
+        loop {
+            let mut posted = false;
+            if self.room > 0 && self.reads.front().is_some() {
+                self.post_front(queue_pair, true, None)?;
+                posted = true;
+            }
+            if self.room > 0
+                && let Some(front) = self.writes.front()
+            {
+                // Credit before anything is posted: a write whose message cannot follow would keep it waiting unseen.
+                let needs_credit = front.message.is_some();
+                if !needs_credit {
+                    self.post_front(queue_pair, false, None)?;
+                    posted = true;
+                } else if self.credits > 0 && !self.buffers.is_empty() {
+                    let whole = front.length() <= self.room;
+                    if whole || !front.pieces.is_empty() {
+                        let credits = if whole { owed() } else { 0 };
+                        self.post_front(queue_pair, false, whole.then_some(credits))?;
+                        posted = true;
+                    }
+                }
+            }
+            if !posted {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Posts as much of the first one as there is room for. `message`: also its message, with that many credits.
+    fn post_front(&mut self, queue_pair: &QueuePair<Batch>, is_read: bool, message: Option<u16>) -> io::Result<()> {
+        let queue = if is_read { &mut self.reads } else { &mut self.writes };
+        let front = queue.front_mut().expect("the caller has looked");
+        // A long operation goes in halves of the room, so that the network always has the next one.
+        let most = if front.length() <= self.room { self.room } else { self.room.min(self.operations.div_ceil(2)) };
+        let pieces = front.pieces.len().min(most);
+        let mut batch: Vec<verbs::Operation> = front.pieces.drain(..pieces).collect();
+        let mut buffer = None;
+        if let Some(credits) = message {
+            let payload = front.message.take().expect("there is one");
+            let free = self.buffers.pop().expect("the caller has looked");
+            buffer = Some(free);
+            self.credits -= 1;
+            batch.push(fill(&self.memory, free, &message::header(credits, true), &payload));
+        }
+        let operation = Arc::clone(&front.operation);
+        if front.length() == 0 {
+            queue.pop_front();
+        }
+        self.room -= batch.len();
+        let token = Batch { operation: Some(operation), pieces: batch.len(), buffer };
+        queue_pair.post(batch, token)
+    }
+
+    /// Posts what needs no credit. False when no buffer is free: again when one of these is done.
+    pub fn post_own(&mut self, queue_pair: &QueuePair<Batch>, bytes: &[u8]) -> io::Result<bool> {
+        if self.closed {
+            return Ok(true);
+        }
+        let Some(buffer) = self.own_buffers.pop() else { return Ok(false) };
+        let operation = fill(&self.memory, buffer, bytes, &[]);
+        queue_pair.post(vec![operation], Batch { operation: None, pieces: 1, buffer: Some(buffer) })?;
+        Ok(true)
+    }
+
+    pub fn has_own_buffer(&self) -> bool {
+        !self.own_buffers.is_empty()
+    }
+}
+
+/// Puts a message into a buffer, and makes the operation that sends it.
+fn fill(memory: &Arc<MemoryRegion>, buffer: u16, header: &[u8], payload: &[u8]) -> verbs::Operation {
+    let offset = u64::from(buffer) * u64::from(BUFFER_BYTES);
+    let start = memory.range().start + offset;
+    memory.memory().write(start, header);
+    memory.memory().write(start + header.len() as u64, payload);
+    let length = u32::try_from(header.len() + payload.len()).expect("messages are bounded");
+    assert!(length <= BUFFER_BYTES, "a message longer than its buffer");
+    verbs::Operation {
+        kind: OperationKind::Send,
+        local: Arc::clone(memory),
+        offset,
+        length,
+        remote_address: 0,
+        remote_key: 0,
+    }
+}
