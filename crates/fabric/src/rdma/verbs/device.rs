@@ -40,6 +40,7 @@ impl Device {
     ///
     /// The error says why there is none.
     pub fn open(address: Option<IpAddr>) -> Result<Arc<Self>, String> {
+        let address = address.filter(|address| !address.is_unspecified());
         let functions = functions()?;
         let channel = Arc::new(EventChannel::new(functions).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV | libc::ENOENT | libc::ENOSYS) => {
