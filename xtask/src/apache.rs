@@ -1,7 +1,7 @@
 //! Apache Hadoop from Maven Central: the peer, the oracle and the real client of the interop tests.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -25,6 +25,7 @@ pub fn fetch() -> Result<PathBuf> {
     let wanted = fs::read_to_string(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
     let fetched = home.join("fetched-by.xml");
     if fs::read_to_string(&fetched).is_ok_and(|text| text == wanted) {
+        fetch_native(&home)?;
         return Ok(lib);
     }
     run::require(&[("mvn", "--version")], &["maven"])?;
@@ -44,5 +45,34 @@ pub fn fetch() -> Result<PathBuf> {
     )?;
     fs::rename(&part, &lib).with_context(|| format!("cannot rename {}", part.display()))?;
     fs::write(&fetched, wanted).with_context(|| format!("cannot write {}", fetched.display()))?;
+    fetch_native(&home)?;
     Ok(lib)
+}
+
+/// libhadoop, which Java clients need for Unix sockets and descriptors. Apache publishes it in its distribution only; this
+/// jar has it, built from the same sources, and it loads into any Hadoop 3.
+const NATIVE: &str = "io.trino.hadoop:hadoop-apache:3.3.5-3";
+const NATIVE_FILE: &str = "nativelib/Linux-amd64/libhadoop.so";
+
+/// Into `native/` beside the jars.
+fn fetch_native(home: &Path) -> Result<()> {
+    let native = home.join("native");
+    if native.join("libhadoop.so").exists() {
+        return Ok(());
+    }
+    run::require(&[("mvn", "--version")], &["maven"])?;
+    println!("fetching libhadoop.so of {NATIVE} from Maven Central into {}", native.display());
+    let part = home.join("native.part");
+    run::loud(
+        std::process::Command::new("mvn")
+            .args(["--batch-mode", "--quiet", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack"])
+            .arg(format!("-Dartifact={NATIVE}"))
+            .arg(format!("-Dmdep.unpack.includes={NATIVE_FILE}"))
+            .arg(format!("-DoutputDirectory={}", part.display())),
+    )?;
+    fs::create_dir_all(&native).with_context(|| format!("cannot make {}", native.display()))?;
+    // In one step: whoever finds it finds all of it.
+    fs::rename(part.join(NATIVE_FILE), native.join("libhadoop.so"))
+        .with_context(|| format!("{NATIVE} has no {NATIVE_FILE}"))?;
+    fs::remove_dir_all(&part).with_context(|| format!("cannot remove {}", part.display()))
 }

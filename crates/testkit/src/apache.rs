@@ -44,6 +44,18 @@ impl Apache {
         Ok(Self { lib: apache_lib()?, options: options.map(str::to_owned).to_vec() })
     }
 
+    /// The same with libhadoop, as a Hadoop distribution has it: Unix sockets, descriptors, its own CRCs.
+    ///
+    /// An error of kind [`crate::Missing`] when that was not fetched.
+    pub fn with_native(mut self) -> Result<Self> {
+        let native = self.lib.with_file_name("native");
+        if !native.join("libhadoop.so").exists() {
+            bail!(crate::Missing { what: "libhadoop", cure: "cargo xtask apache" });
+        }
+        self.options.push(format!("-Djava.library.path={}", native.display()));
+        Ok(self)
+    }
+
     /// As Hadoop's own scripts start it: the JVM's defaults.
     pub fn for_measuring() -> Result<Self> {
         Ok(Self { lib: apache_lib()?, options: Vec::new() })

@@ -33,6 +33,7 @@ pub struct ClusterSpec {
     label: Option<String>,
     directory: Option<PathBuf>,
     for_measuring: bool,
+    short_circuit: bool,
     ports: Option<NamenodePorts>,
 }
 
@@ -65,6 +66,7 @@ impl ClusterSpec {
             label: None,
             directory: None,
             for_measuring: false,
+            short_circuit: false,
             ports: None,
         }
     }
@@ -132,6 +134,13 @@ impl ClusterSpec {
         self
     }
 
+    /// Domain sockets in the cluster's directory, and Java with libhadoop that makes use of them. Apache's DataNode wants a
+    /// directory above which nobody else may write: see [`ClusterSpec::within`].
+    pub fn short_circuit(mut self) -> Self {
+        self.short_circuit = true;
+        self
+    }
+
     pub fn ports(mut self, ports: NamenodePorts) -> Self {
         self.ports = Some(ports);
         self
@@ -157,6 +166,10 @@ impl ClusterSpec {
             Err(error) if self.namenode == Make::Apache || self.datanodes.contains(&Make::Apache) => return Err(error),
             Err(_) => None,
         };
+        let apache = match apache {
+            Some(apache) if self.short_circuit => Some(apache.with_native()?),
+            other => other,
+        };
         let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
         let directory = tempfile::Builder::new()
             .prefix("hearth-test-")
@@ -173,6 +186,11 @@ impl ClusterSpec {
             .set("fs.defaultFS", format!("hdfs://127.0.0.1:{seen_port}"))
             .set("hadoop.tmp.dir", directory.path().join("tmp").display())
             .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
+        if self.short_circuit {
+            client
+                .set("dfs.domain.socket.path", directory.path().join("dn_PORT").display())
+                .set("dfs.client.read.shortcircuit", true);
+        }
         for (key, name) in &self.files {
             let path = directory.path().join(name);
             fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;

@@ -169,6 +169,16 @@ public final class Driver {
             // path or handle, position, length
             case "pread":
                 return withReader(r, in -> pread(in, r));
+            // handle: how its bytes came, since it was opened
+            case "statistics": {
+                org.apache.hadoop.hdfs.ReadStatistics s = ((HdfsDataInputStream) readers.get(text(r, "handle")))
+                        .getReadStatistics();
+                return object("total", s.getTotalBytesRead(), "local", s.getTotalLocalBytesRead(), "shortCircuit",
+                        s.getTotalShortCircuitBytesRead(), "zeroCopy", s.getTotalZeroCopyBytesRead());
+            }
+            // path or handle; piece, skipChecksums: to the end by read(ByteBufferPool, ...)
+            case "zeroCopyRead":
+                return withReader(r, in -> zeroCopyRead(in, r));
             // path or handle; piece: reads all and throws it away, for measuring
             case "cat":
                 return withReader(r, in -> cat(in, r.path("piece").asInt(PIECE)));
@@ -475,6 +485,22 @@ public final class Driver {
             return object("p50", micros[micros.length / 2], "p99", micros[(int) (micros.length * 0.99)], "shortCircuit",
                     shortCircuitBytes(in));
         }
+    }
+
+    private static Object zeroCopyRead(FSDataInputStream in, JsonNode r) throws IOException {
+        org.apache.hadoop.io.ElasticByteBufferPool pool = new org.apache.hadoop.io.ElasticByteBufferPool();
+        EnumSet<org.apache.hadoop.fs.ReadOption> options = r.path("skipChecksums").asBoolean()
+                ? EnumSet.of(org.apache.hadoop.fs.ReadOption.SKIP_CHECKSUMS)
+                : EnumSet.noneOf(org.apache.hadoop.fs.ReadOption.class);
+        MessageDigest digest = Content.sha256();
+        long length = 0;
+        for (java.nio.ByteBuffer piece; (piece = in.read(pool, r.path("piece").asInt(1 << 20), options)) != null; ) {
+            length += piece.remaining();
+            digest.update(piece.duplicate());
+            in.releaseBuffer(piece);
+        }
+        return object("length", length, "sha256", Content.hex(digest.digest()), "zeroCopy",
+                ((HdfsDataInputStream) in).getReadStatistics().getTotalZeroCopyBytesRead());
     }
 
     private static long shortCircuitBytes(FSDataInputStream in) {

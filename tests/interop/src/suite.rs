@@ -44,6 +44,13 @@ impl Session<'_> {
         Driver::java(self.cluster.apache()?, self.cluster.conf())
     }
 
+    /// Kills the JVM that was kept; the next check starts another.
+    pub fn end_java(&mut self) {
+        if let Some(java) = self.java.take() {
+            java.kill();
+        }
+    }
+
     /// Python with hdfs-native, kept for all checks.
     pub fn python(&mut self) -> Result<&mut Driver> {
         if self.python.is_none() {
