@@ -36,7 +36,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {name} ({})", command.get_program().to_string_lossy()))?;
         let mut watchdog = Command::new("sh")
-            .args(["-c", "read -r _; kill -KILL -- -$0 2>/dev/null"])
+            .args(["-c", "read -r _; kill -KILL -$0 2>/dev/null"])
             .arg(child.id().to_string())
             .stdin(Stdio::piped())
             .process_group(0)
