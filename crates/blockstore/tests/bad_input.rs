@@ -52,6 +52,26 @@ fn a_directory_is_one_stores() {
 }
 
 #[test]
+fn a_directory_in_the_middle_of_an_upgrade_is_refused() {
+    let bed = Bed::new(Kind::Memory);
+    {
+        let store = bed.open();
+        put(&store, 1, 1, b"precious");
+        store.flush_all(&mut |_| true);
+    }
+    let volume = bed.options.volumes[0].dir.clone();
+    let pool = volume.join("current").join(bed.pool.pool.as_str());
+    for sign in [volume.join("previous"), pool.join("previous"), pool.join("trash"), pool.join("finalized.tmp")] {
+        std::fs::create_dir(&sign).unwrap();
+        let error = Blockstore::open(bed.options.clone()).unwrap().attach_pool(&bed.pool).unwrap_err();
+        assert!(error.to_string().contains("an upgrade is in progress"), "{error}");
+        assert!(error.to_string().contains(sign.to_str().unwrap()), "{error}");
+        std::fs::remove_dir(&sign).unwrap();
+    }
+    assert!(get(&bed.open(), 1, 1) == b"precious");
+}
+
+#[test]
 fn another_clusters_directory_is_refused_untouched() {
     let bed = Bed::new(Kind::Memory);
     {

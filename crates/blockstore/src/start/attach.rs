@@ -21,6 +21,22 @@ use crate::pool::{Pool, ReplicaMap};
 use crate::replica::{Core, Replica};
 use crate::volume::{Slice, Volume};
 
+/// What Java's datanode leaves beside its directories from the beginning of an upgrade to its end: a way back that this
+/// store would block by changing files. Source: hdfs `BlockPoolSliceStorage`.
+fn refuse_upgrade(volume: &Path, dirs: &PoolDirs) -> Result<()> {
+    const STATES: [&str; 5] = ["previous", "previous.tmp", "removed.tmp", "finalized.tmp", "lastcheckpoint.tmp"];
+    let of = |root: &Path| STATES.map(|name| root.join(name));
+    let mut signs = [of(volume), of(&dirs.root)].concat();
+    signs.extend([dirs.root.join("trash"), dirs.current.join("RollingUpgradeInProgress")]);
+    match signs.into_iter().find(|sign| sign.exists()) {
+        None => Ok(()),
+        Some(path) => Err(StoreError::BadDirectory {
+            path,
+            reason: "an upgrade is in progress; finalize it or roll it back with the DataNode that began it".to_owned(),
+        }),
+    }
+}
+
 impl Inner {
     pub fn attach_pool(&self, identity: &PoolIdentity) -> Result<PoolSummary> {
         let _one = self.attaching.lock();
@@ -60,6 +76,7 @@ impl Inner {
             });
         }
         let dirs = PoolDirs::new(&volume.dir, identity.pool.as_str());
+        refuse_upgrade(&volume.dir, &dirs)?;
         match version::read_pool(&dirs.current)? {
             Some(found) => check_identity(&dirs.current, &found, identity),
             None => Ok(()),
