@@ -291,6 +291,8 @@ keys! {
     DFS_DATANODE_FAILED_VOLUMES_TOLERATED: Key<i32> = "dfs.datanode.failed.volumes.tolerated", int_i32, "0";
     /// Bytes for cached and lazily persisted blocks.
     DFS_DATANODE_MAX_LOCKED_MEMORY: Key<u64> = "dfs.datanode.max.locked.memory", bytes, "0";
+    /// Replicas on RAM_DISK move to DISK in rounds with this between them.
+    DFS_DATANODE_LAZYWRITER_INTERVAL: Key<Duration> = "dfs.datanode.lazywriter.interval.sec", duration_s, "60";
     /// Sync every finalized block.
     DFS_DATANODE_SYNCONCLOSE: Key<bool> = "dfs.datanode.synconclose", boolean, "false";
     /// Every replica is verified once in this many hours; 0 = 504, negative = never.

@@ -19,6 +19,7 @@ use crate::advertise::Advertiser;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::ipc::IpcService;
+use crate::lazy_persist;
 use crate::load::Load;
 use crate::namenode;
 use crate::one_sided::OneSided;
@@ -160,6 +161,7 @@ impl Datanode {
             tokio::spawn(one_sided::accept(datanode.clone(), one_sided, listener));
         }
         tokio::spawn(watch_store(datanode.clone()));
+        tokio::spawn(lazy_persist::run(datanode.clone()));
         namenode::start_all(&datanode);
         tracing::info!(transfer = %addresses.transfer, ipc = %addresses.ipc, http = %addresses.http, "datanode serves");
         Ok(Handle { datanode, addresses, ipc: Mutex::new(Some(ipc)), http: Mutex::new(Some(http)) })

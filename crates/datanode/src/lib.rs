@@ -21,6 +21,7 @@ mod error;
 mod grants;
 mod groups;
 mod ipc;
+mod lazy_persist;
 mod load;
 mod namenode;
 mod one_sided;

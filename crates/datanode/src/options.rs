@@ -9,7 +9,7 @@ use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
 use hearth_config::{Configuration, HostPort, Nameservice, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::tcp::SocketOptions;
-use hearth_types::{Clock, SystemClock};
+use hearth_types::{Clock, StorageType, SystemClock};
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
 use crate::Error;
@@ -100,6 +100,8 @@ pub struct TimingOptions {
     /// Least time between two incremental reports; zero sends at once.
     pub incremental_report: Duration,
     pub cache_report: Duration,
+    /// Between two rounds that move replicas from RAM_DISK to DISK.
+    pub lazy_writer: Duration,
     /// Without an answered heartbeat for so long, a lifeline is sent.
     pub lifeline: Duration,
 }
@@ -167,6 +169,7 @@ impl DatanodeOptions {
                 block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
                 incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
                 cache_report: positive(conf.get(keys::DFS_CACHEREPORT_INTERVAL)?),
+                lazy_writer: positive(conf.get(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?),
                 lifeline: match conf.get(keys::DFS_DATANODE_LIFELINE_INTERVAL)? {
                     Some(interval) => positive(interval),
                     None => positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?) * 3,
@@ -257,7 +260,12 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
     let reserved_bytes = conf.get(keys::DFS_DATANODE_DU_RESERVED)?;
     let mut volumes = Vec::new();
     for directory in conf.get(keys::DFS_DATANODE_DATA_DIR)? {
-        let engine = match directory.engine.unwrap_or(default_engine) {
+        let engine = match directory.engine.unwrap_or(if directory.storage_type == StorageType::RamDisk {
+            // Its directory is memory already.
+            hearth_config::Engine::File
+        } else {
+            default_engine
+        }) {
             hearth_config::Engine::Memory => Engine::Memory,
             hearth_config::Engine::File => Engine::File,
             hearth_config::Engine::Mmap => {

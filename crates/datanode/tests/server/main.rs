@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod client;
+mod lazy_persist;
 mod local;
 mod local_writes;
 mod namenode;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hearth_protocol::block_token::ExportedKeys;
 use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
-use hearth_types::{Block, BlockPoolId, PoolIdentity};
-use hearth_wire::convert::storage_info;
+use hearth_types::{Block, BlockPoolId, PoolIdentity, StorageType};
+use hearth_wire::convert::{storage_info, storage_type_from_wire};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
@@ -32,6 +32,8 @@ pub struct Told {
     /// Replicas of the last full report.
     pub full_report: Option<u64>,
     pub events: Vec<(BlockStatus, Block)>,
+    /// The same with the type of the storage.
+    pub storage_events: Vec<(BlockStatus, StorageType, Block)>,
     pub synchronized: Vec<CommitBlockSynchronizationRequestProto>,
     pub bad: Vec<ReportBadBlocksRequestProto>,
     /// Given out with the next heartbeat.
@@ -139,8 +141,13 @@ impl Service for Answers {
             }
             "blockReceivedAndDeleted" => {
                 let request = decode::<BlockReceivedAndDeletedRequestProto>(&call);
-                for event in request.blocks.into_iter().flat_map(|storage| storage.blocks) {
-                    told.events.push((event.status(), event.block.into()));
+                for storage in request.blocks {
+                    let number = storage.storage.and_then(|storage| storage.storage_type).unwrap_or_default();
+                    for event in storage.blocks {
+                        let (status, block) = (event.status(), event.block.into());
+                        told.events.push((status, block));
+                        told.storage_events.push((status, storage_type_from_wire(number), block));
+                    }
                 }
                 BlockReceivedAndDeletedResponseProto::default().encode_to_vec()
             }
