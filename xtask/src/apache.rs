@@ -10,9 +10,23 @@ use crate::run;
 /// As pinned in `xtask/apache/pom.xml`.
 pub const VERSION: &str = "3.4.2";
 
+/// The other version that clusters are run with, once: what many still have.
+const OLD_VERSION: &str = "3.3.6";
+
 /// The directory of jars, fetched when it is not there. `testkit` looks for it at the same place.
 pub fn fetch() -> Result<PathBuf> {
-    let home = crate::root().join(format!(".cache/apache-{VERSION}"));
+    fetch_into("pom.xml", VERSION, &format!("apache-{VERSION}"))
+}
+
+/// What the slow suites need besides: the jobs of MapReduce, and an older version.
+pub fn fetch_more() -> Result<()> {
+    fetch_into("jobs.xml", VERSION, &format!("apache-{VERSION}-jobs"))?;
+    fetch_into("pom.xml", OLD_VERSION, &format!("apache-{OLD_VERSION}"))?;
+    Ok(())
+}
+
+fn fetch_into(pom: &str, version: &str, name: &str) -> Result<PathBuf> {
+    let home = crate::root().join(".cache").join(name);
     let lib = home.join("lib");
     run::require(&[("java", "-version"), ("javac", "-version")], &["openjdk-17-jdk-headless"])?;
     // The daemons' web servers insist on their pages' directories, which the jars do not carry.
@@ -21,7 +35,7 @@ pub fn fetch() -> Result<PathBuf> {
         fs::create_dir_all(&pages).with_context(|| format!("cannot make {}", pages.display()))?;
     }
     // What the jars were fetched by, so that a changed pom is followed by a new fetch.
-    let pom = crate::root().join("xtask/apache/pom.xml");
+    let pom = crate::root().join("xtask/apache").join(pom);
     let wanted = fs::read_to_string(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
     let fetched = home.join("fetched-by.xml");
     if fs::read_to_string(&fetched).is_ok_and(|text| text == wanted) {
@@ -29,7 +43,7 @@ pub fn fetch() -> Result<PathBuf> {
         return Ok(lib);
     }
     run::require(&[("mvn", "--version")], &["maven"])?;
-    println!("fetching Apache Hadoop {VERSION} from Maven Central into {}", lib.display());
+    println!("fetching Apache Hadoop {version} from Maven Central into {}", lib.display());
     let part = home.join("lib.part");
     for stale in [&part, &lib] {
         if stale.exists() {
@@ -41,6 +55,7 @@ pub fn fetch() -> Result<PathBuf> {
             .args(["--batch-mode", "--quiet", "--file"])
             .arg(&pom)
             .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+            .arg(format!("-Dhadoop.version={version}"))
             .arg(format!("-DoutputDirectory={}", part.display())),
     )?;
     fs::rename(&part, &lib).with_context(|| format!("cannot rename {}", part.display()))?;

@@ -66,7 +66,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let machine = (!arguments.unit && !only_interop).then(|| std::thread::spawn(vm::prepare));
     // Before any test: some rooms have tests of their own with Apache's servers.
     if !arguments.unit && !only_vm {
-        fetch(&mut tally, must_be_whole);
+        fetch(&mut tally, must_be_whole, arguments.cluster);
     }
     if !only_some {
         if filter.is_empty() {
@@ -97,8 +97,12 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
 }
 
 /// What the suites with real clients and servers need; what cannot be had is a failure in CI and said aloud elsewhere.
-fn fetch(tally: &mut Tally, must_be_whole: bool) {
-    for (what, outcome) in [("Apache Hadoop", apache::fetch()), ("hdfs-native", python::environment())] {
+fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
+    let mut wanted = vec![("Apache Hadoop", apache::fetch()), ("hdfs-native", python::environment())];
+    if slow {
+        wanted.push(("Apache Hadoop's jobs and version 3.3", apache::fetch_more().map(|()| crate::root())));
+    }
+    for (what, outcome) in wanted {
         if let Err(error) = outcome {
             tally.missing(must_be_whole, format!("interop with {what}: {error:#}"));
         }

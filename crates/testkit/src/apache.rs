@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::places::{apache_lib, workspace_root};
+use crate::places::{APACHE_VERSION, apache_jobs_lib, apache_lib, workspace_root};
 
 /// Where the jars are and how a JVM is started with them.
 #[derive(Clone)]
@@ -27,6 +27,14 @@ pub struct ToolOutput {
 }
 
 impl ToolOutput {
+    fn of(output: std::process::Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// The standard output of a tool that must succeed.
     pub fn success(self) -> Result<String> {
         if self.code != 0 {
@@ -41,7 +49,12 @@ impl Apache {
     /// what tests want; measurements use [`Apache::for_measuring`].
     pub fn find() -> Result<Self> {
         let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
-        Ok(Self { lib: apache_lib()?, options: options.map(str::to_owned).to_vec() })
+        Ok(Self { lib: apache_lib(APACHE_VERSION)?, options: options.map(str::to_owned).to_vec() })
+    }
+
+    /// The same of another version, e.g. 3.3.6.
+    pub fn of_version(version: &str) -> Result<Self> {
+        Ok(Self { lib: apache_lib(version)?, ..Self::find()? })
     }
 
     /// The same with libhadoop, as a Hadoop distribution has it: Unix sockets, descriptors, its own CRCs.
@@ -58,7 +71,7 @@ impl Apache {
 
     /// As Hadoop's own scripts start it: the JVM's defaults.
     pub fn for_measuring() -> Result<Self> {
-        Ok(Self { lib: apache_lib()?, options: Vec::new() })
+        Ok(Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new() })
     }
 
     /// `java MAIN` with the configuration in `conf`.
@@ -100,6 +113,19 @@ impl Apache {
         self.run(conf, "org.apache.hadoop.hdfs.tools.DFSck", arguments)
     }
 
+    /// A program of Apache's MapReduce, run in one JVM (LocalJobRunner), to its end.
+    pub fn job<A: AsRef<OsStr>>(
+        &self,
+        conf: &Path,
+        main: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<ToolOutput> {
+        let jars = format!("{}/*", apache_jobs_lib()?.display());
+        let mut command = self.java_with(&[conf, Path::new(&jars)], main);
+        let output = command.args(arguments).output().context("cannot start java")?;
+        Ok(ToolOutput::of(output))
+    }
+
     /// Any main class to its end.
     pub fn run<A: AsRef<OsStr>>(
         &self,
@@ -109,11 +135,7 @@ impl Apache {
     ) -> Result<ToolOutput> {
         let mut command = self.java(conf, main);
         let output = command.args(arguments).output().context("cannot start java")?;
-        Ok(ToolOutput {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        Ok(ToolOutput::of(output))
     }
 
     /// The directory of our compiled Java classes, named after their sources' content.

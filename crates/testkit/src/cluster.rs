@@ -31,6 +31,7 @@ pub struct ClusterSpec {
     settings: Settings,
     files: Vec<(String, String)>,
     label: Option<String>,
+    version: Option<String>,
     directory: Option<PathBuf>,
     for_measuring: bool,
     short_circuit: bool,
@@ -64,6 +65,7 @@ impl ClusterSpec {
             settings,
             files: Vec::new(),
             label: None,
+            version: None,
             directory: None,
             for_measuring: false,
             short_circuit: false,
@@ -101,6 +103,12 @@ impl ClusterSpec {
     /// `count` DataNodes, all like the first.
     pub fn datanodes(mut self, count: usize) -> Self {
         self.datanodes = vec![self.datanodes[0]; count];
+        self
+    }
+
+    /// Apache's daemons and tools of another version.
+    pub fn apache_version(mut self, version: &str) -> Self {
+        self.version = Some(version.to_owned());
         self
     }
 
@@ -160,7 +168,11 @@ impl ClusterSpec {
 
     /// Directories and configuration of a cluster, nothing started.
     fn prepare(self) -> Result<Cluster> {
-        let apache = if self.for_measuring { Apache::for_measuring() } else { Apache::find() };
+        let apache = match &self.version {
+            Some(version) => Apache::of_version(version),
+            None if self.for_measuring => Apache::for_measuring(),
+            None => Apache::find(),
+        };
         let apache = match apache {
             Ok(apache) => Some(apache),
             Err(error) if self.namenode == Make::Apache || self.datanodes.contains(&Make::Apache) => return Err(error),

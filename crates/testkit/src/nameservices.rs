@@ -82,6 +82,10 @@ impl NameservicesSpec {
                 }
             }
         }
+        if !planned[0].4 {
+            // Only a highly available nameservice is found by its name.
+            client.set("fs.defaultFS", format!("hdfs://127.0.0.1:{}", planned[0].2));
+        }
         client.write(&directory.path().join("client-conf"))?;
 
         let mut namenodes = Vec::new();

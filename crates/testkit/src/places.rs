@@ -38,11 +38,24 @@ pub fn workspace_root() -> &'static Path {
     })
 }
 
+/// The version of Apache Hadoop that tests run with unless they say otherwise.
+pub(crate) const APACHE_VERSION: &str = "3.4.2";
+
 /// The directory of Apache Hadoop's jars.
-pub(crate) fn apache_lib() -> Result<PathBuf> {
-    let lib = workspace_root().join(".cache/apache-3.4.2/lib");
+pub(crate) fn apache_lib(version: &str) -> Result<PathBuf> {
+    let lib = workspace_root().join(format!(".cache/apache-{version}/lib"));
     if !lib.is_dir() {
-        bail!(Missing { what: "Apache Hadoop", cure: "cargo xtask apache" });
+        let cure = if version == APACHE_VERSION { "cargo xtask apache" } else { "cargo xtask test --cluster" };
+        bail!(Missing { what: "Apache Hadoop", cure });
+    }
+    Ok(lib)
+}
+
+/// The directory of the jars with Apache's jobs.
+pub(crate) fn apache_jobs_lib() -> Result<PathBuf> {
+    let lib = workspace_root().join(format!(".cache/apache-{APACHE_VERSION}-jobs/lib"));
+    if !lib.is_dir() {
+        bail!(Missing { what: "Apache Hadoop's MapReduce", cure: "cargo xtask test --cluster" });
     }
     Ok(lib)
 }

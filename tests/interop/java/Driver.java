@@ -301,6 +301,11 @@ public final class Driver {
                 CacheDirectiveStats s = dfs().listCacheDirectives(wanted).next().getStats();
                 return object("needed", s.getBytesNeeded(), "cached", s.getBytesCached());
             }
+            // path, policy: which is enabled first
+            case "erasureCode":
+                dfs().enableErasureCodingPolicy(text(r, "policy"));
+                dfs().setErasureCodingPolicy(path(r, "path"), text(r, "policy"));
+                return null;
             case "refreshNodes":
                 dfs().refreshNodes();
                 return null;

@@ -22,6 +22,8 @@ const EXCLUDED: &str = "excluded";
 /// Where the disks are, of which each DataNode counts so little its own that the balancer sees what the checks write.
 const TMPFS: &str = "/dev/shm";
 const CAPACITY: u64 = 500 << 20;
+/// What may be cached on each DataNode.
+const CACHE: u64 = 8 << 20;
 
 const CHECKS: &[Check] = &[
     ("every_replica_of_what_is_put_and_appended_is_the_same", put_and_append),
@@ -29,12 +31,24 @@ const CHECKS: &[Check] = &[
     ("what_is_flushed_is_seen_at_every_replica", flushed_is_seen),
     ("every_replica_is_truncated", truncates),
     ("replication_is_raised_and_lowered", replication),
+    ("erasure_coded_files_are_stored_and_read", erasure_coded),
     ("a_dead_writers_file_is_recovered", lease_recovery),
     ("writers_survive_the_death_of_any_datanode", writers_survive),
     ("each_datanode_is_decommissioned_onto_the_others_and_back", decommission),
     ("the_balancer_spreads_what_lies_on_one", balancer),
     ("everything_is_healthy_at_the_end", healthy),
 ];
+
+/// Of a cluster whose DataNodes are all Hearth's, with what Apache's would need native code or a patch for.
+const SERVICES: &[Check] = &[
+    ("pages_show_what_apaches_do", pages),
+    ("what_a_namenode_wants_cached_stays_in_memory", caching),
+    ("dfsadmin_asks_and_tells_a_datanode", administration),
+    ("protection_that_is_not_there_is_refused", protection_refused),
+];
+
+/// Minutes: a key is good for one.
+const KEYS: &[Check] = &[("readers_and_writers_outlive_block_keys", keys_roll_over)];
 
 fn main() -> ExitCode {
     use Make::{Apache, Hearth};
@@ -78,7 +92,29 @@ fn main() -> ExitCode {
     } else {
         vec![with_tokens(spec(&[Apache, Hearth, Hearth]))]
     };
-    run(&[Suite { name: "cluster", clusters, checks: CHECKS }])
+    let services = ClusterSpec::new(Apache, Hearth)
+        .datanodes(2)
+        .set("dfs.blocksize", BLOCK)
+        .set("dfs.replication", 2)
+        .set("dfs.datanode.max.locked.memory", CACHE)
+        .set("dfs.cachereport.intervalMsec", 500)
+        .set("dfs.namenode.path.based.cache.refresh.interval.ms", 500)
+        .set("dfs.namenode.path.based.cache.retry.interval.ms", 1000)
+        .set("hearth.memory.limit", "64m")
+        .set("hearth.memory.flush.delay", 1);
+    let mut suites = vec![
+        Suite { name: "cluster", clusters, checks: CHECKS },
+        Suite { name: "services", clusters: vec![services], checks: SERVICES },
+    ];
+    if slow() {
+        let keys = with_tokens(spec(&[Hearth, Apache, Hearth]))
+            .set("dfs.block.access.key.update.interval", 1)
+            .set("dfs.block.access.token.lifetime", 1);
+        let old = spec(&[Hearth, Apache, Hearth]).apache_version("3.3.6").labelled("3.3.6");
+        suites.push(Suite { name: "old", clusters: vec![old], checks: CHECKS });
+        suites.push(Suite { name: "keys", clusters: vec![keys], checks: KEYS });
+    }
+    run(&suites)
 }
 
 fn put_and_append(session: &mut Session) -> Result<()> {
@@ -171,6 +207,27 @@ fn replication(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// DataNodes hold the parts as any other block; Apache's client puts them together, and does without one of them.
+fn erasure_coded(session: &mut Session) -> Result<()> {
+    session.java()?.call("mkdirs", json!({"path": "/coded"}))?;
+    session.java()?.call("erasureCode", json!({"path": "/coded", "policy": "XOR-2-1-1024k"}))?;
+    for size in [1, BLOCK, 3 * BLOCK + 70_001] {
+        let path = format!("/coded/{size}");
+        session.java()?.call("store", json!({"path": path, "seed": size, "length": size}))?;
+        reads(session, &path, &[(size, size)])?;
+    }
+    let path = format!("/coded/{}", 3 * BLOCK + 70_001);
+    session.cluster.datanodes[1].kill();
+    reads(session, &path, &[(3 * BLOCK + 70_001, 3 * BLOCK + 70_001)])?;
+    session.cluster.start_datanode(1)?;
+    session.cluster.wait_ready()?;
+    // Our own checksum of such a block group does not exist, and nothing hangs.
+    let checksum = session.java()?.call("checksum", json!({"path": path}));
+    println!("checksum of an erasure-coded file: {checksum:?}");
+    session.java()?.call("delete", json!({"path": "/coded", "recursive": true}))?;
+    Ok(())
+}
+
 /// A writer that vanishes with what it flushed: its blocks are recovered by whichever DataNode the NameNode chooses.
 fn lease_recovery(session: &mut Session) -> Result<()> {
     let mut doomed = session.another_java()?;
@@ -198,7 +255,7 @@ fn lease_recovery(session: &mut Session) -> Result<()> {
 fn writers_survive(session: &mut Session) -> Result<()> {
     const WRITERS: u64 = 8;
     let ports = transfer_addresses(session)?;
-    for victim in 0..ports.len() {
+    for (victim, address) in ports.iter().enumerate() {
         let path = |writer: u64| format!("/killed/{victim}-{writer}");
         let mut positions = BTreeMap::new();
         for writer in 0..WRITERS {
@@ -207,7 +264,7 @@ fn writers_survive(session: &mut Session) -> Result<()> {
             write_on(session, &handle, writer, 0, 300_000)?;
             session.java()?.call("hflush", json!({"handle": handle}))?;
             let pipeline = session.java()?.call("pipeline", json!({"handle": handle}))?;
-            let position = pipeline.as_array().and_then(|pipeline| pipeline.iter().position(|dn| *dn == ports[victim]));
+            let position = pipeline.as_array().and_then(|pipeline| pipeline.iter().position(|at| *at == **address));
             *positions.entry(position.map_or(-1, |at| at as i64)).or_insert(0) += 1;
         }
         println!("datanode {victim} dies; its places in {WRITERS} pipelines: {positions:?}");
@@ -336,6 +393,153 @@ fn healthy(session: &mut Session) -> Result<()> {
         ensure!(problems["beans"][0][figure] == 0, "{figure}: {}", problems["beans"][0][figure]);
     }
     Ok(())
+}
+
+// --- One DataNode and its NameNode.
+
+fn pages(session: &mut Session) -> Result<()> {
+    session.java()?.call("store", json!({"path": "/pages", "seed": 1, "length": 3 * BLOCK}))?;
+    let port = session.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    let info = jmx_bean(port, "Hadoop:service=DataNode,name=DataNodeInfo")?;
+    let inner = |key: &str| -> Result<Value> {
+        let text = info[key].as_str().with_context(|| format!("{key} of {info}"))?;
+        serde_json::from_str(text).with_context(|| format!("{key}: {text}"))
+    };
+    // What Apache's datanode.html reads.
+    let actors = inner("BPServiceActorInfo")?;
+    let actor = &actors[0];
+    ensure!(actor["NamenodeHaState"] == "active" && actor["ActorState"] == "RUNNING", "{actor}");
+    for figure in ["LastHeartbeat", "LastHeartbeatResponseTime", "LastBlockReport"] {
+        let seconds: i64 = actor[figure].as_str().context("a text")?.parse()?;
+        ensure!((0..600).contains(&seconds), "{figure}: {seconds}");
+    }
+    ensure!(actor["BlockPoolID"].as_str().is_some_and(|pool| pool.starts_with("BP-")), "{actor}");
+    let volumes = inner("VolumeInfo")?;
+    let volume = volumes.as_object().and_then(|volumes| volumes.values().next()).context("a volume")?;
+    ensure!(volume["numBlocks"] == 3 && volume["storageType"] == "DISK", "{volume}");
+    ensure!(inner("NamenodeAddresses")?["127.0.0.1"].is_string(), "{info}");
+    ensure!(info["ClusterId"].as_str().is_some_and(|id| id.starts_with("CID-")), "{info}");
+    let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
+    ensure!(state["Capacity"].as_u64() > Some(0) && state["DfsUsed"].as_u64() > Some(3 * BLOCK), "{state}");
+    ensure!(state["NumFailedVolumes"] == 0 && state["CacheCapacity"] == CACHE, "{state}");
+    for (path, says) in [("/metrics", "hearth_replicas 3"), ("/", "active"), ("/conf", "dfs.datanode.data.dir")] {
+        let page = get_text(port, path)?;
+        ensure!(page.contains(says), "{path} does not say {says:?}: {page}");
+    }
+    Ok(())
+}
+
+fn caching(session: &mut Session) -> Result<()> {
+    let size = 3 * BLOCK + 70_001;
+    session.java()?.call("store", json!({"path": "/hot", "seed": 2, "length": size}))?;
+    let directive = session.java()?.call("cache", json!({"path": "/hot", "pool": "pool", "replication": 2}))?;
+    let cached = |session: &mut Session| -> Result<(u64, u64)> {
+        let answer = session.java()?.call("cached", json!({"id": directive}))?;
+        Ok((answer["needed"].as_u64().context("needed")?, answer["cached"].as_u64().context("cached")?))
+    };
+    let all_cached = |session: &mut Session, bytes: u64| {
+        wait_until("everything to be cached", SETTLES_WITHIN, || {
+            let (needed, cached) = cached(session)?;
+            ensure!((needed, cached) == (bytes, bytes), "{cached} bytes of {needed}, wanted {bytes}");
+            Ok(Some(()))
+        })
+    };
+    all_cached(session, 2 * size)?;
+    let locations = session.java()?.call("locations", json!({"path": "/hot"}))?;
+    let hosts = locations[0]["cached"].as_array().map_or(0, Vec::len);
+    ensure!(hosts > 0, "readers are not told: {locations}");
+    // Far more than fits in memory passes through; the cached file stays.
+    for other in 0..40 {
+        let store = json!({"path": format!("/passing/{other}"), "seed": other, "length": 2 * BLOCK});
+        session.java()?.call("store", store)?;
+    }
+    let port = session.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
+    ensure!(state["NumBlocksCached"] == 4, "{state}");
+    reads(session, "/hot", &[(2, size)])?;
+    // An append ends it for the last block, which is cached again when it is closed.
+    session.java()?.call("extend", json!({"path": "/hot", "seed": 3, "length": 70_000}))?;
+    all_cached(session, 2 * (size + 70_000))?;
+    reads(session, "/hot", &[(2, size), (3, 70_000)])?;
+    // More than dfs.datanode.max.locked.memory is not cached, and hurts nobody.
+    session.java()?.call("store", json!({"path": "/too-much", "seed": 4, "length": 2 * CACHE}))?;
+    let more = session.java()?.call("cache", json!({"path": "/too-much", "pool": "pool"}))?;
+    std::thread::sleep(Duration::from_secs(3));
+    let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
+    ensure!(state["CacheUsed"].as_u64() <= Some(CACHE), "{state}");
+    for id in [&more, &directive] {
+        session.java()?.call("uncache", json!({"id": id}))?;
+    }
+    wait_until("nothing to be cached", SETTLES_WITHIN, || {
+        let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
+        ensure!(state["CacheUsed"] == 0, "{state}");
+        Ok(Some(()))
+    })
+}
+
+fn administration(session: &mut Session) -> Result<()> {
+    let ipc = format!("127.0.0.1:{}", session.cluster.datanodes[1].port("dfs.datanode.ipc.address")?);
+    let admin = |session: &Session, arguments: &[&str]| -> Result<String> {
+        let output = session.cluster.apache()?.dfsadmin(session.cluster.conf(), arguments)?;
+        output.success().with_context(|| format!("hdfs dfsadmin {}", arguments.join(" ")))
+    };
+    let info = admin(session, &["-getDatanodeInfo", &ipc])?;
+    ensure!(info.contains("Software version: 3.4.2"), "{info}");
+    admin(session, &["-triggerBlockReport", &ipc])?;
+    admin(session, &["-setBalancerBandwidth", "5000000"])?;
+    wait_until("the balancer's bandwidth to be heard of", SETTLES_WITHIN, || {
+        let said = admin(session, &["-getBalancerBandwidth", &ipc])?;
+        ensure!(said.contains("5000000"), "{said}");
+        Ok(Some(()))
+    })?;
+    admin(session, &["-evictWriters", &ipc])?;
+    let volumes = admin(session, &["-getVolumeReport", &ipc])?;
+    ensure!(volumes.contains("DISK"), "{volumes}");
+    admin(session, &["-shutdownDatanode", &ipc])?;
+    wait_until("the datanode's end", SETTLES_WITHIN, || {
+        Ok(session.cluster.datanodes[1].check_alive().is_err().then_some(()))
+    })?;
+    let log = session.cluster.datanodes[1].process().context("it ran")?.log_text();
+    ensure!(log.contains("everything is on disk"), "{log}");
+    session.cluster.datanodes[1].kill();
+    session.cluster.start_datanode(1)?;
+    session.cluster.wait_ready()?;
+    reads(session, "/hot", &[(2, 3 * BLOCK + 70_001), (3, 70_000)])
+}
+
+fn protection_refused(session: &mut Session) -> Result<()> {
+    session.cluster.datanodes[0].stop(SETTLES_WITHIN)?;
+    let conf = session.cluster.datanodes[0].conf().to_owned();
+    for (key, value, harmless) in
+        [("dfs.encrypt.data.transfer", "true", "false"), ("dfs.data.transfer.protection", "privacy", "")]
+    {
+        session.cluster.datanodes[0].change(&[(key, value)])?;
+        let output = Command::new(hearth_program()?).arg("datanode").env("HADOOP_CONF_DIR", &conf).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && said.contains(key), "with {key}={value}: {said}");
+        session.cluster.datanodes[0].change(&[(key, harmless)])?;
+    }
+    session.cluster.start_datanode(0)?;
+    session.cluster.wait_ready()
+}
+
+/// Longer than any key is good for.
+fn keys_roll_over(session: &mut Session) -> Result<()> {
+    session.java()?.call("store", json!({"path": "/old", "seed": 1, "length": 2 * BLOCK}))?;
+    session.java()?.call("open", json!({"path": "/old", "handle": "in"}))?;
+    session.java()?.call("create", json!({"path": "/new", "handle": "out"}))?;
+    const ROUNDS: u64 = 20;
+    for round in 0..ROUNDS {
+        write_on(session, "out", 2, round * 10_000, 10_000)?;
+        session.java()?.call("hflush", json!({"handle": "out"}))?;
+        let read = json!({"handle": "in", "position": round * 50_000, "length": 4096});
+        let found = session.java()?.call("pread", read)?;
+        ensure!(found["sha256"] == Content::new(1).sha256(round * 50_000, 4096), "round {round}: {found}");
+        std::thread::sleep(Duration::from_secs(10));
+    }
+    session.java()?.call("close", json!({"handle": "out"}))?;
+    everywhere(session, "/new", &[(2, ROUNDS * 10_000)], 3)?;
+    everywhere(session, "/old", &[(1, 2 * BLOCK)], 3)
 }
 
 // --- What the checks are made of.

@@ -231,11 +231,9 @@ fn datanodes_serve_two_namespaces() {
     let datanodes = [Make::Hearth, Make::Hearth];
     with_cluster("federation", &[("one", 1), ("two", 1)], &datanodes, &[], |cluster| {
         let runtime = runtime();
-        let services = ["hdfs://one", "hdfs://two"];
-        let connections: Vec<FileSystem> = services
-            .iter()
-            .map(|uri| runtime.block_on(async { connect(cluster, Some(uri)) }))
-            .collect::<Result<_>>()?;
+        let uris = cluster.namenodes.iter().map(|namenode| format!("hdfs://127.0.0.1:{}", namenode.rpc_port));
+        let connections: Vec<FileSystem> =
+            uris.map(|uri| runtime.block_on(async { connect(cluster, Some(&uri)) })).collect::<Result<_>>()?;
         // The same paths, and most likely the same block ids.
         for (number, fs) in connections.iter().enumerate() {
             runtime.block_on(put(fs, "/file", number as u64, 3 * BLOCK))?;
