@@ -394,7 +394,19 @@ fn small_files_are_read_many_at_once() {
         }
         let statistics = fs.statistics();
         anyhow::ensure!(statistics.read_bytes(DataPath::Packets) == 0, "{statistics:?}");
-        // Read by parts as well.
+        // Read by parts as well; what is fetched ahead is counted once.
+        let before = statistics.read_bytes(DataPath::Local);
+        let mut stream = fs.open("/small/6").await?;
+        let (mut piece, mut read) = ([0; 1000], Vec::new());
+        loop {
+            match stream.read(&mut piece).await? {
+                0 => break,
+                count => read.extend_from_slice(&piece[..count]),
+            }
+        }
+        anyhow::ensure!(read == Content::new(6).bytes(0, 60_000));
+        let counted = fs.statistics().read_bytes(DataPath::Local) - before;
+        anyhow::ensure!(counted == 60_000, "{counted} bytes counted");
         let reader = fs.open("/small/6").await?;
         let mut bytes = [0; 700];
         anyhow::ensure!(reader.read_at(33_333, &mut bytes).await? == 700);

@@ -115,13 +115,20 @@ impl LocalStream {
         Ok(true)
     }
 
-    /// Copies and verifies in one go, without showing anything, into `into` (not empty). 0 when everything asked for has come.
+    /// Whether `read` can be used.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.mapped().is_some()
+    }
+
+    /// Copies out of the mapping, verified in the same go, without showing anything, into `into` (not empty). 0 when everything
+    /// asked for has come.
     pub(super) async fn read(&mut self, shared: &Shared, way: &Way, into: &mut [u8]) -> Result<usize, DatanodeError> {
-        let Some(mapped) = self.mapped() else {
-            return self.read_fetched(shared, way, into).await;
-        };
+        let Some(mapped) = self.mapped() else { return Ok(0) };
         if !self.shown.is_empty() {
             return Ok(self.copy_shown(into));
+        }
+        if self.left.is_empty() {
+            return Ok(0);
         }
         self.check_valid(way)?;
         let count = self.left.length().min(into.len() as u64).min(TURN_BYTES);
@@ -133,16 +140,6 @@ impl LocalStream {
             tokio::task::yield_now().await;
         }
         Ok(count as usize)
-    }
-
-    async fn read_fetched(&mut self, shared: &Shared, way: &Way, into: &mut [u8]) -> Result<usize, DatanodeError> {
-        while self.shown.is_empty() {
-            // A positioned read has asked for no more than it takes; a stream takes what is fetched ahead for it.
-            if !self.advance(shared, way).await? {
-                return Ok(0);
-            }
-        }
-        Ok(self.copy_shown(into))
     }
 
     fn copy_shown(&mut self, into: &mut [u8]) -> usize {

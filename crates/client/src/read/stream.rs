@@ -84,7 +84,9 @@ impl BlockStream {
 
     /// Copies verified bytes into `into` (not empty), as many as come in one go. 0 when everything asked for has come.
     pub(super) async fn read(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
-        if let Source::Local(stream) = &mut self.source {
+        if let Source::Local(stream) = &mut self.source
+            && stream.is_mapped()
+        {
             let shown = stream.data().len();
             let count = stream.read(shared, &self.way, into).await?;
             // What was shown is counted already.
