@@ -122,8 +122,7 @@ impl Inner {
             metrics.replicas += 1;
             metrics.replicas_in_memory += u64::from(core.memory.is_some());
             metrics.pinned += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_pinned()));
-            metrics.shown +=
-                u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_shown() && memory.is_held_outside()));
+            metrics.shown += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_still_shown()));
             oldest = oldest.into_iter().chain(core.dirty_since).min();
         });
         metrics.oldest_dirty_age =

@@ -181,6 +181,19 @@ impl MemoryCopy {
         }
     }
 
+    /// Others have it open that it was shown to; if not, it is as if it had never been shown. Under the core lock: whoever is
+    /// about to show it has it open himself.
+    pub fn is_still_shown(&self) -> bool {
+        if !self.is_shown() {
+            return false;
+        }
+        let held = self.is_pinned() || self.is_held_outside();
+        if let (Self::File(copy), false) = (self, held) {
+            copy.clear_shown();
+        }
+        held
+    }
+
     /// Other processes hold it, as far as the kernel knows.
     pub fn is_held_outside(&self) -> bool {
         match self {

@@ -141,22 +141,25 @@ pub fn space(path: &Path) -> io::Result<Space> {
 }
 
 /// Whether anybody but `file` itself has the same file open for reading or writing, or mapped: in this process, or in another.
-/// `file` is open for reading only. True when the kernel cannot say.
+/// `file` is open for reading only. `None` when the kernel cannot say: leases are switched off, or the file is another user's.
 ///
 /// Asked by taking a write lease, which the kernel grants to the only one who has a file open. It is given back at once;
 /// whoever opens the file in between waits for that.
-pub fn is_open_elsewhere(file: &File) -> bool {
+pub fn is_open_elsewhere(file: &File) -> Option<bool> {
     // What the holder of a lease is told with when somebody wants the file: SIGIO would end the process, SIGURG is ignored.
     const F_SETSIG: libc::c_int = 10;
     let fd = file.as_raw_fd();
     // SAFETY: the calls take no pointers; the descriptor is open.
     unsafe {
-        if libc::fcntl(fd, F_SETSIG, libc::SIGURG) != 0 || libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) != 0 {
-            return true;
+        if libc::fcntl(fd, F_SETSIG, libc::SIGURG) != 0 {
+            return None;
+        }
+        if libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) != 0 {
+            return (io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)).then_some(true);
         }
         libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
     }
-    false
+    Some(false)
 }
 
 fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
@@ -324,15 +327,15 @@ mod tests {
             let path = dir.path().join("file");
             std::fs::write(&path, [7; 8192]).unwrap();
             let file = File::open(&path).unwrap();
-            assert!(!is_open_elsewhere(&file));
+            assert_eq!(is_open_elsewhere(&file), Some(false));
             let other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-            assert!(is_open_elsewhere(&file));
+            assert_eq!(is_open_elsewhere(&file), Some(true));
             let map = Map::new(&other, 4096).unwrap();
             drop(other);
             std::fs::remove_file(&path).unwrap();
-            assert!(is_open_elsewhere(&file));
+            assert_eq!(is_open_elsewhere(&file), Some(true));
             drop(map);
-            assert!(!is_open_elsewhere(&file));
+            assert_eq!(is_open_elsewhere(&file), Some(false));
         }
     }
 

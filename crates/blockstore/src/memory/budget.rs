@@ -41,9 +41,9 @@ impl Budget {
         }
     }
 
-    /// Gives back the bytes of what other processes have let go of.
+    /// Gives back the bytes of what other processes have let go of; also of what one cannot know.
     pub fn sweep(&self) {
-        self.lingering.lock().retain(|(file, _)| sys::is_open_elsewhere(file));
+        self.lingering.lock().retain(|(file, _)| sys::is_open_elsewhere(file) == Some(true));
     }
 
     /// Bytes that only other processes hold, as of the last sweep.

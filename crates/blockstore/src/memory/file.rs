@@ -92,7 +92,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if let Some(file) = self.unlinked.get_mut().take()
-            && sys::is_open_elsewhere(&file)
+            && sys::is_open_elsewhere(&file) == Some(true)
         {
             self.share.budget().watch(file, self.share.take_all());
         }
@@ -279,7 +279,7 @@ impl FileCopy {
             lent = header::read_lent(&bytes);
         }
         // Descriptors may have left the former process; nobody here has it open yet.
-        let shown = File::open(&data_path).is_ok_and(|file| sys::is_open_elsewhere(&file));
+        let shown = File::open(&data_path).is_ok_and(|file| sys::is_open_elsewhere(&file).unwrap_or(true));
         Ok(Some(Self {
             data: Part::new(data_path, budget.take_found(data.blocks() * 512), shown),
             crc: Part::new(crc_path, budget.take_found(crc.blocks() * 512), shown),
@@ -341,7 +341,7 @@ impl FileCopy {
 
     /// Somebody has the data open or mapped: another process, or a reader or writer in this one.
     pub fn is_held(&self) -> bool {
-        File::open(&self.data.path).is_ok_and(|file| sys::is_open_elsewhere(&file))
+        File::open(&self.data.path).is_ok_and(|file| sys::is_open_elsewhere(&file).unwrap_or(true))
     }
 
     /// Who may still write to the data beside the store.
