@@ -70,7 +70,7 @@ impl System {
         let mut spec = ClusterSpec::new(make, make)
             .set("dfs.blocksize", arguments.block_mib << 20)
             .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
-            .set("dfs.client.read.shortcircuit", true)
+            .short_circuit()
             .set("dfs.heartbeat.interval", 3)
             .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
             .for_measuring();
@@ -171,7 +171,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         false => {
             let system = System::start(Make::Apache, arguments)?;
             store(&runtime, &system, arguments)?;
-            let apache = Apache::for_measuring()?;
+            let apache = Apache::for_measuring()?.with_native()?;
             for short_circuit in [false, true] {
                 java.push((&hearth, Java::start(&apache, &hearth, short_circuit, arguments)?));
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DataPath, Error, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, workspace_root};
 
 type Outcome = anyhow::Result<()>;
 
@@ -128,6 +128,61 @@ fn every_path_gives_the_same_bytes_and_says_which_it_was() {
         let fs = cluster.client(&[("dfs.client.read.shortcircuit", "false")]);
         check(&fs, "/200000", Content::new(5), 200_000).await?;
         anyhow::ensure!(fs.statistics().read_bytes(DataPath::Local) == 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn apaches_datanode_hands_over_its_files_as_well() {
+    // Its directories above the socket must not be writable by others, as /tmp is.
+    let spec = ClusterSpec::new(Make::Apache, Make::Apache)
+        .short_circuit()
+        .within(&workspace_root().join("target"))
+        .set("dfs.domain.socket.disable.interval.seconds", 1)
+        // Until the restarted datanode has reported its blocks.
+        .set("dfs.client.max.block.acquire.failures", 30)
+        .set("dfs.client.retry.window.base", 100);
+    let mut cluster = match spec.start() {
+        Ok(cluster) => cluster,
+        Err(error) => return skip_or_fail("apaches_datanode_hands_over_its_files_as_well", &error),
+    };
+    run(async {
+        let mut configuration = Configuration::load_dir(cluster.conf(), Environment::empty())?;
+        let user = hearth_client::os_user_name();
+        let free = FileSystem::connect(&configuration, None, &user)?;
+        configuration.set("hearth.client.paths", "local".to_owned());
+        let fs = FileSystem::connect(&configuration, None, &user)?;
+        for (seed, length) in LENGTHS.into_iter().enumerate() {
+            write(&fs, &format!("/{length}"), Content::new(seed as u64), length).await?;
+            check(&fs, &format!("/{length}"), Content::new(seed as u64), length).await?;
+        }
+        anyhow::ensure!(fs.statistics().read_bytes(DataPath::Packets) == 0);
+        anyhow::ensure!(fs.statistics().read_bytes(DataPath::Local) > 0);
+        // A foreign datanode may shorten its files: they are not mapped.
+        let reader = fs.open("/200000").await?;
+        anyhow::ensure!(!reader.view(0, 1000).await?.is_shown());
+
+        // Appended to and cut, while a reader has it open.
+        let content = Content::new(5);
+        let mut writer = fs.append("/200000").await?;
+        writer.write(&content.bytes(200_000, 50_000)).await?;
+        writer.close().await?;
+        check(&free, "/200000", content, 250_000).await?;
+        check(&fs, "/200000", content, 250_000).await?;
+        if !fs.truncate("/200000", 1000).await? {
+            while !fs.is_file_closed("/200000").await? {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        check(&fs, "/200000", content, 1000).await?;
+
+        // Killed and restarted: its slots end, and it is read locally again.
+        cluster.datanodes[0].kill();
+        cluster.start_datanode(0)?;
+        cluster.wait_ready()?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        check(&free, "/65537", Content::new(4), 65_537).await?;
+        check(&fs, "/65537", Content::new(4), 65_537).await?;
         Ok(())
     });
 }

@@ -142,7 +142,7 @@ impl ClusterSpec {
         self
     }
 
-    /// Domain sockets in the cluster's directory, and Java with libhadoop that makes use of them. Apache's DataNode wants a
+    /// Domain sockets, in the cluster's directory unless a setting says where, and Java with libhadoop that makes use of them. Apache's DataNode wants a
     /// directory above which nobody else may write: see [`ClusterSpec::within`].
     pub fn short_circuit(mut self) -> Self {
         self.short_circuit = true;
@@ -199,9 +199,10 @@ impl ClusterSpec {
             .set("hadoop.tmp.dir", directory.path().join("tmp").display())
             .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
         if self.short_circuit {
-            client
-                .set("dfs.domain.socket.path", directory.path().join("dn_PORT").display())
-                .set("dfs.client.read.shortcircuit", true);
+            client.set("dfs.client.read.shortcircuit", true);
+            if client.get("dfs.domain.socket.path").is_none() {
+                client.set("dfs.domain.socket.path", directory.path().join("dn_PORT").display());
+            }
         }
         for (key, name) in &self.files {
             let path = directory.path().join(name);
