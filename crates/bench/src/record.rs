@@ -31,36 +31,6 @@ impl Figure {
     }
 }
 
-/// Figures by what they are of, in the order in which they were first measured.
-#[derive(Default)]
-pub struct Figures(pub Vec<Figure>);
-
-impl Figures {
-    pub fn add(&mut self, work: &str, system: &str, client: &str, what: &str, unit: &'static str, value: f64) {
-        let known = self.0.iter_mut().find(|figure| {
-            figure.work == work && figure.system == system && figure.client == client && figure.what == what
-        });
-        match known {
-            Some(figure) => figure.values.push(value),
-            None => self.0.push(Figure {
-                work: work.to_owned(),
-                system: system.to_owned(),
-                client: client.to_owned(),
-                what: what.to_owned(),
-                unit,
-                values: vec![value],
-            }),
-        }
-    }
-
-    pub fn median(&self, work: &str, system: &str, client: &str, what: &str) -> Option<f64> {
-        let of = |figure: &&Figure| {
-            figure.work == work && figure.system == system && figure.client == client && figure.what == what
-        };
-        self.0.iter().find(of).map(Figure::median)
-    }
-}
-
 /// Appends `figures` of `workload` (its parameters in words).
 pub fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> {
     let path = hearth_testkit::workspace_root().join("bench/record.jsonl");
