@@ -3,7 +3,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use hearth_wire::rdma_control::{Advertisement, ControlMessage};
+use hearth_wire::rdma_control::{Advertisement, ControlMessage, WriteMessage};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,6 +13,11 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(encoded) = message.encode() {
             assert_eq!(ControlMessage::decode(&encoded), Ok(message));
         }
+    }
+    if let Ok(message) = WriteMessage::decode(&bytes)
+        && let Ok(encoded) = message.encode()
+    {
+        assert_eq!(WriteMessage::decode(&encoded), Ok(message));
     }
     if let Ok(advertisement) = Advertisement::decode(&bytes) {
         assert_eq!(Advertisement::decode(&advertisement.encode()), Ok(advertisement));

@@ -105,6 +105,8 @@ pub enum DatanodeError {
     Acknowledgement { datanode: Box<DatanodeId>, status: String, sequence: i64, block: Box<ExtendedBlock> },
     #[error("no acknowledgement of packet {sequence} of {block} for {after:?}")]
     AcknowledgementTimedOut { sequence: i64, block: Box<ExtendedBlock>, after: std::time::Duration },
+    #[error("{peer} does not keep to the protocol: {what}")]
+    OneSidedProtocol { peer: std::net::SocketAddr, what: String },
     /// Bytes that the writer had put in a datanode's memory, to be sent to another, cannot be had back.
     #[error("bytes from {offset} of the block cannot be read from the memory that they were put in")]
     Fetch { offset: u64, source: std::io::Error },

@@ -14,20 +14,23 @@
 mod buffers;
 mod link;
 mod replica;
+mod writing;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_fabric::TransportName;
-use hearth_fabric::one_sided::{Access, Domain, Error, Limits, Region, Transport};
+use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transport};
 use hearth_types::{
     BlockId, BlockPoolId, ChecksumError, ChecksumSpec, DatanodeId, DatanodeUuid, GenerationStamp, LocatedBlock,
 };
 use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation, Status};
-use hearth_wire::rdma_control::{Advertisement, Located, PURPOSE_READING, SmallBytes, SmallReplica, VERSION};
+use hearth_wire::rdma_control::{
+    Advertisement, Located, PURPOSE_READING, PURPOSE_WRITING, SmallBytes, SmallReplica, VERSION,
+};
 use parking_lot::Mutex;
 
 use crate::DatanodeError;
@@ -36,6 +39,7 @@ use crate::file_system::Shared;
 use buffers::Buffers;
 use link::Link;
 pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
+pub(crate) use writing::{WriteBuffers, WriterConnections};
 
 /// How long a datanode's description of itself is believed, and that it has none.
 const DESCRIBED: Duration = Duration::from_secs(60);
@@ -54,6 +58,15 @@ const REFUSALS_MAX: usize = 4096;
 
 /// Room for the largest small replica with its CRCs.
 const SMALL_BYTES_MAX: u64 = 80 << 10;
+
+/// Room for the CRCs of the slices that a writer has under way, at a datanode.
+const WRITER_CHECKSUM_BYTES: u64 = 256 << 10;
+
+/// A packet may not be larger than what a datanode grants first.
+const WRITER_PACKET_BYTES_MAX: u64 = 1 << 20;
+
+/// What a writer needs for a block.
+type WriterParts = (Arc<dyn Connection>, Arc<WriterConnections>, Arc<WriteBuffers>);
 
 /// What this side allows on a connection.
 const LIMITS: Limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
@@ -104,6 +117,9 @@ struct Ground {
     buffers: Arc<Buffers>,
     /// Memory that datanodes may write small replicas to.
     small: Mutex<Vec<Arc<dyn Region>>>,
+    /// Made for the first writer.
+    write_buffers: OnceLock<Arc<WriteBuffers>>,
+    writers: Arc<WriterConnections>,
 }
 
 /// A replica of a block: with a later stamp it is another.
@@ -172,7 +188,14 @@ impl OneSided {
         let ground = options.transport.clone().and_then(|transport| match transport.domain() {
             Ok(domain) => {
                 let buffers = Arc::new(Buffers::new(domain.clone(), options.kept_bytes_max));
-                Some(Ground { transport, domain, buffers, small: Mutex::new(Vec::new()) })
+                Some(Ground {
+                    transport,
+                    domain,
+                    buffers,
+                    small: Mutex::new(Vec::new()),
+                    write_buffers: OnceLock::new(),
+                    writers: Arc::default(),
+                })
             }
             Err(error) => {
                 tracing::debug!(%error, "no one-sided reads");
@@ -239,6 +262,52 @@ impl OneSided {
                 Err(error)
             }
         }
+    }
+
+    /// Whether this machine has such a network at all.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.ground.is_some()
+    }
+
+    /// A connection for writing a block at `datanode`, and what goes with it. `None`: there is no such way to it, or it has
+    /// failed lately.
+    pub(crate) async fn writer(&self, shared: &Shared, datanode: &DatanodeId) -> Option<WriterParts> {
+        let ground = self.ground.as_ref()?;
+        let options = &shared.options;
+        let (data_bytes, packets) = (options.packet_data_bytes as u64, options.packets_in_flight as u64);
+        let checksum_bytes = options.checksum.checksum_bytes(data_bytes);
+        // The datanode keeps room for some slices only.
+        if checksum_bytes * (packets + 4) > WRITER_CHECKSUM_BYTES || data_bytes > WRITER_PACKET_BYTES_MAX {
+            return None;
+        }
+        let make = || WriteBuffers::new(ground.domain.clone(), data_bytes, checksum_bytes, packets as usize * 2);
+        let buffers = ground.write_buffers.get_or_init(make).clone();
+        let writers = ground.writers.clone();
+        if let Some(connection) = writers.take(&datanode.uuid) {
+            return Some((connection, writers, buffers));
+        }
+        let site = self.site(&datanode.uuid);
+        let known = *site.known.lock();
+        if known.failed.is_some_and(|failed| failed.elapsed() < FAILED) {
+            return None;
+        }
+        let failed = |error: &(dyn std::error::Error + 'static)| {
+            tracing::debug!(datanode = %datanode, error, "no one-sided write");
+            let mut known = site.known.lock();
+            (known.failed, known.listens) = (Some(Instant::now()), None);
+        };
+        let listens = match known.listens() {
+            Some(listens) => listens,
+            None => {
+                let listens = describe(shared, datanode).await.inspect_err(|error| failed(error)).ok()?;
+                site.known.lock().listens = Some((listens, Instant::now()));
+                listens
+            }
+        };
+        let private = [PURPOSE_WRITING, VERSION];
+        let connect = ground.transport.connect(&ground.domain, listens?, &private, LIMITS, self.options.timeout);
+        let connection = connect.await.inspect_err(|error| failed(error)).ok()?;
+        Some((connection, writers, buffers))
     }
 
     /// The lease is not to be used any more.

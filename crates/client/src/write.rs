@@ -9,6 +9,7 @@ mod block;
 mod chunker;
 mod link;
 mod local;
+mod one_sided;
 mod packet;
 mod packets;
 mod pipeline;
@@ -97,7 +98,8 @@ impl Writer {
         let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
         let (stream, progress) = Stream::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
         let task = tokio::spawn(stream.run(receiver));
-        let local = options.write_paths.contains(&DataPath::Local) && shared.local.is_possible();
+        let local = shared.local.is_possible() && options.write_paths.contains(&DataPath::Local)
+            || shared.one_sided.is_possible() && options.write_paths.contains(&DataPath::OneSided);
         Self {
             chunker: Chunker::new(file.block_size, options.checksum.bytes_per_chunk, in_block),
             shared,
@@ -170,10 +172,10 @@ impl Writer {
     /// filled without that, since the block has no datanodes before it is sent.
     async fn place(&mut self) -> Result<Option<Place>, Error> {
         loop {
-            let (block, ground, quiet, failed) = {
+            let (block, ground, broken, quiet, failed) = {
                 let progress = self.progress.borrow_and_update();
                 let quiet = progress.acknowledged >= self.queued;
-                (progress.block, progress.ground.clone(), quiet, progress.failed.clone())
+                (progress.block, progress.ground.clone(), progress.broken, quiet, progress.failed.clone())
             };
             if let Some(error) = failed {
                 return Err(error);
@@ -182,10 +184,10 @@ impl Writer {
                 _ if block != self.block && !(self.local && self.begun) => return Ok(None),
                 Ground::Unknown if !(self.local && self.begun) => return Ok(None),
                 Ground::Packets if block == self.block => {
-                    self.local = false;
+                    self.local &= broken;
                     return Ok(None);
                 }
-                Ground::Memory { more, .. } if block == self.block => {
+                Ground::Memory { more, .. } | Ground::Remote { more, .. } if block == self.block => {
                     self.local = true;
                     let checksum = self.shared.options.checksum;
                     let place = ground.place(self.chunker.next_offset(), self.file.block_size, checksum);

@@ -320,6 +320,9 @@ fn local_cluster(datanodes: usize, paths: &str, settings: &[(&str, &str)]) -> (C
     (cluster, fs, sockets)
 }
 
+/// One-sided connections that need no card.
+const TRANSPORT: (&str, &str) = ("hearth.one-sided.transport", "tcp");
+
 /// Bytes that clients have put in the memory of a cluster's datanodes themselves.
 fn committed(cluster: &Cluster) -> u64 {
     let mut sum = 0;
@@ -348,6 +351,9 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
         ("local,packets", 3, &[], true),
         // Less memory than the files have: the writer is sent from one path to the other in the middle of blocks.
         ("local,packets", 2, &[("hearth.memory.limit", "16m")], true),
+        ("one-sided,packets", 1, &[TRANSPORT], true),
+        ("one-sided,packets", 3, &[TRANSPORT], true),
+        ("one-sided,packets", 2, &[TRANSPORT, ("hearth.memory.limit", "16m")], true),
     ] {
         let (cluster, fs, _sockets) = local_cluster(datanodes, paths, settings);
         block_on(async {
@@ -388,7 +394,7 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
         });
         let in_place = committed(&cluster);
         assert_eq!(in_place > 0, local, "{in_place} bytes with {paths}");
-        if local && settings.is_empty() {
+        if local && !settings.iter().any(|(key, _)| *key == "hearth.memory.limit") {
             // Each file above 64 KiB; its first packets and the append are handed in.
             assert!(in_place > 35_000_000, "{in_place} bytes of some 40 million");
         }
@@ -397,7 +403,16 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
 
 #[test]
 fn a_local_pipeline_that_loses_datanodes_is_recovered_over_packets() {
-    let (mut cluster, fs, _sockets) = local_cluster(5, "local,packets", &[]);
+    loses_datanodes("local,packets", &[]);
+}
+
+#[test]
+fn a_one_sided_pipeline_that_loses_datanodes_is_recovered_over_packets() {
+    loses_datanodes("one-sided,packets", &[TRANSPORT]);
+}
+
+fn loses_datanodes(paths: &str, settings: &[(&str, &str)]) {
+    let (mut cluster, fs, _sockets) = local_cluster(5, paths, settings);
     block_on(async {
         let content = Content::new(22);
         // The first of a pipeline, whose memory is being filled, and one behind it.

@@ -14,14 +14,15 @@ use hearth_protocol::block_token::AccessMode;
 use hearth_types::RemoteSlice;
 use hearth_wire::data_transfer::Status;
 use hearth_wire::rdma_control::{
-    ControlMessage, Locate, Located, MESSAGE_BYTES_MAX, PURPOSE_READING, Refusal, SmallBytes, SmallReplica, VERSION,
+    ControlMessage, Locate, Located, MESSAGE_BYTES_MAX, PURPOSE_READING, PURPOSE_WRITING, Refusal, SmallBytes,
+    SmallReplica, VERSION,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::advertise::{AdvertiseError, Advertiser, Found, small_bytes};
 use crate::datanode::Datanode;
-use crate::ops::{OpError, check_token};
+use crate::ops::{OpError, check_token, write_one_sided};
 
 /// How one-sided readers and writers are served.
 #[derive(Clone, Debug)]
@@ -41,6 +42,9 @@ pub struct OneSidedOptions {
 /// What is said on a connection of a reader is little: questions, a few at a time.
 const READING: Limits = Limits { reads_in_flight: 16, operations: 64, messages: 16 };
 
+/// A writer has a window of slices under way.
+const WRITING: Limits = Limits { reads_in_flight: 1, operations: 64, messages: 64 };
+
 /// For steps of a connection that need the peer.
 const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,6 +61,7 @@ const SMALL_BYTES_MAX: u64 = 80 << 10;
 /// The one-sided side of a datanode.
 pub struct OneSided {
     pub advertiser: Arc<Advertiser>,
+    transport: Arc<dyn Transport>,
     address: SocketAddr,
     connections: Arc<Semaphore>,
     /// Registered memory from which small replicas are written.
@@ -84,6 +89,7 @@ impl OneSided {
         let bytes_max = options.registered_bytes_max;
         let this = Self {
             advertiser: Advertiser::new(store, domain, incarnation, options.lease, bytes_max),
+            transport: transport.clone(),
             address: listener.address(),
             connections: Arc::new(Semaphore::new(options.connections_max)),
             small: Mutex::new(Vec::new()),
@@ -139,11 +145,25 @@ async fn take_on(datanode: &Arc<Datanode>, one_sided: &Arc<OneSided>, incoming: 
                 Err(error) => Err(error.into()),
             }
         }
+        [PURPOSE_WRITING, VERSION, ..] => take_on_writer(datanode, one_sided, incoming).await,
         _ => incoming.reject(b"unknown purpose or version").await.map_err(Into::into),
     };
     if let Err(error) = served {
         tracing::debug!(%peer, %error, "a one-sided connection has ended");
     }
+}
+
+/// A writer's keys are good on its own connection only: so is their domain.
+async fn take_on_writer(
+    datanode: &Arc<Datanode>,
+    one_sided: &Arc<OneSided>,
+    incoming: Box<dyn Incoming>,
+) -> Result<(), ServeError> {
+    let domain = one_sided.transport.domain()?;
+    let connection = incoming.accept(&domain, &[PURPOSE_WRITING, VERSION], WRITING, PEER_TIMEOUT).await?;
+    let served = write_one_sided::serve(datanode, connection.clone(), domain).await;
+    connection.close().await;
+    Ok(served?)
 }
 
 /// Why a connection is given up.
@@ -155,6 +175,8 @@ enum ServeError {
     Message(#[from] hearth_wire::rdma_control::ControlError),
     #[error("the peer sent an answer where nothing was asked")]
     Unexpected,
+    #[error(transparent)]
+    Write(#[from] write_one_sided::WriteError),
 }
 
 /// Answers questions until the connection ends.

@@ -21,6 +21,7 @@ pub mod short_circuit;
 pub mod transfer_block;
 pub mod write_block;
 pub mod write_local;
+pub mod write_one_sided;
 
 /// What becomes of the connection after an operation that succeeded.
 pub enum After {

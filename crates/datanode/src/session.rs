@@ -49,6 +49,24 @@ impl Session {
         self.receive_message(BlockOpResponse::decode, timeout).await
     }
 
+    /// An answer, and not a byte of what comes behind it: a descriptor may be attached there.
+    pub async fn receive_answer_alone(&mut self, timeout: Duration) -> Result<BlockOpResponse, SessionError> {
+        let peer = self.connection.peer();
+        loop {
+            let decoded = BlockOpResponse::decode(self.buffer.available());
+            match decoded.map_err(|source| SessionError::Message { peer, source })? {
+                Decoded::Complete(answer, bytes) => {
+                    self.buffer.consume(bytes);
+                    return Ok(answer);
+                }
+                Decoded::Needs(missing) => {
+                    let wanted = self.buffer.available().len() + missing;
+                    self.buffer.fill_no_further(&self.connection, wanted, timeout).await?;
+                }
+            }
+        }
+    }
+
     pub async fn receive_ack(&mut self, timeout: Duration) -> Result<PipelineAck, SessionError> {
         self.receive_message(PipelineAck::decode, timeout).await
     }

@@ -1,12 +1,15 @@
 //! Control messages of one-sided connections: bytes ⇄ types.
 //!
-//! A message is a byte that says its kind, and a protobuf message. Kinds 1 and 2 ask for a replica's memory and tell of it;
+//! A message is a byte that says its kind, and a protobuf message. Kinds 1 and 2 ask for a replica's memory and tell of it, kinds
+//! 3 to 7 are those of writers ([`WriteMessage`]);
 //! docs/design/0002 has the table of all. A peer that sends anything else breaks the protocol: the connection ends.
 
 mod locate;
 mod slices;
+mod write;
 
 pub use locate::{Advertisement, Locate, Located, Refusal, SmallBytes, SmallReplica};
+pub use write::{Grant, Slice, WriteMessage};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -18,6 +21,9 @@ pub const MESSAGE_BYTES_MAX: usize = 8192;
 
 /// What the first private byte of a connection says it is for.
 pub const PURPOSE_READING: u8 = 1;
+
+/// A connection of this purpose writes replicas, one after the other.
+pub const PURPOSE_WRITING: u8 = 2;
 
 /// What the second private byte says: the version of these messages.
 pub const VERSION: u8 = 1;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
+use hearth_fabric::one_sided::Region;
 use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::PacketHeader;
 use parking_lot::Mutex;
@@ -77,6 +78,11 @@ impl Packet {
     pub(super) fn is_in(&self, memory: &Arc<Memory>) -> bool {
         let place = self.body.as_ref().and_then(|body| body.place.as_ref());
         place.is_some_and(|place| Arc::ptr_eq(&place.memory, memory))
+    }
+
+    /// The registered memory that begins with this packet's data.
+    pub(super) fn registered(&self) -> Option<&Arc<dyn Region>> {
+        self.body.as_ref()?.place.as_ref()?.memory.region()
     }
 
     pub(super) fn header(&self) -> PacketHeader {

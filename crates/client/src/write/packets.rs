@@ -4,8 +4,8 @@ use hearth_fabric::tcp;
 use hearth_protocol::data_transfer::{DataReceiver, DataSender, TransferError};
 use hearth_types::{ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
-    BlockOpResponse, CachingStrategy, HEARTBEAT_SEQNO, Operation, PacketHeader, PipelineTarget, Stage as WireStage,
-    Status, TransferBlock, WriteBlock,
+    AckReply, BlockOpResponse, CachingStrategy, HEARTBEAT_SEQNO, Operation, PacketHeader, PipelineTarget,
+    Stage as WireStage, Status, TransferBlock, WriteBlock,
 };
 
 use super::packet::Packet;
@@ -204,6 +204,19 @@ pub(super) struct Failed {
     pub restarting: bool,
 }
 
+/// Whom an acknowledgement blames. From the far end, as in Apache's client: whoever is furthest down and failed made those
+/// before it fail.
+pub(super) fn failed(replies: &[AckReply]) -> Option<Failed> {
+    replies.iter().enumerate().rev().find_map(|(index, reply)| {
+        let status = reply.status();
+        (status != Status::Success).then(|| Failed {
+            index,
+            status: format!("{status:?}"),
+            restarting: status == Status::OobRestart,
+        })
+    })
+}
+
 impl Acknowledgements {
     pub(super) fn new(receiver: DataReceiver) -> Self {
         Self { receiver }
@@ -221,15 +234,7 @@ impl Acknowledgements {
             }
             received => received?,
         };
-        // From the far end, as in Apache's client: whoever is furthest down and failed made those before it fail.
-        let failed = acknowledgement.replies.iter().enumerate().rev().find_map(|(index, reply)| {
-            let status = reply.status();
-            (status != Status::Success).then(|| Failed {
-                index,
-                status: format!("{status:?}"),
-                restarting: status == Status::OobRestart,
-            })
-        });
+        let failed = failed(&acknowledgement.replies);
         Ok(Reply { sequence: acknowledgement.seqno, granted: acknowledgement.granted, failed })
     }
 

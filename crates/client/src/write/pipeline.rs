@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::link::Link;
+use super::link::{Acknowledgements, Link};
 use super::packet::Packet;
-use super::packets::{Acknowledgements, Reply};
+use super::packets::Reply;
 use super::stream::Progress;
 use crate::DatanodeError;
 
@@ -282,6 +282,7 @@ async fn receive(
         block.block.length = block.block.length.max(packet.end());
         progress.send_modify(|progress| progress.acknowledged = sequence);
         if packet.last {
+            acknowledgements.ended();
             return Ok(packet.end());
         }
     }

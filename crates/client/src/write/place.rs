@@ -1,32 +1,88 @@
-//! Where a writer's bytes go before they are sent: the datanode's own memory, when it lies on this machine and was granted.
+//! Where a writer's bytes go before they are sent: the datanode's own memory, when it lies on this machine and was granted; or
+//! registered memory of the client, from which they are written to a datanode elsewhere.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use hearth_fabric::one_sided::Region;
 use hearth_types::ChecksumSpec;
 
-/// The data file of a replica that is being written, lent by its datanode for one pipeline. Byte 0 of the block is at 0.
-///
-/// It outlives the datanode and the pipeline as long as somebody holds it, and so do the bytes in it.
+use crate::one_sided::WriteBuffers;
+
+/// Where bytes are put at once.
 #[derive(Debug)]
-pub(super) struct Memory {
-    file: File,
+pub(super) enum Memory {
+    /// The data file of a replica that is being written, lent by its datanode for one pipeline. Byte 0 of the block is at 0.
+    ///
+    /// It outlives the datanode and the pipeline as long as somebody holds it, and so do the bytes in it.
+    Lent(File),
+    /// Registered memory of this client, for one packet, from which its bytes go to the datanode's.
+    Registered {
+        /// Always there until it is dropped.
+        region: Option<Arc<dyn Region>>,
+        /// Of its first byte in the block.
+        start: u64,
+        buffers: Arc<WriteBuffers>,
+    },
 }
 
 impl Memory {
     pub(super) fn new(file: File) -> Arc<Self> {
-        Arc::new(Self { file })
+        Arc::new(Self::Lent(file))
     }
 
     /// `offset`: of the block. The range was granted: nothing is allocated by this.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        match self {
+            Self::Lent(file) => file.write_all_at(bytes, offset),
+            Self::Registered { region, start, buffers } => {
+                let (region, at) = within(region, *start, buffers, offset, bytes.len())?;
+                region.memory().write(at, bytes);
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+        match self {
+            Self::Lent(file) => file.read_exact_at(into, offset),
+            Self::Registered { region, start, buffers } => {
+                let (region, at) = within(region, *start, buffers, offset, into.len())?;
+                region.memory().read(at, into);
+                Ok(())
+            }
+        }
+    }
+
+    /// The registered memory, for a packet whose first byte is its first.
+    pub(super) fn region(&self) -> Option<&Arc<dyn Region>> {
+        match self {
+            Self::Lent(_) => None,
+            Self::Registered { region, .. } => region.as_ref(),
+        }
+    }
+}
+
+fn within<'a>(
+    region: &'a Option<Arc<dyn Region>>,
+    start: u64,
+    buffers: &WriteBuffers,
+    offset: u64,
+    length: usize,
+) -> io::Result<(&'a Arc<dyn Region>, u64)> {
+    let at = offset.checked_sub(start).filter(|at| at + length as u64 <= buffers.data_bytes());
+    region.as_ref().zip(at).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Self::Registered { region, buffers, .. } = self
+            && let Some(region) = region.take()
+        {
+            buffers.give_back(region);
+        }
     }
 }
 
@@ -50,12 +106,14 @@ pub(super) enum Ground {
     Packets,
     /// Bytes may be put in the datanode's memory, up to `granted` of the block.
     Memory { memory: Arc<Memory>, granted: u64, more: bool },
+    /// Bytes are gathered in registered memory, and written from there to the datanode's, up to `granted` of the block.
+    Remote { buffers: Arc<WriteBuffers>, granted: u64, more: bool },
 }
 
 impl Ground {
     /// Takes note of what an acknowledgement says: see `PipelineAck::granted`.
     pub(super) fn grant(&mut self, told: u64) {
-        if let Self::Memory { granted, more, .. } = self {
+        if let Self::Memory { granted, more, .. } | Self::Remote { granted, more, .. } = self {
             *granted = (*granted).max(told);
             *more &= told != 0;
         }
@@ -63,12 +121,20 @@ impl Ground {
 
     /// Room for bytes from `offset` on. A packet ends where a chunk does, unless the block does there.
     pub(super) fn place(&self, offset: u64, block_size: u64, checksum: ChecksumSpec) -> Option<Place> {
-        let Self::Memory { memory, granted, .. } = self else { return None };
+        let (Self::Memory { granted, .. } | Self::Remote { granted, .. }) = self else { return None };
         let chunk = u64::from(checksum.bytes_per_chunk);
         let end = if *granted >= block_size { block_size } else { granted / chunk * chunk };
         // Within a chunk that is not carried along: an append, which has no memory to fill.
         let room = end.checked_sub(offset).filter(|room| *room > 0 && offset.is_multiple_of(chunk))?;
-        Some(Place { memory: Arc::clone(memory), offset, room })
+        match self {
+            Self::Memory { memory, .. } => Some(Place { memory: Arc::clone(memory), offset, room }),
+            Self::Remote { buffers, .. } => {
+                let (region, buffers) = (Some(buffers.take().ok()?), Arc::clone(buffers));
+                let room = room.min(buffers.data_bytes());
+                Some(Place { memory: Arc::new(Memory::Registered { region, start: offset, buffers }), offset, room })
+            }
+            Self::Unknown | Self::Packets => None,
+        }
     }
 }
 

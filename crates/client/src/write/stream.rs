@@ -25,6 +25,8 @@ pub(super) struct Progress {
     pub block: u64,
     /// Where that block's bytes may be put.
     pub ground: Ground,
+    /// The block's first pipeline broke: `ground` says nothing of the next block.
+    pub broken: bool,
     pub failed: Option<Error>,
 }
 
@@ -55,6 +57,7 @@ impl Stream {
             pipelines: 0,
             block: 0,
             ground: Ground::Unknown,
+            broken: false,
             failed: None,
         });
         let stream = Self {
@@ -92,6 +95,7 @@ impl Stream {
             self.progress.send_modify(|progress| {
                 progress.block += 1;
                 progress.ground = Ground::Unknown;
+                progress.broken = false;
             });
             let pipeline = match self.append.take() {
                 Some(block) => self.continue_block(block, &mut window).await?,
@@ -121,7 +125,10 @@ impl Stream {
                 Ended::Failed(failure) => {
                     tracing::info!(path = %self.file.path, block = %pipeline.block(), %failure, "pipeline broke");
                     // Nobody waits for memory that does not come any more.
-                    self.progress.send_modify(|progress| progress.ground = Ground::Packets);
+                    self.progress.send_modify(|progress| {
+                        progress.ground = Ground::Packets;
+                        progress.broken = true;
+                    });
                     match self.recover(pipeline, window, failure).await? {
                         Some(recovered) => pipeline = recovered,
                         // Closed by the recovery itself: everything had been acknowledged but the end.

@@ -12,6 +12,7 @@ use hearth_wire::data_transfer::{
 use crate::datanode::Datanode;
 use crate::downstream;
 use crate::grants::Grants;
+use crate::ops::write_one_sided::Fence;
 use crate::ops::{After, OpError, write_local};
 use crate::options::TransferOptions;
 use crate::pool::Pool;
@@ -27,12 +28,20 @@ struct Request {
     is_client: bool,
     /// TRANSFER_RBW or TRANSFER_FINALIZED: a datanode fills this one in to join a pipeline.
     is_transfer: bool,
+    way: Way,
+}
+
+/// How the bytes come.
+enum Way {
+    Packets,
     /// The client is on this machine and asks for the replica's memory.
-    is_local: bool,
+    Local,
+    /// A task of this process stands for a client elsewhere that writes to the replica's memory; what keeps it from that.
+    OneSided(Arc<Fence>),
 }
 
 impl Request {
-    fn new(write: WriteBlock, is_local: bool) -> Result<Self, OpError> {
+    fn new(write: WriteBlock, way: Way) -> Result<Self, OpError> {
         if matches!(write.stage, Stage::DataStreaming | Stage::PipelineClose) {
             return Err(OpError::Malformed("this stage of block construction sets nothing up"));
         }
@@ -41,10 +50,17 @@ impl Request {
             return Err(OpError::Malformed("a datanode may only create a replica"));
         }
         let is_transfer = matches!(write.stage, Stage::TransferRbw | Stage::TransferFinalized);
-        if is_local && is_transfer {
-            return Err(OpError::Malformed("a local writer transfers nothing"));
+        if is_transfer && !matches!(way, Way::Packets) {
+            return Err(OpError::Malformed("only packets transfer a replica"));
         }
-        Ok(Self { write, is_client, is_transfer, is_local })
+        Ok(Self { write, is_client, is_transfer, way })
+    }
+
+    fn fence(&self) -> Option<&Arc<Fence>> {
+        match &self.way {
+            Way::OneSided(fence) => Some(fence),
+            Way::Packets | Way::Local => None,
+        }
     }
 
     /// A client waits for the answer to the set-up, and for acknowledgements.
@@ -72,12 +88,22 @@ enum Opened {
 }
 
 pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
-    serve_request(datanode, session, Request::new(write, false)?).await
+    serve_request(datanode, session, Request::new(write, Way::Packets)?).await
 }
 
 /// WRITE_LOCAL: see there.
 pub async fn serve_local(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
-    serve_request(datanode, session, Request::new(write, true)?).await
+    serve_request(datanode, session, Request::new(write, Way::Local)?).await
+}
+
+/// For `write_one_sided`: a local writer in this process, which is fenced before a length is fixed.
+pub async fn serve_one_sided(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    write: WriteBlock,
+    fence: Arc<Fence>,
+) -> Result<After, OpError> {
+    serve_request(datanode, session, Request::new(write, Way::OneSided(fence))?).await
 }
 
 async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request: Request) -> Result<After, OpError> {
@@ -119,10 +145,13 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
             Ok(After::Close)
         }
         Opened::Writer(mut writer) => {
-            let grants = if request.is_local {
-                Some(write_local::lend(datanode, session, &mut writer, &request.write).await?)
-            } else {
-                None
+            let grants = match &request.way {
+                Way::Packets => None,
+                Way::Local => Some(write_local::lend(datanode, session, &mut writer, &request.write).await?),
+                // What is registered is deregistered before the end: nobody is left to shut out.
+                Way::OneSided(_) => {
+                    Some(write_local::lend_to(datanode, session, &mut writer, &request.write, true).await?)
+                }
             };
             receive(datanode, session, &pool, &request, writer, mirror, grants).await
         }
@@ -262,12 +291,13 @@ async fn receive(
     let downstream = mirror.as_ref().map(|mirror| mirror.session.connection.clone());
     // Whoever takes the replica from this writer wakes its tasks by the end of their connections. The writer's own
     // calls fail from then on, so nothing more is written.
+    let fence = request.fence().cloned();
     writer.on_stop(Box::new(move || {
         upstream.shutdown();
         if let Some(downstream) = downstream {
             downstream.shutdown();
         }
-        true
+        fence.is_none_or(|fence| fence.close())
     }));
     let _responder = request.awaits_answers().then(|| datanode.load.responder());
     let _writing = datanode.writers.add(writer.block(), session.connection.clone());
@@ -300,6 +330,9 @@ async fn receive(
             return Err(error);
         }
     };
+    if let Some(fence) = request.fence() {
+        fence.withdraw();
+    }
     finish(datanode, session, pool, request, received).await
 }
 

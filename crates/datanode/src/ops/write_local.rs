@@ -30,9 +30,19 @@ pub async fn lend(
     writer: &mut ReplicaWriter,
     request: &WriteBlock,
 ) -> Result<Grants, OpError> {
-    let options = &datanode.options.transfer;
-    let mut grants = Grants::new(options.write_slice_bytes, request.block.length());
-    let trusted = options.local_write_trusted && is_own_user(session);
+    let trusted = datanode.options.transfer.local_write_trusted && is_own_user(session);
+    lend_to(datanode, session, writer, request, trusted).await
+}
+
+/// The same to a peer of whom it is known whether it is `trusted`.
+pub async fn lend_to(
+    datanode: &Datanode,
+    session: &Session,
+    writer: &mut ReplicaWriter,
+    request: &WriteBlock,
+    trusted: bool,
+) -> Result<Grants, OpError> {
+    let mut grants = Grants::new(datanode.options.transfer.write_slice_bytes, request.block.length());
     // CRCs of another kind are computed from data that comes in packets.
     let usable = writer.checksum() == request.checksum;
     let lent = if usable { take(&mut grants, writer, trusted)? } else { None };

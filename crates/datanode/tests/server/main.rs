@@ -7,6 +7,7 @@ mod local;
 mod local_writes;
 mod namenode;
 mod one_sided;
+mod one_sided_writes;
 mod pipelines;
 mod reads_and_writes;
 mod recovery;

@@ -126,3 +126,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn messages_of_writers_come_back() {
+    use crate::data_transfer::{AckReply, BlockOpResponse, PacketHeader, Status};
+    let slice = RemoteSlice { address: 1 << 40, length: 8 << 20, key: 9 };
+    let grant = Grant { offset: 3 << 20, data: slice, checksums: RemoteSlice { length: 4096, ..slice } };
+    let header = PacketHeader { offset: 7, seqno: -1, last: true, data_bytes: 1 << 20, sync: true };
+    for message in [
+        WriteMessage::Opened { answer: Box::new(BlockOpResponse::new(Status::Success)), grant: Some(grant) },
+        WriteMessage::Opened { answer: Box::new(BlockOpResponse::error(Status::Error, "no")), grant: None },
+        WriteMessage::Slice(Slice { header, checksums_at: 512, checksum_bytes: 8192 }),
+        WriteMessage::Acknowledged { seqno: 5, replies: vec![AckReply(0), AckReply(1)], grant: Some(grant) },
+        WriteMessage::Acknowledged { seqno: -2, replies: Vec::new(), grant: None },
+        WriteMessage::Closed,
+    ] {
+        let bytes = message.encode().unwrap();
+        assert_eq!(WriteMessage::decode(&bytes).unwrap(), message);
+        for cut in 0..bytes.len() {
+            let _ = WriteMessage::decode(&bytes.slice(..cut));
+        }
+    }
+    let beyond = Grant { offset: u64::MAX - 1, ..grant };
+    let bytes = WriteMessage::Opened { answer: Box::new(BlockOpResponse::new(Status::Success)), grant: Some(beyond) };
+    assert!(WriteMessage::decode(&bytes.encode().unwrap()).is_err());
+    assert!(WriteMessage::decode(&bytes::Bytes::from_static(&[3, 0x0a, 1, 0])).is_err());
+    assert!(WriteMessage::decode(&bytes::Bytes::from_static(&[1])).is_err());
+}

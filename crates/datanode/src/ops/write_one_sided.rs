@@ -1,0 +1,385 @@
+//! One-sided writes: the connection's peer writes a replica's bytes and CRCs into memory that is granted to it, and says so.
+//!
+//! Behind the grants everything is as for a local writer (`write_local`): one task here plays that writer, in this process,
+//! and turns slices into packets whose data is in place. What it is lent is registered, in the connection's own domain, and
+//! deregistered before a length is fixed. When memory is full, the peer writes to a buffer beside the replica instead, and
+//! packets carry the data from there.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_fabric::Memory;
+use hearth_fabric::local;
+use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Region};
+use hearth_fabric::stream;
+use hearth_wire::data_transfer::{LocalGrant, PACKET_HEADER_BYTES_MAX, PipelineAck, Status, WriteBlock};
+use hearth_wire::rdma_control::{ControlError, Grant, Slice, WriteMessage};
+use parking_lot::{Condvar, Mutex};
+
+use crate::datanode::Datanode;
+use crate::ops::write_block;
+use crate::session::{Session, SessionError};
+
+/// Memory for the CRCs of slices that are under way: those of 32 MiB under one for each 512 bytes.
+const CHECKSUM_BYTES: u64 = 256 << 10;
+
+/// The buffer that stands in for a replica's memory when there is none.
+const STAGING_BYTES: u64 = 1 << 20;
+
+/// Slices under way at once: far more than there is memory for.
+const PENDING_MAX: usize = 4096;
+
+/// For steps of a connection that need the peer.
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a writer may be silent between two blocks.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long whoever takes a replica over waits for the writer's connection to be over.
+const FENCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a writer's connection is given up.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error(transparent)]
+    Connection(#[from] Error),
+    #[error("the peer sent what it may not: {0}")]
+    Message(#[from] ControlError),
+    #[error("the peer sent {0}")]
+    Unexpected(&'static str),
+    #[error("within the datanode: {0}")]
+    Inside(#[from] SessionError),
+    #[error("within the datanode: {0}")]
+    Stream(#[from] stream::Error),
+    #[error("memory for a writer: {0}")]
+    Memory(#[from] std::io::Error),
+    #[error("a task ended early")]
+    Interrupted,
+}
+
+/// What keeps a writer from writing once a length is to be fixed.
+pub struct Fence {
+    connection: Arc<dyn Connection>,
+    runtime: tokio::runtime::Handle,
+    /// Memory of the replica that the peer can write to.
+    regions: Mutex<Vec<Arc<dyn Region>>>,
+    over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Fence {
+    fn new(connection: Arc<dyn Connection>) -> Arc<Self> {
+        Arc::new(Self {
+            connection,
+            runtime: tokio::runtime::Handle::current(),
+            regions: Mutex::default(),
+            over: Mutex::new(false),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The replica is taken from its writer: ends the connection, waits until it is over, then deregisters. Blocks, at most
+    /// for `FENCE_TIMEOUT`; false: the peer might still write.
+    pub fn close(self: &Arc<Self>) -> bool {
+        let this = self.clone();
+        self.runtime.spawn(async move {
+            this.connection.close().await;
+            this.withdraw();
+            *this.over.lock() = true;
+            this.changed.notify_all();
+        });
+        let mut over = self.over.lock();
+        while !*over {
+            if self.changed.wait_for(&mut over, FENCE_TIMEOUT).timed_out() {
+                return *over;
+            }
+        }
+        true
+    }
+
+    /// The block has ended in order: all that the peer wrote came before its last message. Its keys are void from here.
+    pub fn withdraw(&self) {
+        let regions = std::mem::take(&mut *self.regions.lock());
+        drop(regions);
+    }
+}
+
+/// Serves a writer's connection: one block after the other.
+///
+/// `domain`: of this connection alone.
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    connection: Arc<dyn Connection>,
+    domain: Arc<dyn Domain>,
+) -> Result<(), WriteError> {
+    let failed = |source| Error::Register { bytes: CHECKSUM_BYTES, source };
+    let memory = Arc::new(Memory::fresh(CHECKSUM_BYTES).map_err(failed)?);
+    let checksums = domain.register(&memory, 0..CHECKSUM_BYTES, Access::RemoteWrite)?;
+    loop {
+        let message = connection.receive(IDLE_TIMEOUT).await?;
+        match WriteMessage::decode(&message)? {
+            WriteMessage::Open(request) => {
+                let bridge = Bridge::new(datanode, &connection, &domain, &checksums)?;
+                bridge.run(datanode, *request).await?;
+            }
+            WriteMessage::Closed => {}
+            _ => return Err(WriteError::Unexpected("a slice of no block")),
+        }
+    }
+}
+
+/// Memory that the peer was granted.
+struct Granted {
+    /// Of the block.
+    bytes: Range<u64>,
+    region: Arc<dyn Region>,
+    in_place: bool,
+}
+
+/// Between a one-sided writer and the operation that serves it as a local one.
+struct Bridge {
+    connection: Arc<dyn Connection>,
+    domain: Arc<dyn Domain>,
+    checksums: Arc<dyn Region>,
+    fence: Arc<Fence>,
+    /// Our end of the operation's session.
+    inside: Session,
+    outside: Option<Session>,
+    read_timeout: Duration,
+    /// The replica's data file, as far as it was lent.
+    file: Option<Arc<File>>,
+    /// Up to where memory was granted, of either kind.
+    end: u64,
+    granted: Vec<Granted>,
+    /// The replica has no memory any more.
+    staging: bool,
+    /// Slices that were passed on and are not acknowledged: number and end.
+    pending: VecDeque<(i64, u64)>,
+    bytes_per_chunk: u64,
+    /// What is granted first, at least.
+    least: u64,
+}
+
+impl Bridge {
+    fn new(
+        datanode: &Datanode,
+        connection: &Arc<dyn Connection>,
+        domain: &Arc<dyn Domain>,
+        checksums: &Arc<dyn Region>,
+    ) -> Result<Self, WriteError> {
+        let options = &datanode.options.transfer;
+        let (inside, outside) = local::pair()?;
+        Ok(Self {
+            connection: connection.clone(),
+            domain: domain.clone(),
+            checksums: checksums.clone(),
+            fence: Fence::new(connection.clone()),
+            inside: Session::new(Arc::new(inside), options.write_timeout),
+            outside: Some(Session::new(Arc::new(outside), options.write_timeout)),
+            read_timeout: options.read_timeout,
+            file: None,
+            end: 0,
+            granted: Vec::new(),
+            staging: false,
+            pending: VecDeque::new(),
+            bytes_per_chunk: 1,
+            least: 0,
+        })
+    }
+
+    /// One block, from its request to its last acknowledgement.
+    async fn run(mut self, datanode: &Arc<Datanode>, request: WriteBlock) -> Result<(), WriteError> {
+        let Some(mut session) = self.outside.take() else { return Err(WriteError::Interrupted) };
+        let (start, fence) = (request.bytes_received_min, self.fence.clone());
+        let rest = request.block.length().saturating_sub(start);
+        self.least = if rest == 0 { STAGING_BYTES } else { rest.min(STAGING_BYTES) };
+        self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));
+        let operation = {
+            let (datanode, fence) = (datanode.clone(), fence.clone());
+            tokio::spawn(async move {
+                let served = write_block::serve_one_sided(&datanode, &mut session, request, fence).await;
+                if let Err(error) = &served {
+                    let error: &dyn std::error::Error = error;
+                    tracing::info!(error, "a one-sided write ended early");
+                }
+            })
+        };
+        let bridged = self.bridge(start).await;
+        // The operation ends with its session, if not by itself.
+        self.inside.connection.shutdown();
+        let ended = operation.await.map_err(|_| WriteError::Interrupted);
+        fence.withdraw();
+        bridged.and(ended)
+    }
+
+    async fn bridge(&mut self, start: u64) -> Result<(), WriteError> {
+        let answer = self.inside.receive_answer_alone(self.read_timeout).await?;
+        let refused = answer.status != Status::Success;
+        let grant = if refused { None } else { Some(self.first_grant(start).await?) };
+        let opened = WriteMessage::Opened { answer: Box::new(answer), grant };
+        self.connection.send(opened.encode()?, PEER_TIMEOUT).await?;
+        if refused {
+            return Ok(());
+        }
+        let mut last = None;
+        loop {
+            // What is sent inside is small, and read there as it comes: neither side waits for the other for long.
+            tokio::select! {
+                message = self.connection.receive(self.read_timeout), if last.is_none() => {
+                    match WriteMessage::decode(&message?)? {
+                        WriteMessage::Slice(slice) => {
+                            self.pass_on(&slice).await?;
+                            last = slice.header.last.then_some(slice.header.seqno);
+                        }
+                        WriteMessage::Closed => return Ok(()),
+                        _ => return Err(WriteError::Unexpected("another message than a slice")),
+                    }
+                }
+                ack = self.inside.receive_ack(self.read_timeout) => {
+                    let ack = ack?;
+                    let seqno = ack.seqno;
+                    let message = self.acknowledged(ack).await?;
+                    self.connection.send(message.encode()?, PEER_TIMEOUT).await?;
+                    if last == Some(seqno) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn first_grant(&mut self, start: u64) -> Result<Grant, WriteError> {
+        let mut bytes = [0; LocalGrant::BYTES];
+        let (received, descriptors) =
+            self.inside.connection.receive_with_descriptors(&mut bytes, self.read_timeout).await?;
+        self.inside.connection.read_exact(&mut bytes[received..], self.read_timeout).await?;
+        let LocalGrant(granted) = LocalGrant::decode(bytes);
+        self.end = start;
+        match descriptors.into_iter().next() {
+            // Less than the writer's first slice may need would keep it waiting for ever.
+            Some(descriptor) if granted.saturating_sub(start) >= self.least => {
+                self.file = Some(Arc::new(File::from(descriptor)));
+                self.grant_memory(granted).await
+            }
+            _ => self.grant_staging(),
+        }
+    }
+
+    /// Memory of the replica up to `end` of the block, registered.
+    async fn grant_memory(&mut self, end: u64) -> Result<Grant, WriteError> {
+        let Some(file) = self.file.clone() else { return self.grant_staging() };
+        let bytes = self.end..end;
+        let domain = self.domain.clone();
+        let registered = {
+            let bytes = bytes.clone();
+            tokio::task::spawn_blocking(move || register(&*domain, &file, bytes)).await
+        };
+        let region = registered.map_err(|_| WriteError::Interrupted)??;
+        self.fence.regions.lock().push(region.clone());
+        Ok(self.add(bytes, region, true))
+    }
+
+    /// A buffer for the next bytes of the block.
+    fn grant_staging(&mut self) -> Result<Grant, WriteError> {
+        self.staging = true;
+        let kept = self.granted.iter().find(|granted| !granted.in_place).map(|granted| granted.region.clone());
+        let region = match kept {
+            Some(region) => region,
+            None => {
+                let failed = |source| Error::Register { bytes: STAGING_BYTES, source };
+                let memory = Arc::new(Memory::fresh(STAGING_BYTES).map_err(failed)?);
+                self.domain.register(&memory, 0..STAGING_BYTES, Access::RemoteWrite)?
+            }
+        };
+        self.granted.retain(|granted| granted.in_place);
+        let bytes = self.end..self.end + STAGING_BYTES;
+        Ok(self.add(bytes, region, false))
+    }
+
+    fn add(&mut self, bytes: Range<u64>, region: Arc<dyn Region>, in_place: bool) -> Grant {
+        let whole = region.remote();
+        let skipped = whole.length - (bytes.end - bytes.start);
+        // A mapping begins with a page, a grant anywhere.
+        let data = whole.part(skipped, bytes.end - bytes.start).unwrap_or(whole);
+        let grant = Grant { offset: bytes.start, data, checksums: self.checksums.remote() };
+        self.end = bytes.end;
+        self.granted.push(Granted { bytes, region, in_place });
+        grant
+    }
+
+    /// The slice as the packet of a local writer.
+    async fn pass_on(&mut self, slice: &Slice) -> Result<(), WriteError> {
+        let header = &slice.header;
+        let memory = self.checksums.memory();
+        let within = slice.checksums_at.checked_add(u64::from(slice.checksum_bytes));
+        if within.is_none_or(|end| end > memory.length()) {
+            return Err(WriteError::Unexpected("a slice whose CRCs are elsewhere"));
+        }
+        let mut sums = vec![0; slice.checksum_bytes as usize];
+        memory.read(slice.checksums_at, &mut sums);
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let (from, end) = (header.offset, header.offset.saturating_add(u64::from(header.data_bytes)));
+        if self.pending.len() == PENDING_MAX {
+            return Err(WriteError::Unexpected("more slices than anybody has under way"));
+        }
+        self.pending.push_back((header.seqno, end));
+        let staged = self
+            .granted
+            .iter()
+            .find(|granted| !granted.in_place && granted.bytes.start <= from && end <= granted.bytes.end && from < end);
+        let timeout = self.inside.write_timeout;
+        match staged {
+            Some(staged) => {
+                let mut data = vec![0; header.data_bytes as usize];
+                staged.region.memory().read(from - staged.bytes.start, &mut data);
+                let length = header.encode(sums.len(), &mut head);
+                self.inside.connection.write_vectored(&[&head[..length], &sums, &data], false, timeout).await?;
+            }
+            None => {
+                let length = header.encode_in_place(sums.len(), &mut head);
+                self.inside.connection.write_vectored(&[&head[..length], &sums], false, timeout).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn acknowledged(&mut self, ack: PipelineAck) -> Result<WriteMessage, WriteError> {
+        let mut acknowledged = 0;
+        if self.pending.front().is_some_and(|(seqno, _)| *seqno == ack.seqno) {
+            acknowledged = self.pending.pop_front().map_or(0, |(_, end)| end);
+        }
+        let grant = match ack.granted {
+            Some(0) => {
+                self.staging = true;
+                self.next_staging(acknowledged)?
+            }
+            Some(end) if end > self.end && !self.staging => Some(self.grant_memory(end).await?),
+            _ if self.staging => self.next_staging(acknowledged)?,
+            _ => None,
+        };
+        Ok(WriteMessage::Acknowledged { seqno: ack.seqno, replies: ack.replies, grant })
+    }
+
+    /// One buffer after the other, each when all that was granted before is used up and acknowledged: then nothing is on
+    /// its way there any more.
+    fn next_staging(&mut self, acknowledged: u64) -> Result<Option<Grant>, WriteError> {
+        if acknowledged + self.bytes_per_chunk <= self.end {
+            return Ok(None);
+        }
+        // The writer begins its next slice with the chunk that it has not finished.
+        self.end = acknowledged / self.bytes_per_chunk * self.bytes_per_chunk;
+        self.grant_staging().map(Some)
+    }
+}
+
+fn register(domain: &dyn Domain, file: &File, bytes: Range<u64>) -> Result<Arc<dyn Region>, WriteError> {
+    const PAGE: u64 = 4096;
+    let start = bytes.start / PAGE * PAGE;
+    let descriptor: OwnedFd = file.try_clone()?.into();
+    let memory = Arc::new(Memory::map(descriptor, start, bytes.end - start, true)?);
+    Ok(domain.register(&memory, bytes.start - start..bytes.end - start, Access::RemoteWrite)?)
+}

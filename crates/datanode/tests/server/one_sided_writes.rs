@@ -1,0 +1,301 @@
+//! Writers elsewhere, who write to memory that the datanode grants them, over a transport that needs no card.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use hearth_datanode::Handle;
+use hearth_fabric::Memory;
+use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transfer, Transport};
+use hearth_fabric::soft::TcpTransport;
+use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
+use hearth_wire::data_transfer::{
+    AckReply, BlockOpResponse, DatanodeDescription, Describe, Operation, PacketHeader, Stage, Status, WriteBlock,
+};
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, Slice, VERSION, WriteMessage};
+
+use super::client::{WAIT, Writer, block, content, open, read, target, write_request};
+use super::namenode::FakeNamenode;
+use super::{scratch, start_datanode};
+
+const MIB: usize = 1 << 20;
+
+async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
+    let mut all = vec![("hearth.one-sided.transport", "tcp"), ("hearth.one-sided.address", "127.0.0.1:0")];
+    all.extend_from_slice(settings);
+    start_datanode(namenode, dir, &all).await
+}
+
+async fn one_sided_address(node: &Handle) -> SocketAddr {
+    let (sender, mut receiver) = open(node.addresses().transfer).await;
+    sender.send_operation(&Operation::Describe(Describe { client_name: "test".into() })).await.unwrap();
+    receiver.receive(DatanodeDescription::decode).await.unwrap().one_sided[0]
+}
+
+/// A writer's connection, and its registered memory: data first, CRCs behind.
+struct RemoteWriter {
+    connection: Arc<dyn Connection>,
+    domain: Arc<dyn Domain>,
+    local: Arc<dyn Region>,
+    grants: Vec<Grant>,
+    offset: u64,
+    seqno: i64,
+}
+
+const DATA_BYTES: u64 = 4 << 20;
+
+impl RemoteWriter {
+    async fn connect(node: &Handle) -> Self {
+        let transport = TcpTransport;
+        let domain = transport.domain().unwrap();
+        let memory = Arc::new(Memory::fresh(DATA_BYTES * 2).unwrap());
+        let local = domain.register(&memory, 0..DATA_BYTES * 2, Access::Local).unwrap();
+        let private = [PURPOSE_WRITING, VERSION];
+        let address = one_sided_address(node).await;
+        let connection = transport.connect(&domain, address, &private, Limits::default(), WAIT).await.unwrap();
+        Self { connection, domain, local, grants: Vec::new(), offset: 0, seqno: 0 }
+    }
+
+    async fn open(&mut self, request: WriteBlock) -> Result<(), BlockOpResponse> {
+        self.offset = request.bytes_received_min;
+        self.seqno = 0;
+        self.grants.clear();
+        let request = WriteMessage::Open(Box::new(request)).encode().unwrap();
+        self.connection.send(request, WAIT).await.unwrap();
+        let WriteMessage::Opened { answer, grant } =
+            WriteMessage::decode(&self.connection.receive(WAIT).await.unwrap()).unwrap()
+        else {
+            panic!("another message")
+        };
+        if answer.status != Status::Success {
+            assert!(grant.is_none());
+            return Err(*answer);
+        }
+        self.grants.push(grant.expect("memory, of one kind or the other"));
+        Ok(())
+    }
+
+    fn transfers(&self, offset: u64, bytes: u64) -> Vec<Transfer> {
+        let (mut transfers, mut at) = (Vec::new(), 0);
+        while at < bytes {
+            let from = offset + at;
+            let grant =
+                self.grants.iter().rev().find(|grant| grant.offset <= from && from < grant.offset + grant.data.length);
+            let grant = grant.unwrap_or_else(|| panic!("byte {from} is not granted"));
+            let length = (grant.offset + grant.data.length - from).min(bytes - at);
+            let remote = grant.data.part(from - grant.offset, length).unwrap();
+            transfers.push(Transfer { local: self.local.clone(), offset: at, remote });
+            at += length;
+        }
+        transfers
+    }
+
+    fn granted(&self) -> u64 {
+        self.grants.last().map_or(0, |grant| grant.offset + grant.data.length)
+    }
+
+    /// Writes `data` and its CRCs, and says so, with `said` as the data's length.
+    async fn write(&mut self, data: &[u8], last: bool) -> Result<(), Error> {
+        let mut sums = Vec::new();
+        ChecksumSpec::DEFAULT.compute(data, &mut sums);
+        self.local.memory().write(0, data);
+        self.local.memory().write(DATA_BYTES, &sums);
+        let mut transfers = self.transfers(self.offset, data.len() as u64);
+        if !sums.is_empty() {
+            let remote = self.grants[0].checksums.part(0, sums.len() as u64).unwrap();
+            transfers.push(Transfer { local: self.local.clone(), offset: DATA_BYTES, remote });
+        }
+        let header =
+            PacketHeader { offset: self.offset, seqno: self.seqno, last, data_bytes: data.len() as u32, sync: false };
+        let slice = Slice { header, checksums_at: 0, checksum_bytes: sums.len() as u32 };
+        self.seqno += 1;
+        self.offset += data.len() as u64;
+        self.connection.write(transfers, Some(WriteMessage::Slice(slice).encode().unwrap()), WAIT).await
+    }
+
+    async fn ack(&mut self) -> Result<Vec<AckReply>, Error> {
+        match WriteMessage::decode(&self.connection.receive(WAIT).await?).unwrap() {
+            WriteMessage::Acknowledged { seqno, replies, grant } => {
+                assert_eq!(seqno, self.seqno - 1);
+                self.grants.extend(grant);
+                Ok(replies)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All of `data`, slice by slice, and the end.
+    async fn finish(&mut self, data: &[u8], slice: usize, datanodes: usize) {
+        let mut rest = data;
+        while !rest.is_empty() {
+            let room = (self.granted() - self.offset) as usize;
+            let room = if room >= rest.len() { rest.len() } else { room / 512 * 512 };
+            assert!(room > 0, "everything is acknowledged and no memory is granted");
+            let (piece, more) = rest.split_at(slice.min(room));
+            self.write(piece, false).await.unwrap();
+            let replies = self.ack().await.unwrap();
+            assert!(replies.len() == datanodes && replies.iter().all(|reply| reply.status() == Status::Success));
+            rest = more;
+        }
+        self.end(datanodes).await;
+    }
+
+    async fn end(&mut self, datanodes: usize) {
+        self.write(&[], true).await.unwrap();
+        assert_eq!(self.ack().await.unwrap(), vec![AckReply::SUCCESS; datanodes]);
+    }
+}
+
+fn create(block: &ExtendedBlock, rest: &[&Handle]) -> WriteBlock {
+    write_request(block, Stage::PipelineSetupCreate, rest.iter().map(|node| target(node)).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_are_written_one_after_the_other_and_passed_on() {
+    let namenode = FakeNamenode::start().await;
+    let dirs = [scratch(), scratch()];
+    let first = start(&namenode, dirs[0].path(), &[]).await;
+    let second = start(&namenode, dirs[1].path(), &[]).await;
+    let mut writer = RemoteWriter::connect(&first).await;
+    for (id, size, slice, rest) in [
+        (1, 100, 512, &[][..]),
+        (2, 5 * MIB + 77, MIB, &[][..]),
+        (3, 12 * MIB + 3, 300 << 10, &[&second][..]),
+        (4, 3 * MIB, 2 * MIB, &[&second][..]),
+    ] {
+        let block = block(id, 1001, 32 << 20);
+        let data = content(size, id as u64);
+        writer.open(create(&block, rest)).await.unwrap();
+        writer.finish(&data, slice, rest.len() + 1).await;
+        for node in std::iter::once(&first).chain(rest.iter().copied()) {
+            assert!(read(node, &block, 0, None).await.unwrap() == data, "{size} bytes");
+        }
+        let mut finalized = block.block;
+        finalized.length = size as u64;
+        namenode.wait_event(BlockStatus::Received, finalized).await;
+    }
+    // What was there first stays.
+    let taken = writer.open(create(&block(2, 1001, 32 << 20), &[])).await.unwrap_err();
+    assert_eq!(taken.status, Status::ErrorExists);
+}
+
+/// A WRITE that comes after the block's end finds no region.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_write_changes_nothing_that_is_finalized() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    let (one, data) = (block(1, 1001, 4 << 20), content(2 * MIB, 1));
+    let mut writer = RemoteWriter::connect(&node).await;
+    writer.open(create(&one, &[])).await.unwrap();
+    writer.finish(&data, MIB, 1).await;
+    writer.offset = 0;
+    let late = writer.write(&vec![0xa5; MIB], false).await;
+    let ended = tokio::time::timeout(WAIT, writer.connection.closed()).await;
+    assert!(late.is_err() || ended.is_ok(), "a key that is void ends the connection");
+    assert!(read(&node, &one, 0, None).await.unwrap() == data);
+    // Nor do the keys of one connection work on another.
+    let mut other = RemoteWriter::connect(&node).await;
+    let mut writer = RemoteWriter::connect(&node).await;
+    let (two, data) = (block(2, 1001, 4 << 20), content(MIB, 2));
+    writer.open(create(&two, &[])).await.unwrap();
+    other.grants = writer.grants.clone();
+    let stolen = other.write(&vec![0xa5; 1000], false).await;
+    let ended = tokio::time::timeout(WAIT, other.connection.closed()).await;
+    assert!(stolen.is_err() || ended.is_ok());
+    writer.finish(&data, MIB, 1).await;
+    assert!(read(&node, &two, 0, None).await.unwrap() == data);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_is_fenced_before_its_replica_is_taken_over() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    let data = content(4 * MIB, 1);
+    // After each step of a slice: written without a word, said, acknowledged.
+    for steps in 0..4usize {
+        let block = block(10 + steps as i64, 1001, 8 << 20);
+        let mut writer = RemoteWriter::connect(&node).await;
+        writer.open(create(&block, &[])).await.unwrap();
+        let piece = 512 << 10;
+        let mut acknowledged = 0;
+        writer.write(&data[..piece], false).await.unwrap();
+        if steps > 0 {
+            writer.ack().await.unwrap();
+            acknowledged = piece;
+        }
+        if steps > 1 {
+            let transfers = writer.transfers(piece as u64, 1000);
+            writer.connection.write(transfers, None, WAIT).await.unwrap();
+        }
+        if steps > 2 {
+            writer.write(&data[piece..][..piece], false).await.unwrap();
+        }
+        let said = writer.offset;
+        let mut recovery = write_request(&block, Stage::PipelineSetupStreamingRecovery, Vec::new());
+        recovery.latest_stamp = GenerationStamp(1002);
+        recovery.bytes_received_min = acknowledged as u64;
+        recovery.bytes_received_max = said;
+        let new = Writer::new(node.addresses().transfer, recovery).await;
+        // The old one is out: its connection has ended before the new one was answered.
+        let _ = tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection is over");
+        let transfers = writer.transfers(0, 1000);
+        assert!(writer.connection.write(transfers, None, WAIT).await.is_err());
+        new.finish(&data[acknowledged..], 1).await;
+        let mut asked = block.clone();
+        asked.block.stamp = GenerationStamp(1002);
+        assert!(read(&node, &asked, 0, None).await.unwrap() == data, "taken over at step {steps}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_memory_the_bytes_go_through_a_buffer_to_files() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[("hearth.memory.limit", "4m")]).await;
+    let mut writer = RemoteWriter::connect(&node).await;
+    for (id, size) in [(1, 11 * MIB + 5), (2, 3 * MIB), (3, 6 * MIB)] {
+        let block = block(id, 1001, 32 << 20);
+        let data = content(size, id as u64);
+        writer.open(create(&block, &[])).await.unwrap();
+        writer.finish(&data, 400 << 10, 1).await;
+        assert!(read(&node, &block, 0, None).await.unwrap() == data, "{size} bytes");
+    }
+    for (id, size) in [(1, 11 * MIB + 5), (2, 3 * MIB), (3, 6 * MIB)] {
+        assert!(read(&node, &block(id, 1001, 0), 0, None).await.unwrap() == content(size, id as u64));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_its_sums_or_is_nobodys_is_refused() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    let (block, data) = (block(1, 1001, 4 << 20), content(600_000, 1));
+    let mut writer = RemoteWriter::connect(&node).await;
+    writer.open(create(&block, &[])).await.unwrap();
+    writer.write(&data[..300_032], false).await.unwrap();
+    writer.ack().await.unwrap();
+    // Said, and not written.
+    let header = PacketHeader { offset: 300_032, seqno: writer.seqno, last: false, data_bytes: 1024, sync: false };
+    let slice = Slice { header, checksums_at: 0, checksum_bytes: 8 };
+    writer.seqno += 1;
+    writer.connection.send(WriteMessage::Slice(slice).encode().unwrap(), WAIT).await.unwrap();
+    assert_eq!(writer.ack().await.unwrap()[0].status(), Status::ErrorChecksum);
+    // CRCs beyond the memory for them; a slice of no block; bytes that are no message.
+    for wrong in 0..3 {
+        let mut writer = RemoteWriter::connect(&node).await;
+        let slice = Slice { header, checksums_at: u64::MAX - 3, checksum_bytes: 8 };
+        let message = WriteMessage::Slice(slice).encode().unwrap();
+        if wrong == 0 {
+            writer.open(create(&super::client::block(20, 1001, 4 << 20), &[])).await.unwrap();
+        }
+        let message = if wrong == 2 { bytes::Bytes::from_static(b"?") } else { message };
+        writer.connection.send(message, WAIT).await.unwrap();
+        tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection ends");
+        assert!(writer.domain.registered_bytes() > 0);
+    }
+    assert!(node.uuid() == node.uuid(), "it lives");
+}
