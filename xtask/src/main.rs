@@ -35,6 +35,17 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Readers on every path while files change under them, for a long time
+    Stress {
+        #[arg(long, default_value_t = 15)]
+        minutes: u64,
+        /// Chooses the operations
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Only these paths, separated by commas: local, one-sided, packets
+        #[arg(long)]
+        paths: Option<String>,
+    },
 }
 
 #[derive(Args)]
@@ -68,6 +79,7 @@ fn main() -> ExitCode {
         }),
         Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
+        Chore::Stress { minutes, seed, paths } => stress(minutes, seed, paths.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -78,6 +90,21 @@ fn main() -> ExitCode {
 /// The workspace's root, wherever `cargo xtask` was called from.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+fn stress(minutes: u64, seed: u64, paths: Option<&str>) -> anyhow::Result<ExitCode> {
+    run::loud(run::cargo().args(["build", "--release", "--package", "hearth"]))?;
+    let mut suite = run::cargo();
+    suite
+        .args(["test", "--release", "--package", "hearth-interop", "--test", "stress"])
+        .env("HEARTH_PROGRAM", root().join("target/release/hearth"))
+        .env("HEARTH_STRESS_SECONDS", (minutes * 60).to_string())
+        .env("HEARTH_STRESS_SEED", seed.to_string());
+    if let Some(paths) = paths {
+        suite.env("HEARTH_STRESS_PATHS", paths);
+    }
+    run::loud(&mut suite)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {

@@ -1,0 +1,199 @@
+//! The files: what may stand in each, and how they change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::{Context, Result, bail, ensure};
+use hearth_client::{CreateOptions, ErrorKind, FileSystem};
+use hearth_testkit::Content;
+use parking_lot::Mutex;
+
+use crate::readers::Dice;
+
+pub const ROOT: &str = "/stress";
+/// The seed of a file's content stands in its first eight bytes: whoever reads it knows what must follow.
+pub const HEAD: u64 = 8;
+const LARGEST: u64 = 3 << 20;
+
+/// All files. Each has at most one writer at a time.
+pub struct Files {
+    files: Vec<File>,
+    seeds: AtomicU64,
+}
+
+pub struct File {
+    pub path: String,
+    changing: tokio::sync::Mutex<()>,
+    now: Mutex<State>,
+}
+
+/// What the namespace says of the file now, as far as its writer knows.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct State {
+    /// 0: there is no such file.
+    seed: u64,
+    length: u64,
+    /// A change failed half way (a DataNode died under it): the file may have either length, or be gone.
+    unsure: bool,
+}
+
+/// What stands at `position` of a file with this seed.
+pub fn expected(seed: u64, position: u64, length: usize) -> Vec<u8> {
+    let mut bytes = Content::new(seed).bytes(position, length);
+    for (at, byte) in seed.to_le_bytes().iter().enumerate() {
+        let at = at as u64;
+        if (position..position + length as u64).contains(&at) {
+            bytes[(at - position) as usize] = *byte;
+        }
+    }
+    bytes
+}
+
+impl Files {
+    pub fn new(count: u64) -> Self {
+        let files = (0..count)
+            .map(|number| File {
+                path: format!("{ROOT}/d{}/f{number}", number % 4),
+                changing: tokio::sync::Mutex::default(),
+                now: Mutex::default(),
+            })
+            .collect();
+        Self { files, seeds: AtomicU64::new(1) }
+    }
+
+    pub fn any(&self, dice: &mut Dice) -> &File {
+        &self.files[dice.below(self.files.len() as u64) as usize]
+    }
+
+    /// The seed was given to some file.
+    pub fn knows(&self, seed: u64) -> bool {
+        (1..self.seeds.load(Ordering::Relaxed)).contains(&seed)
+    }
+
+    /// Changes one file after the other until told to stop.
+    pub async fn change(self: Arc<Self>, client: &FileSystem, seed: u64, stop: &AtomicBool) -> Result<()> {
+        let mut dice = Dice::new(seed);
+        while !stop.load(Ordering::Relaxed) {
+            let file = self.any(&mut dice);
+            let Ok(_alone) = file.changing.try_lock() else { continue };
+            let before = *file.now.lock();
+            file.now.lock().unsure = true;
+            match self.change_one(client, file, before, &mut dice).await {
+                Ok(after) => *file.now.lock() = after,
+                // A killed DataNode may take a pipeline of two with it, or keep a lease from its recovery for a while. What
+                // is wrong with the bytes is the readers' to find out.
+                Err(error) if is_due_to_a_kill(&error) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+                Err(error) => {
+                    return Err(error).with_context(|| format!("changing {}, which was {before:?}", file.path));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn change_one(&self, client: &FileSystem, file: &File, now: State, dice: &mut Dice) -> Result<State> {
+        let path = file.path.as_str();
+        let choice = if now.seed == 0 || now.unsure { 0 } else { dice.below(10) };
+        match choice {
+            0..=3 => {
+                let seed = self.seeds.fetch_add(1, Ordering::Relaxed);
+                let length = size(dice);
+                let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
+                let mut writer = client.create(path, options).await?;
+                fill(&mut writer, seed, 0, length, dice).await?;
+                writer.close().await?;
+                Ok(State { seed, length, unsure: false })
+            }
+            4..=5 => {
+                let length = now.length + size(dice).min(LARGEST / 2);
+                let mut writer = client.append(path).await?;
+                fill(&mut writer, now.seed, now.length, length, dice).await?;
+                writer.close().await?;
+                Ok(State { length, ..now })
+            }
+            6..=7 if now.length > HEAD => {
+                let length = HEAD + dice.below(now.length - HEAD);
+                if !client.truncate(path, length).await? {
+                    for _ in 0..600 {
+                        if client.is_file_closed(path).await? {
+                            break;
+                        }
+                        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    }
+                }
+                Ok(State { length, ..now })
+            }
+            8 => {
+                // There and back, so that the name is gone for a moment.
+                let aside = format!("{path}.aside");
+                ensure!(client.rename(path, &aside).await?, "it was there");
+                ensure!(client.rename(&aside, path).await?, "it was there");
+                Ok(now)
+            }
+            _ => {
+                client.delete(path, false).await?;
+                Ok(State::default())
+            }
+        }
+    }
+
+    /// Reads every file whose content is known. Returns how many.
+    pub async fn check_all(&self, client: &FileSystem) -> Result<usize> {
+        let mut checked = 0;
+        for file in &self.files {
+            let now = *file.now.lock();
+            if now.unsure || now.seed == 0 {
+                continue;
+            }
+            let reader = client.open(&file.path).await.with_context(|| file.path.clone())?;
+            ensure!(reader.length() == now.length, "{} has {} bytes, not {now:?}", file.path, reader.length());
+            let mut bytes = vec![0; now.length as usize];
+            let read = reader.read_at(0, &mut bytes).await.with_context(|| file.path.clone())?;
+            ensure!(read == bytes.len(), "{read} bytes of {} came, which has {now:?}", file.path);
+            ensure!(bytes == expected(now.seed, 0, bytes.len()), "{} is not what was written", file.path);
+            checked += 1;
+        }
+        if checked == 0 {
+            bail!("no file is left to be looked at");
+        }
+        Ok(checked)
+    }
+}
+
+/// Many small ones for the slabs, some about the slabs' limit, and some of several blocks.
+fn size(dice: &mut Dice) -> u64 {
+    HEAD + match dice.below(6) {
+        0 => dice.below(300),
+        1 | 2 => dice.below(40 << 10),
+        3 => (60 << 10) + dice.below(10 << 10),
+        _ => dice.below(LARGEST),
+    }
+}
+
+async fn fill(writer: &mut hearth_client::Writer, seed: u64, from: u64, to: u64, dice: &mut Dice) -> Result<()> {
+    let mut position = from;
+    while position < to {
+        let piece = (1 + dice.below(200 << 10)).min(to - position) as usize;
+        writer.write(&expected(seed, position, piece)).await?;
+        position += piece as u64;
+        if dice.below(8) == 0 {
+            writer.hflush().await?;
+        }
+    }
+    Ok(())
+}
+
+fn is_due_to_a_kill(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<hearth_client::Error>().is_some_and(|error| {
+        matches!(
+            error.kind(),
+            ErrorKind::DataUnavailable
+                | ErrorKind::Busy
+                | ErrorKind::Unreachable
+                | ErrorKind::NotFound
+                | ErrorKind::Other
+        )
+    })
+}

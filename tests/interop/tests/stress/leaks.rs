@@ -1,0 +1,82 @@
+//! What a process still holds that it should have given back.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use hearth_testkit::{NodeProcess, get_text};
+
+/// Descriptors and mappings of a process that have to do with block memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Held {
+    descriptors: usize,
+    mappings: usize,
+}
+
+/// A replica's file on the tmpfs, or anonymous memory that was made to be shared.
+fn is_block_memory(target: &str) -> bool {
+    target.contains("/blk_") || target.contains("memfd:")
+}
+
+impl Held {
+    pub fn of(process: u32) -> Result<Self> {
+        let mut held = Self::default();
+        let directory = format!("/proc/{process}/fd");
+        for entry in fs::read_dir(&directory).with_context(|| directory.clone())? {
+            // Closed since the listing began.
+            let Ok(target) = fs::read_link(entry?.path()) else { continue };
+            held.descriptors += usize::from(is_block_memory(&target.to_string_lossy()));
+        }
+        let maps = format!("/proc/{process}/maps");
+        let text = fs::read_to_string(&maps).with_context(|| maps.clone())?;
+        held.mappings = text.lines().filter(|line| is_block_memory(line)).count();
+        Ok(held)
+    }
+
+    /// What is held beyond `before`, in words.
+    pub fn beyond(self, before: &Self) -> Vec<String> {
+        let mut beyond = Vec::new();
+        if self.descriptors > before.descriptors {
+            beyond.push(format!("the clients hold {} descriptors of block memory", self.descriptors));
+        }
+        if self.mappings > before.mappings {
+            beyond.push(format!("the clients hold {} mappings of block memory", self.mappings));
+        }
+        beyond
+    }
+}
+
+/// Figures of a DataNode's `/metrics` that are 0 when it has no replicas and no clients.
+const GIVEN_AWAY: [&str; 6] = [
+    "hearth_replicas",
+    "hearth_slab_used_bytes",
+    "hearth_shown_replicas",
+    "hearth_short_circuit_slots",
+    "hearth_pinned_replicas",
+    "hearth_registered_bytes",
+];
+
+/// What a DataNode without replicas and clients still holds, in words.
+pub fn of_datanode(datanode: &NodeProcess) -> Result<Vec<String>> {
+    let port = datanode.port("dfs.datanode.http.address")?;
+    let text = get_text(port, "/metrics")?;
+    let figure = |name: &str| -> Result<i64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.with_context(|| format!("no figure {name} on port {port}"))?.parse().with_context(|| name.to_owned())
+    };
+    let mut open = Vec::new();
+    let mut note = |name: &str, value: i64| {
+        if value != 0 {
+            open.push(format!("{}: {name} {value}", datanode.conf().display()));
+        }
+    };
+    for name in GIVEN_AWAY {
+        note(name, figure(name)?);
+    }
+    // An empty slab of each size is kept for the next small replica.
+    note("memory used beyond slabs", figure("hearth_memory_used_bytes")? - figure("hearth_slab_bytes")?);
+    let held = Held::of(datanode.id()?)?;
+    if held != Held::default() {
+        open.push(format!("{}: {held:?}", datanode.conf().display()));
+    }
+    Ok(open)
+}

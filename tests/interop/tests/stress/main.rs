@@ -1,0 +1,171 @@
+//! Readers on every path while the files they read are rewritten, appended to, cut, moved, deleted and evicted, and
+//! DataNodes are killed: not one wrong byte, no good replica called corrupt, and nothing left behind in the end: no pin,
+//! descriptor, mapping or registration.
+//!
+//! `HEARTH_STRESS_SECONDS=N` makes it longer (`cargo xtask stress` runs 15 minutes), `HEARTH_STRESS_SEED=N` repeats the
+//! choices of one run (not their interleaving), `HEARTH_STRESS_PATHS=local,packets` reads on these paths only.
+
+mod files;
+mod leaks;
+mod readers;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hearth_client::{FileSystem, os_user_name};
+use hearth_config::{Configuration, Environment};
+use hearth_interop::{Check, Session, Suite, run};
+use hearth_testkit::{ClusterSpec, Make, jmx_bean, wait_until};
+
+use files::Files;
+use leaks::Held;
+use readers::Tally;
+
+/// Of the run in `cargo xtask test`.
+const SECONDS: u64 = 20;
+/// Small, so that few bytes make many blocks, and larger than what a slab takes.
+const BLOCK: u64 = 512 << 10;
+const DATANODES: usize = 2;
+/// Of each DataNode. The files together take about twice as much.
+const MEMORY: u64 = 32 << 20;
+const FILES: u64 = 64;
+const WRITERS: u64 = 3;
+const READERS_OF_A_PATH: u64 = 3;
+const KILL_EVERY: Duration = Duration::from_secs(15);
+/// In which everything that was given away has come back.
+const SETTLED_WITHIN: Duration = Duration::from_secs(90);
+
+const CHECKS: &[Check] = &[("no_wrong_byte_and_nothing_left_behind", stress)];
+
+fn main() -> ExitCode {
+    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth)
+        .datanodes(DATANODES)
+        .set("dfs.replication", 2)
+        .set("dfs.blocksize", BLOCK)
+        .set("dfs.namenode.replication.min", 1)
+        .set("dfs.client.block.write.replace-datanode-on-failure.best-effort", true)
+        // What a killed writer has left on a DataNode is found by the next full report.
+        .set("dfs.blockreport.intervalMsec", 5000)
+        .set("hearth.memory.limit", MEMORY)
+        .set("hearth.memory.flush.delay", 1)
+        // On a machine without a card the same messages and memory go over TCP.
+        .set("hearth.one-sided.transport", std::env::var("HEARTH_STRESS_TRANSPORT").unwrap_or_else(|_| "tcp".into()));
+    run(&[Suite { name: "stress", clusters: vec![cluster], checks: CHECKS }])
+}
+
+/// A client for each path, which must take that one.
+fn clients(conf: &Configuration, paths: &[String]) -> Result<Vec<(String, FileSystem)>> {
+    paths
+        .iter()
+        .map(|path| {
+            let conf = conf.clone().with("hearth.client.paths", path);
+            Ok((path.clone(), FileSystem::connect(&conf, None, &os_user_name())?))
+        })
+        .collect()
+}
+
+fn stress(session: &mut Session) -> Result<()> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().context(name.to_owned()));
+    let seconds = number("HEARTH_STRESS_SECONDS").transpose()?.unwrap_or(SECONDS);
+    let seed = number("HEARTH_STRESS_SEED").transpose()?.unwrap_or(1);
+    let paths = std::env::var("HEARTH_STRESS_PATHS").unwrap_or_else(|_| "local,one-sided,packets".into());
+    let paths: Vec<String> = paths.split(',').map(str::to_owned).collect();
+    println!("HEARTH_STRESS_SEED={seed} HEARTH_STRESS_SECONDS={seconds}");
+
+    let conf = Configuration::load_dir(session.cluster.conf(), Environment::empty())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let before = Held::of(std::process::id())?;
+    let tallies = runtime.block_on(async {
+        let stop = Arc::new(AtomicBool::new(false));
+        let files = Arc::new(Files::new(FILES));
+        let mut tasks = tokio::task::JoinSet::new();
+        let writer = FileSystem::connect(&conf, None, &os_user_name())?;
+        for number in 0..WRITERS {
+            let (writer, files, stop) = (writer.clone(), files.clone(), stop.clone());
+            tasks.spawn(async move { files.change(&writer, seed * 1000 + number, &stop).await });
+        }
+        let mut tallies = Vec::new();
+        for (path, client) in clients(&conf, &paths)? {
+            let tally = Arc::new(Tally::default());
+            for number in 0..READERS_OF_A_PATH {
+                let (client, files, stop, tally) = (client.clone(), files.clone(), stop.clone(), tally.clone());
+                let seed = seed * 1000 + 500 + number;
+                tasks.spawn(async move { readers::read(&client, &files, seed, &tally, &stop).await });
+            }
+            tallies.push((path, tally));
+        }
+        let outcome = disturb(session, &mut tasks, Duration::from_secs(seconds)).await;
+        stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = tasks.join_next().await {
+            ended.context("a task ended badly")??;
+        }
+        outcome?;
+        // What is there in the end is exactly what was written, on every path.
+        for (path, client) in clients(&conf, &paths)? {
+            let read = files.check_all(&client).await.with_context(|| format!("at the end, over {path}"))?;
+            println!("{path}: {read} files whole at the end");
+        }
+        Ok::<_, anyhow::Error>(tallies)
+    })?;
+    for (path, tally) in &tallies {
+        println!("{path}: {tally}");
+        ensure!(tally.bytes() > 0, "nobody read a byte over {path}");
+    }
+    let corrupt = jmx_bean(session.cluster.namenode_http_port(), "Hadoop:service=NameNode,name=FSNamesystem")?;
+    ensure!(corrupt["CorruptBlocks"] == 0, "a good replica was called corrupt: {corrupt}");
+    runtime.block_on(async {
+        let client = FileSystem::connect(&conf, None, &os_user_name())?;
+        client.delete(files::ROOT, true).await.context("deleting everything")
+    })?;
+    // With the runtime everything of the clients goes.
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    settled(session, &before)
+}
+
+/// Lets the others work for `duration`, and kills a DataNode now and then. Ends early when one of them fails.
+async fn disturb(
+    session: &mut Session<'_>,
+    tasks: &mut tokio::task::JoinSet<Result<()>>,
+    duration: Duration,
+) -> Result<()> {
+    let end = Instant::now() + duration;
+    let mut next_kill = Instant::now() + KILL_EVERY.min(duration / 2);
+    let mut victim = 0;
+    while Instant::now() < end {
+        tokio::select! {
+            ended = tasks.join_next() => {
+                ended.context("there are tasks")?.context("a task ended badly")??;
+                anyhow::bail!("a task ended before its time");
+            }
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+        }
+        if Instant::now() >= next_kill {
+            next_kill += KILL_EVERY;
+            tokio::task::block_in_place(|| {
+                session.cluster.datanodes[victim].kill();
+                session.cluster.start_datanode(victim)?;
+                session.cluster.wait_live(DATANODES as u64, Duration::from_secs(60))
+            })?;
+            victim = (victim + 1) % DATANODES;
+        }
+    }
+    Ok(())
+}
+
+/// After everything was deleted and every client is gone.
+fn settled(session: &Session, before: &Held) -> Result<()> {
+    let mut last = String::new();
+    wait_until("everything given away to come back", SETTLED_WITHIN, || {
+        let mut open = Vec::new();
+        for datanode in &session.cluster.datanodes {
+            open.extend(leaks::of_datanode(datanode)?);
+        }
+        open.extend(Held::of(std::process::id())?.beyond(before));
+        last = open.join("\n");
+        Ok(open.is_empty().then_some(()))
+    })
+    .with_context(|| format!("left behind:\n{last}"))
+}
