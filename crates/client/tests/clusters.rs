@@ -91,6 +91,43 @@ fn files_of_awkward_lengths_are_written_and_read() {
 }
 
 #[test]
+fn a_reader_is_never_shown_another_file_that_took_the_path() {
+    on_clusters("taken paths", 1, |_, cluster| async move {
+        let block = 1 << 20;
+        // Only the first block is known from the opening.
+        let conf = Configuration::load_dir(cluster.lock().unwrap().conf(), Environment::empty())?
+            .with("dfs.client.read.prefetch.size", "1")
+            .with("dfs.client.retry.window.base", "10");
+        let fs = FileSystem::connect(&conf, None, &hearth_client::os_user_name())?;
+        let (old, new) = (Content::new(21), Content::new(22));
+        write(&fs, "/taken", old, 3 * block).await?;
+        let reader = fs.open("/taken").await?;
+        let mut bytes = vec![0; 1000];
+        reader.read_at(10, &mut bytes).await?;
+        anyhow::ensure!(bytes == old.bytes(10, 1000));
+        write(&fs, "/taken", new, 3 * block).await?;
+        // Blocks that were never asked for, and the known one, once its replica has been deleted.
+        let mut refused = 0;
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while refused < 3 && std::time::Instant::now() < deadline {
+            refused = 0;
+            for at in [10, block as u64 + 10, 2 * block as u64 + 10] {
+                match reader.read_at(at, &mut bytes).await {
+                    Ok(count) => {
+                        anyhow::ensure!(bytes[..count] == old.bytes(at, count), "another file's bytes at {at}")
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::ensure!(refused == 3, "blocks of the deleted file are still there");
+        anyhow::ensure!(read(&fs, "/taken").await? == new.bytes(0, 3 * block));
+        Ok(())
+    });
+}
+
+#[test]
 fn flushed_bytes_are_seen_before_the_file_is_closed() {
     on_clusters("flush", 1, |fs, _cluster| async move {
         let content = Content::new(3);

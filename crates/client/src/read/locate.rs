@@ -61,12 +61,44 @@ impl Locations {
     }
 
     /// As `block_at`, asked of the namenode in any case.
+    ///
+    /// Errors: `FileChanged` also when another file has taken the path: what it has at `position` is not what was opened.
     pub(super) async fn refresh(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
         let prefetch = self.shared.options.prefetch_bytes;
         let located = self.shared.namenode.block_locations(&self.path, position, prefetch).await?;
-        self.keep(located.blocks);
         let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
+        let another = || changed("its blocks are others now");
+        if !self.same_file(&located.blocks).ok_or_else(another)? {
+            // All of them are new to us. Asked for after them, a block that we know tells whose they are.
+            let witness = self.blocks.lock().first().map(|block| block.offset);
+            if let Some(offset) = witness.or_else(|| Some(self.open_block.as_ref()?.offset)) {
+                let located = self.shared.namenode.block_locations(&self.path, offset, 1).await?;
+                if self.same_file(&located.blocks) != Some(true) {
+                    return Err(another());
+                }
+            }
+        }
+        self.keep(located.blocks);
         self.known(position).ok_or_else(|| changed("the namenode no longer knows a block at the position"))
+    }
+
+    /// Whether one of these blocks stands where it stood before. `None`: another one does.
+    ///
+    /// Source: `DFSInputStream.fetchAndCheckLocatedBlocks`, "Blocklist for ... has changed!"
+    fn same_file(&self, located: &[LocatedBlock]) -> Option<bool> {
+        let blocks = self.blocks.lock();
+        let mut met = false;
+        for block in located {
+            let at = blocks.binary_search_by_key(&block.offset, |known| known.offset);
+            let open = self.open_block.as_ref().filter(|open| open.offset == block.offset);
+            let known = at.ok().map(|at| blocks[at].block.id()).or_else(|| Some(open?.block.id()));
+            match known {
+                Some(known) if known != block.block.id() => return None,
+                Some(_) => met = true,
+                None => {}
+            }
+        }
+        Some(met)
     }
 
     fn known(&self, position: u64) -> Option<Arc<LocatedBlock>> {
