@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
-use hearth_testkit::{ClusterSpec, Content, Make, get_text, hearth_program, jmx_bean, sha256_hex, wait_until};
+use hearth_testkit::{
+    ClusterSpec, Content, Make, get_text, hearth_program, jmx_bean, sha256_hex, skip_or_fail, wait_until,
+};
 use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
@@ -45,6 +47,7 @@ const SERVICES: &[Check] = &[
     ("what_a_namenode_wants_cached_stays_in_memory", caching),
     ("dfsadmin_asks_and_tells_a_datanode", administration),
     ("protection_that_is_not_there_is_refused", protection_refused),
+    ("a_failed_storage_directory_is_taken_out_of_service", failed_volume),
 ];
 
 /// Minutes: a key is good for one.
@@ -521,6 +524,94 @@ fn protection_refused(session: &mut Session) -> Result<()> {
     }
     session.cluster.start_datanode(0)?;
     session.cluster.wait_ready()
+}
+
+/// Writes below the directory fail with EROFS, as on a disk that the kernel gave up, until it is dropped.
+struct ReadOnly(PathBuf);
+
+impl ReadOnly {
+    /// A mount of the directory onto itself: files that are open do not keep that from becoming read-only.
+    fn new(at: &Path) -> Result<Self> {
+        let mount = |options: &[&str]| -> Result<()> {
+            let output = Command::new("mount").args(options).arg(at).output()?;
+            ensure!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(())
+        };
+        mount(&["--bind", text(at)?])?;
+        let mounted = Self(at.to_owned());
+        mount(&["-o", "remount,ro,bind"])?;
+        Ok(mounted)
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        // Lazily: a DataNode may still run in it.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// One of two storage directories fails while it is written to: borne once when that is tolerated, else the end.
+fn failed_volume(session: &mut Session) -> Result<()> {
+    let second = session.cluster.directory().join("second-disk");
+    fs::create_dir_all(&second)?;
+    if let Err(error) = ReadOnly::new(&second) {
+        skip_or_fail("a_failed_storage_directory", &error.context("no mount of a test's own (root may)"));
+        return Ok(());
+    }
+    let first = session.cluster.datanodes[0].setting("dfs.datanode.data.dir").context("it is set")?.to_owned();
+    let both = format!("{first},file://{}", second.display());
+    let node = transfer_addresses(session)?[0].clone();
+    let store = |session: &mut Session, directory: &str| -> Result<()> {
+        for file in 0..8 {
+            let store = json!({"path": format!("{directory}/{file}"), "seed": file, "length": BLOCK});
+            session.java()?.call("store", store)?;
+        }
+        Ok(())
+    };
+    let read = |session: &mut Session, directory: &str| -> Result<()> {
+        (0..8).try_for_each(|file| reads(session, &format!("{directory}/{file}"), &[(file, BLOCK)]))
+    };
+    let restart = |session: &mut Session, dirs: &str, tolerated: &str| -> Result<()> {
+        session.cluster.datanodes[0].kill();
+        let changes = [("dfs.datanode.data.dir", dirs), ("dfs.datanode.failed.volumes.tolerated", tolerated)];
+        session.cluster.datanodes[0].change(&changes)?;
+        session.cluster.start_datanode(0)?;
+        session.cluster.wait_ready()?;
+        // The first heartbeat of the new process.
+        std::thread::sleep(Duration::from_secs(3));
+        session.cluster.wait_ready()
+    };
+    restart(session, &both, "1")?;
+    store(session, "/two-disks")?;
+    let failing = ReadOnly::new(&second.join("current"))?;
+    store(session, "/one-disk")?;
+    wait_until("the failure to be reported", SETTLES_WITHIN, || {
+        let seen = live_node(session, &node)?;
+        ensure!(seen["volfails"] == 1, "{seen}");
+        Ok(Some(()))
+    })?;
+    read(session, "/two-disks")?;
+    read(session, "/one-disk")?;
+    store(session, "/after-the-failure")?;
+
+    drop(failing);
+    restart(session, &both, "0")?;
+    store(session, "/again-two-disks")?;
+    let failing = ReadOnly::new(&second.join("current"))?;
+    store(session, "/again-one-disk")?;
+    wait_until("the datanode's end", SETTLES_WITHIN, || {
+        Ok(session.cluster.datanodes[0].check_alive().is_err().then_some(()))
+    })?;
+    let log = session.cluster.datanodes[0].process().context("it ran")?.log_text();
+    ensure!(log.contains("too many storage directories have failed"), "{log}");
+    drop(failing);
+    restart(session, &both, "0")?;
+    for directory in ["/two-disks", "/one-disk", "/after-the-failure", "/again-two-disks", "/again-one-disk"] {
+        read(session, directory)?;
+        (0..8).try_for_each(|file| settles(session, &format!("{directory}/{file}"), &[(file, BLOCK)], 2))?;
+    }
+    Ok(())
 }
 
 /// Longer than any key is good for.
