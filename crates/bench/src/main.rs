@@ -10,6 +10,7 @@ mod measure;
 mod memory;
 mod minimal;
 mod put_get;
+mod rdma;
 mod record;
 
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ enum Workload {
     LocalRead(local_read::Arguments),
     /// One file written by a client on the DataNode's machine: Apache's, ours by packets, ours in the DataNode's memory
     LocalWrite(local_write::Arguments),
+    /// The RDMA transport beside a probe in C and perftest: throughput, and time of single reads
+    Rdma(rdma::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Workload::PutGet(arguments) => put_get::run(&arguments),
         Workload::LocalRead(arguments) => local_read::run(&arguments),
         Workload::LocalWrite(arguments) => local_write::run(&arguments),
+        Workload::Rdma(arguments) => rdma::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,442 @@
+//! Our RDMA transport beside a probe in C (`bench/baselines/rdma_probe.c`) that posts the same READs, WRITEs and messages at
+//! the same depth on memory of the same kind, and beside perftest's tools. One run, the systems take turns.
+//!
+//! `cargo xtask bench rdma` runs this in the virtual machine. Software RDMA shows correctness and ratios; its
+//! microseconds say nothing of a card's.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use hearth_fabric::Memory;
+use hearth_fabric::one_sided::{Access, Connection, Domain, Limits, Region, Transfer, Transport};
+use hearth_fabric::rdma::{Rdma, Settings};
+use hearth_testkit::{usage, workspace_root};
+use hearth_types::{ChecksumKind, ChecksumSpec, RemoteSlice};
+use serde_json::{Value, json};
+
+use crate::record::{self, Figures};
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+const CRC32C: ChecksumSpec = ChecksumSpec { kind: ChecksumKind::Crc32c, bytes_per_chunk: 512 };
+/// Chunks are copied out and checked this many bytes at a time, so that the copy is still in the cache.
+const CHECKED_AT_ONCE: usize = 64 << 10;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Bytes of the replica, in MiB
+    #[arg(long, default_value_t = 256)]
+    mib: u64,
+    /// Bytes of one READ, and of one slice that is written, in KiB
+    #[arg(long, default_value_t = 1024)]
+    piece_kib: u64,
+    /// READs or slices under way at once
+    #[arg(long, default_value_t = 8)]
+    depth: usize,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Single READs of 4 KiB in each run
+    #[arg(long, default_value_t = 5000)]
+    reads: usize,
+    /// Print only: the record does not change
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+    /// The far end of the transport measured: started by the benchmark itself
+    #[arg(long, hide = true)]
+    far: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if arguments.far {
+        return runtime.block_on(far(arguments));
+    }
+    let rdma = open()?;
+    let folder = tempfile::tempdir().context("a folder for the probe")?;
+    let probe = compile(folder.path())?;
+    let mut figures = Figures::default();
+    let mut note = |work: &str, system: &str, what: &str, unit: &'static str, value: f64| {
+        figures.add(work, system, "", what, unit, value);
+    };
+    let bytes = (arguments.mib << 20) as f64;
+    for turn in 0..arguments.runs {
+        println!("run {} of {}", turn + 1, arguments.runs);
+        for (work, kind, checked) in [
+            ("read", "read", false),
+            ("read, checked", "read", true),
+            ("write", "write", false),
+            ("write, checked", "write", true),
+        ] {
+            let seconds = probe_passes(&probe, &rdma, arguments, kind, checked)?;
+            note(work, "probe in C", "throughput", "GB/s", bytes / seconds / 1e9);
+            let (seconds, far_cpu) = runtime.block_on(own_passes(&rdma, arguments, kind == "write", checked))?;
+            note(work, "Hearth", "throughput", "GB/s", bytes / seconds / 1e9);
+            note(work, "Hearth", "far end's CPU", "s", far_cpu);
+        }
+        for (work, checked) in [("4 KiB read", false), ("4 KiB read, checked", true)] {
+            let (p50, p99) = probe_latency(&probe, &rdma, arguments, checked)?;
+            note(work, "probe in C", "p50", "us", p50);
+            note(work, "probe in C", "p99", "us", p99);
+            let (p50, p99, far_cpu) = runtime.block_on(own_latency(&rdma, arguments, checked))?;
+            note(work, "Hearth", "p50", "us", p50);
+            note(work, "Hearth", "p99", "us", p99);
+            note(work, "Hearth", "far end's CPU", "s", far_cpu);
+        }
+        for (tool, work, what, unit, per) in [
+            ("ib_read_bw", "read", "throughput", "GB/s", 1e-3),
+            ("ib_write_bw", "write", "throughput", "GB/s", 1e-3),
+            ("ib_read_lat", "4 KiB read", "p50", "us", 1.0),
+        ] {
+            match perftest(tool, &rdma, arguments) {
+                Ok(value) => note(work, tool, what, unit, value * per),
+                Err(error) => eprintln!("{tool} is left out: {error:#}"),
+            }
+        }
+    }
+    figures.print();
+    if arguments.no_record {
+        return Ok(());
+    }
+    let kind = if rdma.is_iwarp() { "iWARP" } else { "RoCE or InfiniBand" };
+    let workload = format!(
+        "rdma {} MiB, pieces of {} KiB, depth {}, over {} ({kind})",
+        arguments.mib,
+        arguments.piece_kib,
+        arguments.depth,
+        rdma.device()
+    );
+    record::append(&workload, arguments.note.as_deref(), &figures.0)
+}
+
+fn open() -> Result<Rdma> {
+    Ok(Rdma::open(Settings::default())?)
+}
+
+fn compile(folder: &Path) -> Result<PathBuf> {
+    let source = workspace_root().join("bench/baselines/rdma_probe.c");
+    let program = folder.join("rdma_probe");
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-msse4.2", "-o"]).arg(&program).arg(&source).args(["-lrdmacm", "-libverbs"]);
+    let output = command.output().context("cannot start cc")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("compiling {} (Debian: libibverbs-dev, librdmacm-dev): {said}", source.display());
+    }
+    Ok(program)
+}
+
+/// A process that is killed when this goes.
+struct Far(Child);
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Far {
+    /// Starts it, and waits for the line that begins with `word`; the rest of the line.
+    fn start(command: &mut Command, word: &str) -> Result<(Self, String)> {
+        let mut far = Self(command.stdout(Stdio::piped()).spawn().with_context(|| format!("starting {command:?}"))?);
+        let output = far.0.stdout.take().context("piped above")?;
+        for line in BufReader::new(output).lines() {
+            if let Some(rest) = line.context("reading the far end's output")?.strip_prefix(word) {
+                return Ok((far, rest.trim().to_owned()));
+            }
+        }
+        bail!("{command:?} ended before it was ready")
+    }
+}
+
+/// Where the next far end listens: each has a port of its own, so that none waits for the one before it.
+fn address(rdma: &Rdma) -> SocketAddr {
+    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(21000);
+    SocketAddr::new(rdma.address(), NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+}
+
+/// Passes of one measurement: the first one finds cold memory and is not counted.
+const PASSES: usize = 3;
+
+fn probe(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, rest: &[String]) -> Result<Vec<f64>> {
+    let address = address(rdma);
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
+    let mut serve = Command::new(program);
+    serve.args(["serve", &ip, &port, &arguments.mib.to_string(), &PASSES.to_string()]);
+    let _far = Far::start(&mut serve, "listening")?;
+    let output = Command::new(program).args([kind, &ip, &port]).args(rest).output().context("the probe")?;
+    ensure!(output.status.success(), "the probe: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_whitespace().map(|word| word.parse().context("the probe's figures")).collect()
+}
+
+/// Seconds of the best pass.
+fn probe_passes(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, checked: bool) -> Result<f64> {
+    let numbers = [arguments.piece_kib << 10, arguments.depth as u64, PASSES as u64, checked.into()];
+    let seconds = probe(program, rdma, arguments, kind, &numbers.map(|number| number.to_string()))?;
+    seconds.into_iter().skip(1).reduce(f64::min).context("the probe printed nothing")
+}
+
+/// Microseconds: 50th and 99th percentile.
+fn probe_latency(program: &Path, rdma: &Rdma, arguments: &Arguments, checked: bool) -> Result<(f64, f64)> {
+    let numbers = [4096, arguments.reads as u64, checked.into()];
+    let figures = probe(program, rdma, arguments, "latency", &numbers.map(|number| number.to_string()))?;
+    let [p50, p99] = figures[..] else { bail!("the probe printed {figures:?}") };
+    Ok((p50, p99))
+}
+
+/// The far end of our own transport: shows memory for reading and, fresh for each pass, for writing; checks slices.
+async fn far(arguments: &Arguments) -> Result<()> {
+    let rdma = open()?;
+    let listener = rdma.listen(SocketAddr::new(rdma.address(), 0)).await?;
+    println!("listening on {}", listener.address());
+    let domain = rdma.domain()?;
+    let bytes = arguments.mib << 20;
+    let region = |bytes: u64, access| -> Result<Arc<dyn Region>> {
+        Ok(domain.register(&Arc::new(Memory::fresh(bytes)?), 0..bytes, access)?)
+    };
+    let source = region(bytes, Access::RemoteRead)?;
+    fill(source.memory());
+    let mut sinks = Vec::new();
+    for _ in 0..PASSES {
+        sinks.push((region(bytes, Access::RemoteWrite)?, region(bytes / 512 * 4, Access::RemoteWrite)?));
+    }
+    let connection = listener.accept().await?.accept(&domain, b"", Limits::default(), LONG).await?;
+    let slice = |region: &Arc<dyn Region>| {
+        let RemoteSlice { address, length, key } = region.remote();
+        json!([address, length, key])
+    };
+    let sinks_shown: Vec<_> = sinks.iter().map(|(data, crcs)| json!([slice(data), slice(crcs)])).collect();
+    let offer = json!({ "source": slice(&source), "sinks": sinks_shown });
+    connection.send(Bytes::from(offer.to_string()), LONG).await?;
+    let mut scratch = Scratch::default();
+    while let Ok(message) = connection.receive(LONG).await {
+        let [pass, at, length, checked] = numbers(&message)?;
+        if checked == 1 {
+            let (data, crcs) = sinks.get(pass as usize).context("no such pass")?;
+            scratch.check(data.memory(), at, length, crcs.memory())?;
+        }
+        connection.send(Bytes::from_static(b"checked"), LONG).await?;
+    }
+    Ok(())
+}
+
+fn fill(memory: &Memory) {
+    for at in (0..memory.length()).step_by(1 << 20) {
+        let words =
+            (at / 8..(at + (1 << 20)) / 8).flat_map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
+        memory.write(at, &words.collect::<Vec<u8>>());
+    }
+}
+
+fn numbers(message: &[u8]) -> Result<[u64; 4]> {
+    let mut numbers = [0; 4];
+    ensure!(message.len() == 32, "a message of {} bytes", message.len());
+    for (number, bytes) in numbers.iter_mut().zip(message.chunks_exact(8)) {
+        *number = u64::from_le_bytes(bytes.try_into()?);
+    }
+    Ok(numbers)
+}
+
+/// Buffers for checking and computing CRCs.
+#[derive(Default)]
+struct Scratch {
+    data: Vec<u8>,
+    crcs: Vec<u8>,
+}
+
+impl Scratch {
+    fn check(&mut self, data: &Memory, at: u64, length: u64, crcs: &Memory) -> Result<()> {
+        for start in (at..at + length).step_by(CHECKED_AT_ONCE) {
+            let bytes = (at + length - start).min(CHECKED_AT_ONCE as u64) as usize;
+            self.data.resize(bytes, 0);
+            self.crcs.resize(bytes / 512 * 4, 0);
+            data.read(start, &mut self.data);
+            crcs.read(start / 512 * 4, &mut self.crcs);
+            CRC32C.verify(&self.data, &self.crcs)?;
+        }
+        Ok(())
+    }
+
+    fn compute(&mut self, data: &Memory, at: u64, length: u64, crcs: &Memory) {
+        for start in (at..at + length).step_by(CHECKED_AT_ONCE) {
+            self.data.resize((at + length - start).min(CHECKED_AT_ONCE as u64) as usize, 0);
+            data.read(start, &mut self.data);
+            self.crcs.clear();
+            CRC32C.compute(&self.data, &mut self.crcs);
+            crcs.write(start / 512 * 4, &self.crcs);
+        }
+    }
+}
+
+/// This end of our own transport, with a far end that has just been started.
+struct Near {
+    far: Far,
+    connection: Arc<dyn Connection>,
+    source: RemoteSlice,
+    sinks: Vec<(RemoteSlice, RemoteSlice)>,
+    data: Arc<dyn Region>,
+    crcs: Arc<dyn Region>,
+}
+
+impl Near {
+    async fn connect(rdma: &Rdma, arguments: &Arguments) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe().context("this program")?);
+        command.args(["rdma", "--far", "--mib", &arguments.mib.to_string()]);
+        let (far, address) = Far::start(&mut command, "listening on ")?;
+        let domain: Arc<dyn Domain> = rdma.domain()?;
+        let connection = rdma.connect(&domain, address.parse()?, b"", Limits::default(), LONG).await?;
+        let offer: Value = serde_json::from_slice(&connection.receive(LONG).await?)?;
+        let slice = |value: &Value| -> Result<RemoteSlice> {
+            let number = |at: usize| value[at].as_u64().context("a slice has three numbers");
+            Ok(RemoteSlice { address: number(0)?, length: number(1)?, key: u32::try_from(number(2)?)? })
+        };
+        let pairs = offer["sinks"].as_array().context("the offer")?.iter();
+        let sinks = pairs.map(|pair| Ok((slice(&pair[0])?, slice(&pair[1])?))).collect::<Result<_>>()?;
+        let region = |bytes: u64| -> Result<Arc<dyn Region>> {
+            Ok(domain.register(&Arc::new(Memory::fresh(bytes)?), 0..bytes, Access::Local)?)
+        };
+        let bytes = arguments.mib << 20;
+        let (data, crcs) = (region(bytes)?, region(bytes / 512 * 4)?);
+        fill(data.memory());
+        Scratch::default().compute(data.memory(), 0, bytes, crcs.memory());
+        Ok(Self { far, connection, source: slice(&offer["source"])?, sinks, data, crcs })
+    }
+
+    fn far_cpu(&self) -> Result<f64> {
+        Ok(usage(self.far.0.id())?.cpu())
+    }
+
+    fn read(&self, at: u64, length: u64) -> Result<Transfer> {
+        let remote = self.source.part(at, length).context("a range of the source")?;
+        Ok(Transfer { local: self.data.clone(), offset: at, remote })
+    }
+}
+
+/// Seconds of the best pass, and the far end's CPU seconds in it.
+async fn own_passes(rdma: &Rdma, arguments: &Arguments, writing: bool, checked: bool) -> Result<(f64, f64)> {
+    let near = Near::connect(rdma, arguments).await?;
+    let mut passes = Vec::new();
+    for pass in 0..PASSES {
+        let cpu = near.far_cpu()?;
+        let started = Instant::now();
+        if writing {
+            write_pass(&near, arguments, pass, checked).await?;
+        } else {
+            read_pass(&near, arguments, checked).await?;
+        }
+        passes.push((started.elapsed().as_secs_f64(), near.far_cpu()? - cpu));
+    }
+    let counted = passes.into_iter().skip(1);
+    counted.min_by(|a, b| a.0.total_cmp(&b.0)).context("there are passes")
+}
+
+async fn read_pass(near: &Near, arguments: &Arguments, checked: bool) -> Result<()> {
+    let (bytes, piece) = (arguments.mib << 20, arguments.piece_kib << 10);
+    let mut places = (0..bytes).step_by(piece as usize);
+    let mut under_way = VecDeque::new();
+    let mut scratch = Scratch::default();
+    loop {
+        while under_way.len() < arguments.depth
+            && let Some(at) = places.next()
+        {
+            under_way.push_back((at, near.connection.read(vec![near.read(at, piece)?], LONG)));
+        }
+        let Some((at, read)) = under_way.pop_front() else { return Ok(()) };
+        read.await?;
+        if checked {
+            scratch.check(near.data.memory(), at, piece, near.crcs.memory())?;
+        }
+    }
+}
+
+async fn write_pass(near: &Near, arguments: &Arguments, pass: usize, checked: bool) -> Result<()> {
+    let (bytes, piece) = (arguments.mib << 20, arguments.piece_kib << 10);
+    let (data, crcs) = near.sinks[pass];
+    let mut places = (0..bytes).step_by(piece as usize);
+    let mut under_way = VecDeque::new();
+    let mut scratch = Scratch::default();
+    loop {
+        while under_way.len() < arguments.depth
+            && let Some(at) = places.next()
+        {
+            let mut transfers = Vec::new();
+            let remote = data.part(at, piece).context("a range of the sink")?;
+            transfers.push(Transfer { local: near.data.clone(), offset: at, remote });
+            if checked {
+                scratch.compute(near.data.memory(), at, piece, near.crcs.memory());
+                let (table, length) = (at / 512 * 4, piece / 512 * 4);
+                let remote = crcs.part(table, length).context("a range of the table")?;
+                transfers.push(Transfer { local: near.crcs.clone(), offset: table, remote });
+            }
+            let message: Vec<u8> =
+                [pass as u64, at, piece, checked.into()].iter().flat_map(|number| number.to_le_bytes()).collect();
+            under_way.push_back(near.connection.write(transfers, Some(message.into()), LONG));
+        }
+        let Some(write) = under_way.pop_front() else { return Ok(()) };
+        write.await?;
+        near.connection.receive(LONG).await?;
+    }
+}
+
+/// Microseconds (50th and 99th percentile), and the far end's CPU seconds in all.
+async fn own_latency(rdma: &Rdma, arguments: &Arguments, checked: bool) -> Result<(f64, f64, f64)> {
+    let near = Near::connect(rdma, arguments).await?;
+    let places = (arguments.mib << 20) / 4096;
+    let mut took = Vec::with_capacity(arguments.reads);
+    let mut scratch = Scratch::default();
+    let mut place = 1u64;
+    let cpu = near.far_cpu()?;
+    for _ in 0..arguments.reads {
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (place >> 33) % places * 4096;
+        let started = Instant::now();
+        near.connection.read(vec![near.read(at, 4096)?], LONG).await?;
+        if checked {
+            scratch.check(near.data.memory(), at, 4096, near.crcs.memory())?;
+        }
+        took.push(started.elapsed().as_secs_f64() * 1e6);
+    }
+    let far_cpu = near.far_cpu()? - cpu;
+    took.sort_by(f64::total_cmp);
+    Ok((took[took.len() / 2], took[took.len() * 99 / 100], far_cpu))
+}
+
+/// What one of perftest's tools says: MB/s, or microseconds.
+fn perftest(tool: &str, rdma: &Rdma, arguments: &Arguments) -> Result<f64> {
+    let IpAddr::V4(ip) = rdma.address() else { bail!("it is called by an IPv4 address") };
+    let port = address(rdma).port().to_string();
+    let is_latency = tool.ends_with("_lat");
+    let size = if is_latency { 4096 } else { arguments.piece_kib << 10 };
+    let call = || {
+        let mut command = Command::new(tool);
+        // By rdma_cm, which iWARP needs.
+        command.args(["-R", "-F", "-d", rdma.device(), "-p", &port, "-s", &size.to_string(), "-n", "1000"]);
+        if !is_latency {
+            command.args(["-t", &arguments.depth.to_string()]);
+        }
+        command
+    };
+    let far = Far(call().stdout(Stdio::null()).stderr(Stdio::null()).spawn().with_context(|| tool.to_owned())?);
+    // It prints nothing when it is ready.
+    std::thread::sleep(Duration::from_millis(500));
+    let output = call().arg(ip.to_string()).output().with_context(|| tool.to_owned())?;
+    drop(far);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows = text.lines().filter(|line| line.trim().starts_with(&size.to_string()));
+    let columns: Vec<f64> =
+        rows.last().context("no figures")?.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    // Latency: bytes, iterations, min, max, typical. Throughput: bytes, iterations, peak, average, messages.
+    columns.get(if is_latency { 4 } else { 3 }).copied().context("too few figures")
+}
