@@ -434,9 +434,9 @@ fn perftest(tool: &str, rdma: &Rdma, arguments: &Arguments) -> Result<f64> {
     let output = call().arg(ip.to_string()).output().with_context(|| tool.to_owned())?;
     drop(far);
     let text = String::from_utf8_lossy(&output.stdout);
-    let rows = text.lines().filter(|line| line.trim().starts_with(&size.to_string()));
+    let mut rows = text.lines().filter(|line| line.trim().starts_with(&size.to_string()));
     let columns: Vec<f64> =
-        rows.last().context("no figures")?.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        rows.next_back().context("no figures")?.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     // Latency: bytes, iterations, min, max, typical. Throughput: bytes, iterations, peak, average, messages.
     columns.get(if is_latency { 4 } else { 3 }).copied().context("too few figures")
 }

@@ -86,7 +86,8 @@ impl OneSidedOptions {
         let key = keys::HEARTH_ONE_SIDED_TRANSPORT;
         let name = configuration.get(key)?;
         let wrong = || configuration.value_error(key.name, &name, format!("wanted {}", TransportName::ALL));
-        let transport = TransportName::parse(&name).ok_or_else(wrong)?.open(None).unwrap_or_else(|error| {
+        let busy_poll = Duration::from_micros(configuration.get(keys::HEARTH_RDMA_BUSY_POLL)?.into());
+        let transport = TransportName::parse(&name).ok_or_else(wrong)?.open(None, busy_poll).unwrap_or_else(|error| {
             tracing::debug!(%error, "no one-sided reads");
             None
         });

@@ -456,6 +456,8 @@ keys! {
     HEARTH_ONE_SIDED_CONNECTIONS_MAX: Key<u32> = "hearth.one-sided.connections.max", int_u32, "1024";
     /// How long a one-sided reader may rely on what it was told of a replica's memory.
     HEARTH_ADVERTISE_LEASE: Key<Duration> = "hearth.advertise.lease", duration_s, "10";
+    /// How long one who waits for an RDMA operation polls for it before he sleeps, in microseconds.
+    HEARTH_RDMA_BUSY_POLL: Key<u32> = "hearth.rdma.busy-poll.us", int_u32, "50";
     /// Bytes of replicas that are registered for one-sided readers at most; 0 = as many as are in memory.
     HEARTH_RDMA_REGISTERED_MAX: Key<u64> = "hearth.rdma.registered.max", bytes, "0";
     /// The memory that a local writer of the datanode's own user has filled is kept as it is; else its bytes are copied when

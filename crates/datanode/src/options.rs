@@ -201,7 +201,9 @@ fn one_sided_options(conf: &Configuration) -> Result<OneSidedOptions, Error> {
         return Err(conf.value_error(key.name, &name, TransportName::ALL).into());
     };
     let address = resolve(keys::HEARTH_ONE_SIDED_ADDRESS.name, &conf.get(keys::HEARTH_ONE_SIDED_ADDRESS)?)?;
-    let transport = transport.open(Some(address.ip()).filter(|ip| !ip.is_unspecified())).unwrap_or_else(|error| {
+    let busy_poll = Duration::from_micros(conf.get(keys::HEARTH_RDMA_BUSY_POLL)?.into());
+    let ip = Some(address.ip()).filter(|ip| !ip.is_unspecified());
+    let transport = transport.open(ip, busy_poll).unwrap_or_else(|error| {
         tracing::info!(%error, "no one-sided reads and writes");
         None
     });

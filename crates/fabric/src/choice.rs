@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::one_sided::{Error, Transport};
 use crate::rdma::{Rdma, Settings};
@@ -29,12 +30,13 @@ impl TransportName {
         })
     }
 
-    /// `address`: of this machine, when it matters which card is used.
+    /// `address`: of this machine, when it matters which card is used. `busy_poll`: how long one who waits polls before he
+    /// sleeps, where the transport polls at all.
     ///
     /// Errors: `Unavailable`, for which there are other paths.
-    pub fn open(self, address: Option<IpAddr>) -> Result<Option<Arc<dyn Transport>>, Error> {
+    pub fn open(self, address: Option<IpAddr>, busy_poll: Duration) -> Result<Option<Arc<dyn Transport>>, Error> {
         match self {
-            Self::Rdma => Ok(Some(Arc::new(Rdma::open(Settings { address, ..Settings::default() })?))),
+            Self::Rdma => Ok(Some(Arc::new(Rdma::open(Settings { address, busy_poll })?))),
             Self::Tcp => Ok(Some(Arc::new(TcpTransport))),
             Self::None => Ok(None),
         }
