@@ -17,10 +17,13 @@ const KEPT: Duration = Duration::from_secs(120);
 /// Datanodes beyond this are forgotten.
 const DATANODES_MAX: usize = 1024;
 
+/// A connection, and since when nobody uses it.
+type Kept = (Arc<dyn Connection>, Instant);
+
 /// Connections of writers that are between two blocks.
 #[derive(Debug, Default)]
 pub(crate) struct WriterConnections {
-    idle: Mutex<HashMap<DatanodeUuid, Vec<(Arc<dyn Connection>, Instant)>>>,
+    idle: Mutex<HashMap<DatanodeUuid, Vec<Kept>>>,
 }
 
 impl WriterConnections {

@@ -240,7 +240,7 @@ async fn a_writer_is_fenced_before_its_replica_is_taken_over() {
         recovery.bytes_received_max = said;
         let new = Writer::new(node.addresses().transfer, recovery).await;
         // The old one is out: its connection has ended before the new one was answered.
-        let _ = tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection is over");
+        tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection is over");
         let transfers = writer.transfers(0, 1000);
         assert!(writer.connection.write(transfers, None, WAIT).await.is_err());
         new.finish(&data[acknowledged..], 1).await;
