@@ -66,6 +66,8 @@ impl Net {
             .set("dfs.heartbeat.interval", "1")
             .set("dfs.blocksize", 32 << 20)
             .set("dfs.replication", 3)
+            // Disks are memory in this machine: nothing is written behind the write unless a test wants it.
+            .set("hearth.memory.flush.delay", 600)
             .set("hearth.memory.limit", "400m");
         for (key, value) in settings {
             common.set(*key, value);
@@ -151,6 +153,7 @@ impl Net {
         let mut put = self.client("packets", replication)?;
         put.args(["-put", "-f"]).arg(&file).arg(path);
         checked(put)?;
+        std::fs::remove_file(&file)?;
         Ok(())
     }
 
@@ -200,6 +203,9 @@ fn every_byte_of_a_large_file_comes_over_rdma() {
             let said = net.get("one-sided", &path, content, FILE_BYTES)?;
             print!("{said}");
             ensure!(said.contains(&format!("one-sided {FILE_BYTES}, packets 0")), "{said}");
+            let mut remove = net.client("packets", 1)?;
+            remove.args(["-rm", "-skipTrash", &path]);
+            checked(remove)?;
         }
         // In slabs: in the answer, or written to the client.
         for (seed, length) in [(3, 1), (4, 5000), (5, 60_000), (6, 65_537)] {

@@ -133,11 +133,12 @@ impl DatanodeOptions {
         let read_packet_bytes =
             conf.get(keys::IO_FILE_BUFFER_SIZE)?.max(READ_PACKET_BYTES_MIN).min(PACKET_BYTES_MAX as u64 / 2) as usize;
         let write_timeout = conf.get(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?;
+        let transfer_address = resolve(keys::DFS_DATANODE_ADDRESS.name, &conf.get(keys::DFS_DATANODE_ADDRESS)?)?;
         Ok(Self {
             nameservices: conf.datanode_nameservices()?,
-            transfer_address: resolve(keys::DFS_DATANODE_ADDRESS.name, &conf.get(keys::DFS_DATANODE_ADDRESS)?)?,
+            transfer_address,
             domain_socket_path: conf.get(keys::DFS_DOMAIN_SOCKET_PATH)?.filter(|path| !path.is_empty()),
-            one_sided: one_sided_options(conf)?,
+            one_sided: one_sided_options(conf, transfer_address.ip())?,
             ipc_address: resolve(keys::DFS_DATANODE_IPC_ADDRESS.name, &conf.get(keys::DFS_DATANODE_IPC_ADDRESS)?)?,
             http_address: resolve(keys::DFS_DATANODE_HTTP_ADDRESS.name, &conf.get(keys::DFS_DATANODE_HTTP_ADDRESS)?)?,
             host_name: conf.get(keys::DFS_DATANODE_HOSTNAME)?.unwrap_or_else(|| machine_host_name.to_owned()),
@@ -194,7 +195,8 @@ impl DatanodeOptions {
     }
 }
 
-fn one_sided_options(conf: &Configuration) -> Result<OneSidedOptions, Error> {
+/// `own`: where packets are served; the card behind it is the one, unless the configuration names another.
+fn one_sided_options(conf: &Configuration, own: IpAddr) -> Result<OneSidedOptions, Error> {
     let key = keys::HEARTH_ONE_SIDED_TRANSPORT;
     let name = conf.get(key)?;
     let Some(transport) = TransportName::parse(&name) else {
@@ -202,8 +204,15 @@ fn one_sided_options(conf: &Configuration) -> Result<OneSidedOptions, Error> {
     };
     let address = resolve(keys::HEARTH_ONE_SIDED_ADDRESS.name, &conf.get(keys::HEARTH_ONE_SIDED_ADDRESS)?)?;
     let busy_poll = Duration::from_micros(conf.get(keys::HEARTH_RDMA_BUSY_POLL)?.into());
-    let ip = Some(address.ip()).filter(|ip| !ip.is_unspecified());
-    let transport = transport.open(ip, busy_poll).unwrap_or_else(|error| {
+    let open = |ip| transport.open(ip, busy_poll);
+    let specified = |ip: IpAddr| (!ip.is_unspecified()).then_some(ip);
+    let opened = match (specified(address.ip()), specified(own)) {
+        (Some(ip), _) => open(Some(ip)),
+        // Packets may go over another card than the one that has verbs.
+        (None, Some(own)) => open(Some(own)).or_else(|_| open(None)),
+        (None, None) => open(None),
+    };
+    let transport = opened.unwrap_or_else(|error| {
         tracing::info!(%error, "no one-sided reads and writes");
         None
     });

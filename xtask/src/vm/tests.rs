@@ -26,6 +26,7 @@ struct Suite {
 const SUITES: &[Suite] = &[
     Suite { package: "hearth-fabric", target: "rdma", tests: "", devices: Devices::Siw, hosts: 0 },
     Suite { package: "hearth-fabric", target: "rdma", tests: "", devices: Devices::Rxe, hosts: 0 },
+    Suite { package: "hearth-client", target: "rdma", tests: "", devices: Devices::Siw, hosts: 4 },
 ];
 
 /// Runs all of [`SUITES`].
@@ -39,6 +40,15 @@ pub fn suite(tally: &mut Tally, kernel: &Path, filter: &[&str]) -> Result<()> {
             target => build.args(["--test", target]),
         };
         let started = begin(&name, &build);
+        if suite.hosts > 0 {
+            // Daemons run on the hosts; inside nothing is built.
+            let built = run::cargo().args(["build", "--package", "hearth"]).status();
+            if !built.is_ok_and(|status| status.success()) {
+                tally.fail(format!("{name}: hearth could not be built"));
+                end(&name, started);
+                continue;
+            }
+        }
         match program(&mut build) {
             Ok(program) => run_in(tally, &name, kernel, suite, program, filter)?,
             Err(error) => tally.fail(format!("{name}: {error:#}")),
