@@ -115,6 +115,7 @@ impl Net {
                 ("dfs.datanode.address", &*at(9866)),
                 ("dfs.datanode.ipc.address", &*at(9867)),
                 ("dfs.datanode.http.address", &*at(9864)),
+                ("hearth.one-sided.address", &*at(0)),
                 ("dfs.datanode.hostname", &*format!("10.9.0.{host}")),
                 ("dfs.datanode.data.dir", &*disk),
                 ("hearth.memory.dir", &*memory),

@@ -85,7 +85,15 @@ impl OneSided {
             }
             Err(error) => return Err(error),
         };
-        let listener = transport.listen(options.address).await?;
+        let listener = match transport.listen(options.address).await {
+            Ok(listener) => listener,
+            // Nobody has asked for just this port: the other paths remain.
+            Err(error) if options.address.port() == 0 => {
+                tracing::warn!(%error, "no one-sided reads and writes");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         let bytes_max = options.registered_bytes_max;
         let this = Self {
             advertiser: Advertiser::new(store, domain, incarnation, options.lease, bytes_max),

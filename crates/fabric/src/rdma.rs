@@ -85,6 +85,9 @@ impl Transport for Rdma {
     }
 
     fn listen(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Listener>, Error>> {
+        // On every address would be on every device, of which this is one.
+        let address =
+            if address.ip().is_unspecified() { SocketAddr::new(self.address(), address.port()) } else { address };
         Box::pin(async move {
             let listener = listener::RdmaListener::new(&self.device, address, self.settings.busy_poll)
                 .map_err(|source| Error::Listen { address, source })?;
