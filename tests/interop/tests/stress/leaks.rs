@@ -12,9 +12,10 @@ pub struct Held {
     mappings: usize,
 }
 
-/// A replica's file on the tmpfs, or anonymous memory that was made to be shared.
+/// A replica's file on the tmpfs, or anonymous memory that was made for one or for one client: copies of bytes or CRCs,
+/// slots. Not `memfd:hearth`, the buffers that both sides keep registered for reuse.
 fn is_block_memory(target: &str) -> bool {
-    target.contains("/blk_") || target.contains("memfd:")
+    target.contains("/blk_") || target.contains("memfd:hearth-")
 }
 
 impl Held {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hearth_client::{FileSystem, os_user_name};
+use hearth_client::{DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
 use hearth_testkit::{ClusterSpec, Make, jmx_bean, wait_until};
@@ -41,6 +41,8 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 const CHECKS: &[Check] = &[("no_wrong_byte_and_nothing_left_behind", stress)];
 
 fn main() -> ExitCode {
+    // As short as socket paths must be.
+    let sockets = tempfile::tempdir().expect("a directory for sockets");
     let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth)
         .datanodes(DATANODES)
         .set("dfs.replication", 2)
@@ -51,17 +53,21 @@ fn main() -> ExitCode {
         .set("dfs.blockreport.intervalMsec", 5000)
         .set("hearth.memory.limit", MEMORY)
         .set("hearth.memory.flush.delay", 1)
+        .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
+        // A DataNode that was killed is back soon.
+        .set("dfs.domain.socket.disable.interval.seconds", 1)
         // On a machine without a card the same messages and memory go over TCP.
         .set("hearth.one-sided.transport", std::env::var("HEARTH_STRESS_TRANSPORT").unwrap_or_else(|_| "tcp".into()));
     run(&[Suite { name: "stress", clusters: vec![cluster], checks: CHECKS }])
 }
 
-/// A client for each path, which must take that one.
+/// A client for each path, which goes to packets only for what that one does not lead to: a block being written, one on disk.
 fn clients(conf: &Configuration, paths: &[String]) -> Result<Vec<(String, FileSystem)>> {
     paths
         .iter()
         .map(|path| {
-            let conf = conf.clone().with("hearth.client.paths", path);
+            let order = if path == "packets" { path.clone() } else { format!("{path},packets") };
+            let conf = conf.clone().with("hearth.client.paths", order);
             Ok((path.clone(), FileSystem::connect(&conf, None, &os_user_name())?))
         })
         .collect()
@@ -95,7 +101,7 @@ fn stress(session: &mut Session) -> Result<()> {
                 let seed = seed * 1000 + 500 + number;
                 tasks.spawn(async move { readers::read(&client, &files, seed, &tally, &stop).await });
             }
-            tallies.push((path, tally));
+            tallies.push((path, client, tally));
         }
         let outcome = disturb(session, &mut tasks, Duration::from_secs(seconds)).await;
         stop.store(true, Ordering::Relaxed);
@@ -110,9 +116,12 @@ fn stress(session: &mut Session) -> Result<()> {
         }
         Ok::<_, anyhow::Error>(tallies)
     })?;
-    for (path, tally) in &tallies {
-        println!("{path}: {tally}");
-        ensure!(tally.bytes() > 0, "nobody read a byte over {path}");
+    for (path, client, tally) in tallies {
+        let statistics = client.statistics();
+        let carried = DataPath::ALL.map(|path| format!("{} {}", path.name(), statistics.read_bytes(path))).join(", ");
+        println!("{path}: {tally}; carried by {carried}");
+        let own = DataPath::ALL.into_iter().find(|own| own.name() == path).context("no such path")?;
+        ensure!(statistics.read_bytes(own) > 0, "not a byte came over {path}");
     }
     let corrupt = jmx_bean(session.cluster.namenode_http_port(), "Hadoop:service=NameNode,name=FSNamesystem")?;
     ensure!(corrupt["CorruptBlocks"] == 0, "a good replica was called corrupt: {corrupt}");

@@ -35,12 +35,6 @@ pub struct Tally {
     refused: AtomicU64,
 }
 
-impl Tally {
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
-
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
