@@ -59,8 +59,10 @@ enum Client {
     WarmJava,
     /// hdfs-native from Python
     HdfsNative,
-    /// `hearth fs`
+    /// `hearth fs`, by the shortest path
     HearthFs,
+    /// `hearth fs` over TCP
+    HearthFsPackets,
 }
 
 impl Client {
@@ -71,6 +73,7 @@ impl Client {
             Self::WarmJava => "warm JVM",
             Self::HdfsNative => "hdfs-native",
             Self::HearthFs => "hearth fs",
+            Self::HearthFsPackets => "hearth fs, packets",
         }
     }
 }
@@ -86,6 +89,8 @@ struct System {
     native: Option<Driver>,
     tuned_conf: PathBuf,
     apache: Apache,
+    /// Where the DataNode's domain socket is.
+    _sockets: tempfile::TempDir,
 }
 
 impl System {
@@ -105,14 +110,20 @@ impl System {
             // The default: a stopped DataNode counts as live for more than ten minutes.
             .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
             .for_measuring();
+        let sockets = tempfile::tempdir().context("a directory for sockets")?;
         if make == Make::Apache {
             // Ours has its memory on the tmpfs, and its disk on a disk.
             spec = spec.within(Path::new(memory::TMPFS));
+        } else {
+            // As `hearth up` sets them. Apache's client goes by TCP all the same: it asks for sockets only when told to.
+            spec = spec
+                .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
+                .set("hearth.local.write.trusted", true);
         }
         let cluster = spec.start()?;
         let tuned_conf = cluster.conf_with("tuned-conf", &[TUNED])?;
         let apache = Apache::for_measuring()?;
-        Ok(Self { which, cluster, minimal: None, warm_java: None, native: None, tuned_conf, apache })
+        Ok(Self { which, cluster, minimal: None, warm_java: None, native: None, tuned_conf, apache, _sockets: sockets })
     }
 
     fn datanode(&self) -> Result<u32> {
@@ -148,9 +159,13 @@ impl System {
         command
     }
 
-    fn hearth_fs(&self, arguments: [&str; 3]) -> Result<Command> {
+    fn hearth_fs(&self, client: Client, arguments: [&str; 3]) -> Result<Command> {
         let mut command = Command::new(hearth_program()?);
-        command.arg("fs").args(arguments).env("HADOOP_CONF_DIR", self.cluster.conf());
+        command.arg("fs").env("HADOOP_CONF_DIR", self.cluster.conf());
+        if client == Client::HearthFsPackets {
+            command.args(["-D", "hearth.client.paths=packets"]);
+        }
+        command.args(arguments);
         Ok(command)
     }
 
@@ -159,7 +174,7 @@ impl System {
         match client {
             Client::HdfsDfs => measure::command(&mut self.hdfs_dfs(false, arguments)),
             Client::HdfsDfsTuned => measure::command(&mut self.hdfs_dfs(true, arguments)),
-            Client::HearthFs => measure::command(&mut self.hearth_fs(arguments)?),
+            Client::HearthFs | Client::HearthFsPackets => measure::command(&mut self.hearth_fs(client, arguments)?),
             Client::WarmJava => call(self.warm_java()?, "put", local, path),
             Client::HdfsNative => call(self.native()?, "put", local, path),
         }
@@ -170,7 +185,7 @@ impl System {
         match client {
             Client::HdfsDfs => measure::command(&mut self.hdfs_dfs(false, arguments)),
             Client::HdfsDfsTuned => measure::command(&mut self.hdfs_dfs(true, arguments)),
-            Client::HearthFs => measure::command(&mut self.hearth_fs(arguments)?),
+            Client::HearthFs | Client::HearthFsPackets => measure::command(&mut self.hearth_fs(client, arguments)?),
             Client::WarmJava => call(self.warm_java()?, "get", local, path),
             Client::HdfsNative => call(self.native()?, "get", local, path),
         }
@@ -221,7 +236,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for run in 1..=arguments.runs {
         for client in &clients {
             for system in &mut systems {
-                if *client == Client::HearthFs && system.which != Which::Hearth {
+                if matches!(client, Client::HearthFs | Client::HearthFsPackets) && system.which != Which::Hearth {
                     continue;
                 }
                 eprintln!("run {run} of {}: {} with {}", arguments.runs, system.name(), client.name());
