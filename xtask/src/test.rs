@@ -111,12 +111,7 @@ fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
 
 /// Real clients and servers.
 fn interop(tally: &mut Tally, filter: &[&str], slow: bool) -> Result<()> {
-    // As a part of the whole workspace, so that cargo chooses the same features for what they depend on as for the other
-    // tests, and need not compile it again.
-    let build = ["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"];
-    let started = begin("the programs", run::cargo().args(build));
-    let built = suites_of(INTEROP, run::cargo().args(build));
-    end("the programs", started);
+    let built = suites_of(INTEROP);
     match built {
         Ok(suites) => {
             tally.passed += 1;
@@ -138,11 +133,18 @@ fn interop(tally: &mut Tally, filter: &[&str], slow: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs a `cargo build` that answers in JSON; the test programs of `package` that it made.
-fn suites_of(package: &str, build: &mut Command) -> Result<Vec<PathBuf>> {
+/// Builds everything, and says where the test programs of `package` are.
+///
+/// As a part of the whole workspace, so that cargo chooses the same features for what they depend on as for the other
+/// tests, and need not compile it again.
+pub fn suites_of(package: &str) -> Result<Vec<PathBuf>> {
+    let mut build = run::cargo();
+    build.args(["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"]);
+    let started = begin(&format!("the programs of {package}"), &build);
     let output =
-        build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(build)))?;
-    ensure!(output.status.success(), "{} ended with {}", run::spelled(build), output.status);
+        build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(&build)))?;
+    end(&format!("the programs of {package}"), started);
+    ensure!(output.status.success(), "{} ended with {}", run::spelled(&build), output.status);
     let mut suites = Vec::new();
     for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let message: serde_json::Value = serde_json::from_slice(line).context("cargo's messages")?;

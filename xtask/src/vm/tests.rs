@@ -5,16 +5,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::{Devices, Machine, VmArguments};
-use crate::run;
-use crate::test::{Tally, begin, end};
+use crate::test::{Tally, suites_of};
 
 /// One boot of the machine and the tests that run in it.
 struct Suite {
     package: &'static str,
-    /// The test program: `lib` for the library's own tests, else one of its `tests/`.
+    /// The test program, one of its `tests/`.
     target: &'static str,
     /// Only tests whose name begins so.
     tests: &'static str,
@@ -22,6 +21,9 @@ struct Suite {
     /// Network namespaces; 0: one host.
     hosts: u8,
 }
+
+/// For one suite, on a machine with much else to do. Quiet, the longest takes two minutes.
+const TIME_LIMIT_S: u64 = 900;
 
 const SUITES: &[Suite] = &[
     Suite { package: "hearth-fabric", target: "rdma", tests: "", devices: Devices::Siw, hosts: 0 },
@@ -33,27 +35,10 @@ const SUITES: &[Suite] = &[
 pub fn suite(tally: &mut Tally, kernel: &Path, filter: &[&str]) -> Result<()> {
     for suite in SUITES {
         let name = format!("{} {} over {}", suite.package, suite.target, suite.devices.kinds());
-        let mut build = run::cargo();
-        build.args(["test", "--no-run", "--message-format=json", "--package", suite.package]);
-        match suite.target {
-            "lib" => build.arg("--lib"),
-            target => build.args(["--test", target]),
-        };
-        let started = begin(&name, &build);
-        if suite.hosts > 0 {
-            // Daemons run on the hosts; inside nothing is built.
-            let built = run::cargo().args(["build", "--package", "hearth"]).status();
-            if !built.is_ok_and(|status| status.success()) {
-                tally.fail(format!("{name}: hearth could not be built"));
-                end(&name, started);
-                continue;
-            }
-        }
-        match program(&mut build) {
+        match program(suite) {
             Ok(program) => run_in(tally, &name, kernel, suite, program, filter)?,
             Err(error) => tally.fail(format!("{name}: {error:#}")),
         }
-        end(&name, started);
     }
     Ok(())
 }
@@ -75,6 +60,7 @@ fn run_in(
     }
     let mut arguments = VmArguments::new(suite.devices, command);
     arguments.hosts = suite.hosts;
+    arguments.time_limit = TIME_LIMIT_S;
     let failed_before = tally.failed();
     let mut counting = Counting { tally, name, line: Vec::new() };
     let status = Machine::start(kernel, &arguments, Stdio::null()).and_then(|machine| machine.stream(&mut counting));
@@ -87,19 +73,14 @@ fn run_in(
     Ok(())
 }
 
-/// Builds a test program and says where it lies.
-fn program(build: &mut std::process::Command) -> Result<PathBuf> {
-    let output =
-        build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(build)))?;
-    if !output.status.success() {
-        bail!("{} ended with {}", run::spelled(build), output.status);
-    }
-    let program = String::from_utf8_lossy(&output.stdout).lines().rev().find_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let is_test = message["profile"]["test"].as_bool()?;
-        is_test.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
-    });
-    program.with_context(|| format!("{} built no test program", run::spelled(build)))
+/// Where the test program lies. The daemons that it starts are built with it: inside nothing is.
+fn program(suite: &Suite) -> Result<PathBuf> {
+    let is_wanted = |program: &PathBuf| {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix(suite.target).is_some_and(|rest| rest.starts_with('-'))
+    };
+    let built = suites_of(suite.package)?.into_iter().find(is_wanted);
+    built.with_context(|| format!("{} has no test program {}", suite.package, suite.target))
 }
 
 /// Hands lines on to our standard output, and counts them.
