@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use hearth_types::{BlockPoolId, ChecksumSpec, DatanodeUuid, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use hearth_types::{BlockPoolId, ChecksumSpec, DatanodeUuid, ExtendedBlock, ReplicaState, StorageType};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::disk::copy;
@@ -141,14 +141,11 @@ impl Inner {
         pools.values().map(|pool| pool.slices[volume.index].used.load(Ordering::Relaxed)).sum()
     }
 
-    /// A volume of this type with `bytes` of disk, promised to the caller: round robin, the hint first.
-    pub fn place(
-        &self,
-        pool: &Pool,
-        storage_type: StorageType,
-        hint: Option<&StorageId>,
-        bytes: u64,
-    ) -> Result<Arc<Slice>> {
+    /// A volume of this type with `bytes` of disk, promised to the caller: round robin.
+    ///
+    /// Not the one that a namenode names: Apache's names the same one of a datanode for every block, and its datanode
+    /// takes that for the type only. Source: `RoundRobinVolumeChoosingPolicy`.
+    pub fn place(&self, pool: &Pool, storage_type: StorageType, bytes: u64) -> Result<Arc<Slice>> {
         let mut slices: Vec<&Arc<Slice>> = pool
             .slices
             .iter()
@@ -160,7 +157,6 @@ impl Inner {
         let turn = self.next_volume.fetch_add(1, Ordering::Relaxed) as usize;
         let by = turn % slices.len();
         slices.rotate_left(by);
-        slices.sort_by_key(|slice| hint != Some(&slice.volume.id));
         let mut problem = None;
         for slice in slices {
             match slice.volume.reserve(self.used_on(&slice.volume), bytes) {

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_types::{ChecksumSpec, Clock, DatanodeUuid, GenerationStamp, StorageId, StorageType, SystemClock};
+use hearth_types::{ChecksumSpec, Clock, DatanodeUuid, GenerationStamp, StorageType, SystemClock};
 
 /// Where and how a datanode keeps its replicas. Everything the store knows of its surroundings comes from here.
 #[derive(Clone)]
@@ -118,13 +118,11 @@ pub struct CreateOptions {
     pub expected_bytes: u64,
     /// Only a volume of this type will do.
     pub storage_type: StorageType,
-    /// A hint.
-    pub storage: Option<StorageId>,
 }
 
 impl Default for CreateOptions {
     fn default() -> Self {
-        Self { checksum: ChecksumSpec::DEFAULT, expected_bytes: 0, storage_type: StorageType::Disk, storage: None }
+        Self { checksum: ChecksumSpec::DEFAULT, expected_bytes: 0, storage_type: StorageType::Disk }
     }
 }
 

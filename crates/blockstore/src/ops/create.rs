@@ -70,7 +70,7 @@ impl Inner {
             known => known,
         };
         let pool = self.pool(block)?;
-        let slice = self.place(&pool, options.storage_type, options.storage.as_ref(), expected)?;
+        let slice = self.place(&pool, options.storage_type, expected)?;
         let state = match kind {
             CreateKind::BeingWritten { .. } => ReplicaState::BeingWritten,
             CreateKind::Temporary | CreateKind::Transfer => ReplicaState::Temporary,

@@ -33,7 +33,7 @@ impl Inner {
             return Ok(self.summary(&replica));
         }
         let pool = self.pool(block)?;
-        let slice = self.place(&pool, to, None, content.length)?;
+        let slice = self.place(&pool, to, content.length)?;
         let mut core = Core::new(ReplicaState::BeingWritten, block.stamp());
         core.reserved = content.length;
         core.received = content.length;

@@ -71,12 +71,8 @@ async fn fetch(datanode: &Arc<Datanode>, request: &ReplaceBlock) -> Result<Repli
         let message = format!("{:?} {}", answer.status, answer.message.unwrap_or_default());
         return Err(OpError::Downstream { block: block.clone(), peer: request.source.id.transfer_address(), message });
     };
-    let create = CreateOptions {
-        checksum: info.spec,
-        expected_bytes: block.length(),
-        storage_type: request.storage_type,
-        storage: request.storage_id.clone(),
-    };
+    let create =
+        CreateOptions { checksum: info.spec, expected_bytes: block.length(), storage_type: request.storage_type };
     let created = block.clone();
     let writer = datanode.blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
     let receiver = Receiver {

@@ -74,7 +74,6 @@ impl Request {
             // Of clients this is the file's block size.
             expected_bytes: self.write.block.length(),
             storage_type: self.write.storage_type,
-            storage: self.write.storage_id.clone(),
         }
     }
 }
