@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use hearth_types::{ByteRange, ChecksumError, DatanodeInfo, LocatedBlock};
+use hearth_types::{ByteRange, ChecksumError};
 
-use super::way::{Prospect, Way};
+use super::way::Way;
 use crate::DatanodeError;
 use crate::file_system::Shared;
 use crate::local::{Checked, Fetched, LocalReplica, Opened};
@@ -17,24 +17,6 @@ const TURN_BYTES: u64 = 4 << 20;
 
 /// Bytes that are read at a time of a replica that is not mapped.
 const FETCH_BYTES: u64 = 1 << 20;
-
-/// `being_written`: the namenode has not heard of the end of the block.
-pub(super) fn prospect(
-    shared: &Shared,
-    block: &LocatedBlock,
-    being_written: bool,
-    datanode: &DatanodeInfo,
-) -> Prospect {
-    if being_written {
-        // Its datanode shows only finalized replicas, and its CRCs change with every packet.
-        return Prospect::Closed("the block is being written");
-    }
-    match shared.local.failed_lately(block, &datanode.id) {
-        Ok(false) => Prospect::Good,
-        Ok(true) => Prospect::Doubtful,
-        Err(why) => Prospect::Closed(why),
-    }
-}
 
 /// Verified bytes of a replica, in order, where they lie in the datanode's memory.
 #[derive(Debug)]

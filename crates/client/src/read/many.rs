@@ -7,8 +7,7 @@ use std::sync::Arc;
 use hearth_types::{ByteRange, DatanodeUuid, LocatedBlocks};
 
 use super::Reader;
-use super::local;
-use super::way::Prospect;
+use super::way::{self, Prospect};
 use crate::file_system::Shared;
 use crate::local::{SMALL_BYTES, SmallReplica, fetch_many};
 use crate::{DataPath, Error};
@@ -72,7 +71,7 @@ async fn of_each_datanode(shared: &Arc<Shared>, files: &[Option<LocatedBlocks>])
             continue;
         }
         for datanode in &block.locations {
-            if local::prospect(shared, block, false, datanode) != Prospect::Good {
+            if way::prospect(shared, block, false, datanode, DataPath::Local) != Prospect::Good {
                 continue;
             }
             if let Ok(Some(replica)) = shared.local.small(block, &datanode.id).await {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hearth_types::{ByteRange, DatanodeInfo, LocatedBlock};
+use hearth_types::ByteRange;
 
-use super::way::{Prospect, Way};
+use super::way::Way;
 use crate::DatanodeError;
 use crate::file_system::Shared;
 use crate::one_sided::{Fetched, Opened, Posted, ReadError, ShownReplica};
@@ -16,23 +16,6 @@ const WINDOWS: usize = 4;
 
 /// Bytes that are verified, and shown, at a time.
 const SHOWN_BYTES: u64 = 128 << 10;
-
-/// `being_written`: the namenode has not heard of the end of the block.
-pub(super) fn prospect(
-    shared: &Shared,
-    block: &LocatedBlock,
-    being_written: bool,
-    datanode: &DatanodeInfo,
-) -> Prospect {
-    if being_written {
-        return Prospect::Closed("the block is being written");
-    }
-    match shared.one_sided.failed_lately(block, &datanode.id) {
-        Ok(false) => Prospect::Good,
-        Ok(true) => Prospect::Doubtful,
-        Err(why) => Prospect::Closed(why),
-    }
-}
 
 /// Verified bytes of a replica, in order.
 #[derive(Debug)]

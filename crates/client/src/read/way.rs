@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hearth_types::{DatanodeInfo, LocatedBlock};
 
-use super::{local, one_sided, packets};
+use super::packets;
 use crate::DataPath;
 use crate::file_system::Shared;
 
@@ -41,9 +41,16 @@ pub(super) fn prospect(
     datanode: &DatanodeInfo,
     path: DataPath,
 ) -> Prospect {
-    match path {
-        DataPath::Local => local::prospect(shared, block, being_written, datanode),
-        DataPath::OneSided => one_sided::prospect(shared, block, being_written, datanode),
-        DataPath::Packets => packets::prospect(shared, datanode),
+    let failed_lately = match path {
+        DataPath::Packets => return packets::prospect(shared, datanode),
+        // Its datanode shows only finalized replicas, and its CRCs change with every packet.
+        _ if being_written => return Prospect::Closed("the block is being written"),
+        DataPath::Local => shared.local.failed_lately(block, &datanode.id),
+        DataPath::OneSided => shared.one_sided.failed_lately(block, &datanode.id),
+    };
+    match failed_lately {
+        Ok(false) => Prospect::Good,
+        Ok(true) => Prospect::Doubtful,
+        Err(why) => Prospect::Closed(why),
     }
 }

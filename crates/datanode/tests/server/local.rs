@@ -10,9 +10,9 @@ use std::time::Duration;
 use hearth_datanode::Handle;
 use hearth_fabric::local::{self, SharedWords};
 use hearth_fabric::tcp::{Connection, ReceiveBuffer, SocketOptions};
-use hearth_protocol::block_token::{Access, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
+use hearth_protocol::block_token::AccessMode;
 use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, halves};
-use hearth_types::{ByteRange, ChecksumSpec, Clock, ExtendedBlock, GenerationStamp, SystemClock, Token};
+use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
     BlockOpResponse, DatanodeDescription, Decoded, Describe, MessageError, OpCode, Operation, ReadSmall,
     RequestShortCircuitFds, ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse, SmallAnswer, SmallRange, Stage,
@@ -364,22 +364,11 @@ async fn small_ranges_are_read_together_and_fail_apart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_tokens_on_descriptors_go_to_their_holders_only() {
-    let now = SystemClock::new().wall_ms();
-    let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
-    let exported = ExportedKeys {
-        enabled: true,
-        update_interval_ms: 600_000,
-        token_lifetime_ms: 600_000,
-        current: Some(key.clone()),
-        all: vec![key],
-    };
-    let minter = BlockKeys::new();
-    minter.import(&exported, now);
-    let (namenode, dir) = (FakeNamenode::with_keys(exported).await, scratch());
+    let ((namenode, minter), dir) = (FakeNamenode::with_tokens().await, scratch());
     let datanode = start(&namenode, dir.path()).await;
     let path = datanode.domain_socket().unwrap();
     let here = block(1, 1001, 0);
-    let token = |block, mode| minter.mint("tester", &Access::new(block, mode), BlockTokenEncoding::default(), now);
+    let token = |block, mode| minter.token(block, mode);
     let mut request = write_request(&here, Stage::PipelineSetupCreate, Vec::new());
     request.token = token(&here, AccessMode::Write);
     Writer::new(datanode.addresses().transfer, request).await.finish(&content(100_000, 1), 1).await;

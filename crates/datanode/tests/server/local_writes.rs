@@ -8,8 +8,8 @@ use std::sync::Arc;
 use hearth_datanode::Handle;
 use hearth_fabric::local;
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
-use hearth_protocol::block_token::{Access, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
-use hearth_types::{ChecksumSpec, Clock, ExtendedBlock, GenerationStamp, SystemClock};
+use hearth_protocol::block_token::AccessMode;
+use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, LocalGrant, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Stage, Status,
     WriteBlock,
@@ -410,22 +410,11 @@ async fn a_finalized_replica_is_not_lent_for_an_append() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_tokens_on_memory_is_lent_to_their_holders_only() {
-    let now = SystemClock::new().wall_ms();
-    let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
-    let exported = ExportedKeys {
-        enabled: true,
-        update_interval_ms: 600_000,
-        token_lifetime_ms: 600_000,
-        current: Some(key.clone()),
-        all: vec![key],
-    };
-    let minter = BlockKeys::new();
-    minter.import(&exported, now);
-    let namenode = FakeNamenode::with_keys(exported).await;
+    let (namenode, minter) = FakeNamenode::with_tokens().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
     let (block, data) = (block(1, 1001, 4 << 20), content(300_000, 1));
-    let token = |mode| minter.mint("tester", &Access::new(&block, mode), BlockTokenEncoding::default(), now);
+    let token = |mode| minter.token(&block, mode);
     let mut request = write_request(&block, Stage::PipelineSetupCreate, Vec::new());
     for wrong in [Default::default(), token(AccessMode::Read)] {
         request.token = wrong;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_protocol::block_token::ExportedKeys;
+use hearth_protocol::block_token::{Access, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
 use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
-use hearth_types::{Block, BlockPoolId, PoolIdentity, StorageType};
+use hearth_types::{Block, BlockPoolId, Clock, ExtendedBlock, PoolIdentity, StorageType, SystemClock, Token};
 use hearth_wire::convert::{storage_info, storage_type_from_wire};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
@@ -58,6 +58,18 @@ fn identity() -> PoolIdentity {
     PoolIdentity { pool: pool(), namespace_id: 7, cluster_id: "CID-test".to_owned(), created_ms: 1 }
 }
 
+/// Has the keys of a namenode with tokens on.
+pub struct Minter {
+    keys: BlockKeys,
+    now: u64,
+}
+
+impl Minter {
+    pub fn token(&self, block: &ExtendedBlock, mode: AccessMode) -> Token {
+        self.keys.mint("tester", &Access::new(block, mode), BlockTokenEncoding::default(), self.now)
+    }
+}
+
 impl FakeNamenode {
     pub async fn start() -> Self {
         Self::with_keys(ExportedKeys::disabled()).await
@@ -67,6 +79,22 @@ impl FakeNamenode {
         let answers = Arc::new(Answers { told: Mutex::new(Told::default()), keys });
         let server = RpcServer::start("127.0.0.1:0", answers.clone(), RpcServerOptions::default()).await.unwrap();
         Self { server, answers }
+    }
+
+    /// With tokens on: it, and who mints tokens that its datanodes accept.
+    pub async fn with_tokens() -> (Self, Minter) {
+        let now = SystemClock::new().wall_ms();
+        let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
+        let exported = ExportedKeys {
+            enabled: true,
+            update_interval_ms: 600_000,
+            token_lifetime_ms: 600_000,
+            current: Some(key.clone()),
+            all: vec![key],
+        };
+        let keys = BlockKeys::new();
+        keys.import(&exported, now);
+        (Self::with_keys(exported).await, Minter { keys, now })
     }
 
     pub fn address(&self) -> SocketAddr {

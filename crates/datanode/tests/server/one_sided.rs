@@ -8,10 +8,8 @@ use bytes::Bytes;
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Transfer, Transport};
 use hearth_fabric::soft::TcpTransport;
-use hearth_protocol::block_token::{
-    Access as TokenAccess, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys,
-};
-use hearth_types::{Clock, ExtendedBlock, ShownRecord, SystemClock, Token};
+use hearth_protocol::block_token::AccessMode;
+use hearth_types::{ExtendedBlock, ShownRecord, Token};
 use hearth_wire::data_transfer::Status;
 use hearth_wire::rdma_control::{Advertisement, ControlMessage, Locate, Located, PURPOSE_READING, SmallBytes, VERSION};
 
@@ -88,24 +86,11 @@ fn status(located: &Located) -> Option<Status> {
 /// Rule 9: a key comes only from the datanode, after it has seen the token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_tokens_on_keys_go_only_to_who_holds_one() {
-    let now = SystemClock::new().wall_ms();
-    let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
-    let exported = ExportedKeys {
-        enabled: true,
-        update_interval_ms: 600_000,
-        token_lifetime_ms: 600_000,
-        current: Some(key.clone()),
-        all: vec![key],
-    };
-    let minter = BlockKeys::new();
-    minter.import(&exported, now);
-    let namenode = FakeNamenode::with_keys(exported).await;
+    let (namenode, minter) = FakeNamenode::with_tokens().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), TCP).await;
     let (one, other) = (block(1, 1001, 300_000), block(2, 1001, 300_000));
-    let token = |block: &ExtendedBlock, mode| {
-        minter.mint("tester", &TokenAccess::new(block, mode), BlockTokenEncoding::default(), now)
-    };
+    let token = |block: &ExtendedBlock, mode| minter.token(block, mode);
     let data = content(300_000, 1);
     for block in [&one, &other] {
         let mut request = write_request(block, hearth_wire::data_transfer::Stage::PipelineSetupCreate, vec![]);

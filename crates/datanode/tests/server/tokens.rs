@@ -1,5 +1,4 @@
-use hearth_protocol::block_token::{Access, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
-use hearth_types::{Clock, SystemClock};
+use hearth_protocol::block_token::AccessMode;
 use hearth_wire::data_transfer::{Stage, Status};
 
 use super::client::{Writer, block, content, open, read, read_on, read_request, target, write_request};
@@ -8,24 +7,13 @@ use super::{scratch, start_datanode};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_tokens_on_only_their_holders_read_and_write() {
-    let now = SystemClock::new().wall_ms();
-    let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
-    let exported = ExportedKeys {
-        enabled: true,
-        update_interval_ms: 600_000,
-        token_lifetime_ms: 600_000,
-        current: Some(key.clone()),
-        all: vec![key],
-    };
-    let minter = BlockKeys::new();
-    minter.import(&exported, now);
-    let namenode = FakeNamenode::with_keys(exported).await;
+    let (namenode, minter) = FakeNamenode::with_tokens().await;
     let dirs = [scratch(), scratch()];
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;
     let second = start_datanode(&namenode, dirs[1].path(), &[]).await;
     let block = block(1, 1001, 128 << 20);
     let data = content(5_000, 1);
-    let token = |mode| minter.mint("tester", &Access::new(&block, mode), BlockTokenEncoding::default(), now);
+    let token = |mode| minter.token(&block, mode);
 
     let without = write_request(&block, Stage::PipelineSetupCreate, vec![target(&second)]);
     let (_, answer) = Writer::ask(first.addresses().transfer, without.clone()).await;
