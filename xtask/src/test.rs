@@ -20,6 +20,45 @@ pub struct Tally {
     /// What was left out, and why.
     skipped: Vec<String>,
     failures: Vec<String>,
+    /// What the failed tests printed, shown once more at the end: a log's end is what people are shown of it.
+    said: Vec<Said>,
+    /// Whether the lines that come now are what a failed test printed.
+    listening: bool,
+}
+
+/// What one failed test printed: its first lines, which say what went wrong, and its last.
+struct Said {
+    heading: String,
+    first: Vec<String>,
+    last: std::collections::VecDeque<String>,
+    left_out: usize,
+}
+
+impl Said {
+    const FIRST: usize = 24;
+    const LAST: usize = 8;
+    const LINE_BYTES: usize = 400;
+
+    fn line(&mut self, text: &str) {
+        let text: String = text.chars().take(Self::LINE_BYTES).collect();
+        if self.first.len() < Self::FIRST {
+            return self.first.push(text);
+        }
+        self.last.push_back(text);
+        if self.last.len() > Self::LAST {
+            self.last.pop_front();
+            self.left_out += 1;
+        }
+    }
+
+    fn print(&self) {
+        println!("{}", self.heading);
+        self.first.iter().for_each(|line| println!("  {line}"));
+        if self.left_out > 0 {
+            println!("  [{} lines]", self.left_out);
+        }
+        self.last.iter().for_each(|line| println!("  {line}"));
+    }
 }
 
 impl Tally {
@@ -35,6 +74,17 @@ impl Tally {
 
     /// Counts one line of a test program's output. `name`: the suite that it belongs to.
     pub fn line(&mut self, name: &str, text: &str) {
+        if let Some(test) = text.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----")) {
+            let heading = format!("---- {name}: {test} ----");
+            self.said.push(Said { heading, first: Vec::new(), last: Default::default(), left_out: 0 });
+            self.listening = true;
+        } else if text == "failures:" || text.starts_with("test result: ") {
+            self.listening = false;
+        } else if self.listening
+            && let Some(said) = self.said.last_mut()
+        {
+            said.line(text);
+        }
         if let Some((passed, failed)) = counts(text) {
             self.passed += passed;
             self.failed += failed;
@@ -86,6 +136,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     if !arguments.unit && !only_vm {
         interop(&mut tally, &filter, arguments.cluster)?;
     }
+    tally.said.iter().for_each(Said::print);
     for failure in &tally.failures {
         println!("failed: {failure}");
     }
@@ -212,7 +263,22 @@ pub fn end(name: &str, started: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use super::counts;
+    use super::{Tally, counts};
+
+    #[test]
+    fn what_failed_tests_say_is_kept() {
+        let mut tally = Tally::default();
+        let lines =
+            ["failures:", "", "---- one stdout ----", "why", "", "---- two ----", "how", "failures:", "    one"];
+        for line in lines.iter().chain(&["test result: FAILED. 1 passed; 2 failed; 0 ignored", "rest"]) {
+            tally.line("suite", line);
+        }
+        let said: Vec<_> = tally.said.iter().map(|said| (said.heading.as_str(), said.first.join("|"))).collect();
+        assert_eq!(said, [("---- suite: one stdout ----", "why|".into()), ("---- suite: two ----", "how".to_owned())]);
+        (0..100).for_each(|number| tally.said[0].line(&number.to_string()));
+        let said = &tally.said[0];
+        assert_eq!((said.first.len(), said.left_out, said.last.back().unwrap().as_str()), (24, 70, "99"));
+    }
 
     #[test]
     fn libtest_closing_lines_are_counted() {
