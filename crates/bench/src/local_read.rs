@@ -3,13 +3,13 @@
 //! in memory and everybody is warm.
 
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, unshared_directory};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -66,7 +66,10 @@ struct System {
 
 impl System {
     fn start(make: Make, arguments: &Arguments) -> Result<Self> {
-        let sockets = sockets()?;
+        let sockets = tempfile::Builder::new()
+            .prefix("hearth-bench-")
+            .tempdir_in(unshared_directory())
+            .context("cannot make a directory for sockets")?;
         let mut spec = ClusterSpec::new(make, make)
             .set("dfs.blocksize", arguments.block_mib << 20)
             .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
@@ -89,17 +92,6 @@ impl System {
 
     fn datanode(&self) -> Result<ServerClock> {
         ServerClock::start(self.cluster.datanodes[0].id()?)
-    }
-}
-
-/// A directory for sockets under one that Java's datanode trusts: it refuses /tmp and /dev/shm, which everybody may write.
-fn sockets() -> Result<tempfile::TempDir> {
-    let candidates =
-        [PathBuf::from("/run"), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).unwrap_or_default()];
-    let made = |parent: &PathBuf| tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(parent).ok();
-    match candidates.iter().filter(|parent| parent.is_dir()).find_map(made) {
-        Some(directory) => Ok(directory),
-        None => tempfile::tempdir().context("cannot make a directory for sockets"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DataPath, Error, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, workspace_root};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, unshared_directory};
 
 type Outcome = anyhow::Result<()>;
 
@@ -137,7 +137,7 @@ fn apaches_datanode_hands_over_its_files_as_well() {
     // Its directories above the socket must not be writable by others, as /tmp is.
     let spec = ClusterSpec::new(Make::Apache, Make::Apache)
         .short_circuit()
-        .within(&workspace_root().join("target"))
+        .within(&unshared_directory())
         .set("dfs.domain.socket.disable.interval.seconds", 1)
         // Until the restarted datanode has reported its blocks.
         .set("dfs.client.max.block.acquire.failures", 30)

@@ -26,7 +26,7 @@ pub use content::{Content, sha256_hex};
 pub use driver::{Driver, DriverError};
 pub use http::{get_text, jmx_bean};
 pub use nameservices::{Nameservices, NameservicesSpec};
-pub use places::{Missing, hearth_program, python_with_hdfs_native, skip_or_fail, workspace_root};
+pub use places::{Missing, hearth_program, python_with_hdfs_native, skip_or_fail, unshared_directory, workspace_root};
 pub use ports::free_port;
 pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};

@@ -1,6 +1,7 @@
 //! Where the things lie that tests need from outside of cargo, and what happens when they are absent.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -36,6 +37,21 @@ pub fn workspace_root() -> &'static Path {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         here.ancestors().nth(2).expect("testkit lies two levels below the workspace's root").to_owned()
     })
+}
+
+/// A directory that nobody but root and us may put anything in, nor in any above it: Java's datanode opens a socket nowhere
+/// else. The workspace's `target`, unless it was cloned into a place that everybody may write, such as /tmp.
+pub fn unshared_directory() -> PathBuf {
+    let unshared = |path: &Path| {
+        let ours = |path: &Path| std::fs::metadata(path).is_ok_and(|data| data.is_dir() && data.mode() & 0o022 == 0);
+        path.ancestors().all(ours)
+    };
+    let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    let target = workspace_root().join("target");
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let candidates = [Some(target.clone()), home, runtime, Some("/run".into())];
+    candidates.into_iter().flatten().find(|path| unshared(path) && writable(path)).unwrap_or(target)
 }
 
 /// The version of Apache Hadoop that tests run with unless they say otherwise.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Driver, Make, get_text, sha256_hex, wait_until, workspace_root};
+use hearth_testkit::{ClusterSpec, Content, Driver, Make, get_text, sha256_hex, unshared_directory, wait_until};
 use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             .set("dfs.domain.socket.disable.interval.seconds", 1)
     };
     // Apache's DataNode listens only where no directory above may be written by others, as /tmp may.
-    let oracle = of(Make::Apache, Make::Apache).within(&workspace_root().join("target"));
+    let oracle = of(Make::Apache, Make::Apache).within(&unshared_directory());
     let clusters = vec![
         oracle,
         of(Make::Apache, Make::Hearth),
