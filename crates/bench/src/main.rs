@@ -3,6 +3,7 @@
 //! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`.
 
 mod chart;
+mod datanode;
 mod local_read;
 mod local_write;
 mod machine;
@@ -28,6 +29,8 @@ struct Arguments {
 enum Workload {
     /// One large file stored and fetched by every client: CPU of client and DataNode, wall time, idle memory
     PutGet(put_get::Arguments),
+    /// Apache's DataNode and ours under one NameNode of Apache's, with Apache's client: CPU per GB, many readers, small reads, re-replication
+    Datanode(datanode::Arguments),
     /// Reads on the datanode's machine: whole files, views, at random; beside memcpy and Apache's client
     LocalRead(local_read::Arguments),
     /// One file written by a client on the DataNode's machine: Apache's, ours by packets, ours in the DataNode's memory
@@ -39,6 +42,7 @@ enum Workload {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().workload {
         Workload::PutGet(arguments) => put_get::run(&arguments),
+        Workload::Datanode(arguments) => datanode::run(&arguments),
         Workload::LocalRead(arguments) => local_read::run(&arguments),
         Workload::LocalWrite(arguments) => local_write::run(&arguments),
         Workload::Rdma(arguments) => rdma::run(&arguments),

@@ -1,11 +1,13 @@
 //! A NameNode and DataNodes of either make, as processes on free ports in a directory of their own.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::{Apache, Process, Settings, free_port, hearth_program, jmx_bean, wait_until};
 
@@ -36,6 +38,7 @@ pub struct ClusterSpec {
     for_measuring: bool,
     short_circuit: bool,
     ports: Option<NamenodePorts>,
+    only_namenode: bool,
 }
 
 /// Where the NameNode listens, and where DataNodes and clients find it: a proxy of the caller's may stand there.
@@ -70,6 +73,7 @@ impl ClusterSpec {
             for_measuring: false,
             short_circuit: false,
             ports: None,
+            only_namenode: false,
         }
     }
 
@@ -154,12 +158,19 @@ impl ClusterSpec {
         self
     }
 
+    /// [`ClusterSpec::start`] starts no DataNode: the caller does, one by one, perhaps after a change of its configuration.
+    pub fn only_namenode(mut self) -> Self {
+        self.only_namenode = true;
+        self
+    }
+
     /// Starts everything and waits until all DataNodes are live and safe mode is left.
     pub fn start(self) -> Result<Cluster> {
         let name = self.name();
+        let at_once = if self.only_namenode { 0 } else { self.datanodes.len() };
         let mut cluster = self.prepare()?;
         cluster.start_namenode().with_context(|| format!("{name}: starting its namenode"))?;
-        for index in 0..cluster.datanodes.len() {
+        for index in 0..at_once {
             cluster.start_datanode(index).with_context(|| format!("{name}: starting its datanode {index}"))?;
         }
         cluster.wait_ready().with_context(|| name)?;
@@ -480,6 +491,15 @@ impl Cluster {
             let state = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
             Ok((state["NumLiveDataNodes"].as_u64() == Some(live)).then_some(()))
         })
+    }
+
+    /// What the NameNode's page says of the live DataNode that serves data at `address`, ip:port.
+    pub fn live_datanode(&self, address: &str) -> Result<Value> {
+        let info = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=NameNodeInfo")?;
+        let nodes: BTreeMap<String, Value> =
+            serde_json::from_str(info["LiveNodes"].as_str().context("a text with the live nodes")?)?;
+        let wanted = nodes.into_values().find(|node| node["xferaddr"] == address);
+        wanted.with_context(|| format!("{address} is not live"))
     }
 
     /// The ends of all logs.

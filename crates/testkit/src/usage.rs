@@ -18,6 +18,7 @@ pub struct Usage {
     pub resident: u64,
     /// Of those, bytes of tmpfs and shared memory.
     pub shared_memory: u64,
+    pub threads: u64,
 }
 
 impl Usage {
@@ -35,7 +36,8 @@ pub fn usage(process: u32) -> Result<Usage> {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
         line.and_then(|rest| rest.trim().strip_suffix(" kB")).and_then(|kb| kb.trim().parse().ok()).unwrap_or(0) * 1024
     };
-    Ok(Usage { user, system, resident: bytes("VmRSS:"), shared_memory: bytes("RssShmem:") })
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok()).unwrap_or(0);
+    Ok(Usage { user, system, resident: bytes("VmRSS:"), shared_memory: bytes("RssShmem:"), threads })
 }
 
 /// CPU seconds of the living threads of a process whose name starts with `prefix` (the kernel keeps 15 bytes of it).
@@ -75,7 +77,7 @@ mod tests {
     #[test]
     fn our_own_use_is_seen() {
         let before = usage(std::process::id()).unwrap();
-        assert!(before.resident > 0);
+        assert!(before.resident > 0 && before.threads > 0);
         let started = std::time::Instant::now();
         let mut sum = 0u64;
         while started.elapsed().as_millis() < 300 {

@@ -186,7 +186,8 @@ public final class Driver {
             // the last came from descriptors
             case "timedReads":
                 return timedReads(r);
-            // path, length, count, seed: positioned reads at random places; microseconds of the median and of the 99th of 100
+            // path, length, count, seed; threads: positioned reads at random places, as many by each thread, which has a reader
+            // of its own; microseconds of the median and of the 99th of 100
             case "timedPreads":
                 return timedPreads(r);
             case "list":
@@ -319,6 +320,13 @@ public final class Driver {
                     try (FSDataOutputStream out = fs().create(file, true)) {
                         new Content(r.get("seed").asLong() + i)
                                 .writeTo(out, 0, r.get("length").asLong(), PIECE);
+                    }
+                });
+            // dir, count, threads; piece: reads them all and throws them away; answers what it took
+            case "catMany":
+                return many(r, (file, i) -> {
+                    try (FSDataInputStream in = fs().open(file)) {
+                        cat(in, r.path("piece").asInt(PIECE));
                     }
                 });
             // as storeMany; fails at the first file that differs
@@ -473,23 +481,33 @@ public final class Driver {
         return object("seconds", seconds, "shortCircuit", shortCircuit);
     }
 
-    private Object timedPreads(JsonNode r) throws IOException {
+    private Object timedPreads(JsonNode r) throws Exception {
         Path path = path(r, "path");
-        byte[] buffer = new byte[r.get("length").asInt()];
-        long room = fs().getFileStatus(path).getLen() - buffer.length;
-        java.util.Random random = new java.util.Random(r.get("seed").asLong());
-        double[] micros = new double[r.get("count").asInt()];
-        try (FSDataInputStream in = fs().open(path)) {
-            for (int i = 0; i < micros.length; i++) {
-                long at = (long) (random.nextDouble() * room);
-                long started = System.nanoTime();
-                in.readFully(at, buffer);
-                micros[i] = (System.nanoTime() - started) / 1e3;
+        int length = r.get("length").asInt();
+        int count = r.get("count").asInt();
+        int threads = r.path("threads").asInt(1);
+        long room = fs().getFileStatus(path).getLen() - length;
+        double[] micros = new double[threads * count];
+        AtomicInteger next = new AtomicInteger();
+        java.util.concurrent.atomic.AtomicLong shortCircuit = new java.util.concurrent.atomic.AtomicLong();
+        together(threads, () -> {
+            int thread = next.getAndIncrement();
+            byte[] buffer = new byte[length];
+            java.util.Random random = new java.util.Random(r.get("seed").asLong() + thread);
+            try (FSDataInputStream in = fs().open(path)) {
+                for (int i = 0; i < count; i++) {
+                    long at = (long) (random.nextDouble() * room);
+                    long started = System.nanoTime();
+                    in.readFully(at, buffer);
+                    micros[thread * count + i] = (System.nanoTime() - started) / 1e3;
+                }
+                shortCircuit.addAndGet(shortCircuitBytes(in));
             }
-            java.util.Arrays.sort(micros);
-            return object("p50", micros[micros.length / 2], "p99", micros[(int) (micros.length * 0.99)], "shortCircuit",
-                    shortCircuitBytes(in));
-        }
+            return null;
+        });
+        java.util.Arrays.sort(micros);
+        return object("p50", micros[micros.length / 2], "p99", micros[(int) (micros.length * 0.99)], "shortCircuit",
+                shortCircuit.get());
     }
 
     private static Object zeroCopyRead(FSDataInputStream in, JsonNode r) throws IOException {
@@ -554,15 +572,19 @@ public final class Driver {
         int threads = r.path("threads").asInt(1);
         fs();
         AtomicInteger next = new AtomicInteger();
-        ExecutorService pool = Executors.newFixedThreadPool(threads);
         long started = System.nanoTime();
+        together(threads, () -> {
+            for (int i; (i = next.getAndIncrement()) < count; ) {
+                action.run(new Path(text(r, "dir"), "file-" + i), i);
+            }
+            return null;
+        });
+        return object("seconds", (System.nanoTime() - started) / 1e9);
+    }
+
+    private static void together(int threads, Callable<Void> work) throws Exception {
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
         try {
-            Callable<Void> work = () -> {
-                for (int i; (i = next.getAndIncrement()) < count; ) {
-                    action.run(new Path(text(r, "dir"), "file-" + i), i);
-                }
-                return null;
-            };
             for (Future<Void> each : pool.invokeAll(java.util.Collections.nCopies(threads, work))) {
                 each.get();
             }
@@ -571,7 +593,6 @@ public final class Driver {
         } finally {
             pool.shutdownNow();
         }
-        return object("seconds", (System.nanoTime() - started) / 1e9);
     }
 
     private interface OnReader {

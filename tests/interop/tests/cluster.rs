@@ -312,7 +312,7 @@ fn decommission(session: &mut Session) -> Result<()> {
         fs::write(&excluded, format!("{node}\n"))?;
         session.java()?.call("refreshNodes", json!({}))?;
         wait_until(&format!("{node} to be decommissioned"), SETTLES_WITHIN, || {
-            Ok((live_node(session, node)?["adminState"] == "Decommissioned").then_some(()))
+            Ok((session.cluster.live_datanode(node)?["adminState"] == "Decommissioned").then_some(()))
         })?;
         for file in 0..FILES {
             let read = json!({"path": path(file), "avoid": node});
@@ -326,7 +326,7 @@ fn decommission(session: &mut Session) -> Result<()> {
         fs::write(&excluded, "")?;
         session.java()?.call("refreshNodes", json!({}))?;
         wait_until(&format!("{node} to be in service again"), SETTLES_WITHIN, || {
-            Ok((live_node(session, node)?["adminState"] == "In Service").then_some(()))
+            Ok((session.cluster.live_datanode(node)?["adminState"] == "In Service").then_some(()))
         })?;
         for file in 0..FILES {
             settles(session, &path(file), &[(file, size)], 2)?;
@@ -351,7 +351,7 @@ fn balancer(session: &mut Session) -> Result<()> {
             session.java()?.call("close", json!({"handle": "out"}))?;
         }
         wait_until("the heartbeat that tells of all files", SETTLES_WITHIN, || {
-            Ok((live_node(session, full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
+            Ok((session.cluster.live_datanode(full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
         })?;
         let main = "org.apache.hadoop.hdfs.server.balancer.Balancer";
         // 3.4.2 ends with an exception of its metrics when a second iteration is wanted; then it is run again.
@@ -376,7 +376,7 @@ fn balancer(session: &mut Session) -> Result<()> {
         ensure!(moved >= FILES / 4, "the balancer moved {moved} of {FILES} files");
         session.java()?.call("delete", json!({"path": format!("/balanced-{round}"), "recursive": true}))?;
         wait_until("the files' deletion", SETTLES_WITHIN, || {
-            Ok((live_node(session, full)?["numBlocks"].as_u64() < Some(10)).then_some(()))
+            Ok((session.cluster.live_datanode(full)?["numBlocks"].as_u64() < Some(10)).then_some(()))
         })?;
     }
     Ok(())
@@ -587,7 +587,7 @@ fn failed_volume(session: &mut Session) -> Result<()> {
     let failing = ReadOnly::new(&second.join("current"))?;
     store(session, "/one-disk")?;
     wait_until("the failure to be reported", SETTLES_WITHIN, || {
-        let seen = live_node(session, &node)?;
+        let seen = session.cluster.live_datanode(&node)?;
         ensure!(seen["volfails"] == 1, "{seen}");
         Ok(Some(()))
     })?;
@@ -712,12 +712,4 @@ fn closed(session: &mut Session, path: &str) -> Result<()> {
 fn transfer_addresses(session: &Session) -> Result<Vec<String>> {
     let ports = session.cluster.datanodes.iter().map(|datanode| datanode.port("dfs.datanode.address"));
     ports.map(|port| Ok(format!("127.0.0.1:{}", port?))).collect()
-}
-
-/// What the NameNode's page says of one DataNode.
-fn live_node(session: &Session, transfer: &str) -> Result<Value> {
-    let info = jmx_bean(session.cluster.namenode_http_port(), "Hadoop:service=NameNode,name=NameNodeInfo")?;
-    let nodes: BTreeMap<String, Value> =
-        serde_json::from_str(info["LiveNodes"].as_str().context("a text with the live nodes")?)?;
-    nodes.into_values().find(|node| node["xferaddr"] == transfer).with_context(|| format!("{transfer} is not live"))
 }

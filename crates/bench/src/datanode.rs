@@ -1,0 +1,140 @@
+//! Apache's DataNode and ours side by side: both under one NameNode of Apache's, served to by one client of Apache's (a warm JVM, over
+//! TCP), by turns in one run. First what one DataNode of each make does, its replicas in memory; then what a second one of each
+//! gets when the first is decommissioned.
+
+mod rereplication;
+mod serving;
+mod sides;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::record::{self, Figure, Figures};
+use crate::{chart, memory};
+use sides::Side;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Size of the file that is stored and fetched, in MiB
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
+    /// Size of a block in MiB
+    #[arg(long, default_value_t = 32)]
+    block_mib: u64,
+    /// How many read at the same time, a file each
+    #[arg(long, default_value_t = 60)]
+    readers: u64,
+    /// Size of each of their files, in MiB
+    #[arg(long, default_value_t = 16)]
+    reader_mib: u64,
+    /// How many small reads at random, by all threads together
+    #[arg(long, default_value_t = 24_000)]
+    random_reads: u64,
+    /// How often all but the re-replication is measured
+    #[arg(long, default_value_t = 3)]
+    runs: u64,
+    /// How much is re-replicated, in MiB, once; 0: nothing
+    #[arg(long, default_value_t = 10 << 10)]
+    rereplicated_mib: u64,
+    /// Where the re-replication has its data, and our DataNode its disk [default: target/]
+    #[arg(long)]
+    disk: Option<PathBuf>,
+    /// Print only: neither the record nor the chart changes
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+/// Bytes in the GB of "seconds per GB".
+const GB: f64 = 1e9;
+
+const CLIENT: &str = "warm JVM";
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let disk = match &arguments.disk {
+        Some(disk) => disk.clone(),
+        None => hearth_testkit::workspace_root().join("target"),
+    };
+    std::fs::create_dir_all(&disk).with_context(|| format!("cannot make {}", disk.display()))?;
+    let mut figures = Figures::default();
+    serving::measure(arguments, &disk, &mut figures)?;
+    let mut workload = format!(
+        "datanode {} MiB, blocks of {} MiB, {} readers of {} MiB, {} small reads; data in {}",
+        arguments.mib,
+        arguments.block_mib,
+        arguments.readers,
+        arguments.reader_mib,
+        arguments.random_reads,
+        memory::TMPFS
+    );
+    if arguments.rereplicated_mib > 0 {
+        let limit = rereplication::memory_limit(arguments)?;
+        rereplication::measure(arguments, &disk, limit, &mut figures)?;
+        workload += &format!(
+            "; {} MiB re-replicated on a disk, of which each of Hearth's DataNodes has memory for {} MiB",
+            arguments.rereplicated_mib,
+            limit >> 20
+        );
+    }
+    let ratios = ratios(&figures);
+    print(&figures, &ratios);
+    if !arguments.no_record {
+        record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
+        chart::write("datanode", &workload, &figures.0)?;
+    }
+    Ok(())
+}
+
+/// Ours to Apache's, of each line that both have.
+fn ratios(figures: &Figures) -> Vec<Figure> {
+    let ours = figures.0.iter().filter(|figure| figure.system == Side::Hearth.name());
+    let ratio = |figure: &Figure| {
+        let theirs = figures.median(&figure.work, Side::Apache.name(), &figure.client, &figure.what)?;
+        Some(Figure {
+            system: "Hearth / Apache".to_owned(),
+            unit: "",
+            values: vec![figure.median() / theirs],
+            ..figure.clone()
+        })
+    };
+    ours.filter_map(ratio).collect()
+}
+
+fn print(figures: &Figures, ratios: &[Figure]) {
+    println!("{:<24} {:<32} {:>10} {:>10}  {:<6} {:>6}", "work", "figure", "Apache", "Hearth", "unit", "ratio");
+    for figure in figures.0.iter().filter(|figure| figure.system == Side::Hearth.name()) {
+        let is_of = |other: &&Figure| other.work == figure.work && other.what == figure.what;
+        let theirs = figures.median(&figure.work, Side::Apache.name(), &figure.client, &figure.what);
+        let ratio = ratios.iter().find(is_of).map(Figure::median);
+        let text = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        println!(
+            "{:<24} {:<32} {:>10} {:>10.2}  {:<6} {:>6}",
+            figure.work,
+            figure.what,
+            text(theirs),
+            figure.median(),
+            figure.unit,
+            text(ratio)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_ours_to_theirs_and_only_where_both_have_the_line() {
+        let mut figures = Figures::default();
+        for (side, value) in [(Side::Apache, 4.0), (Side::Hearth, 1.0)] {
+            figures.add("get", side.name(), CLIENT, "DataNode CPU", "s/GB", value);
+        }
+        figures.add("get", Side::Hearth.name(), CLIENT, "flusher CPU", "s/GB", 1.0);
+        let ratios = ratios(&figures);
+        assert_eq!(ratios.len(), 1);
+        assert_eq!((ratios[0].what.as_str(), ratios[0].median()), ("DataNode CPU", 0.25));
+    }
+}

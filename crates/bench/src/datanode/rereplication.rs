@@ -1,0 +1,82 @@
+//! A DataNode of each make is decommissioned: all its replicas go to another one of that make.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hearth_testkit::wait_until;
+use serde_json::json;
+
+use super::serving::FLUSHED_AFTER;
+use super::sides::{BOTH, Side, Sides};
+use super::{Arguments, CLIENT, GB};
+use crate::record::Figures;
+
+/// For each of the two steps, whatever the machine.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// At most, of one of the files.
+const FILE_MIB: u64 = 256;
+
+/// What each of Hearth's DataNodes may keep in memory: what is re-replicated twice does not fit into most machines, and Apache's side
+/// has the page cache for it, which takes what is free. A quarter of the memory each leaves a half to all others.
+pub fn memory_limit(arguments: &Arguments) -> Result<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let total =
+        meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let total: u64 = total.context("MemTotal in /proc/meminfo")?;
+    // Not less than what is being written at the same time.
+    let wanted = (arguments.rereplicated_mib << 20).max(1 << 30);
+    Ok(wanted.min(total * 1024 / 4))
+}
+
+pub fn measure(arguments: &Arguments, disk: &Path, limit: u64, figures: &mut Figures) -> Result<()> {
+    let mut sides = Sides::start(arguments, 2, disk, disk, Some(limit))?;
+    sides.java.set_patience(PATIENCE);
+    for side in BOTH {
+        one(&mut sides, side, arguments, figures)?;
+        sides.stop_datanodes(side)?;
+    }
+    Ok(())
+}
+
+fn one(sides: &mut Sides, side: Side, arguments: &Arguments, figures: &mut Figures) -> Result<()> {
+    eprintln!("re-replication: {}", side.name());
+    let from = sides.start_datanode(side, 0)?;
+    let bytes = arguments.rereplicated_mib << 20;
+    let path = side.path("rereplicated");
+    let files = arguments.rereplicated_mib.div_ceil(FILE_MIB);
+    let store = json!({"dir": path, "count": files, "threads": 2, "seed": 7, "length": bytes / files});
+    sides.java.call("storeMany", store)?;
+    let to = sides.start_datanode(side, 1)?;
+    // What is still on its way to the disk is not part of it.
+    rustix::fs::sync();
+    sides.rest(side, FLUSHED_AFTER, PATIENCE)?;
+
+    let blocks = |sides: &Sides, datanode: &str| -> Result<u64> {
+        sides.cluster.live_datanode(datanode)?["numBlocks"].as_u64().context("a number of blocks")
+    };
+    let all = blocks(sides, &from)?;
+    ensure!(all > 0 && blocks(sides, &to)? == 0, "all blocks lie on one DataNode before");
+    let clock = sides.clock(side)?;
+    let started = Instant::now();
+    sides.decommission(&from)?;
+    wait_until("all blocks to be on the other DataNode", PATIENCE, || Ok((blocks(sides, &to)? >= all).then_some(())))?;
+    let wall = started.elapsed().as_secs_f64();
+    let (cpu, _) = clock.elapsed()?;
+    wait_until("the end of the decommissioning", PATIENCE, || {
+        Ok((sides.cluster.live_datanode(&from)?["adminState"] == "Decommissioned").then_some(()))
+    })?;
+    // Where a client reads first, now.
+    sides.java.call("readMany", json!({"dir": path, "count": 1, "seed": 7, "length": bytes / files}))?;
+    sides.rest(side, FLUSHED_AFTER, PATIENCE)?;
+    let work = format!("re-replication, {} MiB", arguments.rereplicated_mib);
+    let mut add = |what: &str, unit, value| figures.add(&work, side.name(), CLIENT, what, unit, value);
+    add("wall", "s", wall);
+    add("throughput", "MB/s", bytes as f64 / 1e6 / wall);
+    add("CPU of both DataNodes", "s/GB", cpu / (bytes as f64 / GB));
+    if side == Side::Hearth {
+        add("flusher CPU of both DataNodes", "s/GB", clock.elapsed()?.1 / (bytes as f64 / GB));
+    }
+    sides.delete(side, &path)
+}

@@ -1,0 +1,206 @@
+//! One cluster with DataNodes of both makes: whose a file is, its storage policy decides.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Make, usage, wait_until};
+use serde_json::json;
+
+use super::Arguments;
+use crate::measure::ServerClock;
+
+/// Datanodes that are to be decommissioned.
+const EXCLUDED: &str = "excluded";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Apache,
+    Hearth,
+}
+
+pub const BOTH: [Side; 2] = [Side::Apache, Side::Hearth];
+
+impl Side {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Apache => "Apache",
+            Self::Hearth => "Hearth",
+        }
+    }
+
+    fn make(self) -> Make {
+        match self {
+            Self::Apache => Make::Apache,
+            Self::Hearth => Make::Hearth,
+        }
+    }
+
+    /// A directory of the file system whose blocks lie on DataNodes of this make only.
+    pub fn directory(self) -> String {
+        format!("/{}", self.name())
+    }
+
+    pub fn path(self, name: &str) -> String {
+        format!("{}/{name}", self.directory())
+    }
+
+    /// What its DataNodes say that their storage is, and the policy that asks for it. Both names are all that differs: it is the same medium.
+    fn storage(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Apache => ("[DISK]", "HOT"),
+            Self::Hearth => ("[SSD]", "ALL_SSD"),
+        }
+    }
+}
+
+/// The cluster and its one client.
+pub struct Sides {
+    pub cluster: Cluster,
+    pub java: Driver,
+    /// Of Hearth's, which keep their data outside of the cluster's directory.
+    _disk: tempfile::TempDir,
+}
+
+impl Sides {
+    /// Apache's NameNode, and `each` DataNodes of each make, none of which runs yet. Apache's have their data in `data`, Hearth's on `disk`.
+    pub fn start(
+        arguments: &Arguments,
+        each: usize,
+        data: &Path,
+        disk: &Path,
+        memory_limit: Option<u64>,
+    ) -> Result<Self> {
+        let makes: Vec<Make> = BOTH.iter().flat_map(|side| std::iter::repeat_n(side.make(), each)).collect();
+        let mut spec = ClusterSpec::mixed(Make::Apache, &makes)
+            .only_namenode()
+            .within(data)
+            .set("dfs.blocksize", arguments.block_mib << 20)
+            .set_file("dfs.hosts.exclude", EXCLUDED)
+            // As in every cluster of more than a few: how fast the NameNode asks is not what is measured.
+            .set("dfs.namenode.redundancy.interval.seconds", 1)
+            .set("dfs.namenode.decommission.interval", 1)
+            .set("dfs.namenode.replication.max-streams", 20)
+            .set("dfs.namenode.replication.max-streams-hard-limit", 40)
+            .set("dfs.namenode.replication.work.multiplier.per.iteration", 20)
+            // Half of the DataNodes are of the other make and idle: the average says nothing.
+            .set("dfs.namenode.redundancy.considerLoad", false)
+            // The client's sleep in close(); see docs/benchmarks.
+            .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .for_measuring();
+        if let Some(limit) = memory_limit {
+            spec = spec.set("hearth.memory.limit", limit);
+        }
+        let mut cluster = spec.start()?;
+        let own_disk = tempfile::Builder::new()
+            .prefix("hearth-bench-")
+            .tempdir_in(disk)
+            .with_context(|| format!("cannot make a directory in {}", disk.display()))?;
+        for (index, node) in cluster.datanodes.iter_mut().enumerate() {
+            let side = if node.make() == Make::Hearth { Side::Hearth } else { Side::Apache };
+            let directory = match (side, node.data_directory()) {
+                (Side::Apache, Some(directory)) => directory,
+                _ => own_disk.path().join(format!("datanode-{index}")),
+            };
+            let value = format!("{}file://{}", side.storage().0, directory.display());
+            node.change(&[("dfs.datanode.data.dir", &value)])?;
+        }
+        let java = Driver::java(&Apache::for_measuring()?, cluster.conf())?;
+        let mut sides = Self { cluster, java, _disk: own_disk };
+        for side in BOTH {
+            sides.java.call("mkdirs", json!({"path": side.directory()}))?;
+            sides.java.call("policy", json!({"path": side.directory(), "policy": side.storage().1}))?;
+        }
+        Ok(sides)
+    }
+
+    /// The places of a make's DataNodes in the cluster's list.
+    fn of(&self, side: Side) -> impl Iterator<Item = usize> + '_ {
+        let is_of =
+            move |(index, node): (usize, &hearth_testkit::NodeProcess)| (node.make() == side.make()).then_some(index);
+        self.cluster.datanodes.iter().enumerate().filter_map(is_of)
+    }
+
+    /// Starts the first or the second of a make's DataNodes and waits until the NameNode counts it; returns its address.
+    pub fn start_datanode(&mut self, side: Side, which: usize) -> Result<String> {
+        let index = self.of(side).nth(which).context("there are as many")?;
+        self.cluster.start_datanode(index)?;
+        self.cluster.wait_ready()?;
+        let address = self.cluster.datanodes[index].setting("dfs.datanode.address").context("it has an address")?;
+        Ok(address.to_owned())
+    }
+
+    /// Ends all of a make's DataNodes, and waits until the NameNode counts on the others only.
+    pub fn stop_datanodes(&mut self, side: Side) -> Result<()> {
+        let indices: Vec<usize> = self.of(side).collect();
+        for index in indices {
+            self.cluster.datanodes[index].kill();
+        }
+        let running = self.cluster.datanodes.iter().filter(|node| node.process().is_some()).count();
+        self.cluster.wait_live(running as u64, Duration::from_secs(60))
+    }
+
+    /// The running processes of a make's DataNodes.
+    pub fn processes(&self, side: Side) -> Vec<u32> {
+        self.of(side).filter_map(|index| self.cluster.datanodes[index].id().ok()).collect()
+    }
+
+    pub fn clock(&self, side: Side) -> Result<Clocks> {
+        self.processes(side).into_iter().map(ServerClock::start).collect::<Result<_>>().map(Clocks)
+    }
+
+    /// Names `datanode` to the NameNode as one that is to leave.
+    pub fn decommission(&mut self, datanode: &str) -> Result<()> {
+        let list: PathBuf = self.cluster.directory().join(EXCLUDED);
+        std::fs::write(&list, format!("{datanode}\n")).with_context(|| format!("cannot write {}", list.display()))?;
+        self.java.call("refreshNodes", json!({}))?;
+        Ok(())
+    }
+
+    /// Deletes a file and waits until its blocks are gone.
+    pub fn delete(&mut self, side: Side, path: &str) -> Result<()> {
+        self.java.call("delete", json!({"path": path, "recursive": true}))?;
+        let blocks = |sides: &Self| -> Result<u64> {
+            let state = hearth_testkit::jmx_bean(
+                sides.cluster.namenode_http_port(),
+                "Hadoop:service=NameNode,name=FSNamesystem",
+            )?;
+            Ok(state["PendingDeletionBlocks"].as_u64().unwrap_or(0))
+        };
+        wait_until("deleted blocks to be handed out", Duration::from_secs(60), || {
+            Ok((blocks(self)? == 0).then_some(()))
+        })?;
+        self.rest(side, Duration::from_secs(1), Duration::from_secs(60))
+    }
+
+    /// Waits until the DataNodes of a make have used next to no CPU time for as long as `rest`.
+    pub fn rest(&self, side: Side, rest: Duration, within: Duration) -> Result<()> {
+        let processes = self.processes(side);
+        let used = || processes.iter().map(|process| Ok(usage(*process)?.cpu())).sum::<Result<f64>>();
+        let (mut last, mut since) = (used()?, std::time::Instant::now());
+        wait_until("the DataNodes to come to rest", within, || {
+            let now = used()?;
+            // Heartbeats, and a JVM that looks after itself.
+            if now - last > 0.05 * since.elapsed().as_secs_f64().max(1.0) {
+                (last, since) = (now, std::time::Instant::now());
+            }
+            Ok((since.elapsed() >= rest).then_some(()))
+        })
+    }
+}
+
+/// CPU time of several servers since a moment.
+pub struct Clocks(Vec<ServerClock>);
+
+impl Clocks {
+    /// `(all but the flusher, the flusher)`, of all together.
+    pub fn elapsed(&self) -> Result<(f64, f64)> {
+        let mut sum = (0.0, 0.0);
+        for clock in &self.0 {
+            let (work, flusher) = clock.elapsed()?;
+            sum = (sum.0 + work, sum.1 + flusher);
+        }
+        Ok(sum)
+    }
+}
