@@ -8,12 +8,19 @@ use crate::DataPath;
 pub struct Statistics {
     /// Shown to readers, verified, by path.
     read: [u64; DataPath::ALL.len()],
+    /// Acknowledged by every datanode of their pipeline, by path to its first one.
+    written: [u64; DataPath::ALL.len()],
 }
 
 impl Statistics {
     /// Bytes that readers got by `path`.
     pub fn read_bytes(&self, path: DataPath) -> u64 {
         self.read[path as usize]
+    }
+
+    /// Bytes that went to the first datanode of their pipeline by `path`, and were acknowledged by all of it.
+    pub fn written_bytes(&self, path: DataPath) -> u64 {
+        self.written[path as usize]
     }
 }
 
@@ -30,6 +37,7 @@ const SHARDS: usize = 16;
 #[repr(align(128))]
 struct Shard {
     read: [AtomicU64; DataPath::ALL.len()],
+    written: [AtomicU64; DataPath::ALL.len()],
 }
 
 thread_local! {
@@ -41,14 +49,22 @@ thread_local! {
 
 impl Counters {
     pub(crate) fn count_read(&self, path: DataPath, bytes: usize) {
-        let shard = SHARD.try_with(Cell::get).unwrap_or(0);
-        self.shards[shard].read[path as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shard().read[path as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_written(&self, path: DataPath, bytes: u64) {
+        self.shard().written[path as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.shards[SHARD.try_with(Cell::get).unwrap_or(0)]
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         for shard in &self.shards {
-            for (total, counter) in sum.read.iter_mut().zip(&shard.read) {
+            let totals = sum.read.iter_mut().chain(&mut sum.written);
+            for (total, counter) in totals.zip(shard.read.iter().chain(&shard.written)) {
                 *total += counter.load(Ordering::Relaxed);
             }
         }
@@ -69,8 +85,11 @@ mod tests {
             }
         });
         counters.count_read(DataPath::Local, 7);
+        counters.count_written(DataPath::OneSided, 5);
         let statistics = counters.statistics();
         let read = DataPath::ALL.map(|path| statistics.read_bytes(path));
         assert_eq!(read, [7, 0, 6000]);
+        let written = DataPath::ALL.map(|path| statistics.written_bytes(path));
+        assert_eq!(written, [0, 5, 0]);
     }
 }

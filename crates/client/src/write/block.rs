@@ -37,7 +37,7 @@ impl Stream {
             };
             match set_up(&self.shared, &spec, self.paths(window)).await {
                 Ok(ends) => {
-                    self.pipeline_ready(&ends.0);
+                    self.pipeline_ready(&ends.0, &targets);
                     let heartbeat = self.shared.options.socket_timeout / 2;
                     return Ok(Pipeline::new(ends, block, targets, false, heartbeat));
                 }

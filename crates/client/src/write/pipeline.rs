@@ -14,6 +14,7 @@ use super::packet::Packet;
 use super::packets::Reply;
 use super::stream::Progress;
 use crate::DatanodeError;
+use crate::statistics::Counters;
 
 /// Packets that were taken from the writer and are not acknowledged, in order.
 pub(super) struct Window {
@@ -184,10 +185,13 @@ impl Pipeline {
         window: &Window,
         packets: &mut mpsc::Receiver<Arc<Packet>>,
         progress: &watch::Sender<Progress>,
+        counters: &Counters,
     ) -> Ended {
         let Self { link, acknowledgements, block, targets, heartbeat, .. } = self;
+        let path = link.path();
         let sending = send(link, window, packets, *heartbeat);
-        let receiving = receive(acknowledgements, window, block, targets, progress);
+        let counting = |bytes| counters.count_written(path, bytes);
+        let receiving = receive(acknowledgements, window, block, targets, progress, counting);
         tokio::pin!(receiving);
         tokio::select! {
             biased;
@@ -252,6 +256,7 @@ async fn receive(
     block: &mut ExtendedBlock,
     targets: &[Target],
     progress: &watch::Sender<Progress>,
+    count: impl Fn(u64),
 ) -> Result<u64, Failure> {
     loop {
         let Reply { sequence, granted, failed } = acknowledgements
@@ -279,7 +284,10 @@ async fn receive(
             restarting: false,
             source: acknowledgements.unexpected(sequence, expected),
         })?;
-        block.block.length = block.block.length.max(packet.end());
+        // A chunk that was flushed unfinished comes again, whole.
+        let new_bytes = packet.end().saturating_sub(block.block.length);
+        block.block.length += new_bytes;
+        count(new_bytes);
         progress.send_modify(|progress| progress.acknowledged = sequence);
         if packet.last {
             acknowledgements.ended();

@@ -227,7 +227,7 @@ impl Stream {
         let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.id.clone()).collect();
         let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
         self.shared.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
-        self.pipeline_ready(&ends.0);
+        self.pipeline_ready(&ends.0, targets);
         let heartbeat = self.shared.options.socket_timeout / 2;
         let appended = stage.is_append() || block.length() > 0 && self.flushed();
         Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), appended, heartbeat)))

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::link::Link;
 use super::packet::{Packet, PacketPool};
-use super::pipeline::{Ended, Pipeline, Window};
+use super::pipeline::{Ended, Pipeline, Target, Window};
 use super::place::Ground;
 use super::{Begin, WrittenFile};
 use crate::Error;
@@ -119,7 +119,7 @@ impl Stream {
         packets: &mut mpsc::Receiver<Arc<Packet>>,
     ) -> Result<Option<ExtendedBlock>, Error> {
         loop {
-            match pipeline.exchange(window, packets, &self.progress).await {
+            match pipeline.exchange(window, packets, &self.progress, &self.shared.counters).await {
                 Ended::Whole { length } => return Ok(Some(pipeline.block_with(length))),
                 Ended::WriterGone => return Ok(None),
                 Ended::Failed(failure) => {
@@ -139,8 +139,9 @@ impl Stream {
         }
     }
 
-    pub(super) fn pipeline_ready(&self, link: &Link) {
-        tracing::debug!(path = %self.file.path, by = %link.path(), "pipeline");
+    pub(super) fn pipeline_ready(&self, link: &Link, targets: &[Target]) {
+        let names = || targets.iter().map(|target| target.datanode.id.transfer_address()).collect::<Vec<_>>();
+        tracing::debug!(path = %self.file.path, by = %link.path(), datanodes = %names().join(","), "pipeline");
         self.progress.send_modify(|progress| {
             progress.pipelines += 1;
             progress.ground = link.ground();

@@ -17,7 +17,7 @@ pub async fn cat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure>
         }
     }
     if arguments.has("v") {
-        shell.report_paths();
+        shell.report_paths_read();
     }
     Ok(())
 }

@@ -30,10 +30,10 @@ impl Command {
     }
 }
 
-const PUT_FLAGS: &[&str] = &["f", "p", "l", "d"];
+const PUT_FLAGS: &[&str] = &["f", "p", "l", "d", "v"];
 const GET_FLAGS: &[&str] = &["f", "p", "crc", "ignoreCrc", "v"];
 const THREADS: &[&str] = &["t", "q"];
-const PUT: &str = "[-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>";
+const PUT: &str = "[-f] [-p] [-l] [-d] [-v] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>";
 const GET: &str =
     "[-f] [-p] [-crc] [-ignoreCrc] [-v] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>";
 
@@ -169,7 +169,7 @@ pub const COMMANDS: &[Command] = &[
         Format::new(1, ANY, PUT_FLAGS).with_values(THREADS),
         PUT,
         "Copies local files, or standard input (-). -f: replaces; -p: keeps times, owner, permission; -l: replication 1; -d: \
-         without a temporary file.",
+         without a temporary file; -v: says which path carried how many bytes.",
     ),
     Command::new(
         "rm",

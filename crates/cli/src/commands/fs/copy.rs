@@ -80,7 +80,11 @@ async fn put_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
         if target.is_directory() {
             return Err(Failure::exists(&target.shown));
         }
-        return copy_bytes(&mut source, None, &target, copying).await;
+        let outcome = copy_bytes(&mut source, None, &target, copying).await;
+        if arguments.has("v") {
+            shell.report_paths_written();
+        }
+        return outcome;
     }
     let mut sources = Vec::new();
     for argument in &arguments.rest {
@@ -89,7 +93,11 @@ async fn put_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
             Err(failure) => shell.report(&failure),
         }
     }
-    copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await
+    let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await;
+    if arguments.has("v") {
+        shell.report_paths_written();
+    }
+    outcome
 }
 
 pub async fn get(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
@@ -116,7 +124,7 @@ async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
     }
     let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await;
     if arguments.has("v") {
-        shell.report_paths();
+        shell.report_paths_read();
     }
     outcome
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 
-use hearth_client::{DataPath, FileSystem};
+use hearth_client::{DataPath, FileSystem, Statistics};
 use hearth_config::{Configuration, keys};
 
 use super::commands::Command;
@@ -51,13 +51,22 @@ impl Shell {
     }
 
     /// Says on standard error which path carried how many of the bytes that were read from HDFS so far.
-    pub fn report_paths(&mut self) {
+    pub fn report_paths_read(&mut self) {
+        self.report_paths("read", Statistics::read_bytes);
+    }
+
+    /// The same of those that were written to HDFS: by which path they went to the first DataNode of their pipelines.
+    pub fn report_paths_written(&mut self) {
+        self.report_paths("written", Statistics::written_bytes);
+    }
+
+    fn report_paths(&mut self, what: &str, bytes: fn(&Statistics, DataPath) -> u64) {
         self.flush();
-        let of = |path| self.stores.values().map(|fs| fs.statistics().read_bytes(path)).sum::<u64>();
-        let read = DataPath::ALL.map(|path| (path, of(path)));
-        let paths: Vec<_> = read.iter().map(|(path, bytes)| format!("{path} {bytes}")).collect();
-        let all: u64 = read.iter().map(|(_, bytes)| bytes).sum();
-        eprintln!("{}: {all} bytes read: {}", self.name, paths.join(", "));
+        let of = |path| self.stores.values().map(|fs| bytes(&fs.statistics(), path)).sum::<u64>();
+        let by_path = DataPath::ALL.map(|path| (path, of(path)));
+        let paths: Vec<_> = by_path.iter().map(|(path, bytes)| format!("{path} {bytes}")).collect();
+        let all: u64 = by_path.iter().map(|(_, bytes)| bytes).sum();
+        eprintln!("{}: {all} bytes {what}: {}", self.name, paths.join(", "));
     }
 
     /// Writes one line to standard output.
