@@ -15,6 +15,7 @@ pub struct Load {
     written_bytes: AtomicU64,
     reads: AtomicU64,
     writes: AtomicU64,
+    one_sided_written_bytes: AtomicU64,
 }
 
 /// Counts something for as long as it lives.
@@ -105,6 +106,15 @@ impl Load {
     pub fn written_bytes(&self, bytes: u64) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// `bytes` of a replica that their sender wrote into this datanode's memory.
+    pub fn one_sided_written(&self, bytes: u64) {
+        self.one_sided_written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn one_sided_written_bytes(&self) -> u64 {
+        self.one_sided_written_bytes.load(Ordering::Relaxed)
     }
 
     /// Reads, bytes read, writes, bytes written since the start.

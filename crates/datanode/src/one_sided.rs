@@ -4,12 +4,14 @@
 //! which replicas are shown.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_fabric::Memory;
-use hearth_fabric::one_sided::{Access, Connection, Error, Incoming, Limits, Listener, Region, Transfer, Transport};
+use hearth_fabric::one_sided::{
+    Access, Connection, Domain, Error, Incoming, Limits, Listener, Region, Transfer, Transport,
+};
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::RemoteSlice;
 use hearth_wire::data_transfer::Status;
@@ -67,6 +69,8 @@ pub struct OneSided {
     /// Registered memory from which small replicas are written.
     small: Mutex<Vec<Arc<dyn Region>>>,
     small_places: Semaphore,
+    /// Of connections that write here, one each.
+    writing: Mutex<Vec<Weak<dyn Domain>>>,
 }
 
 impl OneSided {
@@ -102,6 +106,7 @@ impl OneSided {
             connections: Arc::new(Semaphore::new(options.connections_max)),
             small: Mutex::new(Vec::new()),
             small_places: Semaphore::new(SMALL_WRITES),
+            writing: Mutex::new(Vec::new()),
         };
         Ok(Some((Arc::new(this), listener)))
     }
@@ -109,6 +114,20 @@ impl OneSided {
     /// Where clients connect; an unspecified address stands for any of this machine's.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Bytes that are registered for those who write here.
+    pub fn writing_bytes(&self) -> u64 {
+        self.writing.lock().iter().filter_map(Weak::upgrade).map(|domain| domain.registered_bytes()).sum()
+    }
+
+    /// A place for what one connection may write to.
+    fn domain_for_writing(&self) -> Result<Arc<dyn Domain>, Error> {
+        let domain = self.transport.domain()?;
+        let mut writing = self.writing.lock();
+        writing.retain(|domain| domain.strong_count() > 0);
+        writing.push(Arc::downgrade(&domain));
+        Ok(domain)
     }
 }
 
@@ -167,7 +186,7 @@ async fn take_on_writer(
     one_sided: &Arc<OneSided>,
     incoming: Box<dyn Incoming>,
 ) -> Result<(), ServeError> {
-    let domain = one_sided.transport.domain()?;
+    let domain = one_sided.domain_for_writing()?;
     let connection = incoming.accept(&domain, &[PURPOSE_WRITING, VERSION], WRITING, PEER_TIMEOUT).await?;
     let served = write_one_sided::serve(datanode, connection.clone(), domain).await;
     connection.close().await;

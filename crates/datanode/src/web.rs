@@ -40,12 +40,22 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
     vec![
         counter("hearth_advertisements", "Leases given to one-sided readers", shown.map_or(0, |shown| shown.leases())),
         gauge("hearth_registered_bytes", "Memory that one-sided readers can reach", registered.bytes),
+        gauge(
+            "hearth_registered_for_writing_bytes",
+            "Memory that one-sided writers can reach",
+            datanode.one_sided.as_ref().map_or(0, |one_sided| one_sided.writing_bytes()),
+        ),
         gauge("hearth_advertised_replicas", "Replicas that one-sided readers can be told of", registered.advertised),
         gauge("hearth_leaving_replicas", "Withdrawn replicas that a lease keeps in memory", registered.leaving),
         counter("hearth_datanode_reads", "Reads served", reads),
         counter("hearth_datanode_read_bytes", "Bytes read by clients and datanodes", read_bytes),
         counter("hearth_datanode_writes", "Replicas received", writes),
         counter("hearth_datanode_written_bytes", "Bytes of replicas received", written_bytes),
+        counter(
+            "hearth_one_sided_written_bytes",
+            "Of them, bytes that their senders wrote into this memory",
+            datanode.load.one_sided_written_bytes(),
+        ),
         counter("hearth_short_circuit_descriptors", "Descriptors passed to local clients", local.descriptors_passed),
         counter("hearth_memory_evictions", "Replicas that left memory", metrics.evictions),
         counter("hearth_memory_read_backs", "Replicas read back from disk", metrics.read_backs),

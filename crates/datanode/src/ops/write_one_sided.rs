@@ -21,6 +21,7 @@ use hearth_wire::rdma_control::{ControlError, Grant, Slice, WriteMessage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::datanode::Datanode;
+use crate::load::Load;
 use crate::ops::write_block;
 use crate::session::{Session, SessionError};
 
@@ -144,6 +145,7 @@ struct Granted {
 struct Bridge {
     connection: Arc<dyn Connection>,
     domain: Arc<dyn Domain>,
+    load: Arc<Load>,
     checksums: Arc<dyn Region>,
     fence: Arc<Fence>,
     /// Our end of the operation's session.
@@ -176,6 +178,7 @@ impl Bridge {
         Ok(Self {
             connection: connection.clone(),
             domain: domain.clone(),
+            load: datanode.load.clone(),
             checksums: checksums.clone(),
             fence: Fence::new(connection.clone()),
             inside: Session::new(Arc::new(inside), options.write_timeout),
@@ -327,6 +330,7 @@ impl Bridge {
             return Err(WriteError::Unexpected("more slices than anybody has under way"));
         }
         self.pending.push_back((header.seqno, end));
+        self.load.one_sided_written(u64::from(header.data_bytes));
         let staged = self
             .granted
             .iter()
