@@ -2,8 +2,9 @@
 //! `cargo xtask test` boots (SoftiWARP; four network namespaces). Every byte over RDMA and no other path, unless a test says so.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -30,9 +31,15 @@ fn program() -> PathBuf {
     us.ancestors().nth(2).unwrap().join("hearth")
 }
 
-fn on_host(host: usize, conf: &Path) -> Command {
+fn in_namespace(host: usize) -> Command {
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", &format!("host{host}")]).arg(program()).env("HADOOP_CONF_DIR", conf);
+    command.args(["netns", "exec", &format!("host{host}")]);
+    command
+}
+
+fn on_host(host: usize, conf: &Path) -> Command {
+    let mut command = in_namespace(host);
+    command.arg(program()).env("HADOOP_CONF_DIR", conf);
     command
 }
 
@@ -136,12 +143,31 @@ impl Net {
         self.nodes.remove(at).1.kill();
     }
 
+    /// The same again, after its end: on the same port with the same files. Returns when the NameNode knows it.
+    fn restart_datanode(&mut self, host: usize) -> Result<()> {
+        let log = self.directory.path().join(format!("datanode{host}.log"));
+        let registrations = || Ok::<_, anyhow::Error>(std::fs::read_to_string(&log)?.matches(" registered ").count());
+        let before = registrations()?;
+        self.start_datanode(host)?;
+        wait_until("a datanode that is back", LONG, || Ok((registrations()? > before).then_some(())))
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        let mut remove = self.client("packets", 1)?;
+        remove.args(["-rm", "-skipTrash", path]);
+        checked(remove).map(drop)
+    }
+
     /// A client that uses `paths` only.
     fn client(&self, paths: &str, replication: u16) -> Result<Command> {
+        self.client_on(CLIENT, paths, replication)
+    }
+
+    fn client_on(&self, host: usize, paths: &str, replication: u16) -> Result<Command> {
         let name = format!("{}-{replication}", paths.replace(',', "-"));
         let replication = replication.to_string();
         let conf = self.conf(&name, &[("hearth.client.paths", paths), ("dfs.replication", &*replication)])?;
-        let mut command = on_host(CLIENT, &conf);
+        let mut command = on_host(host, &conf);
         command.arg("fs");
         Ok(command)
     }
@@ -150,31 +176,87 @@ impl Net {
         self.nodes.iter().map(|(name, node)| format!("--- {name}\n{}\n", node.log_tail())).collect()
     }
 
-    fn put(&self, content: Content, length: u64, replication: u16, path: &str) -> Result<()> {
+    /// Writes a file by one of `paths`, and returns what was said of them.
+    fn put(&self, paths: &str, content: Content, length: u64, replication: u16, path: &str) -> Result<String> {
+        let (put, file) = self.putting(paths, content, length, replication, path)?;
+        let output = checked(put).with_context(|| self.logs())?;
+        std::fs::remove_file(&file)?;
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn putting(
+        &self,
+        paths: &str,
+        content: Content,
+        length: u64,
+        replication: u16,
+        path: &str,
+    ) -> Result<(Command, PathBuf)> {
         let file = self.directory.path().join("put");
         content.write_file(&file, length)?;
-        let mut put = self.client("packets", replication)?;
-        put.args(["-put", "-f"]).arg(&file).arg(path);
-        checked(put)?;
-        std::fs::remove_file(&file)?;
-        Ok(())
+        let mut put = self.client(paths, replication)?;
+        // To the file itself: a test may look at it while it grows.
+        put.args(["-put", "-f", "-d", "-v"]).arg(&file).arg(path);
+        Ok((put, file))
+    }
+
+    /// A figure of a DataNode's `/metrics`.
+    fn figure(&self, host: usize, name: &str) -> Result<u64> {
+        let request = "GET /metrics HTTP/1.0\\r\\nHost: datanode\\r\\n\\r\\n";
+        let script = format!("exec 3<>/dev/tcp/10.9.0.{host}/9864; printf '{request}' >&3; cat <&3");
+        let mut get = in_namespace(CLIENT);
+        get.args(["bash", "-c", &script]);
+        let text = String::from_utf8(checked(get)?.stdout)?;
+        let value = |line: &str| {
+            let rest = line.strip_prefix(name)?;
+            rest.strip_prefix("_total").unwrap_or(rest).strip_prefix(' ').map(str::to_owned)
+        };
+        let line = text.lines().find_map(value);
+        line.with_context(|| format!("no {name} in\n{text}"))?.trim().parse().context("a number")
+    }
+
+    fn sum(&self, figure: &str) -> Result<u64> {
+        (1..=3).map(|host| self.figure(host, figure)).sum()
     }
 
     fn getting(&self, paths: &str, path: &str) -> Result<(Command, PathBuf)> {
+        self.getting_on(CLIENT, paths, path)
+    }
+
+    fn getting_on(&self, host: usize, paths: &str, path: &str) -> Result<(Command, PathBuf)> {
         let to = self.directory.path().join("got");
         let _ = std::fs::remove_file(&to);
-        let mut get = self.client(paths, 3)?;
+        let mut get = self.client_on(host, paths, 3)?;
         get.args(["-get", "-v", path]).arg(&to);
         Ok((get, to))
     }
 
     /// Reads the file, checks every byte of it, and returns what was said of the paths.
     fn get(&self, paths: &str, path: &str, content: Content, length: u64) -> Result<String> {
-        let (get, to) = self.getting(paths, path)?;
+        self.get_on(CLIENT, paths, path, content, length)
+    }
+
+    fn get_on(&self, host: usize, paths: &str, path: &str, content: Content, length: u64) -> Result<String> {
+        let (get, to) = self.getting_on(host, paths, path)?;
         let output = checked(get).with_context(|| self.logs())?;
         check(&to, content, length)?;
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
+}
+
+/// Hosts of the DataNodes of the last pipeline that a client's log tells of.
+fn pipeline(log: &str) -> Option<Vec<usize>> {
+    let names = log.lines().rev().find_map(|line| line.split_once("datanodes=")?.1.split_whitespace().next())?;
+    names.split(',').map(|name| name.strip_prefix("10.9.0.")?.split(':').next()?.parse().ok()).collect()
+}
+
+fn feed(into: &mut impl Write, content: Content, range: std::ops::Range<u64>) -> Result<()> {
+    let mut piece = vec![0; 1 << 20];
+    for at in range.step_by(piece.len()) {
+        content.fill(at, &mut piece);
+        into.write_all(&piece)?;
+    }
+    Ok(())
 }
 
 /// Piece by piece: the machine has little memory.
@@ -201,19 +283,29 @@ fn every_byte_of_a_large_file_comes_over_rdma() {
         for (replication, seed) in [(1, 1), (3, 2)] {
             let content = Content::new(seed);
             let path = format!("/large-{replication}");
-            net.put(content, FILE_BYTES, replication, &path)?;
+            let before = net.sum("hearth_one_sided_written_bytes")?;
+            let said = net.put("one-sided", content, FILE_BYTES, replication, &path)?;
+            print!("{said}");
+            ensure!(said.contains(&format!("one-sided {FILE_BYTES}, packets 0")), "{said}");
+            let written = net.sum("hearth_one_sided_written_bytes")? - before;
+            ensure!(written == FILE_BYTES, "{written} bytes written one-sidedly");
             // With this client there is no other path: what it reads came one-sidedly.
             let said = net.get("one-sided", &path, content, FILE_BYTES)?;
             print!("{said}");
             ensure!(said.contains(&format!("one-sided {FILE_BYTES}, packets 0")), "{said}");
-            let mut remove = net.client("packets", 1)?;
-            remove.args(["-rm", "-skipTrash", &path]);
-            checked(remove)?;
+            // Each replica, on its own host, which the NameNode names first there.
+            for host in 1..=3 {
+                let before = net.figure(host, "hearth_datanode_read_bytes")?;
+                net.get_on(host, "packets", &path, content, FILE_BYTES)?;
+                let read = net.figure(host, "hearth_datanode_read_bytes")? - before;
+                ensure!(replication < 3 || read == FILE_BYTES, "{read} bytes read from the replicas on host {host}");
+            }
+            net.remove(&path)?;
         }
         // In slabs: in the answer, or written to the client.
         for (seed, length) in [(3, 1), (4, 5000), (5, 60_000), (6, 65_537)] {
             let path = format!("/small-{length}");
-            net.put(Content::new(seed), length, 1, &path)?;
+            net.put("packets", Content::new(seed), length, 1, &path)?;
             net.get("one-sided", &path, Content::new(seed), length)?;
         }
         Ok::<_, anyhow::Error>(())
@@ -226,7 +318,7 @@ fn a_datanode_killed_half_way_costs_no_byte_and_its_keys_are_void_when_it_is_bac
     let Some(mut net) = Net::start("killed", &[]) else { return };
     let outcome = (|| {
         let content = Content::new(7);
-        net.put(content, FILE_BYTES, 3, "/killed")?;
+        net.put("packets", content, FILE_BYTES, 3, "/killed")?;
         for host in 1..=3 {
             let (mut get, to) = net.getting("one-sided,packets", "/killed")?;
             let log = net.directory.path().join("get.log");
@@ -253,6 +345,128 @@ fn a_datanode_killed_half_way_costs_no_byte_and_its_keys_are_void_when_it_is_bac
     outcome.unwrap_or_else(|error| panic!("{error:#}"));
 }
 
+/// Of the pipeline, the first, the middle one and the last: what is written goes on, by whichever path, and nothing is lost.
+#[test]
+fn a_datanode_killed_under_a_writer_costs_no_byte() {
+    const BYTES: u64 = 96 << 20;
+    let Some(mut net) = Net::start("killed under a writer", &[("dfs.blocksize", &BYTES.to_string())]) else { return };
+    let outcome = (|| {
+        for position in 0..3 {
+            let (content, path) = (Content::new(20 + position as u64), format!("/killed-{position}"));
+            let log = net.directory.path().join(format!("put-{position}.log"));
+            let mut put = net.client("one-sided", 3)?;
+            put.args(["-put", "-v", "-", &path]).env("HEARTH_LOG", "hearth_client=debug");
+            let mut putting = put.stdin(Stdio::piped()).stderr(File::create(&log)?).spawn()?;
+            let mut input = putting.stdin.take().context("its input")?;
+            feed(&mut input, content, 0..BYTES / 2)?;
+            let written = |net: &Net, host| net.figure(host, "hearth_one_sided_written_bytes");
+            let pipeline = wait_until("half of it", LONG, || {
+                let Some(pipeline) = pipeline(&std::fs::read_to_string(&log)?) else { return Ok(None) };
+                // What the client has under way may be missing.
+                Ok((written(&net, pipeline[0])? > BYTES / 2 - (16 << 20)).then_some(pipeline))
+            })?;
+            ensure!(pipeline.len() == 3, "a pipeline of {pipeline:?}");
+            net.kill_datanode(pipeline[position]);
+            feed(&mut input, content, BYTES / 2..BYTES)?;
+            drop(input);
+            let status = putting.wait()?;
+            let said = std::fs::read_to_string(&log)?;
+            ensure!(status.success(), "{status}\n{said}\n{}", net.logs());
+            println!("killed: {}; {}", position, said.lines().last().unwrap_or_default());
+            net.get("one-sided,packets", &path, content, BYTES)?;
+            // Whoever was left has all of it.
+            for host in pipeline.iter().filter(|host| **host != pipeline[position]) {
+                let before = net.figure(*host, "hearth_datanode_read_bytes")?;
+                net.get_on(*host, "packets", &path, content, BYTES)?;
+                let read = net.figure(*host, "hearth_datanode_read_bytes")? - before;
+                ensure!(read == BYTES, "{read} bytes read from the replica on host {host}");
+            }
+            net.remove(&path)?;
+            net.restart_datanode(pipeline[position])?;
+        }
+        Ok::<_, anyhow::Error>(())
+    })();
+    outcome.unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+/// What hflush has promised is read by others at once, while the file is open.
+#[test]
+fn what_is_flushed_over_rdma_is_seen_by_readers() {
+    let Some(net) = Net::start("hflush", &[]) else { return };
+    let outcome = (|| {
+        let mut inside = in_namespace(CLIENT);
+        inside.arg(std::env::current_exe()?);
+        inside.args(["--ignored", "--exact", "inside::flushes", "--nocapture"]);
+        inside.env("HADOOP_CONF_DIR", net.conf("flushing", &[("hearth.client.paths", "one-sided,packets")])?);
+        checked(inside).with_context(|| net.logs())?;
+        Ok::<_, anyhow::Error>(())
+    })();
+    outcome.unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+/// Run by tests of this file, in the network of the client's host.
+mod inside {
+    use hearth_client::{CreateOptions, DataPath, FileSystem};
+    use hearth_config::{Configuration, Environment};
+
+    use super::*;
+
+    #[test]
+    #[ignore = "another test runs it"]
+    fn flushes() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(flushing()).unwrap();
+    }
+
+    async fn flushing() -> Result<()> {
+        let conf = PathBuf::from(std::env::var_os("HADOOP_CONF_DIR").context("a configuration")?);
+        let conf = Configuration::load_dir(&conf, Environment::empty())?;
+        let [writing, reading] = [(); 2].map(|()| FileSystem::connect(&conf, None, &hearth_client::os_user_name()));
+        let (writing, reading) = (writing?, reading?);
+        let content = Content::new(30);
+        let mut writer = writing.create("/flushed", CreateOptions::default()).await?;
+        let mut length = 0;
+        // The first is large enough for a block that is written one-sidedly. Then within chunks and across them.
+        for (index, more) in [700_000, 1, 100, 511, 3 << 20, 65_536, 12_345].into_iter().enumerate() {
+            writer.write(&content.bytes(length, more)).await?;
+            length += more as u64;
+            if index % 3 == 2 {
+                writer.hsync().await?
+            } else {
+                writer.hflush().await?
+            }
+            let mut reader = reading.open("/flushed").await?;
+            ensure!(reader.length() == length, "{} of {length} bytes are visible", reader.length());
+            let mut bytes = vec![0; length as usize];
+            let count = reader.read(&mut bytes).await?;
+            ensure!(count == bytes.len() && bytes == content.bytes(0, count), "other bytes than the {length} flushed");
+        }
+        writer.close().await?;
+        let statistics = writing.statistics();
+        ensure!(statistics.written_bytes(DataPath::OneSided) == length, "{statistics:?} of {length}");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_of_twice_the_memory_is_written() {
+    let settings = [("hearth.memory.limit", "128m"), ("hearth.memory.flush.delay", "1")];
+    let Some(net) = Net::start("memory for writers", &settings) else { return };
+    let outcome = (|| {
+        let content = Content::new(9);
+        let said = net.put("one-sided", content, FILE_BYTES, 1, "/twice")?;
+        print!("{said}");
+        ensure!(said.contains(&format!("one-sided {FILE_BYTES}, packets 0")), "{said}");
+        net.get("one-sided,packets", "/twice", content, FILE_BYTES)?;
+        net.remove("/twice")?;
+        let said = net.put("one-sided", content, FILE_BYTES, 3, "/twice")?;
+        ensure!(said.contains(&format!("one-sided {FILE_BYTES}, packets 0")), "{said}");
+        net.get("one-sided,packets", "/twice", content, FILE_BYTES)?;
+        Ok::<_, anyhow::Error>(())
+    })();
+    outcome.unwrap_or_else(|error| panic!("{error:#}"));
+}
+
 #[test]
 fn a_file_of_twice_the_memory_is_read() {
     let settings =
@@ -260,7 +474,7 @@ fn a_file_of_twice_the_memory_is_read() {
     let Some(net) = Net::start("memory", &settings) else { return };
     let outcome = (|| {
         let content = Content::new(8);
-        net.put(content, FILE_BYTES, 1, "/twice")?;
+        net.put("packets", content, FILE_BYTES, 1, "/twice")?;
         for _ in 0..3 {
             let said = net.get("one-sided,packets", "/twice", content, FILE_BYTES)?;
             print!("{said}");

@@ -1,4 +1,5 @@
-//! Writers elsewhere, who write to memory that the datanode grants them, over a transport that needs no card.
+//! Writers elsewhere, who write to memory that the datanode grants them: over a transport that needs no card, and in the
+//! virtual machine of `cargo xtask test` over RDMA.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use hearth_datanode::Handle;
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transfer, Transport};
+use hearth_fabric::rdma::{Rdma, Settings};
 use hearth_fabric::soft::TcpTransport;
 use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
 use hearth_wire::data_transfer::{
@@ -21,8 +23,22 @@ use super::{scratch, start_datanode};
 
 const MIB: usize = 1 << 20;
 
+/// Of the host with a card, in the virtual machine.
+const RDMA_ADDRESS: &str = "10.8.0.1";
+
+/// RDMA where the virtual machine is. Elsewhere bytes go over TCP.
+fn transport() -> Box<dyn Transport> {
+    if std::env::var_os("HEARTH_VM").is_none() {
+        return Box::new(TcpTransport);
+    }
+    let address = Some(RDMA_ADDRESS.parse().unwrap());
+    Box::new(Rdma::open(Settings { address, ..Settings::default() }).unwrap())
+}
+
 async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
-    let mut all = vec![("hearth.one-sided.transport", "tcp"), ("hearth.one-sided.address", "127.0.0.1:0")];
+    let transport = transport();
+    let address = format!("{}:0", if transport.name() == "rdma" { RDMA_ADDRESS } else { "127.0.0.1" });
+    let mut all = vec![("hearth.one-sided.transport", transport.name()), ("hearth.one-sided.address", &*address)];
     all.extend_from_slice(settings);
     start_datanode(namenode, dir, &all).await
 }
@@ -47,7 +63,7 @@ const DATA_BYTES: u64 = 4 << 20;
 
 impl RemoteWriter {
     async fn connect(node: &Handle) -> Self {
-        let transport = TcpTransport;
+        let transport = transport();
         let domain = transport.domain().unwrap();
         let memory = Arc::new(Memory::fresh(DATA_BYTES * 2).unwrap());
         let local = domain.register(&memory, 0..DATA_BYTES * 2, Access::Local).unwrap();
