@@ -114,8 +114,8 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let only_some = arguments.interop || arguments.vm;
     // Its kernel is built, once, beside the lints and the first compilation, which rarely keep every processor busy.
     let machine = (!arguments.unit && !only_interop).then(|| std::thread::spawn(vm::prepare));
-    // Before any test: some rooms have tests of their own with Apache's servers.
-    if !arguments.unit && !only_vm {
+    // Before any test: some rooms have tests of their own with Apache's servers, and so has the virtual machine.
+    if !arguments.unit {
         fetch(&mut tally, must_be_whole, arguments.cluster);
     }
     if !only_some {

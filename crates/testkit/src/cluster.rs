@@ -39,6 +39,7 @@ pub struct ClusterSpec {
     short_circuit: bool,
     ports: Option<NamenodePorts>,
     only_namenode: bool,
+    address: &'static str,
 }
 
 /// Where the NameNode listens, and where DataNodes and clients find it: a proxy of the caller's may stand there.
@@ -74,6 +75,7 @@ impl ClusterSpec {
             short_circuit: false,
             ports: None,
             only_namenode: false,
+            address: "127.0.0.1",
         }
     }
 
@@ -153,6 +155,12 @@ impl ClusterSpec {
         self
     }
 
+    /// The address of this machine that all daemons listen on, but for the NameNode's web pages; 127.0.0.1 otherwise. A proxy does not know it.
+    pub fn at(mut self, address: &'static str) -> Self {
+        self.address = address;
+        self
+    }
+
     pub fn ports(mut self, ports: NamenodePorts) -> Self {
         self.ports = Some(ports);
         self
@@ -203,10 +211,10 @@ impl ClusterSpec {
             let rpc = free_port();
             NamenodePorts { rpc, seen: rpc }
         });
-        let (rpc_port, seen_port) = (ports.rpc, ports.seen);
+        let (rpc_port, seen_port, address) = (ports.rpc, ports.seen, self.address);
         let mut client = self.settings.clone();
         client
-            .set("fs.defaultFS", format!("hdfs://127.0.0.1:{seen_port}"))
+            .set("fs.defaultFS", format!("hdfs://{address}:{seen_port}"))
             .set("hadoop.tmp.dir", directory.path().join("tmp").display())
             .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
         if self.short_circuit {
@@ -226,7 +234,7 @@ impl ClusterSpec {
         }
         let mut namenode_settings = client.clone();
         namenode_settings
-            .set("fs.defaultFS", format!("hdfs://127.0.0.1:{rpc_port}"))
+            .set("fs.defaultFS", format!("hdfs://{address}:{rpc_port}"))
             .set("dfs.namenode.name.dir", format!("file://{}", directory.path().join("namenode").display()));
         let namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
         let memory = match self.datanodes.contains(&Make::Hearth) {
@@ -243,13 +251,13 @@ impl ClusterSpec {
             let mut settings = client.clone();
             settings.set("dfs.datanode.data.dir", format!("file://{}", data.display()));
             if settings.get("dfs.datanode.hostname").is_none() {
-                settings.set("dfs.datanode.hostname", "127.0.0.1");
+                settings.set("dfs.datanode.hostname", address);
             }
             if let Some(memory) = &memory {
                 settings.set("hearth.memory.dir", memory.path().join(&name).display());
             }
             for kind in ["", "http.", "ipc."] {
-                settings.set(format!("dfs.datanode.{kind}address"), format!("127.0.0.1:{}", free_port()));
+                settings.set(format!("dfs.datanode.{kind}address"), format!("{address}:{}", free_port()));
             }
             datanodes.push(NodeProcess::prepare(*make, &name, directory.path(), &settings)?);
         }

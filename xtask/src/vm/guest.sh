@@ -41,6 +41,8 @@ add_devices() {
     ulimit -l unlimited
     ulimit -n 65536
     busybox hostname hearth-vm
+    # Apache's NameNode asks for its own name.
+    echo '127.0.0.1 hearth-vm' >>/etc/hosts
     ip link set lo up
     if [ "$hosts" = 0 ]; then
         # Not the loopback device: rdma_cm finds no route over it, its hardware address being zero.

@@ -1,0 +1,156 @@
+//! Our client and our DataNodes under Apache's NameNode, of which nothing was changed: every path that they have between them is
+//! taken, each by itself, for writing and for reading, and the bytes are counted where they went.
+//!
+//! In the virtual machine of `cargo xtask test` the one-sided path is RDMA; elsewhere it goes over TCP.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
+use hearth_config::{Configuration, Environment};
+use hearth_interop::{Check, Session, Suite, run};
+use hearth_testkit::{ClusterSpec, Content, Make};
+use serde_json::json;
+
+const BLOCK: u64 = 4 << 20;
+
+/// Of one block in a file of its own, of exactly one, and of several with a short last chunk.
+const SIZES: [u64; 3] = [200_003, BLOCK, 3 * BLOCK + 777_001];
+
+/// Kept in a slab: its memory is never lent to a writer, but every reader gets at it.
+const SMALL: u64 = 60_000;
+
+/// The address of the virtual machine's RDMA device.
+const RDMA_ADDRESS: &str = "10.8.0.1";
+
+const CHECKS: &[Check] = &[
+    ("what_is_written_by_each_path_is_read_by_each", each_by_each),
+    ("small_files_are_read_by_each_path", small),
+    ("the_first_path_that_leads_there_is_taken", shortest),
+];
+
+fn main() -> ExitCode {
+    let spec = ClusterSpec::new(Make::Apache, Make::Hearth)
+        .datanodes(2)
+        .set("dfs.replication", 2)
+        .set("dfs.blocksize", BLOCK)
+        .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+        .short_circuit();
+    let spec = match in_the_machine() {
+        true => spec.at(RDMA_ADDRESS).labelled("RDMA"),
+        false => spec.set("hearth.one-sided.transport", "tcp"),
+    };
+    let label = if in_the_machine() { "RDMA+tokens" } else { "tokens" };
+    let with_tokens = spec.clone().set("dfs.block.access.token.enable", true).labelled(label);
+    run(&[Suite { name: "paths", clusters: vec![spec, with_tokens], checks: CHECKS }])
+}
+
+fn in_the_machine() -> bool {
+    std::env::var_os("HEARTH_VM").is_some()
+}
+
+/// A client that has moved nothing yet, and may take `paths` only.
+fn client(session: &Session, paths: &str) -> Result<FileSystem> {
+    let mut conf = Configuration::load_dir(session.cluster.conf(), Environment::empty())?;
+    conf.set("hearth.client.paths", paths.to_owned());
+    Ok(FileSystem::connect(&conf, None, &os_user_name())?)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+async fn write(fs: &FileSystem, path: &str, content: Content, length: u64) -> Result<()> {
+    let mut writer = fs.create(path, CreateOptions::default()).await?;
+    // In pieces that end at no boundary of anything.
+    let mut at = 0;
+    while at < length {
+        let piece = (length - at).min(700_001);
+        writer.write(&content.bytes(at, piece as usize)).await?;
+        at += piece;
+    }
+    writer.close().await?;
+    Ok(())
+}
+
+/// All of it in order, then some of it at places of its own; how many bytes that were.
+async fn read(fs: &FileSystem, path: &str, content: Content, length: u64) -> Result<u64> {
+    let mut reader = fs.open(path).await?;
+    ensure!(reader.length() == length, "{path} has {} of {length} bytes", reader.length());
+    let mut bytes = vec![0; length as usize];
+    let count = reader.read(&mut bytes).await?;
+    ensure!(count == bytes.len() && bytes == content.bytes(0, count), "{count} bytes of {path}, or others");
+    let mut total = length;
+    for at in [1, length / 2, length - 3001] {
+        let mut bytes = vec![0; 3000];
+        let count = reader.read_at(at, &mut bytes).await?;
+        ensure!(count == 3000 && bytes == content.bytes(at, count), "{count} bytes at {at} of {path}, or others");
+        total += count as u64;
+    }
+    Ok(total)
+}
+
+/// Every byte of `fs` by `path`, and by no other.
+fn all_by(path: DataPath, total: u64, bytes: impl Fn(DataPath) -> u64) -> Result<()> {
+    for any in DataPath::ALL {
+        let expected = if any == path { total } else { 0 };
+        ensure!(bytes(any) == expected, "{} bytes by {any}, of {total} that should go by {path}", bytes(any));
+    }
+    Ok(())
+}
+
+fn each_by_each(session: &mut Session) -> Result<()> {
+    let runtime = runtime()?;
+    for (seed, by) in (1..).zip(DataPath::ALL) {
+        let content = Content::new(seed);
+        for length in SIZES {
+            let path = format!("/{by}/{length}");
+            let writer = client(session, by.name())?;
+            runtime.block_on(write(&writer, &path, content, length)).with_context(|| format!("{path} by {by}"))?;
+            all_by(by, length, |any| writer.statistics().written_bytes(any))
+                .with_context(|| format!("writing {path}"))?;
+            for from in DataPath::ALL {
+                let reader = client(session, from.name())?;
+                let read = runtime.block_on(read(&reader, &path, content, length));
+                let total = read.with_context(|| format!("{path} by {from}"))?;
+                all_by(from, total, |any| reader.statistics().read_bytes(any))
+                    .with_context(|| format!("reading {path}"))?;
+            }
+            // Apache's client takes it for what it is, too; in the machine there is no compiler's output for it.
+            if !in_the_machine() {
+                let read = session.java()?.call("readEach", json!({"path": path}))?;
+                let replicas = read.as_array().context("a list of replicas")?;
+                let wanted = content.sha256(0, length);
+                ensure!(replicas.len() == 2 && replicas.iter().all(|each| each["sha256"] == wanted), "{path}: {read}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn small(session: &mut Session) -> Result<()> {
+    let runtime = runtime()?;
+    for (seed, by) in (11..).zip(DataPath::ALL) {
+        let (content, path) = (Content::new(seed), format!("/small/{by}"));
+        let writer = client(session, by.name())?;
+        runtime.block_on(write(&writer, &path, content, SMALL))?;
+        all_by(DataPath::Packets, SMALL, |any| writer.statistics().written_bytes(any))?;
+        for from in DataPath::ALL {
+            let reader = client(session, from.name())?;
+            let total = runtime.block_on(read(&reader, &path, content, SMALL)).with_context(|| format!("by {from}"))?;
+            all_by(from, total, |any| reader.statistics().read_bytes(any))?;
+        }
+    }
+    Ok(())
+}
+
+/// As clients are configured unless somebody says otherwise.
+fn shortest(session: &mut Session) -> Result<()> {
+    let (runtime, content, length) = (runtime()?, Content::new(20), 2 * BLOCK + 300_001);
+    let fs = client(session, "local,one-sided,packets")?;
+    runtime.block_on(write(&fs, "/shortest", content, length))?;
+    let total = runtime.block_on(read(&fs, "/shortest", content, length))?;
+    all_by(DataPath::Local, length, |any| fs.statistics().written_bytes(any))?;
+    all_by(DataPath::Local, total, |any| fs.statistics().read_bytes(any))
+}
