@@ -1,10 +1,12 @@
 //! Connections to datanodes: set up, kept for reuse, and what was learnt of datanodes that do not answer.
 
+mod offers;
 mod operation;
 mod peers;
 mod unreachable;
 mod visible_length;
 
+pub(crate) use offers::{Answer, Offers};
 pub(crate) use operation::{Peer, request};
 pub(crate) use peers::Peers;
 pub(crate) use unreachable::Unreachable;

@@ -97,6 +97,12 @@ pub enum DatanodeError {
     /// Not by the one-sided path, now; others may lead there.
     #[error("{block} cannot be read one-sidedly: {why}")]
     NotShown { block: Box<ExtendedBlock>, why: String },
+    /// Not by the local path, now; others may lead there.
+    #[error("{datanode} has no way in on this machine: {why}")]
+    NoSocket { datanode: Box<DatanodeId>, why: &'static str },
+    /// Another process listens where the datanode did.
+    #[error("{peer} is not the datanode, or it was started again")]
+    OtherLife { peer: std::net::SocketAddr },
     #[error("the one-sided network")]
     OneSided(#[from] hearth_fabric::one_sided::Error),
     #[error("{peer} does not keep to the protocol: {what}")]

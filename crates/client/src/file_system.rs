@@ -7,7 +7,7 @@ use hearth_types::{ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermiss
 use parking_lot::Mutex;
 
 use crate::checksum::FileChecksum;
-use crate::datanode::{Peers, Unreachable};
+use crate::datanode::{Offers, Peers, Unreachable};
 use crate::lease::Leases;
 use crate::local::{Local, LocalOptions};
 use crate::namenode::{
@@ -41,6 +41,7 @@ pub(crate) struct Shared {
     pub unreachable: Unreachable,
     pub leases: Leases,
     pub counters: Counters,
+    pub offers: Arc<Offers>,
     pub local: Arc<Local>,
     pub one_sided: OneSided,
     uri: String,
@@ -100,12 +101,14 @@ impl FileSystem {
         let rpc = RpcClient::new(rpc_options.clone());
         let namenode = Namenode::new(rpc, service, observers, Arc::clone(&user), &options);
         let client_name = format!("DFSClient_NONMAPREDUCE_{}_{}", backoff::random_u32() as i32, std::process::id());
+        let offers = Arc::<Offers>::default();
         let shared = Shared {
             peers: Peers::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
             unreachable: Unreachable::default(),
             leases: Leases::new(options.lease_hard_limit),
             counters: Counters::default(),
-            local: Arc::new(Local::new(local, client_name.clone())),
+            local: Arc::new(Local::new(local, client_name.clone(), Arc::clone(&offers))),
+            offers,
             one_sided: OneSided::new(options.one_sided.clone()),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),

@@ -2,6 +2,8 @@
 //! the descriptors of a replica's bytes and CRCs, which are mapped, and a slot, in which the datanode says when the replica is no
 //! longer what was opened.
 //!
+//! Where that socket is, the configuration says (`dfs.domain.socket.path`), or else the datanode's offer.
+//!
 //! The protocol is Apache Hadoop's for short-circuit reads, and works against its datanode as against ours. Only of ours is it
 //! known that it never shortens a file that it has shown; the files of others are read, not mapped. And only ours gives the bytes of
 //! small replicas in its answer.
@@ -38,6 +40,8 @@ use hearth_wire::data_transfer::{
 use parking_lot::Mutex;
 
 use crate::DatanodeError;
+use crate::datanode::Offers;
+use crate::file_system::Shared;
 
 use cache::{Cache, Key};
 pub(crate) use checked::Checked;
@@ -66,8 +70,7 @@ const SWEEP_MOST: Duration = Duration::from_secs(60);
 /// The client's share of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalOptions {
-    /// `_PORT` in it stands for a datanode's transfer port.
-    socket_path: Option<String>,
+    sockets: Sockets,
     /// How long a socket that failed is not tried while there is another way.
     disable_interval: Duration,
     cache_size: usize,
@@ -76,10 +79,25 @@ pub(crate) struct LocalOptions {
     timeouts: Timeouts,
 }
 
+/// Where the domain sockets of datanodes are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Sockets {
+    /// As configured; `_PORT` in it stands for a datanode's transfer port.
+    At(String),
+    /// Where each datanode says.
+    Offered,
+    /// None is to be used.
+    Off,
+}
+
 impl LocalOptions {
     pub(crate) fn read(configuration: &Configuration, timeouts: Timeouts) -> Result<Self, ConfigError> {
         Ok(Self {
-            socket_path: configuration.get(keys::DFS_DOMAIN_SOCKET_PATH)?,
+            sockets: match configuration.get(keys::DFS_DOMAIN_SOCKET_PATH)? {
+                Some(path) if !path.is_empty() => Sockets::At(path),
+                _ if configuration.is_set(keys::DFS_DOMAIN_SOCKET_PATH.name) => Sockets::Off,
+                _ => Sockets::Offered,
+            },
             disable_interval: configuration.get(keys::DFS_DOMAIN_SOCKET_DISABLE_INTERVAL)?,
             cache_size: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_SIZE)? as usize,
             cache_expiry: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_EXPIRY)?,
@@ -94,6 +112,7 @@ impl LocalOptions {
 pub(crate) struct Local {
     options: LocalOptions,
     client_name: String,
+    offers: Arc<Offers>,
     here: Here,
     sockets: Mutex<HashMap<PathBuf, Arc<Socket>>>,
     cache: Cache,
@@ -105,11 +124,12 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub(crate) fn new(options: LocalOptions, client_name: String) -> Self {
+    pub(crate) fn new(options: LocalOptions, client_name: String, offers: Arc<Offers>) -> Self {
         Self {
             cache: Cache::new(options.cache_size, options.cache_expiry),
             options,
             client_name,
+            offers,
             here: Here::default(),
             sockets: Mutex::default(),
             opening: Mutex::default(),
@@ -122,17 +142,32 @@ impl Local {
     ///
     /// Errors: why not, for people.
     pub(crate) fn failed_lately(&self, block: &LocatedBlock, datanode: &DatanodeId) -> Result<bool, &'static str> {
-        if self.options.socket_path.is_none() {
-            return Err("dfs.domain.socket.path is not set");
+        if self.options.sockets == Sockets::Off {
+            return Err("dfs.domain.socket.path is set to nothing");
         }
         if !self.here.is(&datanode.ip) {
             return Err("it is on another machine");
         }
-        if self.socket(datanode).is_some_and(|socket| socket.is_disabled()) {
+        let socket = self.socket(datanode);
+        if socket.is_none() && self.offers.known(&datanode.uuid).is_some() {
+            return Err(NO_SOCKET);
+        }
+        if socket.is_some_and(|socket| socket.is_disabled()) {
             return Ok(true);
         }
         let key = Key::new(&block.block, &datanode.uuid);
         Ok(self.refused.lock().get(&key).is_some_and(|at| at.elapsed() < REFUSAL_REMEMBERED))
+    }
+
+    /// Asks `datanode` where its socket is, if it is on this machine and nobody has said: before `open`, `small` and `connect_for`.
+    ///
+    /// Errors: it does not answer, or has none.
+    pub(crate) async fn learn(&self, shared: &Shared, datanode: &DatanodeId) -> Result<(), DatanodeError> {
+        if self.options.sockets != Sockets::Offered || !self.here.is(&datanode.ip) {
+            return Ok(());
+        }
+        let socket = self.offers.ask(shared, datanode).await?.offer.and_then(|offer| offer.domain_socket.clone());
+        socket.map(drop).ok_or_else(|| no_socket(datanode))
     }
 
     /// The replica of `block` on `datanode`, to be read.
@@ -180,7 +215,7 @@ impl Local {
 
     /// Whether datanodes of this machine can be reached at all.
     pub(crate) fn is_possible(&self) -> bool {
-        self.options.socket_path.is_some()
+        self.options.sockets != Sockets::Off
     }
 
     /// A new connection to `datanode`, if it is on this machine, serves `operation`, and has not failed lately.
@@ -236,10 +271,7 @@ impl Local {
         block: &LocatedBlock,
         datanode: &DatanodeId,
     ) -> Result<Arc<LocalReplica>, DatanodeError> {
-        let Some(socket) = self.socket(datanode) else {
-            let (address, why) = (datanode.to_string(), "dfs.domain.socket.path is not set".to_owned());
-            return Err(DatanodeError::Address { address, why });
-        };
+        let Some(socket) = self.socket(datanode) else { return Err(no_socket(datanode)) };
         match self.request(&socket, block, datanode).await {
             Ok(replica) => {
                 socket.enable();
@@ -321,8 +353,11 @@ impl Local {
     }
 
     fn socket(&self, datanode: &DatanodeId) -> Option<Arc<Socket>> {
-        let pattern = self.options.socket_path.as_ref()?;
-        let path = PathBuf::from(pattern.replace("_PORT", &datanode.transfer_port.to_string()));
+        let path = match &self.options.sockets {
+            Sockets::At(pattern) => PathBuf::from(pattern.replace("_PORT", &datanode.transfer_port.to_string())),
+            Sockets::Offered => PathBuf::from(self.offers.known(&datanode.uuid)??.domain_socket.as_ref()?),
+            Sockets::Off => return None,
+        };
         let mut sockets = self.sockets.lock();
         if sockets.len() >= SOCKETS_MAX && !sockets.contains_key(&path) {
             sockets.clear();
@@ -367,6 +402,14 @@ impl Drop for Sweeping {
             local.sweeping.store(false, Ordering::Release);
         }
     }
+}
+
+/// Why a datanode of this machine is not read from on it, for people.
+const NO_SOCKET: &str =
+    "it has no domain socket, or is not Hearth's and dfs.domain.socket.path does not say where one is";
+
+fn no_socket(datanode: &DatanodeId) -> DatanodeError {
+    DatanodeError::NoSocket { datanode: Box::new(datanode.clone()), why: NO_SOCKET }
 }
 
 /// A replica on this machine, ready to be read.

@@ -1,12 +1,12 @@
 //! Replicas in the memory of datanodes on other machines, read there without the datanode's code.
 //!
-//! A datanode is asked once where it listens (DESCRIBE), and once for each replica where its bytes are; the answer is a lease.
+//! Where a datanode listens is in its offer ([`crate::datanode::Offers`]). It is asked once for each replica where its bytes are; the answer is a lease.
 //! From then on a read is a batch of READs: data, CRCs, and the record that says whose memory it is. Connections,
 //! registered buffers, leases and CRCs are kept.
 //!
 //! ```text
 //! OneSided     one for a file system and its clones
-//!  ├ Site        one for each datanode: where it listens, the connection ([`link`])
+//!  ├ Site        one for each datanode: the connection ([`link`])
 //!  ├ leases      of replicas, by block and datanode ([`replica`])
 //!  └ Buffers     registered memory
 //! ```
@@ -27,23 +27,20 @@ use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region
 use hearth_types::{
     BlockId, BlockPoolId, ChecksumError, ChecksumSpec, DatanodeId, DatanodeUuid, GenerationStamp, LocatedBlock,
 };
-use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation, Status};
+use hearth_wire::data_transfer::Status;
+use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{
-    Advertisement, Located, PURPOSE_READING, PURPOSE_WRITING, SmallBytes, SmallReplica, VERSION,
+    Advertisement, Located, PURPOSE_READING, PURPOSE_WRITING, SmallBytes, SmallReplica, VERSION, accepted_by,
 };
 use parking_lot::Mutex;
 
 use crate::DatanodeError;
-use crate::datanode::{address_of, request};
+use crate::datanode::{Answer, Offers, address_of};
 use crate::file_system::Shared;
 use buffers::Buffers;
 use link::Link;
 pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
 pub(crate) use writing::{WriteBuffers, WriterConnections};
-
-/// How long a datanode's description of itself is believed, and that it has none.
-const DESCRIBED: Duration = Duration::from_secs(60);
-const STRANGER: Duration = Duration::from_secs(600);
 
 /// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
 const FAILED: Duration = Duration::from_secs(30);
@@ -64,6 +61,9 @@ const WRITER_CHECKSUM_BYTES: u64 = 256 << 10;
 
 /// A packet may not be larger than what a datanode grants first.
 const WRITER_PACKET_BYTES_MAX: u64 = 1 << 20;
+
+/// Why a datanode cannot be read from, for people.
+const NOT_LISTENING: &str = "the datanode does not listen for one-sided reads";
 
 /// What a writer needs for a block.
 type WriterParts = (Arc<dyn Connection>, Arc<WriterConnections>, Arc<WriteBuffers>);
@@ -144,21 +144,20 @@ impl Key {
 struct Site {
     /// Held by who connects, so that the others find the connection.
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
-    known: Mutex<Known>,
+    failed: Mutex<Option<Instant>>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    /// Where it listens, if it does, and since when that is known.
-    listens: Option<(Option<SocketAddr>, Instant)>,
-    failed: Option<Instant>,
-}
+impl Site {
+    fn failed_lately(&self) -> bool {
+        self.failed.lock().is_some_and(|failed| failed.elapsed() < FAILED)
+    }
 
-impl Known {
-    /// `Some(None)`: it does not listen.
-    fn listens(&self) -> Option<Option<SocketAddr>> {
-        let (address, since) = self.listens?;
-        (since.elapsed() < if address.is_some() { DESCRIBED } else { STRANGER }).then_some(address)
+    fn note_failure(&self) {
+        *self.failed.lock() = Some(Instant::now());
+    }
+
+    fn note_success(&self) {
+        *self.failed.lock() = None;
     }
 }
 
@@ -209,15 +208,21 @@ impl OneSided {
     /// Whether this path to the replica has failed lately. Waits for nothing.
     ///
     /// Errors: why it cannot lead there, for people.
-    pub(crate) fn failed_lately(&self, block: &LocatedBlock, datanode: &DatanodeId) -> Result<bool, &'static str> {
-        if self.ground.is_none() {
+    pub(crate) fn failed_lately(
+        &self,
+        offers: &Offers,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<bool, &'static str> {
+        let Some(ground) = &self.ground else {
             return Err("this machine has no one-sided network, or the configuration wants none");
+        };
+        if let Some(offer) = offers.known(&datanode.uuid)
+            && !offer.is_some_and(|offer| ground.is_in(&offer))
+        {
+            return Err(NOT_LISTENING);
         }
-        let known = self.sites.lock().get(&datanode.uuid).map(|site| *site.known.lock()).unwrap_or_default();
-        if known.listens() == Some(None) {
-            return Err("the datanode does not listen for one-sided reads");
-        }
-        if known.failed.is_some_and(|failed| failed.elapsed() < FAILED) {
+        if self.sites.lock().get(&datanode.uuid).is_some_and(|site| site.failed_lately()) {
             return Ok(true);
         }
         let refused = self.refusals.lock().get(&Key::new(block, datanode)).copied();
@@ -245,11 +250,11 @@ impl OneSided {
         let located = self.locate(shared, ground, &site, block, datanode).await;
         match located {
             Ok((Located::Shown { advertisement, .. }, asked, link, _)) => {
-                site.known.lock().failed = None;
+                site.note_success();
                 Ok(Opened::Shown(self.keep(ground, key, link, advertisement, asked, block)?))
             }
             Ok((Located::Small { replica, .. }, _, _, into)) => {
-                site.known.lock().failed = None;
+                site.note_success();
                 small_copy(ground, block, replica, into).map(Opened::Small)
             }
             Ok((Located::Refused { refusal, .. }, ..)) => {
@@ -259,7 +264,9 @@ impl OneSided {
                 Err(self.refuse(block, datanode, &refusal.message))
             }
             Err(error) => {
-                site.known.lock().failed = Some(Instant::now());
+                if !matches!(error, DatanodeError::NotShown { .. }) {
+                    site.note_failure();
+                }
                 Err(error)
             }
         }
@@ -288,27 +295,17 @@ impl OneSided {
             return Some((connection, writers, buffers));
         }
         let site = self.site(&datanode.uuid);
-        let known = *site.known.lock();
-        if known.failed.is_some_and(|failed| failed.elapsed() < FAILED) {
+        if site.failed_lately() {
             return None;
         }
-        let failed = |error: &(dyn std::error::Error + 'static)| {
-            tracing::debug!(datanode = %datanode, error, "no one-sided write");
-            let mut known = site.known.lock();
-            (known.failed, known.listens) = (Some(Instant::now()), None);
-        };
-        let listens = match known.listens() {
-            Some(listens) => listens,
-            None => {
-                let listens = describe(shared, datanode).await.inspect_err(|error| failed(error)).ok()?;
-                site.known.lock().listens = Some((listens, Instant::now()));
-                listens
+        match self.connect(shared, ground, datanode, PURPOSE_WRITING).await {
+            Ok(connection) => Some((connection?, writers, buffers)),
+            Err(error) => {
+                tracing::debug!(datanode = %datanode, %error, "no one-sided write");
+                site.note_failure();
+                None
             }
-        };
-        let private = [PURPOSE_WRITING, VERSION];
-        let connect = ground.transport.connect(&ground.domain, listens?, &private, LIMITS, self.options.timeout);
-        let connection = connect.await.inspect_err(|error| failed(error)).ok()?;
-        Some((connection, writers, buffers))
+        }
     }
 
     /// The lease is not to be used any more.
@@ -361,27 +358,50 @@ impl OneSided {
             return Ok((link.clone(), false));
         }
         *place = None;
-        let known = site.known.lock().listens();
-        let listens = match known {
-            Some(known) => known,
-            None => {
-                let listens = describe(shared, datanode).await?;
-                site.known.lock().listens = Some((listens, Instant::now()));
-                listens
-            }
+        let Some(connection) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
+            return Err(self.refuse(block, datanode, NOT_LISTENING));
         };
-        let Some(address) = listens else {
-            return Err(not_shown(block, "the datanode does not listen for one-sided reads"));
-        };
-        let private = [PURPOSE_READING, VERSION];
-        let connected = ground.transport.connect(&ground.domain, address, &private, LIMITS, self.options.timeout).await;
-        let connection = connected.inspect_err(|_| {
-            // It may have been started again, on another port.
-            site.known.lock().listens = None;
-        })?;
         let link = Arc::new(Link::new(connection));
         *place = Some(link.clone());
         Ok((link, true))
+    }
+
+    /// A new connection. `None`: the datanode does not listen in this client's network.
+    ///
+    /// Errors: also of a place where it was said to listen and does not, when it has nothing better to say itself.
+    async fn connect(
+        &self,
+        shared: &Shared,
+        ground: &Ground,
+        datanode: &DatanodeId,
+        purpose: u8,
+    ) -> Result<Option<Arc<dyn Connection>>, DatanodeError> {
+        let mut again = true;
+        loop {
+            let Answer { offer, fresh } = shared.offers.ask(shared, datanode).await?;
+            let Some(offer) = offer.filter(|offer| ground.is_in(offer)) else { return Ok(None) };
+            let Some(address) = address_in(&offer, shared, datanode).await? else { return Ok(None) };
+            let (private, timeout) = ([purpose, VERSION], self.options.timeout);
+            let connected = ground.transport.connect(&ground.domain, address, &private, LIMITS, timeout).await;
+            let error: DatanodeError = match connected {
+                Ok(connection) if accepted_by(connection.private()) == Some(offer.incarnation) => {
+                    return Ok(Some(connection));
+                }
+                Ok(connection) => {
+                    connection.close().await;
+                    DatanodeError::OtherLife { peer: address }
+                }
+                Err(error) => error.into(),
+            };
+            // It may have been started again, on another port.
+            shared.offers.doubt(&datanode.uuid, &offer);
+            // Who does not answer here will hardly answer there, and that wait may be longer.
+            let silent = matches!(error, DatanodeError::OneSided(Error::TimedOut { .. }));
+            if fresh || silent || !std::mem::take(&mut again) {
+                return Err(error);
+            }
+            tracing::debug!(%datanode, %error, "asking the datanode where it listens");
+        }
     }
 
     fn site(&self, datanode: &DatanodeUuid) -> Arc<Site> {
@@ -437,6 +457,12 @@ impl OneSided {
 }
 
 impl Ground {
+    /// Whether the datanode of `offer` listens in this network.
+    fn is_in(&self, offer: &Offer) -> bool {
+        let same = offer.transport.as_ref().is_none_or(|name| name == self.transport.name());
+        same && !offer.one_sided.is_empty()
+    }
+
     /// Memory that no datanode has been told of since its last answer.
     fn small_memory(&self) -> Result<Arc<dyn Region>, Error> {
         if let Some(kept) = self.small.lock().pop() {
@@ -491,20 +517,16 @@ fn not_shown(block: &LocatedBlock, why: &str) -> DatanodeError {
     DatanodeError::NotShown { block: Box::new(block.block.clone()), why: why.to_owned() }
 }
 
-/// Where a datanode listens for one-sided readers; `None`: it does not.
-async fn describe(shared: &Shared, datanode: &DatanodeId) -> Result<Option<SocketAddr>, DatanodeError> {
-    let question = Operation::Describe(Describe { client_name: shared.client_name.clone() });
-    let mut peer = request(shared, datanode, &question, shared.options.read_timeouts()).await?;
-    let description = match peer.receiver.receive(DatanodeDescription::decode).await {
-        Ok(description) => description,
-        // Whoever does not know the question closes the connection.
-        Err(error) if error.is_disconnect() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+/// Where the datanode of `offer` listens, as this client reaches it.
+async fn address_in(
+    offer: &Offer,
+    shared: &Shared,
+    datanode: &DatanodeId,
+) -> Result<Option<SocketAddr>, DatanodeError> {
     let own = address_of(&shared.options, datanode, datanode.transfer_port).await?.ip();
-    let address = description.one_sided.into_iter().find(|address| address.is_ipv4() == own.is_ipv4());
+    let address = offer.one_sided.iter().find(|address| address.is_ipv4() == own.is_ipv4());
     Ok(address.map(|address| match address.ip().is_unspecified() {
         true => SocketAddr::new(own, address.port()),
-        false => address,
+        false => *address,
     }))
 }

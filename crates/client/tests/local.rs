@@ -216,7 +216,10 @@ fn a_forced_path_that_leads_nowhere_is_said() {
         write(&fs, "/file", Content::new(1), 200_000).await?;
         for (settings, reason) in [
             (&[("hearth.client.paths", "one-sided")][..], "one-sided to 127.0.0.1"),
-            (&[("hearth.client.paths", "local"), ("dfs.domain.socket.path", "")], "dfs.domain.socket.path is not set"),
+            (
+                &[("hearth.client.paths", "local"), ("dfs.domain.socket.path", "")],
+                "dfs.domain.socket.path is set to nothing",
+            ),
         ] {
             let fs = cluster.client(settings);
             let error = fs.open("/file").await?.read_at(0, &mut [0; 10]).await.unwrap_err();

@@ -12,6 +12,7 @@ use hearth_fabric::local;
 use hearth_fabric::tcp::{Connection, Listener};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
 use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
+use hearth_wire::offer::Offer;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -176,6 +177,17 @@ impl Datanode {
     /// Where clients of this machine connect, if they can.
     pub(crate) fn domain_socket(&self) -> Option<&Path> {
         self.domain_socket.as_deref()
+    }
+
+    /// What this datanode says to Hearth's clients, itself or through a namenode.
+    pub(crate) fn offer(&self) -> Offer {
+        let one_sided = self.one_sided.as_ref();
+        Offer {
+            incarnation: self.incarnation,
+            domain_socket: self.domain_socket().and_then(Path::to_str).map(str::to_owned),
+            one_sided: one_sided.iter().map(|one_sided| one_sided.address()).collect(),
+            transport: one_sided.map(|one_sided| one_sided.transport_name().to_owned()),
+        }
     }
 
     /// A replica is finalized: one-sided readers can be told of it.

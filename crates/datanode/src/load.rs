@@ -16,6 +16,7 @@ pub struct Load {
     reads: AtomicU64,
     writes: AtomicU64,
     one_sided_written_bytes: AtomicU64,
+    descriptions: AtomicU64,
 }
 
 /// Counts something for as long as it lives.
@@ -115,6 +116,15 @@ impl Load {
 
     pub fn one_sided_written_bytes(&self) -> u64 {
         self.one_sided_written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A client has asked what is offered here.
+    pub fn described(&self) {
+        self.descriptions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn descriptions(&self) -> u64 {
+        self.descriptions.load(Ordering::Relaxed)
     }
 
     /// Reads, bytes read, writes, bytes written since the start.

@@ -17,7 +17,7 @@ use hearth_types::RemoteSlice;
 use hearth_wire::data_transfer::Status;
 use hearth_wire::rdma_control::{
     ControlMessage, Locate, Located, MESSAGE_BYTES_MAX, PURPOSE_READING, PURPOSE_WRITING, Refusal, SmallBytes,
-    SmallReplica, VERSION,
+    SmallReplica, VERSION, acceptance,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -111,6 +111,11 @@ impl OneSided {
         Ok(Some((Arc::new(this), listener)))
     }
 
+    /// The network that it listens in.
+    pub fn transport_name(&self) -> &'static str {
+        self.transport.name()
+    }
+
     /// Where clients connect; an unspecified address stands for any of this machine's.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -167,7 +172,10 @@ async fn take_on(datanode: &Arc<Datanode>, one_sided: &Arc<OneSided>, incoming: 
     let served = match incoming.private() {
         [PURPOSE_READING, VERSION, ..] => {
             let domain = one_sided.advertiser.domain();
-            match incoming.accept(domain, &[PURPOSE_READING, VERSION], READING, PEER_TIMEOUT).await {
+            match incoming
+                .accept(domain, &acceptance(PURPOSE_READING, datanode.incarnation), READING, PEER_TIMEOUT)
+                .await
+            {
                 Ok(connection) => serve_reader(datanode, one_sided, &connection).await,
                 Err(error) => Err(error.into()),
             }
@@ -187,7 +195,8 @@ async fn take_on_writer(
     incoming: Box<dyn Incoming>,
 ) -> Result<(), ServeError> {
     let domain = one_sided.domain_for_writing()?;
-    let connection = incoming.accept(&domain, &[PURPOSE_WRITING, VERSION], WRITING, PEER_TIMEOUT).await?;
+    let private = acceptance(PURPOSE_WRITING, datanode.incarnation);
+    let connection = incoming.accept(&domain, &private, WRITING, PEER_TIMEOUT).await?;
     let served = write_one_sided::serve(datanode, connection.clone(), domain).await;
     connection.close().await;
     Ok(served?)

@@ -118,6 +118,7 @@ impl Pool {
             cache_used: 0,
             block_count: 0,
             last_block_report_ms: 0,
+            offer: None,
         })
     }
 

@@ -77,6 +77,11 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             "Of them, bytes copied at the end out of their writers' reach",
             metrics.copied_back_bytes,
         ),
+        counter(
+            "hearth_descriptions",
+            "Clients that had to ask what is offered here (DESCRIBE)",
+            datanode.load.descriptions(),
+        ),
         gauge("hearth_datanode_connections", "Data connections open", datanode.load.connections() as u64),
         gauge("hearth_datanode_xceivers", "Operations running", datanode.load.xceivers() as u64),
         gauge("hearth_datanode_transfers", "Copies to other datanodes running", datanode.load.transfers() as u64),

@@ -45,7 +45,7 @@ fn registration(n: &TestNamenode) -> DatanodeRegistrationProto {
 }
 
 async fn register(n: &TestNamenode, registration: DatanodeRegistrationProto) -> Answer<DatanodeRegistrationProto> {
-    let request = RegisterDatanodeRequestProto { registration };
+    let request = RegisterDatanodeRequestProto { registration, ..Default::default() };
     call::<RegisterDatanodeResponseProto>(n, "registerDatanode", &request).await.map(|answer| answer.registration)
 }
 

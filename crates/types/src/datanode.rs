@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::BlockPoolId;
 
 /// The stable UUID text of one datanode process's storage; never empty.
@@ -135,6 +137,8 @@ pub struct DatanodeInfo {
     pub block_count: u32,
     /// Milliseconds since the epoch of the last full block report; 0 before the first.
     pub last_block_report_ms: u64,
+    /// What a Hearth datanode offers to Hearth's clients, as its namenode hands it on without knowing what it means. A hint.
+    pub offer: Option<Bytes>,
 }
 
 /// The use of one storage, as heartbeats carry it. All sizes in bytes.

@@ -7,6 +7,7 @@
 //! - [`block_report`]: the replicas in a full block report;
 //! - [`block_token`]: the identifier within a block token;
 //! - [`rdma_control`]: control messages of one-sided connections;
+//! - [`offer`]: what Hearth's datanodes offer beyond Hadoop's;
 //! - [`delimited`]: messages with their length in front.
 
 pub mod block_report;
@@ -14,6 +15,7 @@ pub mod block_token;
 pub mod convert;
 pub mod data_transfer;
 pub mod delimited;
+pub mod offer;
 pub mod proto;
 pub mod rdma_control;
 pub mod rpc;

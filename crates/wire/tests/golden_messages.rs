@@ -37,6 +37,7 @@ fn register_datanode_request() {
             },
             software_version: "3.4.2".into(),
         },
+        hearth_offer: None,
     };
     assert_eq!(message.encode_to_vec(), golden);
     assert_eq!(RegisterDatanodeRequestProto::decode(&golden[..]).unwrap(), message);

@@ -109,7 +109,7 @@ impl Fake {
         }
         let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
         let options = LocalOptions::read(&configuration, timeouts).unwrap();
-        Arc::new(Local::new(options, "test".to_owned()))
+        Arc::new(Local::new(options, "test".to_owned(), Arc::default()))
     }
 
     /// Clears VALID in all slots of `block`.
@@ -193,9 +193,7 @@ async fn serve(connection: Arc<Connection>, behaviour: Arc<Mutex<Behaviour>>, as
                 }
                 let description = DatanodeDescription {
                     datanode: datanode().uuid,
-                    incarnation: 1,
-                    domain_socket: None,
-                    one_sided: Vec::new(),
+                    offer: hearth_wire::offer::Offer { incarnation: 1, ..Default::default() },
                     operations: vec![OpCode::Describe, OpCode::ReadSmall],
                 };
                 connection.write_all(&description.encode(), WAIT).await.is_ok()

@@ -33,7 +33,9 @@ pub(super) struct LocalStream {
 impl LocalStream {
     /// Opens the replica of `way`, or finds it open, to read `range` of it.
     pub(super) async fn open(shared: &Shared, way: &Way, range: ByteRange) -> Result<Self, DatanodeError> {
-        let opened = shared.local.open(&way.block, &way.datanode().id).await?;
+        let datanode = &way.datanode().id;
+        shared.local.learn(shared, datanode).await?;
+        let opened = shared.local.open(&way.block, datanode).await?;
         Ok(Self { opened, left: range, shown: empty(range.start()), fetched: None })
     }
 

@@ -111,6 +111,7 @@ impl Locations {
     fn keep(&self, located: Vec<LocatedBlock>) {
         let mut blocks = self.blocks.lock();
         for mut block in located {
+            block.locations.iter().for_each(|datanode| self.shared.offers.note(datanode));
             if let Some(open) = &self.open_block
                 && open.block.id() == block.block.id()
             {

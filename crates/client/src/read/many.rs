@@ -71,10 +71,13 @@ async fn of_each_datanode(shared: &Arc<Shared>, files: &[Option<LocatedBlocks>])
             continue;
         }
         for datanode in &block.locations {
+            shared.offers.note(datanode);
             if way::prospect(shared, block, false, datanode, DataPath::Local) != Prospect::Good {
                 continue;
             }
-            if let Ok(Some(replica)) = shared.local.small(block, &datanode.id).await {
+            if shared.local.learn(shared, &datanode.id).await.is_ok()
+                && let Ok(Some(replica)) = shared.local.small(block, &datanode.id).await
+            {
                 found.entry(datanode.id.uuid.clone()).or_default().push(Small { index, replica, length });
                 break;
             }

@@ -204,7 +204,7 @@ impl Replicas {
                 self.shared.unreachable.insert(datanode.id.uuid.clone())
             }
             // That is of this replica alone, and known for a while.
-            DatanodeError::NotShown { .. } => {
+            DatanodeError::NotShown { .. } | DatanodeError::NoSocket { .. } => {
                 failures.last = Some(Arc::new(error));
                 return Ok(());
             }

@@ -46,7 +46,7 @@ pub(super) fn prospect(
         // Its datanode shows only finalized replicas, and its CRCs change with every packet.
         _ if being_written => return Prospect::Closed("the block is being written"),
         DataPath::Local => shared.local.failed_lately(block, &datanode.id),
-        DataPath::OneSided => shared.one_sided.failed_lately(block, &datanode.id),
+        DataPath::OneSided => shared.one_sided.failed_lately(&shared.offers, block, &datanode.id),
     };
     match failed_lately {
         Ok(false) => Prospect::Good,

@@ -31,6 +31,9 @@ pub(super) async fn set_up(
     spec: &SetUp<'_>,
     paths: &[DataPath],
 ) -> Result<(Link, Acknowledgements), Failure> {
+    if let Some(head) = spec.targets.first() {
+        shared.offers.note(&head.datanode);
+    }
     for path in paths {
         match path {
             DataPath::Local => {

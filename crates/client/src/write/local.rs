@@ -30,6 +30,9 @@ pub(super) struct Link {
 pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(Link, Acknowledgements)>, Failure> {
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
+    if shared.local.learn(shared, datanode).await.is_err() {
+        return Ok(None);
+    }
     let Some(connection) = shared.local.connect_for(datanode, OpCode::WriteLocal).await else { return Ok(None) };
     let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
     let operation = Operation::WriteLocal(Box::new(packets::message(shared, spec, head)));

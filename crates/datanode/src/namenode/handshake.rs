@@ -104,7 +104,10 @@ async fn register(
     proxy: &Proxy,
     pool: &Pool,
 ) -> Result<DatanodeRegistrationProto, HandshakeError> {
-    let request = RegisterDatanodeRequestProto { registration: own_registration(datanode, pool) };
+    let request = RegisterDatanodeRequestProto {
+        registration: own_registration(datanode, pool),
+        hearth_offer: Some(datanode.offer().encode()),
+    };
     loop {
         match proxy.register(&request).await {
             Ok(answer) => return Ok(answer.registration),

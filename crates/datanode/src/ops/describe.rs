@@ -11,17 +11,13 @@ use crate::session::Session;
 
 pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describe) -> Result<After, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "asked what is offered");
+    datanode.load.described();
     let mut operations = vec![OpCode::Describe];
     if session.connection.is_unix() {
         operations.extend([OpCode::ReadSmall, OpCode::WriteLocal]);
     }
-    let description = DatanodeDescription {
-        datanode: datanode.store.datanode_uuid().clone(),
-        incarnation: datanode.incarnation,
-        domain_socket: datanode.domain_socket().map(|path| path.display().to_string()),
-        one_sided: datanode.one_sided.iter().map(|one_sided| one_sided.address()).collect(),
-        operations,
-    };
+    let description =
+        DatanodeDescription { datanode: datanode.store.datanode_uuid().clone(), offer: datanode.offer(), operations };
     session.send(&description.encode()).await?;
     Ok(After::KeepAlive)
 }

@@ -68,6 +68,7 @@ pub fn target(handle: &Handle) -> PipelineTarget {
             cache_used: 0,
             block_count: 0,
             last_block_report_ms: 0,
+            offer: None,
         },
         storage_type: StorageType::Disk,
         storage_id: None,

@@ -250,7 +250,7 @@ async fn every_operation_works_on_the_socket_too() {
         let request = Operation::Describe(Describe { client_name: "tester".to_owned() });
         let description = client.ask(request, DatanodeDescription::decode).await;
         assert_eq!(description.datanode, datanode.uuid());
-        assert_eq!(description.domain_socket.as_deref(), path.to_str());
+        assert_eq!(description.offer.domain_socket.as_deref(), path.to_str());
         assert!(description.serves(OpCode::Describe));
         assert_eq!(description.serves(OpCode::ReadSmall), local);
     }

@@ -46,7 +46,7 @@ async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -
 async fn one_sided_address(node: &Handle) -> SocketAddr {
     let (sender, mut receiver) = open(node.addresses().transfer).await;
     sender.send_operation(&Operation::Describe(Describe { client_name: "test".into() })).await.unwrap();
-    receiver.receive(DatanodeDescription::decode).await.unwrap().one_sided[0]
+    receiver.receive(DatanodeDescription::decode).await.unwrap().offer.one_sided[0]
 }
 
 /// A writer's connection, and its registered memory: data first, CRCs behind.

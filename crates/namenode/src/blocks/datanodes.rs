@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hearth_types::{
     BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, GenerationStamp, StorageId, StorageReport,
     StorageType,
@@ -66,6 +67,8 @@ pub(super) struct Datanode {
     pub id: DatanodeId,
     pub rack: String,
     pub software_version: String,
+    /// What it offers to Hearth's clients, in bytes for them alone.
+    pub offer: Option<Bytes>,
     pub storages: Vec<StorageIndex>,
     pub alive: bool,
     pub admin: DatanodeAdminState,
@@ -302,6 +305,7 @@ impl Datanodes {
             cache_used: node.cache_used,
             block_count: 0,
             last_block_report_ms: node.last_report_wall_ms,
+            offer: node.offer.clone(),
         };
         for storage in &node.storages {
             let storage = self.storage(*storage);

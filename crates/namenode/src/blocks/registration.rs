@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId};
 
 use super::datanodes::{BlockSet, Datanode, DatanodeIndex, StorageIndex};
@@ -13,6 +14,8 @@ pub struct Registration {
     pub software_version: String,
     /// Where it stands, looked up beforehand.
     pub rack: String,
+    /// What a Hearth datanode offers to Hearth's clients: handed on with its name, as it is.
+    pub offer: Option<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -59,6 +62,7 @@ impl BlockMap {
         let node = self.nodes.node_mut(index);
         node.rack = registration.rack;
         node.software_version = registration.software_version;
+        node.offer = registration.offer;
         node.alive = true;
         node.must_register = false;
         node.needs_keys = true;
@@ -140,6 +144,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         id,
         rack: String::new(),
         software_version: String::new(),
+        offer: None,
         storages: Vec::new(),
         alive: true,
         admin: DatanodeAdminState::Normal,

@@ -1,7 +1,9 @@
 use std::net::{IpAddr, UdpSocket};
 
+use bytes::Bytes;
 use hearth_protocol::rpc::{Caller, RemoteError, application_error};
 use hearth_types::DatanodeId;
+use hearth_wire::offer::OFFER_BYTES_MAX;
 use hearth_wire::proto::hdfs::{RegisterDatanodeRequestProto, RegisterDatanodeResponseProto};
 use hearth_wire::rpc::exceptions;
 
@@ -16,6 +18,9 @@ impl DatanodeService {
         request: RegisterDatanodeRequestProto,
     ) -> Result<RegisterDatanodeResponseProto, RemoteError> {
         let mut registration = request.registration;
+        // Longer ones are no datanode's of ours. A copy: the frame is not kept.
+        let offer = request.hearth_offer.filter(|offer| offer.len() <= OFFER_BYTES_MAX);
+        let offer = offer.map(|offer| Bytes::copy_from_slice(&offer));
         self.check_version(&registration.software_version, registration.storage_info.c_time)?;
         let ip = caller.address.ip().to_canonical();
         registration.datanode_id.ip_addr = ip.to_string();
@@ -26,7 +31,8 @@ impl DatanodeService {
             let mut state = self.namenode.state.write();
             let now = crate::blocks::Now::of(&*self.namenode.clock);
             let software_version = registration.software_version.clone();
-            state.blocks.register(Registration { id: id.clone(), software_version, rack: rack.clone() }, now)
+            let rack = rack.clone();
+            state.blocks.register(Registration { id: id.clone(), software_version, rack, offer }, now)
         };
         accepted.map_err(|error| {
             let class = match error {

@@ -62,7 +62,11 @@ fn statuses(
         let name: &[u8] = if page.is_file { &[] } else { &state.namespace.inode(*slot).name };
         let mut status = file_status(&state.namespace, *slot, name);
         if with_locations && state.namespace.is_file(*slot) {
-            let located = namenode.located_for_reader(state, *slot, (0, u64::MAX), &context.caller, now);
+            let mut located = namenode.located_for_reader(state, *slot, (0, u64::MAX), &context.caller, now);
+            // Thousands of files may come in one answer; whoever reads one asks for its blocks.
+            for block in located.blocks.iter_mut().chain(&mut located.last_block) {
+                block.locations.iter_mut().for_each(|datanode| datanode.offer = None);
+            }
             status.locations = Some((&located).into());
         }
         status

@@ -326,7 +326,8 @@ impl TestDatanode {
             software_version: "3.4.2".into(),
         };
         let mut datanode = Self { uuid, storage: format!("DS-{number}"), port: 10_000 + number, registration, client };
-        let request = RegisterDatanodeRequestProto { registration: datanode.registration.clone() };
+        let request =
+            RegisterDatanodeRequestProto { registration: datanode.registration.clone(), ..Default::default() };
         let answer: RegisterDatanodeResponseProto = datanode.call(namenode, "registerDatanode", &request).await;
         datanode.registration = answer.registration;
         datanode.heartbeat(namenode).await;

@@ -1,6 +1,8 @@
+use bytes::Bytes;
 use hearth_types::{DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageId, StorageReport, StorageType};
 
 use super::{ConvertError, narrow, not_empty};
+use crate::offer::OFFER_BYTES_MAX;
 use crate::proto::hdfs::datanode_info_proto::AdminState;
 use crate::proto::hdfs::datanode_storage_proto::StorageState;
 use crate::proto::hdfs::{DatanodeIdProto, DatanodeInfoProto, DatanodeStorageProto, StorageReportProto};
@@ -59,6 +61,7 @@ impl From<&DatanodeInfo> for DatanodeInfoProto {
             last_block_report_time: Some(info.last_block_report_ms),
             last_block_report_monotonic: None,
             num_blocks: Some(info.block_count),
+            hearth_offer: info.offer.clone(),
         }
     }
 }
@@ -94,6 +97,11 @@ impl TryFrom<DatanodeInfoProto> for DatanodeInfo {
                 Some(location) if !location.is_empty() => location,
                 _ => DEFAULT_RACK.to_owned(),
             },
+            // A copy: locations are kept for long, the frame that they came in is not.
+            offer: message
+                .hearth_offer
+                .filter(|offer| offer.len() <= OFFER_BYTES_MAX)
+                .map(|offer| Bytes::copy_from_slice(&offer)),
             id: message.id.try_into()?,
         })
     }

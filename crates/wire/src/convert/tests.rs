@@ -16,8 +16,16 @@ fn block() -> impl Strategy<Value = ExtendedBlock> {
 }
 
 fn datanode() -> impl Strategy<Value = DatanodeInfo> {
-    (any::<[u16; 4]>(), any::<[u64; 10]>(), any::<[u32; 2]>(), 0usize..5, ".{1,20}", "/.{0,20}").prop_map(
-        |(ports, numbers, counts, state, uuid, location)| DatanodeInfo {
+    (
+        any::<[u16; 4]>(),
+        any::<[u64; 10]>(),
+        any::<[u32; 2]>(),
+        0usize..5,
+        ".{1,20}",
+        "/.{0,20}",
+        proptest::option::of(vec(any::<u8>(), 1..40)),
+    )
+        .prop_map(|(ports, numbers, counts, state, uuid, location, offer)| DatanodeInfo {
             id: DatanodeId {
                 ip: "10.0.0.5".into(),
                 host_name: "dn5.example".into(),
@@ -47,8 +55,8 @@ fn datanode() -> impl Strategy<Value = DatanodeInfo> {
             cache_used: numbers[8],
             block_count: counts[1],
             last_block_report_ms: numbers[9],
-        },
-    )
+            offer: offer.map(Into::into),
+        })
 }
 
 fn token() -> impl Strategy<Value = Token> {

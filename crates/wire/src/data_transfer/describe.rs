@@ -1,12 +1,11 @@
 //! DESCRIBE: what a Hearth DataNode offers beyond what every DataNode does.
 
-use std::net::SocketAddr;
-
 use hearth_types::DatanodeUuid;
 
 use super::{Decoded, MessageError, OpCode, RESPONSE_BYTES_MAX, decode_into};
 use crate::convert::ConvertError;
 use crate::delimited;
+use crate::offer::Offer;
 use crate::proto::hearth as proto;
 
 /// The question. A DataNode that is not Hearth's closes the connection without an answer.
@@ -20,12 +19,7 @@ pub struct Describe {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatanodeDescription {
     pub datanode: DatanodeUuid,
-    /// Another number after each start: what the DataNode has handed out in an earlier life is void.
-    pub incarnation: u64,
-    /// Where it listens on its own machine, if it does.
-    pub domain_socket: Option<String>,
-    /// Listeners for one-sided reads and writes.
-    pub one_sided: Vec<SocketAddr>,
+    pub offer: Offer,
     /// Which of Hearth's own operations it serves on the connection that was asked on.
     pub operations: Vec<OpCode>,
 }
@@ -49,9 +43,7 @@ impl DatanodeDescription {
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&proto::DescribeResponse {
             datanode_uuid: self.datanode.to_string(),
-            incarnation: self.incarnation,
-            domain_socket_path: self.domain_socket.clone(),
-            one_sided_addresses: self.one_sided.iter().map(ToString::to_string).collect(),
+            offer: (&self.offer).into(),
             operations: self.operations.iter().map(|op| *op as u32).collect(),
         })
     }
@@ -72,9 +64,7 @@ impl TryFrom<proto::DescribeResponse> for DatanodeDescription {
         let known = |number: u32| u8::try_from(number).ok().and_then(OpCode::from_number);
         Ok(Self {
             datanode: DatanodeUuid(message.datanode_uuid.into()),
-            incarnation: message.incarnation,
-            domain_socket: message.domain_socket_path.filter(|path| !path.is_empty()),
-            one_sided: message.one_sided_addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+            offer: message.offer.into(),
             operations: message.operations.into_iter().filter_map(known).collect(),
         })
     }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
+use crate::offer::Offer;
 use crate::proto::hdfs::PacketHeaderProto;
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -45,6 +46,7 @@ fn datanode(index: u16) -> DatanodeInfo {
         cache_used: 0,
         block_count: 0,
         last_block_report_ms: 0,
+        offer: None,
     }
 }
 
@@ -194,9 +196,12 @@ fn wrong_requests_are_named() {
 fn a_datanode_that_knows_more_is_understood() {
     let description = DatanodeDescription {
         datanode: DatanodeUuid("uuid-1".into()),
-        incarnation: u64::MAX,
-        domain_socket: Some("/run/hearth/9866".into()),
-        one_sided: vec!["10.0.0.1:9868".parse().unwrap(), "[::1]:1".parse().unwrap()],
+        offer: Offer {
+            incarnation: u64::MAX,
+            domain_socket: Some("/run/hearth/9866".into()),
+            one_sided: vec!["10.0.0.1:9868".parse().unwrap(), "[::1]:1".parse().unwrap()],
+            transport: Some("rdma".into()),
+        },
         operations: vec![OpCode::Describe, OpCode::ReadSmall],
     };
     let encoded = description.encode();
@@ -205,13 +210,15 @@ fn a_datanode_that_knows_more_is_understood() {
 
     let later = crate::proto::hearth::DescribeResponse {
         datanode_uuid: "uuid-1".into(),
-        incarnation: 1,
-        domain_socket_path: None,
-        one_sided_addresses: vec!["gid:fe80::1".into(), "10.0.0.1:1".into()],
+        offer: crate::proto::hearth::OfferProto {
+            incarnation: 1,
+            one_sided_addresses: vec!["gid:fe80::1".into(), "10.0.0.1:1".into()],
+            ..Default::default()
+        },
         operations: vec![250, 100_000, 0xA0],
     };
     let later = DatanodeDescription::try_from(later).unwrap();
-    assert_eq!((later.one_sided.len(), later.operations), (1, vec![OpCode::Describe]));
+    assert_eq!((later.offer.one_sided.len(), later.operations), (1, vec![OpCode::Describe]));
 }
 
 #[test]

@@ -113,8 +113,12 @@ impl Cluster {
         }
         if !self.nodes[nth].registered {
             let node = &self.nodes[nth];
-            let registration =
-                Registration { id: node.id.clone(), software_version: "3.4.2".into(), rack: node.rack.clone() };
+            let registration = Registration {
+                id: node.id.clone(),
+                software_version: "3.4.2".into(),
+                rack: node.rack.clone(),
+                offer: None,
+            };
             self.map.register(registration, self.now).unwrap();
             self.nodes[nth].registered = true;
             self.nodes[nth].reported = false;

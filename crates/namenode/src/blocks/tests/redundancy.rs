@@ -80,8 +80,12 @@ fn nothing_is_trimmed_on_the_word_of_a_node_that_has_not_reported() {
     let (block, nodes) = cluster.write(3, 100);
     // It restarts with an empty disk and has registered and beaten, but not reported.
     cluster.nodes[nodes[0]].disk.clear();
-    let registration =
-        Registration { id: cluster.nodes[nodes[0]].id.clone(), software_version: "3.4.2".into(), rack: "/a".into() };
+    let registration = Registration {
+        id: cluster.nodes[nodes[0]].id.clone(),
+        software_version: "3.4.2".into(),
+        rack: "/a".into(),
+        offer: None,
+    };
     cluster.map.register(registration, cluster.now).unwrap();
     cluster.map.set_replication(block.id, 1, cluster.now);
     cluster.map.tick(cluster.now);

@@ -4,7 +4,7 @@ use super::cluster::*;
 use crate::blocks::*;
 
 fn registration(id: DatanodeId) -> Registration {
-    Registration { id, software_version: "3.4.2".into(), rack: DEFAULT_RACK.into() }
+    Registration { id, software_version: "3.4.2".into(), rack: DEFAULT_RACK.into(), offer: None }
 }
 
 #[test]

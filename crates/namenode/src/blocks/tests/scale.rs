@@ -41,8 +41,12 @@ fn a_million_blocks() {
             recoveries: Vec::new(),
         });
         let node = &cluster.nodes[nth];
-        let registration =
-            Registration { id: node.id.clone(), software_version: "3.4.2".into(), rack: node.rack.clone() };
+        let registration = Registration {
+            id: node.id.clone(),
+            software_version: "3.4.2".into(),
+            rack: node.rack.clone(),
+            offer: None,
+        };
         cluster.map.register(registration, cluster.now).unwrap();
         cluster.beat(nth);
         let replicas =

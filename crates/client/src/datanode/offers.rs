@@ -1,0 +1,180 @@
+//! What datanodes offer beyond packets: a domain socket on their own machine, a listener for one-sided connections.
+//!
+//! Hearth's namenode says it with the locations of blocks, which costs nothing. Under another namenode the datanode itself is asked,
+//! once in a while. What the namenode says is a hint: it may be of a life of the datanode that is over. Whoever finds that out
+//! says so here, and the datanode is asked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hearth_types::{DatanodeId, DatanodeInfo, DatanodeUuid};
+use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation};
+use hearth_wire::offer::Offer;
+use parking_lot::Mutex;
+
+use super::request;
+use crate::DatanodeError;
+use crate::file_system::Shared;
+
+/// How long a datanode's own word is believed, and that it has none to say.
+const ASKED: Duration = Duration::from_secs(60);
+const STRANGER: Duration = Duration::from_secs(600);
+
+/// Datanodes that are remembered at most.
+const DATANODES_MAX: usize = 4096;
+
+/// What is known of datanodes' offers.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
+    datanodes: Mutex<HashMap<DatanodeUuid, Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// As the namenode had it, and what it means.
+    hint: Option<(Bytes, Arc<Offer>)>,
+    /// The incarnation of a hint that led nowhere.
+    doubted: Option<u64>,
+    /// What the datanode itself said, and when; nothing when it is not Hearth's.
+    asked: Option<(Option<Arc<Offer>>, Instant)>,
+}
+
+impl Known {
+    fn offer(&self) -> Option<Option<Arc<Offer>>> {
+        if let Some((_, offer)) = &self.hint
+            && self.doubted != Some(offer.incarnation)
+        {
+            return Some(Some(Arc::clone(offer)));
+        }
+        let (offer, since) = self.asked.as_ref()?;
+        let believed = if offer.is_some() { ASKED } else { STRANGER };
+        (since.elapsed() < believed).then(|| offer.clone())
+    }
+}
+
+/// An answer to the question what a datanode offers.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// `None`: it is not Hearth's.
+    pub offer: Option<Arc<Offer>>,
+    /// It has just said so itself.
+    pub fresh: bool,
+}
+
+impl Offers {
+    /// Takes in what the namenode says of a datanode, if it says anything.
+    pub(crate) fn note(&self, datanode: &DatanodeInfo) {
+        let Some(bytes) = &datanode.offer else { return };
+        let mut datanodes = self.datanodes.lock();
+        if let Some(known) = datanodes.get(&datanode.id.uuid)
+            && known.hint.as_ref().is_some_and(|(noted, _)| noted == bytes)
+        {
+            return;
+        }
+        let Some(offer) = Offer::decode(bytes) else { return };
+        entry(&mut datanodes, &datanode.id.uuid).hint = Some((bytes.clone(), Arc::new(offer)));
+    }
+
+    /// Waits for nothing. `None`: it must be asked; `Some(None)`: it is not Hearth's.
+    pub(crate) fn known(&self, datanode: &DatanodeUuid) -> Option<Option<Arc<Offer>>> {
+        self.datanodes.lock().get(datanode)?.offer()
+    }
+
+    /// What is known, else what the datanode answers.
+    pub(crate) async fn ask(&self, shared: &Shared, datanode: &DatanodeId) -> Result<Answer, DatanodeError> {
+        if let Some(offer) = self.known(&datanode.uuid) {
+            return Ok(Answer { offer, fresh: false });
+        }
+        let offer = describe(shared, datanode).await?.map(Arc::new);
+        entry(&mut self.datanodes.lock(), &datanode.uuid).asked = Some((offer.clone(), Instant::now()));
+        Ok(Answer { offer, fresh: true })
+    }
+
+    /// Nobody was where `offer` says: the next to ask hears it from the datanode.
+    pub(crate) fn doubt(&self, datanode: &DatanodeUuid, offer: &Offer) {
+        let mut datanodes = self.datanodes.lock();
+        let Some(known) = datanodes.get_mut(datanode) else { return };
+        known.doubted = Some(offer.incarnation);
+        if matches!(&known.asked, Some((Some(asked), _)) if asked.incarnation == offer.incarnation) {
+            known.asked = None;
+        }
+    }
+}
+
+fn entry<'a>(datanodes: &'a mut HashMap<DatanodeUuid, Known>, datanode: &DatanodeUuid) -> &'a mut Known {
+    if datanodes.len() >= DATANODES_MAX && !datanodes.contains_key(datanode) {
+        datanodes.clear();
+    }
+    datanodes.entry(datanode.clone()).or_default()
+}
+
+async fn describe(shared: &Shared, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {
+    let question = Operation::Describe(Describe { client_name: shared.client_name.clone() });
+    let mut peer = request(shared, datanode, &question, shared.options.read_timeouts()).await?;
+    match peer.receiver.receive(DatanodeDescription::decode).await {
+        Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
+        // Whoever does not know the question closes the connection.
+        Err(error) if error.is_disconnect() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::DatanodeAdminState;
+
+    use super::*;
+
+    fn datanode(offer: Option<&Offer>) -> DatanodeInfo {
+        DatanodeInfo {
+            id: DatanodeId {
+                ip: "127.0.0.1".to_owned(),
+                host_name: "localhost".to_owned(),
+                uuid: DatanodeUuid("uuid".into()),
+                transfer_port: 1,
+                info_port: 0,
+                ipc_port: 0,
+                info_secure_port: 0,
+            },
+            capacity: 0,
+            dfs_used: 0,
+            remaining: 0,
+            block_pool_used: 0,
+            non_dfs_used: 0,
+            last_update_ms: 0,
+            last_update_monotonic_ms: 0,
+            xceiver_count: 0,
+            location: String::new(),
+            admin_state: DatanodeAdminState::Normal,
+            cache_capacity: 0,
+            cache_used: 0,
+            block_count: 0,
+            last_block_report_ms: 0,
+            offer: offer.map(Offer::encode),
+        }
+    }
+
+    #[test]
+    fn a_hint_counts_until_it_led_nowhere_and_the_next_life_counts_again() {
+        let offers = Offers::default();
+        let uuid = datanode(None).id.uuid;
+        let life = |incarnation| Offer { incarnation, ..Offer::default() };
+        let known = || offers.known(&uuid).map(|offer| offer.map(|offer| offer.incarnation));
+        offers.note(&datanode(None));
+        assert_eq!(known(), None);
+        offers.note(&datanode(Some(&life(1))));
+        assert_eq!(known(), Some(Some(1)));
+        offers.doubt(&uuid, &life(1));
+        assert_eq!(known(), None, "now it must be asked");
+        // An older answer of the namenode comes by once more.
+        offers.note(&datanode(Some(&life(1))));
+        assert_eq!(known(), None);
+        offers.note(&datanode(Some(&life(2))));
+        assert_eq!(known(), Some(Some(2)));
+        // What cannot be read changes nothing.
+        offers.note(&DatanodeInfo { offer: Some(Bytes::from_static(b"\xff")), ..datanode(None) });
+        assert_eq!(known(), Some(Some(2)));
+    }
+}

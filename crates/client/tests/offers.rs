@@ -1,0 +1,159 @@
+//! What a client learns of datanodes with the locations of blocks, from Hearth's namenode: where they listen for one-sided
+//! connections, and where their domain sockets are.
+
+use std::time::{Duration, Instant};
+
+use hearth_client::{CreateOptions, DataPath, FileSystem};
+use hearth_config::Configuration;
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, wait_until};
+
+type Outcome = anyhow::Result<()>;
+
+const BLOCK: usize = 1 << 20;
+const LENGTH: usize = 3 * BLOCK + 777;
+
+fn cluster(datanodes: usize, settings: &[(&str, &str)]) -> Cluster {
+    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(datanodes).set("dfs.replication", datanodes);
+    settings.iter().fold(spec, |spec, (key, value)| spec.set(key, value)).start().unwrap()
+}
+
+/// A client that knows where the namenode is, and `settings`.
+fn client(cluster: &Cluster, settings: &[(&str, &str)]) -> FileSystem {
+    let mut conf = Configuration::empty().with("dfs.blocksize", BLOCK.to_string());
+    conf = conf.with("dfs.replication", cluster.datanodes.len().to_string());
+    for (key, value) in settings {
+        conf = conf.with(key, *value);
+    }
+    // The user that runs the daemons: a superuser.
+    FileSystem::connect(&conf, Some(cluster.uri()), &hearth_client::os_user_name()).unwrap()
+}
+
+fn one_sided(cluster: &Cluster) -> FileSystem {
+    client(cluster, &[("hearth.client.paths", "one-sided"), ("hearth.one-sided.transport", "tcp")])
+}
+
+fn run(test: impl Future<Output = Outcome>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test).unwrap_or_else(|error| panic!("{error:?}"));
+}
+
+async fn write(fs: &FileSystem, path: &str, content: Content, length: usize) -> Outcome {
+    let mut writer = fs.create(path, CreateOptions { overwrite: true, ..CreateOptions::default() }).await?;
+    writer.write(&content.bytes(0, length)).await?;
+    writer.close().await?;
+    Ok(())
+}
+
+async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> Outcome {
+    let mut reader = fs.open(path).await?;
+    let mut bytes = vec![0; length + 1];
+    let count = reader.read(&mut bytes).await?;
+    anyhow::ensure!(count == length && bytes[..count] == content.bytes(0, length), "{path} reads otherwise");
+    Ok(())
+}
+
+/// A counter of the datanode's `/metrics`.
+fn counted(cluster: &Cluster, datanode: usize, name: &str) -> anyhow::Result<u64> {
+    let page = get_text(cluster.datanodes[datanode].port("dfs.datanode.http.address")?, "/metrics")?;
+    let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name}_total ")));
+    line.ok_or_else(|| anyhow::anyhow!("no {name}"))?.parse().map_err(Into::into)
+}
+
+#[test]
+fn a_cold_client_need_not_ask_where_datanodes_listen() {
+    for tokens in ["false", "true"] {
+        let cluster = cluster(2, &[("hearth.one-sided.transport", "tcp"), ("dfs.block.access.token.enable", tokens)]);
+        run(async {
+            let content = Content::new(1);
+            // Its first datanode is written to one-sidedly, which takes a connection as well.
+            write(&one_sided(&cluster), "/file", content, LENGTH).await?;
+            write(&one_sided(&cluster), "/small", content, 5000).await?;
+            for _ in 0..3 {
+                let cold = one_sided(&cluster);
+                check(&cold, "/file", content, LENGTH).await?;
+                check(&cold, "/small", content, 5000).await?;
+                let read = cold.statistics().read_bytes(DataPath::OneSided);
+                anyhow::ensure!(read == (LENGTH + 5000) as u64, "{:?}", cold.statistics());
+            }
+            for datanode in 0..2 {
+                let asked = counted(&cluster, datanode, "hearth_descriptions")?;
+                anyhow::ensure!(asked == 0, "datanode {datanode} was asked {asked} times, tokens {tokens}");
+            }
+            Ok(())
+        });
+    }
+}
+
+/// A reader's locations, and what they say of the datanode, are of a life that is over.
+#[test]
+fn a_datanode_that_was_started_again_is_found_where_it_listens_now() {
+    let mut cluster = cluster(1, &[("hearth.one-sided.transport", "tcp")]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let content = Content::new(2);
+    let (reader, open) = runtime
+        .block_on(async {
+            write(&client(&cluster, &[]), "/file", content, LENGTH).await?;
+            let reader = one_sided(&cluster);
+            let open = reader.open("/file").await?;
+            let mut bytes = vec![0; 1000];
+            open.read_at(5, &mut bytes).await?;
+            anyhow::ensure!(bytes == content.bytes(5, 1000));
+            anyhow::Ok((reader, open))
+        })
+        .unwrap();
+    cluster.datanodes[0].kill();
+    cluster.start_datanode(0).unwrap();
+    let answers = || counted(&cluster, 0, "hearth_descriptions").map(Some);
+    wait_until("the datanode answers", Duration::from_secs(60), answers).unwrap();
+    runtime
+        .block_on(async {
+            // One that has never been connected, with the locations of before, and one that was.
+            let mut bytes = vec![0; LENGTH];
+            open.read_at(0, &mut bytes).await?;
+            anyhow::ensure!(bytes == content.bytes(0, LENGTH), "other bytes");
+            check(&reader, "/file", content, LENGTH).await?;
+            let read = reader.statistics().read_bytes(DataPath::OneSided);
+            anyhow::ensure!(read == (1000 + 2 * LENGTH) as u64, "{:?}", reader.statistics());
+            let asked = counted(&cluster, 0, "hearth_descriptions")?;
+            anyhow::ensure!(asked == 1, "the datanode was asked {asked} times");
+            // The namenode tells the next client of the new life.
+            let deadline = Instant::now() + Duration::from_secs(30);
+            loop {
+                let before = counted(&cluster, 0, "hearth_descriptions")?;
+                check(&one_sided(&cluster), "/file", content, LENGTH).await?;
+                if counted(&cluster, 0, "hearth_descriptions")? == before {
+                    return Ok(());
+                }
+                // It may not have registered again yet.
+                anyhow::ensure!(Instant::now() < deadline, "clients still have to ask it");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_client_that_was_told_of_no_socket_reads_and_writes_locally_all_the_same() {
+    let sockets = tempfile::Builder::new().prefix("hearth-sockets-").tempdir().unwrap();
+    let path = sockets.path().join("dn_PORT").display().to_string();
+    let cluster = cluster(1, &[("dfs.domain.socket.path", &path)]);
+    run(async {
+        let content = Content::new(3);
+        let fs = client(&cluster, &[]);
+        write(&fs, "/file", content, LENGTH).await?;
+        let placed = counted(&cluster, 0, "hearth_committed_bytes")?;
+        // The end of a file may be too little for it.
+        anyhow::ensure!(placed >= 3 * BLOCK as u64, "{placed} bytes were put in place");
+        write(&fs, "/small", content, 5000).await?;
+        check(&fs, "/file", content, LENGTH).await?;
+        let read = fs.read_files(&["/small"]).await.remove(0)?;
+        anyhow::ensure!(read == content.bytes(0, 5000));
+        let local = fs.statistics().read_bytes(DataPath::Local);
+        anyhow::ensure!(local == (LENGTH + 5000) as u64, "{:?}", fs.statistics());
+        // Who wants none says so.
+        let without = client(&cluster, &[("dfs.domain.socket.path", "")]);
+        check(&without, "/file", content, LENGTH).await?;
+        anyhow::ensure!(without.statistics().read_bytes(DataPath::Local) == 0, "{:?}", without.statistics());
+        Ok(())
+    });
+}
