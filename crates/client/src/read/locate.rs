@@ -65,11 +65,14 @@ impl Locations {
     /// Errors: `FileChanged` also when another file has taken the path: what it has at `position` is not what was opened.
     pub(super) async fn refresh(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
         let prefetch = self.shared.options.prefetch_bytes;
-        let located = self.shared.namenode.block_locations(&self.path, position, prefetch).await?;
+        // From a block that we know on, if one is near: it tells whose the others are, in the same answer.
+        let start = self.neighbour(position).filter(|start| position - start <= prefetch).unwrap_or(position);
+        let length = (position - start).saturating_add(prefetch);
+        let located = self.shared.namenode.block_locations(&self.path, start, length).await?;
         let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
         let another = || changed("its blocks are others now");
         if !self.same_file(&located.blocks).ok_or_else(another)? {
-            // All of them are new to us. Asked for after them, a block that we know tells whose they are.
+            // All of them are new to us, e.g. those of a jump. Asked for after them, a block that we know tells whose they are.
             let witness = self.blocks.lock().first().map(|block| block.offset);
             if let Some(offset) = witness.or_else(|| Some(self.open_block.as_ref()?.offset)) {
                 let located = self.shared.namenode.block_locations(&self.path, offset, 1).await?;
@@ -80,6 +83,16 @@ impl Locations {
         }
         self.keep(located.blocks);
         self.known(position).ok_or_else(|| changed("the namenode no longer knows a block at the position"))
+    }
+
+    /// The last byte at `position` or before it that is in a block that we know.
+    fn neighbour(&self, position: u64) -> Option<u64> {
+        let blocks = self.blocks.lock();
+        let after = blocks.partition_point(|block| block.offset <= position);
+        let known = after.checked_sub(1).map(|index| &*blocks[index]);
+        let open = self.open_block.as_ref().filter(|open| open.offset <= position);
+        let last_byte = |block: &LocatedBlock| block.offset + block.block.length().saturating_sub(1);
+        Some(known.into_iter().chain(open).map(last_byte).max()?.min(position))
     }
 
     /// Whether one of these blocks stands where it stood before. `None`: another one does.
