@@ -1,5 +1,5 @@
-//! Our client and our DataNodes under Apache's NameNode, of which nothing was changed: every path that they have between them is
-//! taken, each by itself, for writing and for reading, and the bytes are counted where they went.
+//! Our client and our DataNodes under Apache's NameNode, of which nothing was changed, and under ours: every path that they have
+//! between them is taken, each by itself, for writing and for reading, and the bytes are counted where they went.
 //!
 //! In the virtual machine of `cargo xtask test` the one-sided path is RDMA; elsewhere it goes over TCP.
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Make};
+use hearth_testkit::{ClusterSpec, Content, Make, get_text};
 use serde_json::json;
 
 const BLOCK: u64 = 4 << 20;
@@ -27,23 +27,27 @@ const CHECKS: &[Check] = &[
     ("what_is_written_by_each_path_is_read_by_each", each_by_each),
     ("small_files_are_read_by_each_path", small),
     ("the_first_path_that_leads_there_is_taken", shortest),
+    ("a_client_that_was_told_nothing_takes_it_too", told_nothing),
+    ("what_a_namenode_says_of_datanodes_need_not_be_asked", offered),
 ];
 
 fn main() -> ExitCode {
-    let spec = ClusterSpec::new(Make::Apache, Make::Hearth)
-        .datanodes(2)
-        .set("dfs.replication", 2)
-        .set("dfs.blocksize", BLOCK)
-        .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
-        .short_circuit();
-    let spec = match in_the_machine() {
-        true => spec.at(RDMA_ADDRESS).labelled("RDMA"),
-        false => spec.set("hearth.one-sided.transport", "tcp"),
+    let of = |namenode| {
+        let spec = ClusterSpec::new(namenode, Make::Hearth)
+            .datanodes(2)
+            .set("dfs.replication", 2)
+            .set("dfs.blocksize", BLOCK)
+            .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .short_circuit();
+        match in_the_machine() {
+            true => spec.at(RDMA_ADDRESS).labelled("RDMA"),
+            false => spec.set("hearth.one-sided.transport", "tcp"),
+        }
     };
     let label = if in_the_machine() { "RDMA+tokens" } else { "tokens" };
-    let with_tokens = spec.clone().set("dfs.block.access.token.enable", true).labelled(label);
-    run(&[Suite { name: "paths", clusters: vec![spec, with_tokens], checks: CHECKS }])
+    let with_tokens = of(Make::Apache).set("dfs.block.access.token.enable", true).labelled(label);
+    run(&[Suite { name: "paths", clusters: vec![of(Make::Apache), with_tokens, of(Make::Hearth)], checks: CHECKS }])
 }
 
 fn in_the_machine() -> bool {
@@ -153,4 +157,64 @@ fn shortest(session: &mut Session) -> Result<()> {
     let total = runtime.block_on(read(&fs, "/shortest", content, length))?;
     all_by(DataPath::Local, length, |any| fs.statistics().written_bytes(any))?;
     all_by(DataPath::Local, total, |any| fs.statistics().read_bytes(any))
+}
+
+/// A client that knows where the namenode is, and nothing of datanodes.
+fn stranger(session: &Session, paths: &str) -> Result<FileSystem> {
+    let settings = [("dfs.blocksize", BLOCK.to_string()), ("dfs.replication", "2".to_owned())];
+    let mut conf = Configuration::empty();
+    for (key, value) in settings {
+        conf.set(key, value);
+    }
+    conf.set("hearth.client.paths", paths.to_owned());
+    if !in_the_machine() {
+        conf.set("hearth.one-sided.transport", "tcp".to_owned());
+    }
+    Ok(FileSystem::connect(&conf, Some(session.cluster.uri()), &os_user_name())?)
+}
+
+fn told_nothing(session: &mut Session) -> Result<()> {
+    let (runtime, content, length) = (runtime()?, Content::new(30), 2 * BLOCK + 300_001);
+    for path in [DataPath::Local, DataPath::OneSided] {
+        let file = format!("/told-nothing/{path}");
+        let fs = stranger(session, if path == DataPath::Local { "local,packets" } else { path.name() })?;
+        runtime.block_on(write(&fs, &file, content, length))?;
+        all_by(path, length, |any| fs.statistics().written_bytes(any)).with_context(|| format!("writing {file}"))?;
+        let total = runtime.block_on(read(&fs, &file, content, length))?;
+        all_by(path, total, |any| fs.statistics().read_bytes(any)).with_context(|| format!("reading {file}"))?;
+    }
+    Ok(())
+}
+
+/// Clients so far that asked the datanodes what they offer.
+fn descriptions(session: &Session) -> Result<u64> {
+    let mut sum = 0;
+    for datanode in &session.cluster.datanodes {
+        let page = get_text(datanode.port("dfs.datanode.http.address")?, "/metrics")?;
+        let count = page.lines().find_map(|line| line.strip_prefix("hearth_descriptions_total "));
+        sum += count.context("no hearth_descriptions")?.parse::<u64>()?;
+    }
+    Ok(sum)
+}
+
+/// Hearth's namenode has it in fields of its own, which Java's client passes over.
+fn offered(session: &mut Session) -> Result<()> {
+    let (runtime, content, length) = (runtime()?, Content::new(40), BLOCK + 1);
+    runtime.block_on(write(&client(session, "packets")?, "/offered/file", content, length))?;
+    let before = descriptions(session)?;
+    runtime.block_on(read(&stranger(session, "one-sided")?, "/offered/file", content, length))?;
+    let asked = descriptions(session)? - before;
+    let ours = session.cluster.namenode.make() == Make::Hearth;
+    ensure!((asked == 0) == ours, "datanodes were asked {asked} times");
+    if !in_the_machine() {
+        let java = session.java()?;
+        let listed = java.call("list", json!({"path": "/offered"}))?;
+        ensure!(listed.to_string().contains("file"), "{listed}");
+        let located = java.call("locations", json!({"path": "/offered/file"}))?;
+        let blocks = located.as_array().context("a list of blocks")?;
+        ensure!(blocks.len() == 2, "{located}");
+        let read = java.call("read", json!({"path": "/offered/file"}))?;
+        ensure!(read["sha256"] == content.sha256(0, length), "{read}");
+    }
+    Ok(())
 }
