@@ -1,11 +1,13 @@
 //! Connections to datanodes: set up, kept for reuse, and what was learnt of datanodes that do not answer.
 
+mod complaints;
 mod offers;
 mod operation;
 mod peers;
 mod unreachable;
 mod visible_length;
 
+pub(crate) use complaints::Complaints;
 pub(crate) use offers::{Answer, Offers};
 pub(crate) use operation::{Peer, request};
 pub(crate) use peers::Peers;

@@ -7,7 +7,7 @@ use hearth_types::{ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermiss
 use parking_lot::Mutex;
 
 use crate::checksum::FileChecksum;
-use crate::datanode::{Offers, Peers, Unreachable};
+use crate::datanode::{Complaints, Offers, Peers, Unreachable};
 use crate::lease::Leases;
 use crate::local::{Local, LocalOptions};
 use crate::namenode::{
@@ -39,6 +39,7 @@ pub(crate) struct Shared {
     pub user: Arc<str>,
     pub peers: Peers,
     pub unreachable: Unreachable,
+    pub complaints: Complaints,
     pub leases: Leases,
     pub counters: Counters,
     pub offers: Arc<Offers>,
@@ -105,6 +106,7 @@ impl FileSystem {
         let shared = Shared {
             peers: Peers::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
             unreachable: Unreachable::default(),
+            complaints: Complaints::default(),
             leases: Leases::new(options.lease_hard_limit),
             counters: Counters::default(),
             local: Arc::new(Local::new(local, client_name.clone(), Arc::clone(&offers))),

@@ -224,6 +224,7 @@ impl Local {
         let described = match self.described(&socket, datanode).await {
             Ok(description) => description,
             Err(Failure::Socket(error)) => {
+                tracing::warn!(%datanode, %error, "no local write: going on another way");
                 socket.disable(&error);
                 return None;
             }
@@ -235,6 +236,7 @@ impl Local {
         match socket.connect().await {
             Ok(conversation) => Some(Arc::clone(conversation.connection())),
             Err(error) => {
+                tracing::warn!(%datanode, %error, "no local write: going on another way");
                 socket.disable(&error);
                 None
             }

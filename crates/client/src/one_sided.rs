@@ -34,9 +34,9 @@ use hearth_wire::rdma_control::{
 };
 use parking_lot::Mutex;
 
-use crate::DatanodeError;
 use crate::datanode::{Answer, Offers, address_of};
 use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
 use buffers::Buffers;
 use link::Link;
 pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
@@ -301,7 +301,9 @@ impl OneSided {
         match self.connect(shared, ground, datanode, PURPOSE_WRITING).await {
             Ok(connection) => Some((connection?, writers, buffers)),
             Err(error) => {
-                tracing::debug!(datanode = %datanode, %error, "no one-sided write");
+                if shared.complaints.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
+                    tracing::warn!(%datanode, %error, "no one-sided write: going on another way");
+                }
                 site.note_failure();
                 None
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::Configuration;
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, wait_until};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, jmx_bean, wait_until};
 
 type Outcome = anyhow::Result<()>;
 
@@ -79,6 +79,15 @@ fn a_cold_client_need_not_ask_where_datanodes_listen() {
                 let asked = counted(&cluster, datanode, "hearth_descriptions")?;
                 anyhow::ensure!(asked == 0, "datanode {datanode} was asked {asked} times, tokens {tokens}");
             }
+            // Each block was read from one of the two at least.
+            let mut registered = 0;
+            for datanode in &cluster.datanodes {
+                let port = datanode.port("dfs.datanode.http.address")?;
+                let bean = jmx_bean(port, "Hearth:service=DataNode,name=OneSided")?;
+                anyhow::ensure!(bean["Descriptions"] == 0, "{bean}");
+                registered += bean["RegisteredBytes"].as_u64().unwrap_or(0);
+            }
+            anyhow::ensure!(registered >= LENGTH as u64, "{registered} bytes are registered");
             Ok(())
         });
     }

@@ -165,6 +165,9 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
     let metrics = datanode.store.metrics();
     let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
     let local = datanode.slots.figures();
+    let one_sided = datanode.one_sided.as_ref();
+    let shown = one_sided.map(|one_sided| &one_sided.advertiser);
+    let registered = shown.map(|shown| shown.figures()).unwrap_or_default();
     let mut beans = status::beans(&datanode);
     beans.extend([
         Bean::new("Hadoop:service=DataNode,name=DataNodeActivity")
@@ -178,6 +181,14 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("Slots", local.slots)
             .with("Anchored", local.anchored)
             .with("DescriptorsPassed", local.descriptors_passed),
+        Bean::new("Hearth:service=DataNode,name=OneSided")
+            .with("Advertisements", shown.map_or(0, |shown| shown.leases()))
+            .with("AdvertisedReplicas", registered.advertised)
+            .with("LeavingReplicas", registered.leaving)
+            .with("RegisteredBytes", registered.bytes)
+            .with("RegisteredForWritingBytes", one_sided.map_or(0, |one_sided| one_sided.writing_bytes()))
+            .with("BytesWritten", datanode.load.one_sided_written_bytes())
+            .with("Descriptions", datanode.load.descriptions()),
         Bean::new("Hearth:service=DataNode,name=Memory")
             .with("LimitBytes", metrics.memory_limit)
             .with("UsedBytes", metrics.memory_used)

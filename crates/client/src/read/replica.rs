@@ -182,7 +182,19 @@ impl Replicas {
     pub(super) async fn failed(&self, way: &Way, error: DatanodeError, failures: &mut Failures) -> Result<(), Error> {
         let Way { block, path, .. } = way;
         let datanode = way.datanode();
-        tracing::info!(path = self.locations.path(), block = %block.block, datanode = %datanode.id, by = %path, %error, "read failed");
+        // What every reader meets now and then is no trouble.
+        let usual = match &error {
+            DatanodeError::AccessToken { .. } => !failures.token_refreshed,
+            DatanodeError::Withdrawn { .. } => !failures.withdrawn,
+            DatanodeError::NotShown { .. } | DatanodeError::NoSocket { .. } => true,
+            _ => false,
+        };
+        let file = self.locations.path();
+        if !usual && self.shared.complaints.is_due(&datanode.id.uuid, *path, Instant::now()) {
+            tracing::warn!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed: going on another way");
+        } else {
+            tracing::info!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed");
+        }
         match &error {
             DatanodeError::AccessToken { .. } if !failures.token_refreshed => {
                 failures.token_refreshed = true;
