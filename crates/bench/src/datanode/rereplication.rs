@@ -33,10 +33,10 @@ pub fn memory_limit(arguments: &Arguments) -> Result<u64> {
 pub fn measure(arguments: &Arguments, disk: &Path, limit: u64, figures: &mut Figures) -> Result<()> {
     let mut sides = Sides::start(arguments, 2, disk, disk, Some(limit))?;
     sides.java.set_patience(PATIENCE);
-    for side in BOTH {
-        one(&mut sides, side, arguments, figures)?;
-        sides.stop_datanodes(side)?;
-    }
+    let [first, second] = BOTH;
+    one(&mut sides, first, arguments, figures)?;
+    sides.stop_datanodes(first)?;
+    one(&mut sides, second, arguments, figures)?;
     Ok(())
 }
 
