@@ -58,7 +58,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // One thread, as the probe has: those of one process do not run beside each other in User Mode Linux, and each wakes the
+    // other at the price of many system calls of the host's.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if arguments.far {
         return runtime.block_on(far(arguments));
     }

@@ -457,7 +457,7 @@ keys! {
     /// How long a one-sided reader may rely on what it was told of a replica's memory.
     HEARTH_ADVERTISE_LEASE: Key<Duration> = "hearth.advertise.lease", duration_s, "10";
     /// How long one who waits for an RDMA operation polls for it before he sleeps, in microseconds.
-    HEARTH_RDMA_BUSY_POLL: Key<u32> = "hearth.rdma.busy-poll.us", int_u32, "50";
+    HEARTH_RDMA_BUSY_POLL: Key<u32> = "hearth.rdma.busy-poll.us", int_u32, "300";
     /// Bytes of replicas that are registered for one-sided readers at most; 0 = as many as are in memory.
     HEARTH_RDMA_REGISTERED_MAX: Key<u64> = "hearth.rdma.registered.max", bytes, "0";
     /// The memory that a local writer of the datanode's own user has filled is kept as it is; else its bytes are copied when

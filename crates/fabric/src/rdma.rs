@@ -35,13 +35,13 @@ pub struct Settings {
     /// An address of the device to use; `None`: the first of the machine's addresses that belongs to one.
     pub address: Option<IpAddr>,
     /// How long one who waits for an operation polls for it before he sleeps. Waking up costs tens of microseconds, so a
-    /// small read is much faster so; it costs as much of a processor.
+    /// small read is much faster so; it costs as much of a processor. Where it is in vain it is given up, but for now and then.
     pub busy_poll: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { address: None, busy_poll: Duration::from_micros(50) }
+        Self { address: None, busy_poll: Duration::from_micros(300) }
     }
 }
 

@@ -34,6 +34,9 @@ use crate::one_sided::{Access, Connection, Error, Limits, MESSAGE_BYTES_MAX, PRI
 /// Longest single operation, bytes: the least that any device must take is 2^31.
 const PIECE_BYTES_MAX: u64 = 1 << 30;
 
+/// Longer operations are not polled for: they take much longer than waking up does.
+const POLLED_BYTES_MAX: u64 = 256 << 10;
+
 /// Names of the two completion queues of a connection.
 const SENDS: usize = 1;
 const RECEIVES: usize = 2;
@@ -285,6 +288,7 @@ impl RdmaConnection {
         timeout: Duration,
     ) -> BoxFuture<'static, Result<(), Error>> {
         let pieces: VecDeque<verbs::Operation> = transfers.iter().flat_map(|transfer| pieces(kind, transfer)).collect();
+        let bytes = transfers.iter().map(|transfer| transfer.remote.length).sum();
         let count = pieces.len() + usize::from(message.is_some());
         if count == 0 {
             return std::future::ready(Ok(())).boxed();
@@ -296,6 +300,7 @@ impl RdmaConnection {
         Box::pin(Pending {
             shared: Arc::clone(&self.shared),
             operation,
+            bytes,
             action,
             timeout,
             started: Instant::now(),
@@ -356,16 +361,14 @@ impl Connection for RdmaConnection {
     fn receive(&self, timeout: Duration) -> BoxFuture<'_, Result<Bytes, Error>> {
         Box::pin(async move {
             let shared = &self.shared;
-            let until = Instant::now() + shared.busy_poll.min(timeout);
-            loop {
+            let mut message = None;
+            shared.polling_receives.until(shared.busy_poll.min(timeout), || {
                 shared.poll_receives();
-                if let Some(message) = shared.take_message() {
-                    return Ok(message);
-                }
-                if Instant::now() >= until || !shared.is_open() {
-                    break;
-                }
-                std::hint::spin_loop();
+                message = shared.take_message();
+                message.is_some() || !shared.is_open()
+            });
+            if let Some(message) = message {
+                return Ok(message);
             }
             let waiting = async {
                 loop {
@@ -403,6 +406,7 @@ impl Drop for RdmaConnection {
 struct Pending {
     shared: Arc<Shared>,
     operation: Arc<Operation>,
+    bytes: u64,
     action: &'static str,
     timeout: Duration,
     started: Instant,
@@ -422,13 +426,12 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.has_polled {
             self.has_polled = true;
-            let until = Instant::now() + self.shared.busy_poll.min(self.timeout);
-            while self.operation.outcome().is_none() {
-                self.shared.poll_sends();
-                if Instant::now() >= until {
-                    break;
-                }
-                std::hint::spin_loop();
+            if self.bytes <= POLLED_BYTES_MAX {
+                let Self { shared, operation, timeout, .. } = &*self;
+                shared.polling_sends.until(shared.busy_poll.min(*timeout), || {
+                    shared.poll_sends();
+                    operation.outcome().is_some()
+                });
             }
         }
         if let Some(outcome) = self.outcome() {
@@ -461,6 +464,7 @@ impl Drop for Pending {
         let rest = Pending {
             shared: Arc::clone(&self.shared),
             operation: Arc::clone(&self.operation),
+            bytes: self.bytes,
             action: self.action,
             timeout: self.timeout,
             started: self.started,
