@@ -35,7 +35,7 @@ pub use error::{Reaction, Result, StoreError};
 pub use hold::HeldReplica;
 pub use in_place::InPlace;
 pub use options::{
-    Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, PipelineRecovery, StoreOptions,
+    Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, PipelineRecovery, Reserved, StoreOptions,
     VolumeOptions,
 };
 pub use reader::{DataSource, ReplicaReader};

@@ -54,14 +54,42 @@ pub struct VolumeOptions {
     pub dir: PathBuf,
     pub storage_type: StorageType,
     pub engine: Engine,
-    /// Bytes of the file system that are not for HDFS (`dfs.datanode.du.reserved`).
-    pub reserved_bytes: u64,
+    pub reserved: Reserved,
+}
+
+/// What of a file system is not for HDFS (`dfs.datanode.du.reserved` and its kin).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reserved {
+    Bytes(u64),
+    /// Of the file system's size; at most 100.
+    Percent(u64),
+    Larger {
+        bytes: u64,
+        percent: u64,
+    },
+    Smaller {
+        bytes: u64,
+        percent: u64,
+    },
+}
+
+impl Reserved {
+    /// Bytes of a file system of `size` bytes.
+    pub fn of(self, size: u64) -> u64 {
+        let part = |percent: u64| (u128::from(size) * u128::from(percent) / 100) as u64;
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => part(percent),
+            Self::Larger { bytes, percent } => bytes.max(part(percent)),
+            Self::Smaller { bytes, percent } => bytes.min(part(percent)),
+        }
+    }
 }
 
 impl VolumeOptions {
     /// A `DISK` with the memory tier before it.
     pub fn memory(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), storage_type: StorageType::Disk, engine: Engine::Memory, reserved_bytes: 0 }
+        Self { dir: dir.into(), storage_type: StorageType::Disk, engine: Engine::Memory, reserved: Reserved::Bytes(0) }
     }
 }
 
@@ -154,4 +182,19 @@ pub struct PipelineRecovery {
     pub min_acked: u64,
     /// The writer has not sent more (maxBytesRcvd).
     pub max_received: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_follows_the_size_where_it_is_a_part_of_it() {
+        let of = |reserved: Reserved| reserved.of(1000);
+        assert_eq!(of(Reserved::Bytes(7)), 7);
+        assert_eq!(of(Reserved::Percent(25)), 250);
+        assert_eq!(of(Reserved::Larger { bytes: 7, percent: 25 }), 250);
+        assert_eq!(of(Reserved::Smaller { bytes: 7, percent: 25 }), 7);
+        assert_eq!(Reserved::Percent(100).of(u64::MAX), u64::MAX);
+    }
 }

@@ -48,6 +48,7 @@ impl Blockstore {
                 storage_type: volume.storage_type,
                 dir: volume.dir.clone(),
                 failed: volume.is_failed(),
+                reserved_bytes: volume.kept_free(),
             })
             .collect()
     }

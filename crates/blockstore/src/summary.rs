@@ -10,6 +10,8 @@ pub struct StorageSummary {
     pub storage_type: StorageType,
     pub dir: PathBuf,
     pub failed: bool,
+    /// Of its file system, not for HDFS.
+    pub reserved_bytes: u64,
 }
 
 /// A replica after an operation, and where it is: what a RECEIVING or RECEIVED event carries.

@@ -10,7 +10,7 @@ use crate::disk::lock::DirLock;
 use crate::disk::version::VolumeVersion;
 use crate::error::{Result, StoreError};
 use crate::memory::slab::Slabs;
-use crate::options::Engine;
+use crate::options::{Engine, Reserved};
 use crate::sys;
 
 /// One storage directory.
@@ -23,8 +23,8 @@ pub struct Volume {
     pub dir: PathBuf,
     /// Of this volume, in the memory tier.
     pub memory_dir: PathBuf,
-    /// Bytes that are not for HDFS.
-    pub kept_free: u64,
+    /// What is not for HDFS.
+    kept_free: Reserved,
     /// Bytes promised to replicas that are not on disk yet.
     reserved: AtomicU64,
     /// What `VERSION` says; `None` before the first pool.
@@ -51,7 +51,7 @@ impl Volume {
         engine: Engine,
         dir: PathBuf,
         memory_dir: PathBuf,
-        kept_free: u64,
+        kept_free: Reserved,
         version: Option<VolumeVersion>,
         locks: Vec<DirLock>,
     ) -> Self {
@@ -101,14 +101,20 @@ impl Volume {
     pub fn space(&self, dfs_used: u64) -> Result<VolumeSpace> {
         let space = sys::space(&self.dir).map_err(StoreError::io("look at the space of", &self.dir))?;
         let reserved = self.reserved.load(Ordering::Relaxed);
-        let capacity = space.size.saturating_sub(self.kept_free);
-        let non_dfs_used = space.used.saturating_sub(dfs_used).saturating_sub(self.kept_free);
+        let kept_free = self.kept_free.of(space.size);
+        let capacity = space.size.saturating_sub(kept_free);
+        let non_dfs_used = space.used.saturating_sub(dfs_used).saturating_sub(kept_free);
         // What others use counts against what is kept free first.
         let others = space.used.saturating_sub(dfs_used);
-        let still_kept = self.kept_free.saturating_sub(others);
+        let still_kept = kept_free.saturating_sub(others);
         let by_use = capacity.saturating_sub(dfs_used).saturating_sub(reserved);
         let by_space = space.available.saturating_sub(still_kept).saturating_sub(reserved);
         Ok(VolumeSpace { capacity, remaining: by_use.min(by_space), non_dfs_used })
+    }
+
+    /// Bytes that are not for HDFS; 0 when the file system does not say how large it is.
+    pub fn kept_free(&self) -> u64 {
+        sys::space(&self.dir).map_or(0, |space| self.kept_free.of(space.size))
     }
 
     /// Promises `bytes` of disk if they are there.

@@ -285,8 +285,12 @@ keys! {
     DFS_DATANODE_DATA_DIR: Key<Vec<StorageDirectory>> = "dfs.datanode.data.dir", storage_directories, "file://${hadoop.tmp.dir}/dfs/data";
     /// Mode of storage directories, octal.
     DFS_DATANODE_DATA_DIR_PERM: Key<String> = "dfs.datanode.data.dir.perm", text, "700";
-    /// Bytes of each disk left to others.
+    /// Bytes of each disk left to others. With `.DIRECTORY`, `.TYPE` (ssd, ram_disk, ...) or `.DIRECTORY.TYPE` behind it: of those only.
     DFS_DATANODE_DU_RESERVED: Key<u64> = "dfs.datanode.du.reserved", bytes, "0";
+    /// The same in percent of each disk, if `dfs.datanode.du.reserved.calculator` asks for it.
+    DFS_DATANODE_DU_RESERVED_PCT: Key<u64> = "dfs.datanode.du.reserved.pct", percent, "0";
+    /// Which of the two counts: Absolute, Percentage, Conservative (the larger) or Aggressive (the smaller).
+    DFS_DATANODE_DU_RESERVED_CALCULATOR: Key<String> = "dfs.datanode.du.reserved.calculator", text, "org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.ReservedSpaceCalculator$ReservedSpaceCalculatorAbsolute";
     /// Storage directories that may fail; -1 = all but one.
     DFS_DATANODE_FAILED_VOLUMES_TOLERATED: Key<i32> = "dfs.datanode.failed.volumes.tolerated", int_i32, "0";
     /// Bytes for cached and lazily persisted blocks.

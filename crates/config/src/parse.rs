@@ -49,6 +49,14 @@ pub fn int_u64(value: &str) -> Result<u64, String> {
     integer(value)
 }
 
+/// 0 to 100.
+pub fn percent(value: &str) -> Result<u64, String> {
+    integer(value)
+        .ok()
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| "wanted a whole number from 0 to 100".to_owned())
+}
+
 pub fn int_i32(value: &str) -> Result<i32, String> {
     integer(value)
 }

@@ -31,6 +31,7 @@ mod pool;
 mod receiver;
 mod recovery;
 mod reports;
+mod reserved;
 mod sender;
 mod server;
 mod session;

@@ -268,9 +268,9 @@ fn resolve(key: &str, address: &HostPort) -> Result<SocketAddr, Error> {
 
 fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOptions, Error> {
     let default_engine = conf.get(keys::HEARTH_STORAGE_ENGINE)?;
-    let reserved_bytes = conf.get(keys::DFS_DATANODE_DU_RESERVED)?;
     let mut volumes = Vec::new();
     for directory in conf.get(keys::DFS_DATANODE_DATA_DIR)? {
+        let reserved = crate::reserved::of(conf, &directory)?;
         let engine = match directory.engine.unwrap_or(if directory.storage_type == StorageType::RamDisk {
             // Its directory is memory already.
             hearth_config::Engine::File
@@ -285,12 +285,7 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
                 return Err(conf.value_error(key, &format!("mmap:{}", directory.path.display()), wanted).into());
             }
         };
-        volumes.push(VolumeOptions {
-            dir: directory.path,
-            storage_type: directory.storage_type,
-            engine,
-            reserved_bytes,
-        });
+        volumes.push(VolumeOptions { dir: directory.path, storage_type: directory.storage_type, engine, reserved });
     }
     let memory_dir = match conf.get(keys::HEARTH_MEMORY_DIR)? {
         Some(dir) => PathBuf::from(dir),

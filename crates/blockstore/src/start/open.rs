@@ -52,7 +52,7 @@ pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
             volume.engine,
             volume.dir.clone(),
             memory_dir,
-            volume.reserved_bytes,
+            volume.reserved,
             version,
             vec![lock, memory_lock],
         )));

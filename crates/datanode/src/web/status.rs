@@ -115,10 +115,6 @@ struct Storage {
 
 fn storages(datanode: &Datanode) -> Vec<Storage> {
     let pools = datanode.pools.all();
-    let reserved = |dir: &std::path::Path| {
-        let mut volumes = datanode.options.store.volumes.iter();
-        volumes.find(|volume| volume.dir == dir).map_or(0, |volume| volume.reserved_bytes)
-    };
     let listed: Vec<_> = pools.iter().flat_map(|pool| datanode.store.report(pool.id())).collect();
     let reports: Vec<_> = pools.first().map(|pool| datanode.storage_reports(pool.id())).unwrap_or_default();
     let storages = datanode.store.storages().into_iter();
@@ -127,7 +123,7 @@ fn storages(datanode: &Datanode) -> Vec<Storage> {
             let report = reports.iter().find(|report| report.storage == storage.id)?.clone();
             let replicas = listed.iter().filter(|listed| listed.storage == storage.id);
             Some(Storage {
-                reserved: reserved(&storage.dir),
+                reserved: storage.reserved_bytes,
                 dir: storage.dir.display().to_string(),
                 report,
                 replicas: replicas.map(|listed| listed.replicas.len() as u64).sum(),
