@@ -14,7 +14,6 @@
 mod buffers;
 mod link;
 mod replica;
-mod writing;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,6 +23,7 @@ use std::time::{Duration, Instant};
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transport};
+use hearth_protocol::one_sided_write::{WriteBuffers, WriterConnections};
 use hearth_types::{
     BlockId, BlockPoolId, ChecksumError, ChecksumSpec, DatanodeId, DatanodeUuid, GenerationStamp, LocatedBlock,
 };
@@ -40,7 +40,6 @@ use crate::{DataPath, DatanodeError};
 use buffers::Buffers;
 use link::Link;
 pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
-pub(crate) use writing::{WriteBuffers, WriterConnections};
 
 /// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
 const FAILED: Duration = Duration::from_secs(30);

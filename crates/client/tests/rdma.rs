@@ -283,12 +283,17 @@ fn every_byte_of_a_large_file_comes_over_rdma() {
         for (replication, seed) in [(1, 1), (3, 2)] {
             let content = Content::new(seed);
             let path = format!("/large-{replication}");
-            let before = net.sum("hearth_one_sided_written_bytes")?;
+            let figures = ["hearth_one_sided_written_bytes", "hearth_one_sided_forwarded_bytes"];
+            let before = [net.sum(figures[0])?, net.sum(figures[1])?];
             let said = net.put("one-sided", content, FILE_BYTES, replication, &path)?;
             print!("{said}");
             ensure!(said.contains(&format!("one-sided {FILE_BYTES}, packets 0")), "{said}");
-            let written = net.sum("hearth_one_sided_written_bytes")? - before;
-            ensure!(written == FILE_BYTES, "{written} bytes written one-sidedly");
+            // From client to DataNode, and from DataNode to DataNode.
+            let replicas_bytes = u64::from(replication) * FILE_BYTES;
+            let written = net.sum(figures[0])? - before[0];
+            ensure!(written == replicas_bytes, "{written} bytes written one-sidedly");
+            let forwarded = net.sum(figures[1])? - before[1];
+            ensure!(forwarded == replicas_bytes - FILE_BYTES, "{forwarded} bytes passed on one-sidedly");
             // With this client there is no other path: what it reads came one-sidedly.
             let said = net.get("one-sided", &path, content, FILE_BYTES)?;
             print!("{said}");

@@ -18,6 +18,7 @@ mod cache;
 mod datanode;
 mod downstream;
 mod error;
+mod forward;
 mod grants;
 mod groups;
 mod ipc;

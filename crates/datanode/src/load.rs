@@ -16,6 +16,7 @@ pub struct Load {
     reads: AtomicU64,
     writes: AtomicU64,
     one_sided_written_bytes: AtomicU64,
+    one_sided_forwarded_bytes: AtomicU64,
     descriptions: AtomicU64,
 }
 
@@ -125,6 +126,15 @@ impl Load {
 
     pub fn descriptions(&self) -> u64 {
         self.descriptions.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of a replica written into the next datanode's memory.
+    pub fn one_sided_forwarded(&self, bytes: u64) {
+        self.one_sided_forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn one_sided_forwarded_bytes(&self) -> u64 {
+        self.one_sided_forwarded_bytes.load(Ordering::Relaxed)
     }
 
     /// Reads, bytes read, writes, bytes written since the start.

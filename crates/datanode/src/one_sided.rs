@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::advertise::{AdvertiseError, Advertiser, Found, small_bytes};
 use crate::datanode::Datanode;
+use crate::forward::Forwarding;
 use crate::ops::{OpError, check_token, write_one_sided};
 
 /// How one-sided readers and writers are served.
@@ -63,6 +64,7 @@ const SMALL_BYTES_MAX: u64 = 80 << 10;
 /// The one-sided side of a datanode.
 pub struct OneSided {
     pub advertiser: Arc<Advertiser>,
+    pub forwarding: Arc<Forwarding>,
     transport: Arc<dyn Transport>,
     address: SocketAddr,
     connections: Arc<Semaphore>,
@@ -100,6 +102,7 @@ impl OneSided {
         };
         let bytes_max = options.registered_bytes_max;
         let this = Self {
+            forwarding: Forwarding::new(transport)?,
             advertiser: Advertiser::new(store, domain, incarnation, options.lease, bytes_max),
             transport: transport.clone(),
             address: listener.address(),
@@ -121,9 +124,11 @@ impl OneSided {
         self.address
     }
 
-    /// Bytes that are registered for those who write here.
+    /// Bytes that are registered for those who write here, and for writing on to the next datanode.
     pub fn writing_bytes(&self) -> u64 {
-        self.writing.lock().iter().filter_map(Weak::upgrade).map(|domain| domain.registered_bytes()).sum()
+        let writing = self.writing.lock();
+        let others: u64 = writing.iter().filter_map(Weak::upgrade).map(|domain| domain.registered_bytes()).sum();
+        others + self.forwarding.registered_bytes()
     }
 
     /// A place for what one connection may write to.

@@ -3,9 +3,11 @@
 use hearth_blockstore::StoreError;
 use hearth_fabric::tcp::{self, PeerAddress};
 use hearth_protocol::block_token::{AccessMode, BlockTokenError};
+use hearth_protocol::one_sided_write::WriterError;
 use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status};
 
+use crate::forward::MirrorError;
 use crate::pool::Pool;
 use crate::sender::SendError;
 use crate::session::{Session, SessionError};
@@ -56,6 +58,10 @@ pub enum OpError {
     Unresolved { name: String },
     #[error("downstream datanode {peer} cannot take {block}: {message}")]
     Downstream { block: ExtendedBlock, peer: String, message: String },
+    #[error("the one-sided way to the next datanode")]
+    OneSided(#[from] WriterError),
+    #[error("reading {block} to pass it on")]
+    PassOn { block: ExtendedBlock, source: std::io::Error },
     #[error("downstream datanode acknowledged packet {actual} of {block} where {expected} was due")]
     AckOutOfOrder { block: ExtendedBlock, expected: i64, actual: i64 },
     #[error("downstream datanode found what this one sent for {block} corrupt")]
@@ -64,6 +70,15 @@ pub enum OpError {
     Refused(String),
     #[error("a task of the store ended early")]
     Interrupted,
+}
+
+impl From<MirrorError> for OpError {
+    fn from(error: MirrorError) -> Self {
+        match error {
+            MirrorError::Session(error) => Self::Session(error),
+            MirrorError::OneSided(error) => Self::OneSided(error),
+        }
+    }
 }
 
 impl From<tcp::Error> for OpError {
@@ -78,6 +93,7 @@ impl OpError {
         match self {
             Self::Session(SessionError::Connection(error)) => error.is_disconnect(),
             Self::Send { source, .. } => source.is_disconnect(),
+            Self::OneSided(error) => matches!(error, WriterError::Connection(_)),
             Self::Store(error) => matches!(error, StoreError::WriterStopped { .. }),
             _ => false,
         }

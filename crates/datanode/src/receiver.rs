@@ -11,18 +11,16 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Acker, Checksums, DataSource, Durability, ReplicaReader, ReplicaWriter, StoreError};
-use hearth_fabric::tcp::{self, Connection};
+use hearth_blockstore::{Acker, Checksums, Durability, ReplicaWriter, StoreError};
+use hearth_fabric::tcp::Connection;
 use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
-use hearth_wire::data_transfer::{
-    AckReply, Decoded, PACKET_HEADER_BYTES_MAX, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO,
-};
+use hearth_wire::data_transfer::{AckReply, Decoded, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::forward::{Data, Forward, Mirror};
 use crate::grants::Grants;
 use crate::ops::OpError;
 use crate::session::Session;
@@ -42,13 +40,6 @@ const PENDING_MAX: usize = 1024;
 
 /// How long a sender whose data was corrupt gets to read that before the connection goes. Hadoop's figure.
 const LINGER: Duration = Duration::from_secs(3);
-
-/// The next datanode of the pipeline, ready for packets.
-pub struct Mirror {
-    pub session: Session,
-    /// Silence that is borne; it covers everything further down.
-    pub read_timeout: Duration,
-}
 
 /// Who waits for acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,11 +121,11 @@ impl Receiver<'_> {
                 (last, ack(last.seqno, own, Vec::new(), 0).encode())
             }
             (mirror, Acknowledge::Nothing) => {
-                let forward = mirror.map(|mirror| Forward::new(&mirror.session));
+                let forward = mirror.as_ref().map(Forward::new);
                 (intake.run(forward.as_ref(), &mut Acks::None).await?, Vec::new())
             }
             (Some(mirror), Acknowledge::Packets) => {
-                let forward = Forward::new(&mirror.session);
+                let forward = Forward::new(&mirror);
                 let pipeline = Pipeline::new(intake.block.clone());
                 let mut acks = Acks::Pipeline(&pipeline);
                 tokio::try_join!(
@@ -201,6 +192,14 @@ struct Packet {
     in_place: bool,
 }
 
+impl Packet {
+    /// As it waits for its acknowledgement.
+    fn pending(&self, received: Instant) -> Pending {
+        let PacketHeader { seqno, last, sync, .. } = self.header;
+        Pending { seqno, end: self.header.end(), last, sync, received, granted: None }
+    }
+}
+
 /// Why a packet was not stored.
 enum Rejected {
     /// To be told to the sender as ERROR_CHECKSUM.
@@ -226,7 +225,7 @@ impl Intake<'_> {
             }
             let (stored, rejected) = self.store();
             if let Some(forward) = forward.filter(|_| local) {
-                self.pass_on(forward, stored).await?;
+                self.pass_on(forward, stored, received, acks).await?;
             }
             let granted = self.extend_grant()?;
             let final_packet = self.batch[..stored].last().map(|packet| packet.header);
@@ -236,13 +235,11 @@ impl Intake<'_> {
             {
                 self.sync().await?;
             }
-            let pending = self.batch[..stored].iter().enumerate().map(|(index, packet)| Pending {
-                seqno: packet.header.seqno,
-                end: packet.header.end(),
-                last: packet.header.last,
-                sync: packet.header.sync,
-                received,
-                granted: granted.filter(|_| index + 1 == stored),
+            // All but the last one were queued as they were passed on.
+            let queued = if local && forward.is_some() { stored.saturating_sub(1) } else { 0 };
+            let pending = self.batch[..stored].iter().enumerate().skip(queued).map(|(index, packet)| {
+                let granted = granted.filter(|_| index + 1 == stored);
+                Pending { granted, ..packet.pending(received) }
             });
             acknowledge(acks, pending, &self.upstream.connection, self.upstream.write_timeout).await?;
             match rejected {
@@ -359,28 +356,35 @@ impl Intake<'_> {
         (self.batch.len(), None)
     }
 
-    /// Sends the first `stored` packets of the batch downstream, data that is in place from there.
-    async fn pass_on(&self, forward: &Forward, stored: usize) -> Result<(), OpError> {
+    /// Sends the first `stored` packets of the batch downstream, data that is in place from there. Each but the last is queued for
+    /// its acknowledgement behind it: the next datanode may have memory for the next one only when this one has got through.
+    async fn pass_on(
+        &self,
+        forward: &Forward,
+        stored: usize,
+        received: Instant,
+        acks: &Acks<'_>,
+    ) -> Result<(), OpError> {
         let available = self.upstream.buffer.available();
-        let batch = &self.batch[..stored];
         let mut reader = None;
-        for packet in batch {
+        for (index, packet) in self.batch[..stored].iter().enumerate() {
             let (header, crcs) = (&packet.header, &available[packet.checksums.clone()]);
-            if packet.in_place {
+            let data = if packet.in_place {
                 if reader.is_none() {
                     let writer = self.writer.as_ref().ok_or(OpError::Interrupted)?;
-                    reader = Some(writer.reader()?);
+                    reader = Some(Arc::new(writer.reader()?));
                 }
-                if let Some(reader) = &reader {
-                    forward
-                        .send_from(header, crcs, reader)
-                        .await
-                        .map_err(|source| OpError::Send { block: self.block.clone(), source: source.into() })?;
-                }
+                let Some(reader) = &reader else { return Err(OpError::Interrupted) };
+                Data::Replica(reader)
             } else {
-                let mut head = [0; PACKET_HEADER_BYTES_MAX];
-                let head_bytes = header.encode(crcs.len(), &mut head);
-                forward.send_parts(&[&head[..head_bytes], crcs, &available[packet.data.clone()]]).await;
+                Data::Bytes(&available[packet.data.clone()])
+            };
+            let sent = forward.send_packet(header, crcs, data).await;
+            sent.map_err(|source| OpError::PassOn { block: self.block.clone(), source })?;
+            if index + 1 < stored
+                && let Acks::Pipeline(pipeline) = acks
+            {
+                pipeline.push(packet.pending(received)).await;
             }
         }
         Ok(())
@@ -478,89 +482,6 @@ async fn acknowledge(
     }
 }
 
-/// The way to the next datanode. When it breaks, receiving goes on: the client is told and decides.
-struct Forward {
-    connection: Arc<Connection>,
-    write_timeout: Duration,
-    broken: AtomicBool,
-    broke: Notify,
-    last_sent: Mutex<Instant>,
-}
-
-impl Forward {
-    fn new(session: &Session) -> Self {
-        Self {
-            connection: session.connection.clone(),
-            write_timeout: session.write_timeout,
-            broken: AtomicBool::new(false),
-            broke: Notify::new(),
-            last_sent: Mutex::new(Instant::now()),
-        }
-    }
-
-    async fn send(&self, packets: &[u8]) {
-        if self.is_broken() {
-            return;
-        }
-        match self.connection.write_all(packets, self.write_timeout).await {
-            Ok(()) => *self.last_sent.lock() = Instant::now(),
-            Err(error) => self.note_broken(&error),
-        }
-    }
-
-    async fn send_parts(&self, parts: &[&[u8]]) {
-        if self.is_broken() {
-            return;
-        }
-        match self.connection.write_vectored(parts, false, self.write_timeout).await {
-            Ok(()) => *self.last_sent.lock() = Instant::now(),
-            Err(error) => self.note_broken(&error),
-        }
-    }
-
-    /// Sends a packet whose data `reader` has.
-    ///
-    /// Errors: only those of reading it.
-    async fn send_from(&self, header: &PacketHeader, crcs: &[u8], reader: &ReplicaReader) -> Result<(), tcp::Error> {
-        let mut head = [0; PACKET_HEADER_BYTES_MAX];
-        let head_bytes = header.encode(crcs.len(), &mut head);
-        let (start, length) = (header.offset, u64::from(header.data_bytes));
-        match reader.data() {
-            DataSource::Bytes(bytes) => {
-                let data = &bytes[start as usize..(start + length) as usize];
-                self.send_parts(&[&head[..head_bytes], crcs, data]).await;
-            }
-            DataSource::File { file, offset } => {
-                if self.is_broken() {
-                    return Ok(());
-                }
-                let sent = async {
-                    let parts = [&head[..head_bytes], crcs];
-                    self.connection.write_vectored(&parts, true, self.write_timeout).await?;
-                    self.connection.send_file_range(file, offset + start, length, self.write_timeout).await
-                };
-                match sent.await {
-                    Ok(()) => *self.last_sent.lock() = Instant::now(),
-                    Err(error @ tcp::Error::File { .. }) => return Err(error),
-                    Err(error) => self.note_broken(&error),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
-    }
-
-    fn note_broken(&self, error: &(dyn std::error::Error + 'static)) {
-        if !self.broken.swap(true, Ordering::AcqRel) {
-            tracing::info!(downstream = %self.connection.peer(), error, "lost the downstream datanode of a pipeline");
-            self.broke.notify_one();
-        }
-    }
-}
-
 /// Packets stored here whose acknowledgement from downstream is awaited.
 struct Pipeline {
     block: ExtendedBlock,
@@ -643,10 +564,13 @@ impl Pipeline {
             let ack = PipelineAck { granted: packet.granted, ..ack.passed_on(own, nanos) };
             out.extend_from_slice(&ack.encode());
             if packet.last {
+                if ack.is_success() {
+                    mirror.ended();
+                }
                 return Ok(out);
             }
             // Acknowledgements that have come together leave together.
-            if !(self.has_pending() && mirror.session.has_ack()) {
+            if !(self.has_pending() && mirror.has_ack()) {
                 upstream.write_all(&out, write_timeout).await?;
                 out.clear();
             }
@@ -660,11 +584,10 @@ impl Pipeline {
         }
         tokio::select! {
             biased;
-            ack = mirror.session.receive_ack(mirror.read_timeout) => match ack {
+            ack = mirror.next_ack() => match ack {
                 Ok(ack) => Ok(Some(ack)),
                 Err(error) => {
-                    let idle = forward.last_sent.lock().elapsed();
-                    if idle > mirror.read_timeout {
+                    if forward.idle() > mirror.read_timeout() {
                         // It may have given up because nothing came from us: the fault lies upstream.
                         return Err(error.into());
                     }

@@ -42,7 +42,7 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         gauge("hearth_registered_bytes", "Memory that one-sided readers can reach", registered.bytes),
         gauge(
             "hearth_registered_for_writing_bytes",
-            "Memory that one-sided writers can reach",
+            "Memory that one-sided writers can reach, or that is passed on from",
             datanode.one_sided.as_ref().map_or(0, |one_sided| one_sided.writing_bytes()),
         ),
         gauge("hearth_advertised_replicas", "Replicas that one-sided readers can be told of", registered.advertised),
@@ -55,6 +55,11 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             "hearth_one_sided_written_bytes",
             "Of them, bytes that their senders wrote into this memory",
             datanode.load.one_sided_written_bytes(),
+        ),
+        counter(
+            "hearth_one_sided_forwarded_bytes",
+            "Bytes of replicas written on into the memory of the next datanode",
+            datanode.load.one_sided_forwarded_bytes(),
         ),
         counter("hearth_short_circuit_descriptors", "Descriptors passed to local clients", local.descriptors_passed),
         counter("hearth_memory_evictions", "Replicas that left memory", metrics.evictions),

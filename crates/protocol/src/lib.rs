@@ -1,5 +1,7 @@
-//! Conversations: Hadoop RPC client and server, block tokens, and the sending and receiving halves of packets.
+//! Conversations: Hadoop RPC client and server, block tokens, the sending and receiving halves of packets, and the writer's end
+//! of one-sided writes.
 
 pub mod block_token;
 pub mod data_transfer;
+pub mod one_sided_write;
 pub mod rpc;

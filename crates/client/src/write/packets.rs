@@ -124,7 +124,7 @@ fn pipeline_target(target: &Target) -> PipelineTarget {
 }
 
 /// Whom the answer to a set-up blames.
-fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> Failure {
+pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> Failure {
     let link = response.first_bad_link.unwrap_or_default();
     let bad = spec.targets.iter().position(|target| target.datanode.id.transfer_address() == link).unwrap_or(0);
     let block = Box::new(spec.block.clone());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hearth_fabric::one_sided::Region;
 use hearth_types::ChecksumSpec;
 
-use crate::one_sided::WriteBuffers;
+use hearth_protocol::one_sided_write::WriteBuffers;
 
 /// Where bytes are put at once.
 #[derive(Debug)]

@@ -11,12 +11,13 @@ use hearth_wire::data_transfer::{
 
 use crate::datanode::Datanode;
 use crate::downstream;
+use crate::forward::{Ender, Ending, Mirror, Opened as Asked, PacketMirror};
 use crate::grants::Grants;
 use crate::ops::write_one_sided::Fence;
 use crate::ops::{After, OpError, write_local};
 use crate::options::TransferOptions;
 use crate::pool::Pool;
-use crate::receiver::{Acknowledge, Mirror, Received, Receiver};
+use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::session::Session;
 
@@ -231,9 +232,9 @@ async fn connect_mirror(
     let Some((next, downstream_request)) = request.write.downstream() else { return Ok(None) };
     let name = next.id.transfer_address();
     let answer = match open_mirror(datanode, request, next, downstream_request).await {
-        Ok((mirror, None)) => return Ok(Some(mirror)),
+        Ok(Ok(mirror)) => return Ok(Some(mirror)),
         // The downstream datanode says who is bad.
-        Ok((_, Some(refusal))) => refusal,
+        Ok(Err(refusal)) => refusal,
         Err(error) => {
             if !request.is_client {
                 let error: &dyn std::error::Error = &error;
@@ -255,24 +256,39 @@ async fn connect_mirror(
     Err(OpError::Downstream { block: request.write.block.clone(), peer: name, message })
 }
 
-/// Connects to the next datanode and asks it to write, too. With its answer when it refuses.
+/// Connects to the next datanode and asks it to write, too. Its answer when it refuses.
+///
+/// Bytes that come in packets are passed on as such; others go into its memory, if there is a way to that.
 async fn open_mirror(
     datanode: &Arc<Datanode>,
     request: &Request,
     next: &DatanodeInfo,
     downstream_request: WriteBlock,
-) -> Result<(Mirror, Option<BlockOpResponse>), OpError> {
+) -> Result<Result<Mirror, BlockOpResponse>, OpError> {
     let waits = downstream::Waits::new(&datanode.options.transfer, request.write.targets.len() as u32);
+    if !matches!(request.way, Way::Packets)
+        // Nothing follows it.
+        && request.write.stage != Stage::PipelineCloseRecovery
+        && let Some(one_sided) = &datanode.one_sided
+        && let Some(asked) = one_sided
+            .forwarding
+            .open(datanode, next, downstream_request.clone(), waits, matches!(request.way, Way::Local))
+            .await?
+    {
+        return Ok(match asked {
+            Asked::Ready(mirror) => Ok(Mirror::OneSided(mirror)),
+            Asked::Refused(answer) => Err(*answer),
+        });
+    }
     let mut session = downstream::connect(datanode, &next.id, waits).await?;
     session.send(&Operation::WriteBlock(Box::new(downstream_request)).encode()).await?;
-    let mut refusal = None;
     if request.awaits_answers() {
         let answer = session.receive_answer(waits.read).await?;
         if answer.status != Status::Success {
-            refusal = Some(answer);
+            return Ok(Err(answer));
         }
     }
-    Ok((Mirror { session, read_timeout: waits.read }, refusal))
+    Ok(Ok(Mirror::Packets(PacketMirror { session, read_timeout: waits.read })))
 }
 
 /// The packets, and the end of the replica's being written.
@@ -287,16 +303,15 @@ async fn receive(
 ) -> Result<After, OpError> {
     let options = &datanode.options.transfer;
     let upstream = session.connection.clone();
-    let downstream = mirror.as_ref().map(|mirror| mirror.session.connection.clone());
+    let downstream = mirror.as_ref().map(Mirror::ender);
     // Whoever takes the replica from this writer wakes its tasks by the end of their connections. The writer's own
     // calls fail from then on, so nothing more is written.
     let fence = request.fence().cloned();
     writer.on_stop(Box::new(move || {
         upstream.shutdown();
-        if let Some(downstream) = downstream {
-            downstream.shutdown();
-        }
-        fence.is_none_or(|fence| fence.close())
+        let downstream = downstream.map(Ender::end);
+        let is_fenced = fence.is_none_or(|fence| fence.close());
+        downstream.is_none_or(Ending::wait) && is_fenced
     }));
     let _responder = request.awaits_answers().then(|| datanode.load.responder());
     let _writing = datanode.writers.add(writer.block(), session.connection.clone());

@@ -18,6 +18,7 @@ use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
 use super::client::{WAIT, Writer, block, content, read, target, write_request};
 use super::namenode::FakeNamenode;
+use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
 
 const MIB: usize = 1 << 20;
@@ -166,10 +167,18 @@ async fn write(first: &Path, rest: &[&Handle], block: &ExtendedBlock, data: &[u8
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_filled_in_reaches_every_datanode_and_the_disk() {
+    for transport in ["none", "tcp"] {
+        filled_in_reaches_every_datanode(transport).await;
+    }
+}
+
+/// `transport`: for passing on.
+async fn filled_in_reaches_every_datanode(transport: &str) {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch(), scratch()];
-    let first = start(&namenode, dirs[0].path(), &[]).await;
-    let others = [start(&namenode, dirs[1].path(), &[]).await, start(&namenode, dirs[2].path(), &[]).await];
+    let settings = [("hearth.one-sided.transport", transport), ("hearth.one-sided.address", "127.0.0.1:0")];
+    let first = start(&namenode, dirs[0].path(), &settings).await;
+    let others = [start(&namenode, dirs[1].path(), &settings).await, start(&namenode, dirs[2].path(), &settings).await];
     let rest: Vec<&Handle> = others.iter().collect();
     for (id, size, piece, rest) in [
         (1, 1, 1024, &rest[..0]),
@@ -193,6 +202,8 @@ async fn what_is_filled_in_reaches_every_datanode_and_the_disk() {
         file.set_len(0).unwrap();
         assert!(read(&first, &block, 0, None).await.unwrap() == data, "{size} bytes, written to after the end");
     }
+    let passed_on = figure(&first, "hearth_one_sided_forwarded_bytes").await;
+    assert_eq!(passed_on, if transport == "none" { 0 } else { (9 * MIB + 20 * MIB + 1) as u64 });
     first.shutdown(false).await;
     drop(first);
     let again = start(&namenode, dirs[0].path(), &[]).await;
@@ -345,13 +356,16 @@ async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
 async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
-    let first = start(&namenode, dir.path(), &[]).await;
+    // One-sidedly, and by packets to those that do not listen.
+    let one_sided = [("hearth.one-sided.transport", "tcp"), ("hearth.one-sided.address", "127.0.0.1:0")];
+    let first = start(&namenode, dir.path(), &one_sided).await;
     let piece = 200 << 10;
     let data = content(4 * piece, 1);
-    for steps in 0..5usize {
+    for (round, steps) in (0..5usize).chain(0..5).enumerate() {
         let lost_dir = scratch();
-        let lost = start_datanode(&namenode, lost_dir.path(), &[]).await;
-        let block = block(200 + steps as i64, 1001, 4 << 20);
+        let settings = if round < 5 { &[][..] } else { &one_sided[..] };
+        let lost = start_datanode(&namenode, lost_dir.path(), settings).await;
+        let block = block(200 + round as i64, 1001, 4 << 20);
         let request = write_request(&block, Stage::PipelineSetupCreate, vec![target(&lost)]);
         let mut writer = LocalWriter::new(&socket_of(dir.path()), request).await;
         for step in 0..steps.min(3) {

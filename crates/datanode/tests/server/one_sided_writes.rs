@@ -17,6 +17,8 @@ use hearth_wire::data_transfer::{
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, Slice, VERSION, WriteMessage};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use super::client::{WAIT, Writer, block, content, open, read, target, write_request};
 use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
@@ -163,6 +165,19 @@ impl RemoteWriter {
     }
 }
 
+/// A figure of `/metrics`.
+pub async fn figure(node: &Handle, name: &str) -> u64 {
+    let mut connection = tokio::net::TcpStream::connect(node.addresses().http).await.unwrap();
+    connection.write_all(b"GET /metrics HTTP/1.0\r\nHost: datanode\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await.unwrap();
+    let value = |line: &str| {
+        let rest = line.strip_prefix(name)?;
+        rest.strip_prefix("_total").unwrap_or(rest).strip_prefix(' ').map(str::to_owned)
+    };
+    text.lines().find_map(value).unwrap().trim().parse().unwrap()
+}
+
 fn create(block: &ExtendedBlock, rest: &[&Handle]) -> WriteBlock {
     write_request(block, Stage::PipelineSetupCreate, rest.iter().map(|node| target(node)).collect())
 }
@@ -191,9 +206,78 @@ async fn blocks_are_written_one_after_the_other_and_passed_on() {
         finalized.length = size as u64;
         namenode.wait_event(BlockStatus::Received, finalized).await;
     }
+    let passed_on = (12 * MIB + 3 + 3 * MIB) as u64;
+    assert_eq!(figure(&first, "hearth_one_sided_forwarded_bytes").await, passed_on);
+    assert_eq!(figure(&second, "hearth_one_sided_written_bytes").await, passed_on);
     // What was there first stays.
     let taken = writer.open(create(&block(2, 1001, 32 << 20), &[])).await.unwrap_err();
     assert_eq!(taken.status, Status::ErrorExists);
+}
+
+/// Memory that is full anywhere in the pipeline, and a datanode in the middle or at the end that has no such network.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pipelines_of_all_kinds_pass_blocks_on() {
+    let namenode = FakeNamenode::start().await;
+    let dirs = [scratch(), scratch(), scratch(), scratch()];
+    let roomy = start(&namenode, dirs[0].path(), &[]).await;
+    let narrow = start(&namenode, dirs[1].path(), &[("hearth.memory.limit", "4m")]).await;
+    let other = start(&namenode, dirs[2].path(), &[]).await;
+    let packets = start(&namenode, dirs[3].path(), &[("hearth.one-sided.transport", "none")]).await;
+    let nodes = [&roomy, &narrow, &other, &packets];
+    let forwarded = "hearth_one_sided_forwarded_bytes";
+    for (id, pipeline, slice, hops) in [
+        (1, [0, 2, 1], MIB, 2),
+        (2, [0, 1, 2], 300 << 10, 2),
+        (3, [1, 0, 2], 1000 << 10, 2),
+        (4, [1, 2, 0], 64 << 10, 2),
+        (5, [0, 3, 2], MIB, 0),
+        (6, [0, 2, 3], 77 << 10, 1),
+    ] {
+        let [first, rest @ ..] = pipeline.map(|index| nodes[index]);
+        let before =
+            figure(&roomy, forwarded).await + figure(&narrow, forwarded).await + figure(&other, forwarded).await;
+        let (block, data) = (block(id, 1001, 32 << 20), content(9 * MIB + 77, id as u64));
+        let mut writer = RemoteWriter::connect(first).await;
+        writer.open(create(&block, &rest)).await.unwrap();
+        writer.finish(&data, slice, 3).await;
+        for (position, node) in std::iter::once(&first).chain(&rest).enumerate() {
+            assert!(read(node, &block, 0, None).await.unwrap() == data, "block {id}, datanode {position}");
+        }
+        let after =
+            figure(&roomy, forwarded).await + figure(&narrow, forwarded).await + figure(&other, forwarded).await;
+        assert_eq!(after - before, hops * data.len() as u64, "block {id}");
+    }
+}
+
+/// The writer is told which datanode it was, and goes on without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_datanode_that_ends_downstream_is_named() {
+    let namenode = FakeNamenode::start().await;
+    let dirs = [scratch(), scratch(), scratch()];
+    let first = start(&namenode, dirs[0].path(), &[]).await;
+    let second = start(&namenode, dirs[1].path(), &[]).await;
+    let third = start(&namenode, dirs[2].path(), &[]).await;
+    let (block, data) = (block(1, 1001, 8 << 20), content(3 * MIB, 1));
+    let mut writer = RemoteWriter::connect(&first).await;
+    writer.open(create(&block, &[&second, &third])).await.unwrap();
+    writer.write(&data[..MIB], false).await.unwrap();
+    assert_eq!(writer.ack().await.unwrap(), vec![AckReply::SUCCESS; 3]);
+    second.shutdown(false).await;
+    // Of the packet, or of none.
+    let message = writer.connection.receive(WAIT).await.unwrap();
+    let WriteMessage::Acknowledged { replies, .. } = WriteMessage::decode(&message).unwrap() else { panic!("an ack") };
+    assert_eq!(replies.iter().map(|reply| reply.status()).collect::<Vec<_>>(), [Status::Success, Status::Error]);
+    let mut recovery = write_request(&block, Stage::PipelineSetupStreamingRecovery, vec![target(&third)]);
+    recovery.latest_stamp = GenerationStamp(1002);
+    recovery.bytes_received_min = MIB as u64;
+    recovery.bytes_received_max = MIB as u64;
+    let new = Writer::new(first.addresses().transfer, recovery).await;
+    new.finish(&data[MIB..], 2).await;
+    let mut asked = block.clone();
+    asked.block.stamp = GenerationStamp(1002);
+    for node in [&first, &third] {
+        assert!(read(node, &asked, 0, None).await.unwrap() == data);
+    }
 }
 
 /// A WRITE that comes after the block's end finds no region.

@@ -1,0 +1,228 @@
+//! The way to the next datanode of a pipeline: by packets, or by writing into its memory. [`Forward`] goes down, [`Mirror`]
+//! comes up.
+
+mod known;
+mod one_sided;
+mod packets;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use hearth_blockstore::ReplicaReader;
+use hearth_fabric::tcp;
+use hearth_protocol::one_sided_write::WriterError;
+use hearth_wire::data_transfer::{PacketHeader, PipelineAck};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use one_sided::{Forwarding, OneSidedMirror, Opened};
+pub use packets::PacketMirror;
+
+use crate::session::SessionError;
+
+/// How long whoever takes a replica over waits until nothing of it is on its way downstream any more.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why nothing came from the next datanode.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    OneSided(#[from] WriterError),
+}
+
+/// The next datanode of the pipeline, ready for packets.
+pub enum Mirror {
+    Packets(PacketMirror),
+    OneSided(OneSidedMirror),
+}
+
+impl Mirror {
+    /// Silence that is borne; it covers everything further down.
+    pub fn read_timeout(&self) -> Duration {
+        match self {
+            Self::Packets(mirror) => mirror.read_timeout,
+            Self::OneSided(mirror) => mirror.read_timeout,
+        }
+    }
+
+    /// Nothing is lost when the future is dropped.
+    pub async fn next_ack(&mut self) -> Result<PipelineAck, MirrorError> {
+        match self {
+            Self::Packets(mirror) => Ok(mirror.session.receive_ack(mirror.read_timeout).await?),
+            Self::OneSided(mirror) => Ok(mirror.next_ack().await?),
+        }
+    }
+
+    /// Whether an acknowledgement has been received already, as far as that can be said.
+    pub fn has_ack(&self) -> bool {
+        match self {
+            Self::Packets(mirror) => mirror.session.has_ack(),
+            Self::OneSided(_) => false,
+        }
+    }
+
+    /// The block's end is acknowledged by everybody from there on.
+    pub fn ended(&self) {
+        if let Self::OneSided(mirror) = self {
+            mirror.ended();
+        }
+    }
+
+    /// What ends it from another thread.
+    pub fn ender(&self) -> Ender {
+        match self {
+            Self::Packets(mirror) => Ender::Packets(mirror.session.connection.clone()),
+            Self::OneSided(mirror) => mirror.ender(),
+        }
+    }
+}
+
+/// Ends the way to the next datanode.
+pub enum Ender {
+    Packets(Arc<tcp::Connection>),
+    OneSided(Arc<dyn hearth_fabric::one_sided::Connection>, tokio::runtime::Handle),
+}
+
+/// What is to be waited for.
+pub struct Ending(Option<mpsc::Receiver<()>>);
+
+impl Ender {
+    pub fn end(self) -> Ending {
+        match self {
+            Self::Packets(connection) => {
+                connection.shutdown();
+                Ending(None)
+            }
+            Self::OneSided(connection, runtime) => {
+                let (over, ending) = mpsc::channel();
+                runtime.spawn(async move {
+                    connection.close().await;
+                    // Who waited has given up.
+                    let _ = over.send(());
+                });
+                Ending(Some(ending))
+            }
+        }
+    }
+}
+
+impl Ending {
+    /// Blocks until nothing reads the replica's memory for the next datanode any more; false: it may still be read.
+    pub fn wait(self) -> bool {
+        self.0.is_none_or(|ending| ending.recv_timeout(END_TIMEOUT).is_ok())
+    }
+}
+
+/// Where the data of a packet are.
+#[derive(Clone, Copy)]
+pub enum Data<'a> {
+    Bytes(&'a [u8]),
+    /// In the replica, at their place.
+    Replica(&'a Arc<ReplicaReader>),
+}
+
+/// Down to the next datanode. When it breaks, receiving goes on: the client is told and decides.
+pub struct Forward {
+    way: Way,
+    broken: AtomicBool,
+    pub broke: Notify,
+    is_sending: AtomicBool,
+    last_sent: Mutex<Instant>,
+}
+
+enum Way {
+    Packets(packets::Sender),
+    OneSided(Box<one_sided::Sender>),
+}
+
+/// Why a packet did not go on.
+pub enum SendError {
+    /// It could not be read here.
+    Read(io::Error),
+    Connection(tcp::Error),
+    OneSided(WriterError),
+}
+
+impl From<WriterError> for SendError {
+    fn from(error: WriterError) -> Self {
+        Self::OneSided(error)
+    }
+}
+
+impl Forward {
+    pub fn new(mirror: &Mirror) -> Self {
+        let way = match mirror {
+            Mirror::Packets(mirror) => Way::Packets(packets::Sender::new(&mirror.session)),
+            Mirror::OneSided(mirror) => Way::OneSided(Box::new(mirror.sender())),
+        };
+        Self {
+            way,
+            broken: AtomicBool::new(false),
+            broke: Notify::new(),
+            is_sending: AtomicBool::new(false),
+            last_sent: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Sends whole packets as they came. Only where packets go down.
+    pub async fn send(&self, packets: &[u8]) {
+        if self.is_broken() {
+            return;
+        }
+        let Way::Packets(way) = &self.way else { unreachable!("who brings packets has them passed on as packets") };
+        self.is_sending.store(true, Ordering::Release);
+        // Reads nothing here.
+        let _ = self.note(way.send(packets).await);
+    }
+
+    /// Sends a packet.
+    ///
+    /// Errors: only those of reading its data here.
+    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> io::Result<()> {
+        if self.is_broken() {
+            return Ok(());
+        }
+        self.is_sending.store(true, Ordering::Release);
+        let sent = match &self.way {
+            Way::Packets(way) => way.send_packet(header, crcs, data).await,
+            Way::OneSided(way) => way.send_packet(header, crcs, data).await,
+        };
+        self.note(sent)
+    }
+
+    fn note(&self, sent: Result<(), SendError>) -> io::Result<()> {
+        self.is_sending.store(false, Ordering::Release);
+        match sent {
+            Ok(()) => *self.last_sent.lock() = Instant::now(),
+            Err(SendError::Read(error)) => return Err(error),
+            Err(SendError::Connection(error)) => self.note_broken(&error),
+            Err(SendError::OneSided(error)) => self.note_broken(&error),
+        }
+        Ok(())
+    }
+
+    /// For how long there was nothing to send down.
+    pub fn idle(&self) -> Duration {
+        if self.is_sending.load(Ordering::Acquire) { Duration::ZERO } else { self.last_sent.lock().elapsed() }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    pub fn note_broken(&self, error: &(dyn std::error::Error + 'static)) {
+        if !self.broken.swap(true, Ordering::AcqRel) {
+            let downstream = match &self.way {
+                Way::Packets(way) => way.peer(),
+                Way::OneSided(way) => way.peer(),
+            };
+            tracing::info!(%downstream, error, "lost the downstream datanode of a pipeline");
+            self.broke.notify_one();
+        }
+    }
+}

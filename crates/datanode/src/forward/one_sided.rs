@@ -1,0 +1,411 @@
+//! To the next datanode by writing into its memory, as a client writes into ours: straight from the replica's own memory, which
+//! is registered for that a grant at a time.
+//!
+//! What is not there (the memory is full, and packets bring the data) goes through a buffer. A packet goes as one slice, or as
+//! several where the next datanode has granted less than it takes; its acknowledgement is that of the last.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hearth_blockstore::{DataSource, ReplicaReader};
+use hearth_fabric::Memory;
+use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transfer, Transport};
+use hearth_fabric::tcp;
+use hearth_protocol::one_sided_write::{
+    self, BlockWriter, CHECKSUM_BYTES_MAX, Opening, SLICE_BYTES_MAX, WriteBuffers, WriterConnections, WriterError,
+};
+use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
+use hearth_wire::data_transfer::{
+    BlockOpResponse, DatanodeDescription, Describe, Operation, PacketHeader, PipelineAck, Status, WriteBlock,
+};
+use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, accepted_by};
+use parking_lot::Mutex;
+
+use super::known::{Known, Listening, listening};
+use super::{Data, Ender, SendError};
+use crate::datanode::Datanode;
+use crate::downstream::{self, Waits};
+use crate::load::Load;
+use crate::ops::OpError;
+use crate::session::SessionError;
+
+/// For a question, and for a connection: packets are the other way.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A window of slices is under way.
+const LIMITS: Limits = Limits { reads_in_flight: 1, operations: 64, messages: 64 };
+
+/// Datanodes that are remembered at most.
+const KNOWN_MAX: usize = 4096;
+
+/// Idle buffers of each kind that are kept.
+const BUFFERS_KEPT: usize = 16;
+
+/// What blocks that are passed on one-sidedly have in common.
+pub struct Forwarding {
+    transport: Arc<dyn Transport>,
+    /// Nothing in it is registered for others.
+    domain: Arc<dyn Domain>,
+    connections: Arc<WriterConnections>,
+    known: Mutex<HashMap<DatanodeUuid, Known>>,
+    /// For CRCs, as large as what the next datanode has for them.
+    checksums: Arc<WriteBuffers>,
+    /// For data that are not in a replica's memory.
+    copies: Arc<WriteBuffers>,
+}
+
+/// What came of asking the next datanode.
+pub enum Opened {
+    Ready(OneSidedMirror),
+    Refused(Box<BlockOpResponse>),
+}
+
+impl Forwarding {
+    pub fn new(transport: &Arc<dyn Transport>) -> Result<Arc<Self>, Error> {
+        let domain = transport.domain()?;
+        Ok(Arc::new(Self {
+            transport: transport.clone(),
+            connections: Arc::default(),
+            known: Mutex::default(),
+            checksums: WriteBuffers::new(domain.clone(), CHECKSUM_BYTES_MAX, 0, BUFFERS_KEPT),
+            copies: WriteBuffers::new(domain.clone(), SLICE_BYTES_MAX, 0, BUFFERS_KEPT),
+            domain,
+        }))
+    }
+
+    /// Bytes that are registered for passing on.
+    pub fn registered_bytes(&self) -> u64 {
+        self.domain.registered_bytes()
+    }
+
+    /// Asks `next` to write, too. `None`: there is no such way to it.
+    ///
+    /// `others_cut`: somebody else can shorten the replica's file at any time.
+    ///
+    /// Errors: it was asked, and fails.
+    pub async fn open(
+        self: &Arc<Self>,
+        datanode: &Arc<Datanode>,
+        next: &DatanodeInfo,
+        request: WriteBlock,
+        waits: Waits,
+        others_cut: bool,
+    ) -> Result<Option<Opened>, OpError> {
+        if u64::from(request.checksum.bytes_per_chunk) > SLICE_BYTES_MAX {
+            return Ok(None);
+        }
+        let kept = self.connections.take(&next.id.uuid);
+        let was_kept = kept.is_some();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => match self.connect(datanode, &next.id).await {
+                Some(connection) => connection,
+                None => return Ok(None),
+            },
+        };
+        let checksum = request.checksum;
+        let times = one_sided_write::Waits { read: waits.read, write: waits.write };
+        let opening = one_sided_write::open(connection, &self.connections, &next.id.uuid, request, times).await;
+        let writer = match opening {
+            Ok(Opening::NotAsked) => return Ok(None),
+            Ok(Opening::Refused(answer)) => return Ok(Some(Opened::Refused(answer))),
+            Ok(Opening::Opened(writer)) => writer,
+            // It has just ended: that says nothing of the datanode.
+            Err(WriterError::Connection(Error::Closed { .. })) if was_kept => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let checksums = self.checksums.take().map_err(WriterError::from)?;
+        let shared = Shared {
+            writer,
+            forwarding: self.clone(),
+            checksum,
+            checksums: Some(checksums),
+            load: datanode.load.clone(),
+            // A card reads pages that are pinned. This process would be killed by one that is not there any more.
+            only_copies: AtomicBool::new(others_cut && self.transport.name() != "rdma"),
+        };
+        Ok(Some(Opened::Ready(OneSidedMirror { shared: Arc::new(shared), read_timeout: waits.read })))
+    }
+
+    async fn connect(&self, datanode: &Arc<Datanode>, next: &DatanodeId) -> Option<Arc<dyn Connection>> {
+        let known = self.known.lock().get(&next.uuid).copied().unwrap_or_default();
+        if known.failed_lately() {
+            return None;
+        }
+        let failed = |error: &(dyn std::error::Error + 'static)| {
+            tracing::debug!(datanode = %next, error, "no one-sided way to the next datanode");
+            self.note(&next.uuid, |known| {
+                known.set_failed(true);
+                known.forget();
+            });
+        };
+        let listens = match known.listens() {
+            Some(listens) => listens,
+            None => {
+                let listens =
+                    describe(datanode, next, self.transport.name()).await.inspect_err(|error| failed(error)).ok()?;
+                self.note(&next.uuid, |known| known.set_listens(listens));
+                listens
+            }
+        };
+        let (address, incarnation) = listens?;
+        let private = [PURPOSE_WRITING, VERSION];
+        let connecting = self.transport.connect(&self.domain, address, &private, LIMITS, CONNECT_TIMEOUT);
+        let connection = connecting.await.inspect_err(|error| failed(error)).ok()?;
+        if accepted_by(connection.private()) != Some(incarnation) {
+            // Somebody else has its port now, or it has been started again.
+            failed(&Error::Closed { peer: address, why: "another datanode than the one that was asked".to_owned() });
+            connection.close().await;
+            return None;
+        }
+        Some(connection)
+    }
+
+    fn note(&self, datanode: &DatanodeUuid, change: impl FnOnce(&mut Known)) {
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX && !known.contains_key(datanode) {
+            known.clear();
+        }
+        change(known.entry(datanode.clone()).or_default());
+    }
+}
+
+/// Where a datanode listens for one-sided writers; `None`: it does not.
+async fn describe(datanode: &Arc<Datanode>, next: &DatanodeId, transport: &str) -> Result<Option<Listening>, OpError> {
+    let waits = Waits { connect: CONNECT_TIMEOUT, read: CONNECT_TIMEOUT, write: CONNECT_TIMEOUT };
+    let own = downstream::resolve(datanode, next, next.transfer_port).await?.ip();
+    let mut session = downstream::connect(datanode, next, waits).await?;
+    let question = Describe { client_name: datanode.store.datanode_uuid().to_string() };
+    session.send(&Operation::Describe(question).encode()).await?;
+    match session.receive_message(DatanodeDescription::decode, waits.read).await {
+        Ok(description) => Ok(listening(&description.offer, own, transport)),
+        // Whoever does not know the question closes the connection.
+        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Both directions'.
+struct Shared {
+    writer: Arc<BlockWriter>,
+    forwarding: Arc<Forwarding>,
+    checksum: ChecksumSpec,
+    /// Always there until it is dropped.
+    checksums: Option<Arc<dyn Region>>,
+    load: Arc<Load>,
+    /// The replica's memory cannot be registered, or must not be mapped.
+    only_copies: AtomicBool,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(checksums) = self.checksums.take()
+            && self.writer.has_ended()
+        {
+            self.forwarding.checksums.give_back(checksums);
+        }
+    }
+}
+
+/// Up from the next datanode.
+pub struct OneSidedMirror {
+    shared: Arc<Shared>,
+    pub read_timeout: Duration,
+}
+
+impl OneSidedMirror {
+    pub fn sender(&self) -> Sender {
+        Sender { shared: self.shared.clone(), lent: Mutex::new(Vec::new()), guard: Mutex::new(None) }
+    }
+
+    /// The acknowledgement of a whole packet, or of part of one that failed.
+    pub async fn next_ack(&mut self) -> Result<PipelineAck, WriterError> {
+        loop {
+            let ack = self.shared.writer.next().await?;
+            let failed = ack.replies.iter().any(|reply| reply.status() != Status::Success);
+            if ack.is_whole || failed {
+                return Ok(PipelineAck { seqno: ack.seqno, replies: ack.replies, downstream_nanos: 0, granted: None });
+            }
+        }
+    }
+
+    pub fn ended(&self) {
+        self.shared.writer.ended();
+    }
+
+    pub fn ender(&self) -> Ender {
+        Ender::OneSided(self.shared.writer.connection().clone(), tokio::runtime::Handle::current())
+    }
+}
+
+/// Bytes of the block, and their memory.
+type Lent = (Range<u64>, Arc<dyn Region>);
+
+/// Down to it.
+pub struct Sender {
+    shared: Arc<Shared>,
+    /// Memory of the replica that is registered: which of its bytes.
+    lent: Mutex<Vec<Lent>>,
+    /// Keeps that memory as it is.
+    guard: Mutex<Option<Arc<ReplicaReader>>>,
+}
+
+impl Sender {
+    pub fn peer(&self) -> String {
+        self.shared.writer.connection().peer().to_string()
+    }
+
+    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
+        let writer = &self.shared.writer;
+        if header.data_bytes == 0 {
+            let turn = writer.turn(0).await?;
+            return Ok(writer.send(Vec::new(), *header, turn, true, false).await?);
+        }
+        let (start, end) = (header.offset, header.end());
+        let chunk = u64::from(self.shared.checksum.bytes_per_chunk.max(1));
+        // Within a chunk it has one CRC for all of it.
+        let is_divisible = start.is_multiple_of(chunk);
+        let slice_bytes = (SLICE_BYTES_MAX / chunk).max(1) * chunk;
+        let mut at = start;
+        while at < end {
+            let (least, most) = match is_divisible {
+                true => (end.min(at + chunk), end.min(at + slice_bytes)),
+                false => (end, end),
+            };
+            let room = writer.room(at, least, most).await?;
+            let to = if room == end { end } else { room / chunk * chunk };
+            if to - at > SLICE_BYTES_MAX {
+                return Err(SendError::OneSided(writer.unexpected()));
+            }
+            let crcs = self.part_of(crcs, at - start, to - start, chunk);
+            let turn = writer.turn(crcs.len() as u64).await?;
+            let (mut transfers, copy) = self.transfers(at, to, start, data).await?;
+            if let Some(checksums) = self.shared.checksums.as_ref().filter(|_| !crcs.is_empty()) {
+                checksums.memory().write(turn.checksums_at, crcs);
+                let (local, offset) = (checksums.clone(), turn.checksums_at);
+                transfers.push(Transfer { local, offset, remote: turn.checksums });
+            }
+            let is_whole = to == end;
+            let part = PacketHeader {
+                offset: at,
+                seqno: header.seqno,
+                last: header.last && is_whole,
+                data_bytes: (to - at) as u32,
+                sync: header.sync && is_whole,
+            };
+            writer.send(transfers, part, turn, is_whole, copy.is_some()).await?;
+            if let Some(copy) = copy {
+                self.shared.forwarding.copies.give_back(copy);
+            }
+            self.shared.load.one_sided_forwarded(to - at);
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// The CRCs of bytes `from..to` of a packet, which begin with a chunk of it.
+    fn part_of<'a>(&self, crcs: &'a [u8], from: u64, to: u64, chunk: u64) -> &'a [u8] {
+        let size = self.shared.checksum.kind.size() as u64;
+        let [from, to] = [from / chunk, to.div_ceil(chunk)].map(|chunks| (chunks * size) as usize);
+        crcs.get(from..to.min(crcs.len())).unwrap_or_default()
+    }
+
+    /// Bytes `at..to` of the block, of a packet that begins at `start`; and the memory that they were copied to, if they were.
+    async fn transfers(
+        &self,
+        at: u64,
+        to: u64,
+        start: u64,
+        data: Data<'_>,
+    ) -> Result<(Vec<Transfer>, Option<Arc<dyn Region>>), SendError> {
+        let writer = &self.shared.writer;
+        if let Data::Replica(reader) = data
+            && let Some(transfers) = self.in_place(at, to, reader).await?
+        {
+            return Ok((transfers, None));
+        }
+        let copy = self.shared.forwarding.copies.take().map_err(WriterError::from)?;
+        match data {
+            Data::Bytes(bytes) => copy.memory().write(0, &bytes[(at - start) as usize..(to - start) as usize]),
+            Data::Replica(reader) => {
+                let mut bytes = vec![0; (to - at) as usize];
+                read(reader, at, &mut bytes).map_err(SendError::Read)?;
+                copy.memory().write(0, &bytes);
+            }
+        }
+        let transfers = writer.transfers(&copy, 0, at, to).ok_or_else(|| writer.unexpected())?;
+        Ok((transfers, Some(copy)))
+    }
+
+    /// From the replica's memory. `None`: not from there.
+    async fn in_place(
+        &self,
+        at: u64,
+        to: u64,
+        reader: &Arc<ReplicaReader>,
+    ) -> Result<Option<Vec<Transfer>>, SendError> {
+        if self.shared.only_copies.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let DataSource::File { file, offset: 0 } = reader.data() else { return Ok(None) };
+        let writer = &self.shared.writer;
+        let (mut transfers, mut next) = (Vec::new(), at);
+        while next < to {
+            let found = self.lent.lock().iter().find(|(bytes, _)| bytes.contains(&next)).cloned();
+            let (bytes, region) = match found {
+                Some(found) => found,
+                None => match self.register(next, file).await {
+                    Ok(found) => {
+                        *self.guard.lock() = Some(reader.clone());
+                        self.lent.lock().push(found.clone());
+                        found
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a replica's memory cannot be registered: it is passed on in copies");
+                        self.shared.only_copies.store(true, Ordering::Relaxed);
+                        return Ok(None);
+                    }
+                },
+            };
+            let end = to.min(bytes.end);
+            let more = writer.transfers(&region, next - bytes.start, next, end);
+            transfers.extend(more.ok_or_else(|| writer.unexpected())?);
+            next = end;
+        }
+        Ok(Some(transfers))
+    }
+
+    /// All of the replica's memory that there is from byte `from` of the block on.
+    async fn register(&self, from: u64, file: BorrowedFd<'_>) -> io::Result<Lent> {
+        let file = File::from(file.as_fd().try_clone_to_owned()?);
+        let domain = self.shared.forwarding.domain.clone();
+        let registering = move || {
+            const PAGE: u64 = 4096;
+            let (start, end) = (from / PAGE * PAGE, file.metadata()?.len());
+            let memory = Arc::new(Memory::map(OwnedFd::from(file), start, end.saturating_sub(start), false)?);
+            let region =
+                domain.register(&memory, from - start..end - start, Access::Local).map_err(io::Error::other)?;
+            Ok((from..end, region))
+        };
+        tokio::task::spawn_blocking(registering).await.map_err(io::Error::other)?
+    }
+}
+
+fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
+    match reader.data() {
+        DataSource::Bytes(all) => {
+            into.copy_from_slice(&all[at as usize..at as usize + into.len()]);
+            Ok(())
+        }
+        DataSource::File { file, offset } => {
+            File::from(file.as_fd().try_clone_to_owned()?).read_exact_at(into, offset + at)
+        }
+    }
+}

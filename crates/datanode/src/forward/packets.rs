@@ -1,0 +1,66 @@
+//! To the next datanode by packets, as every datanode takes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_blockstore::DataSource;
+use hearth_fabric::tcp::{self, Connection};
+use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
+
+use super::{Data, SendError};
+use crate::session::Session;
+
+/// Up from it.
+pub struct PacketMirror {
+    pub session: Session,
+    pub read_timeout: Duration,
+}
+
+/// Down to it.
+pub struct Sender {
+    connection: Arc<Connection>,
+    write_timeout: Duration,
+}
+
+impl Sender {
+    pub fn new(session: &Session) -> Self {
+        Self { connection: session.connection.clone(), write_timeout: session.write_timeout }
+    }
+
+    pub fn peer(&self) -> String {
+        self.connection.peer().to_string()
+    }
+
+    pub async fn send(&self, packets: &[u8]) -> Result<(), SendError> {
+        self.connection.write_all(packets, self.write_timeout).await.map_err(SendError::Connection)
+    }
+
+    /// Data of a replica in a file go by sendfile.
+    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let head_bytes = header.encode(crcs.len(), &mut head);
+        let head = &head[..head_bytes];
+        let (start, length) = (header.offset, u64::from(header.data_bytes));
+        let timeout = self.write_timeout;
+        let source = match data {
+            Data::Bytes(bytes) => DataSource::Bytes(bytes),
+            Data::Replica(reader) => match reader.data() {
+                DataSource::Bytes(all) => DataSource::Bytes(&all[start as usize..(start + length) as usize]),
+                file @ DataSource::File { .. } => file,
+            },
+        };
+        let sent = async {
+            match source {
+                DataSource::Bytes(bytes) => self.connection.write_vectored(&[head, crcs, bytes], false, timeout).await,
+                DataSource::File { file, offset } => {
+                    self.connection.write_vectored(&[head, crcs], true, timeout).await?;
+                    self.connection.send_file_range(file, offset + start, length, timeout).await
+                }
+            }
+        };
+        sent.await.map_err(|error| match error {
+            tcp::Error::File { source, .. } => SendError::Read(source),
+            error => SendError::Connection(error),
+        })
+    }
+}

@@ -1,0 +1,439 @@
+//! The writer's end of a one-sided write (`rdma_control`, kinds 3 to 7): a client's towards the first datanode of a pipeline, a
+//! datanode's towards the next one.
+//!
+//! ```text
+//! open ──► BlockWriter ──┬─ room, turn, send    down: data and CRCs are written, a slice behind them
+//!                        └─ next                up: acknowledgements, and with them further memory
+//! ```
+//! Both directions run at once, one task each. What is under way at the receiver is bounded by the memory that it has for CRCs:
+//! that is used in turns, each piece again once its slice is acknowledged.
+
+mod buffers;
+mod connections;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use hearth_fabric::one_sided::{Connection, Error, Region, Transfer};
+use hearth_types::{DatanodeUuid, RemoteSlice};
+use hearth_wire::data_transfer::{AckReply, BlockOpResponse, PacketHeader, Status, UNKNOWN_SEQNO, WriteBlock};
+use hearth_wire::rdma_control::{Grant, Slice, WriteMessage};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use buffers::WriteBuffers;
+pub use connections::WriterConnections;
+
+/// Most data of one slice, whoever the receiver is: what it grants first is not less.
+pub const SLICE_BYTES_MAX: u64 = 1 << 20;
+
+/// Of a receiver's memory for CRCs no more is used.
+pub const CHECKSUM_BYTES_MAX: u64 = 256 << 10;
+
+/// Writes that are posted and whose local memory is still in use. Beyond it the sender waits for the oldest.
+const POSTED_MAX: usize = 16;
+
+/// Slices that are not acknowledged. Beyond it the sender waits.
+const UNDER_WAY_MAX: usize = 1024;
+
+/// Grants that are of use at once: they come a slice ahead.
+const GRANTS_MAX: usize = 1024;
+
+/// Why writing to a datanode failed.
+#[derive(Debug, thiserror::Error)]
+pub enum WriterError {
+    #[error(transparent)]
+    Connection(#[from] Error),
+    #[error("another message than was due from {peer}")]
+    Unexpected { peer: SocketAddr },
+}
+
+/// Waits of a writer.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// For acknowledgements, and for memory; it covers everything behind the datanode.
+    pub read: Duration,
+    pub write: Duration,
+}
+
+/// What came of asking a datanode.
+pub enum Opening {
+    /// It was not asked: the connection had just ended, or the question is too long for a message. That says nothing of it.
+    NotAsked,
+    /// It said no, and why.
+    Refused(Box<BlockOpResponse>),
+    Opened(Arc<BlockWriter>),
+}
+
+/// Asks the datanode at the other end of `connection` to write a block.
+///
+/// `kept`: gets the connection back at the block's end, as one to `datanode`.
+pub async fn open(
+    connection: Arc<dyn Connection>,
+    kept: &Arc<WriterConnections>,
+    datanode: &DatanodeUuid,
+    request: WriteBlock,
+    waits: Waits,
+) -> Result<Opening, WriterError> {
+    let Ok(request) = WriteMessage::Open(Box::new(request)).encode() else { return Ok(Opening::NotAsked) };
+    match connection.send(request, waits.write).await {
+        Err(Error::Closed { .. }) => return Ok(Opening::NotAsked),
+        sent => sent?,
+    }
+    let message = connection.receive(waits.read).await?;
+    let unexpected = WriterError::Unexpected { peer: connection.peer() };
+    let Ok(WriteMessage::Opened { answer, grant }) = WriteMessage::decode(&message) else { return Err(unexpected) };
+    let bad_link = answer.first_bad_link.as_deref().is_some_and(|link| !link.is_empty());
+    if answer.status != Status::Success || bad_link {
+        return Ok(Opening::Refused(answer));
+    }
+    let Some(grant) = grant else { return Err(unexpected) };
+    let Some(checksums) = grant.checksums.part(0, grant.checksums.length.min(CHECKSUM_BYTES_MAX)) else {
+        return Err(unexpected);
+    };
+    Ok(Opening::Opened(Arc::new(BlockWriter {
+        connection,
+        kept: kept.clone(),
+        datanode: datanode.clone(),
+        timeout: waits.read,
+        first_granted: grant.offset + grant.data.length,
+        checksums,
+        state: Mutex::new(State { grants: vec![grant], ..State::default() }),
+        changed: Notify::new(),
+        posted: tokio::sync::Mutex::default(),
+        ended: AtomicBool::new(false),
+    })))
+}
+
+/// A block that is being written.
+pub struct BlockWriter {
+    connection: Arc<dyn Connection>,
+    kept: Arc<WriterConnections>,
+    datanode: DatanodeUuid,
+    timeout: Duration,
+    first_granted: u64,
+    /// Memory of the datanode for CRCs.
+    checksums: RemoteSlice,
+    state: Mutex<State>,
+    /// An acknowledgement has come.
+    changed: Notify,
+    posted: tokio::sync::Mutex<VecDeque<BoxFuture<'static, Result<(), Error>>>>,
+    /// The block's end is acknowledged: the connection is good for another.
+    ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// The newest last: it counts where two overlap.
+    grants: Vec<Grant>,
+    /// Where in the memory for CRCs the next ones go, and how much of it is in use.
+    checksums_at: u64,
+    checksums_used: u64,
+    /// Of a turn that has been given: what it takes of that memory.
+    turn: u64,
+    under_way: VecDeque<UnderWay>,
+}
+
+/// A slice that is not acknowledged.
+struct UnderWay {
+    checksum_bytes: u64,
+    is_whole: bool,
+}
+
+/// A slice's place in the order of things.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Where its CRCs go.
+    pub checksums: RemoteSlice,
+    /// The same from the start of the memory for them: below `CHECKSUM_BYTES_MAX`.
+    pub checksums_at: u64,
+}
+
+/// What came up.
+#[derive(Debug)]
+pub struct Acknowledged {
+    pub seqno: i64,
+    pub replies: Vec<AckReply>,
+    /// Memory is granted up to there now.
+    pub granted: Option<u64>,
+    /// As the slice was sent: see [`BlockWriter::send`].
+    pub is_whole: bool,
+}
+
+impl BlockWriter {
+    /// Where the first grant ends.
+    pub fn first_granted(&self) -> u64 {
+        self.first_granted
+    }
+
+    pub fn connection(&self) -> &Arc<dyn Connection> {
+        &self.connection
+    }
+
+    /// Waits until memory is granted for the block's bytes from `from` to `least` without a gap, and says how far it reaches:
+    /// at most to `most`.
+    pub async fn room(&self, from: u64, least: u64, most: u64) -> Result<u64, WriterError> {
+        self.until("waiting for memory to write to", |state| {
+            let end = state.granted_from(from, most);
+            (end >= least).then_some(end)
+        })
+        .await
+    }
+
+    /// Waits for the turn of a slice with that many bytes of CRCs. One turn is taken at a time: `send` ends it.
+    pub async fn turn(&self, checksum_bytes: u64) -> Result<Turn, WriterError> {
+        let memory = self.checksums;
+        if checksum_bytes > memory.length {
+            return Err(self.unexpected());
+        }
+        let at =
+            self.until("waiting for a slice's turn", |state| state.take_turn(checksum_bytes, memory.length)).await?;
+        let Some(checksums) = memory.part(at, checksum_bytes) else { return Err(self.unexpected()) };
+        Ok(Turn { checksums, checksums_at: at })
+    }
+
+    /// The bytes of `region` from `at` on, as they go to bytes `from..end` of the block: over one grant or several. Nothing when
+    /// not all of it is granted.
+    pub fn transfers(&self, region: &Arc<dyn Region>, at: u64, from: u64, end: u64) -> Option<Vec<Transfer>> {
+        let state = self.state.lock();
+        let (mut transfers, mut next) = (Vec::new(), from);
+        while next < end {
+            let grant = state.grant_at(next)?;
+            let within = next - grant.offset;
+            let length = (grant.data.length - within).min(end - next);
+            let remote = grant.data.part(within, length)?;
+            transfers.push(Transfer { local: region.clone(), offset: at + (next - from), remote });
+            next += length;
+        }
+        Some(transfers)
+    }
+
+    /// Posts writes and the slice behind them, in the order of the calls.
+    ///
+    /// `is_whole`: its acknowledgement is that of a packet; false for parts of one but the last. `is_to_end`: returns only when
+    /// the local memory is free again.
+    pub async fn send(
+        &self,
+        transfers: Vec<Transfer>,
+        header: PacketHeader,
+        turn: Turn,
+        is_whole: bool,
+        is_to_end: bool,
+    ) -> Result<(), WriterError> {
+        let slice = Slice { header, checksums_at: turn.checksums_at, checksum_bytes: turn.checksums.length as u32 };
+        let message = WriteMessage::Slice(slice).encode().map_err(|_| self.unexpected())?;
+        let mut posted = self.posted.lock().await;
+        while posted.len() >= POSTED_MAX {
+            if let Some(oldest) = posted.pop_front() {
+                oldest.await?;
+            }
+        }
+        {
+            let mut state = self.state.lock();
+            let checksum_bytes = std::mem::take(&mut state.turn);
+            state.under_way.push_back(UnderWay { checksum_bytes, is_whole });
+        }
+        let mut writing = self.connection.write(transfers, Some(message), self.timeout);
+        if is_to_end {
+            return Ok(writing.await?);
+        }
+        // Once, so that it is posted before the next one; what is left of it is waited for when its turn comes.
+        match std::future::poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await {
+            Poll::Ready(done) => Ok(done?),
+            Poll::Pending => {
+                posted.push_back(writing);
+                Ok(())
+            }
+        }
+    }
+
+    /// The next acknowledgement. One task at a time.
+    ///
+    /// Errors: `Connection(NoMessage)` after the read time-out.
+    pub async fn next(&self) -> Result<Acknowledged, WriterError> {
+        let message = self.connection.receive(self.timeout).await?;
+        let Ok(WriteMessage::Acknowledged { seqno, replies, grant }) = WriteMessage::decode(&message) else {
+            return Err(self.unexpected());
+        };
+        let is_whole = {
+            let mut state = self.state.lock();
+            if let Some(grant) = grant
+                && !state.add(grant)
+            {
+                return Err(self.unexpected());
+            }
+            // Some belong to no slice: a datanode further down has gone.
+            match if seqno == UNKNOWN_SEQNO { None } else { state.under_way.pop_front() } {
+                Some(over) => {
+                    state.checksums_used -= over.checksum_bytes;
+                    over.is_whole
+                }
+                None => true,
+            }
+        };
+        self.changed.notify_waiters();
+        let granted = grant.map(|grant| grant.offset + grant.data.length);
+        Ok(Acknowledged { seqno, replies, granted, is_whole })
+    }
+
+    /// The acknowledgement of the block's end has come.
+    pub fn ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Nothing of the block is on its way any more.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub fn unexpected(&self) -> WriterError {
+        WriterError::Unexpected { peer: self.connection.peer() }
+    }
+
+    async fn until<T>(
+        &self,
+        action: &'static str,
+        mut ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, WriterError> {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(found) = ready(&mut self.state.lock()) {
+                return Ok(found);
+            }
+            tokio::select! {
+                () = changed => {}
+                () = self.connection.closed() => {
+                    let why = format!("while {action}");
+                    return Err(Error::Closed { peer: self.connection.peer(), why }.into());
+                }
+                () = tokio::time::sleep(self.timeout) => {
+                    return Err(Error::TimedOut { peer: self.connection.peer(), action, after: self.timeout }.into());
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn grant_at(&self, byte: u64) -> Option<&Grant> {
+        let holds = |grant: &&Grant| (grant.offset..grant.offset + grant.data.length).contains(&byte);
+        self.grants.iter().rev().find(holds)
+    }
+
+    /// How far memory is granted from there on, at most to `most`. What lies before is of no use any more.
+    fn granted_from(&mut self, from: u64, most: u64) -> u64 {
+        self.grants.retain(|grant| grant.offset + grant.data.length > from);
+        let mut end = from;
+        while end < most
+            && let Some(grant) = self.grant_at(end)
+        {
+            end = grant.offset + grant.data.length;
+        }
+        end.min(most)
+    }
+
+    /// False when the datanode grants more and more that nobody asked for.
+    fn add(&mut self, grant: Grant) -> bool {
+        self.grants.push(grant);
+        self.grants.len() <= GRANTS_MAX
+    }
+
+    fn take_turn(&mut self, bytes: u64, memory_bytes: u64) -> Option<u64> {
+        let from_start = self.checksums_at + bytes > memory_bytes;
+        // What is left behind the last ones is passed over.
+        let wanted = if from_start { memory_bytes - self.checksums_at + bytes } else { bytes };
+        if self.under_way.len() >= UNDER_WAY_MAX || self.checksums_used + wanted > memory_bytes {
+            if !self.under_way.is_empty() {
+                return None;
+            }
+            // Nothing is in use: from the start, where there is room for all that fits at all.
+            (self.checksums_at, self.checksums_used) = (0, 0);
+            return self.take_turn(bytes, memory_bytes);
+        }
+        let at = if from_start { 0 } else { self.checksums_at };
+        self.checksums_at = at + bytes;
+        self.checksums_used += wanted;
+        self.turn += wanted;
+        Some(at)
+    }
+}
+
+impl Drop for BlockWriter {
+    fn drop(&mut self) {
+        if self.has_ended() {
+            self.kept.keep(self.datanode.clone(), self.connection.clone());
+            return;
+        }
+        // What is still on its way reads our memory: the connection ends, and until then holds it.
+        let connection = self.connection.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { connection.close().await });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(offset: u64, length: u64) -> Grant {
+        let slice = |length| RemoteSlice { address: 1 << 20, length, key: 7 };
+        Grant { offset, data: slice(length), checksums: slice(100) }
+    }
+
+    #[test]
+    fn room_ends_where_grants_do_and_the_newest_counts() {
+        let mut state = State::default();
+        assert_eq!(state.granted_from(0, 10), 0);
+        assert!(state.add(grant(0, 1000)) && state.add(grant(1000, 500)));
+        assert_eq!(state.granted_from(10, 5000), 1500);
+        assert_eq!(state.granted_from(10, 900), 900);
+        // One buffer after the other: the next begins within the last.
+        assert!(state.add(grant(1490, 500)));
+        assert_eq!(state.granted_from(1490, 5000), 1990);
+        assert_eq!(state.grant_at(1495).map(|grant| grant.offset), Some(1490));
+        assert_eq!(state.grants.len(), 2, "what lies behind is forgotten");
+        assert_eq!(state.granted_from(3000, 5000), 3000);
+    }
+
+    #[test]
+    fn memory_for_crcs_is_used_in_turns() {
+        let mut state = State::default();
+        let turn = |state: &mut State, bytes| {
+            let at = state.take_turn(bytes, 100)?;
+            let checksum_bytes = std::mem::take(&mut state.turn);
+            state.under_way.push_back(UnderWay { checksum_bytes, is_whole: true });
+            Some(at)
+        };
+        let acknowledged = |state: &mut State| {
+            let over = state.under_way.pop_front().unwrap();
+            state.checksums_used -= over.checksum_bytes;
+        };
+        assert_eq!([turn(&mut state, 40), turn(&mut state, 0), turn(&mut state, 40)], [Some(0), Some(40), Some(40)]);
+        assert_eq!(turn(&mut state, 30), None, "20 are left at the end, and none at the start");
+        assert_eq!(turn(&mut state, 20), Some(80));
+        assert_eq!(turn(&mut state, 1), None);
+        acknowledged(&mut state);
+        assert_eq!(turn(&mut state, 30), Some(0));
+        assert_eq!(turn(&mut state, 11), None, "not beyond the slice that is still under way");
+        for _ in 0..3 {
+            acknowledged(&mut state);
+        }
+        assert_eq!(turn(&mut state, 60), Some(30));
+        // 10 are left behind it: they are passed over.
+        assert_eq!(turn(&mut state, 50), None);
+        acknowledged(&mut state);
+        assert_eq!(turn(&mut state, 25), Some(0));
+        acknowledged(&mut state);
+        acknowledged(&mut state);
+        assert_eq!((state.under_way.len(), state.checksums_used), (0, 0));
+        assert_eq!(turn(&mut state, 100), Some(0), "all of it, when nothing is in use");
+        while turn(&mut state, 0).is_some() {}
+        assert_eq!(state.under_way.len(), UNDER_WAY_MAX);
+    }
+}

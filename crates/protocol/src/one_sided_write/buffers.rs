@@ -1,0 +1,45 @@
+//! Registered memory of a writer.
+
+use std::sync::Arc;
+
+use hearth_fabric::Memory;
+use hearth_fabric::one_sided::{Access, Domain, Error, Region};
+use parking_lot::Mutex;
+
+/// Registered memory for packets: each as large as a packet's data with its CRCs behind.
+#[derive(Debug)]
+pub struct WriteBuffers {
+    domain: Arc<dyn Domain>,
+    data_bytes: u64,
+    checksum_bytes: u64,
+    free: Mutex<Vec<Arc<dyn Region>>>,
+    kept_max: usize,
+}
+
+impl WriteBuffers {
+    pub fn new(domain: Arc<dyn Domain>, data_bytes: u64, checksum_bytes: u64, kept_max: usize) -> Arc<Self> {
+        Arc::new(Self { domain, data_bytes, checksum_bytes, free: Mutex::default(), kept_max })
+    }
+
+    /// Bytes of data that one holds; its CRCs begin there.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    pub fn take(&self) -> Result<Arc<dyn Region>, Error> {
+        if let Some(region) = self.free.lock().pop() {
+            return Ok(region);
+        }
+        let bytes = self.data_bytes + self.checksum_bytes;
+        let memory = Memory::fresh(bytes).map_err(|source| Error::Register { bytes, source })?;
+        self.domain.register(&Arc::new(memory), 0..bytes, Access::Local)
+    }
+
+    /// For another packet; unless a write from it may still be on its way: that one keeps it.
+    pub fn give_back(&self, region: Arc<dyn Region>) {
+        let mut free = self.free.lock();
+        if Arc::strong_count(&region) == 1 && free.len() < self.kept_max {
+            free.push(region);
+        }
+    }
+}
