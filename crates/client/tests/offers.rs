@@ -68,6 +68,9 @@ fn a_cold_client_need_not_ask_where_datanodes_listen() {
             // Its first datanode is written to one-sidedly, which takes a connection as well.
             write(&one_sided(&cluster), "/file", content, LENGTH).await?;
             write(&one_sided(&cluster), "/small", content, 5000).await?;
+            // The first datanode has asked the next one, to which it passes blocks on.
+            let asked = [counted(&cluster, 0, "hearth_descriptions")?, counted(&cluster, 1, "hearth_descriptions")?];
+            anyhow::ensure!(asked[0] <= 1 && asked[1] <= 1, "datanodes were asked {asked:?} times, tokens {tokens}");
             for _ in 0..3 {
                 let cold = one_sided(&cluster);
                 check(&cold, "/file", content, LENGTH).await?;
@@ -75,16 +78,19 @@ fn a_cold_client_need_not_ask_where_datanodes_listen() {
                 let read = cold.statistics().read_bytes(DataPath::OneSided);
                 anyhow::ensure!(read == (LENGTH + 5000) as u64, "{:?}", cold.statistics());
             }
-            for datanode in 0..2 {
-                let asked = counted(&cluster, datanode, "hearth_descriptions")?;
-                anyhow::ensure!(asked == 0, "datanode {datanode} was asked {asked} times, tokens {tokens}");
+            for (datanode, before) in asked.into_iter().enumerate() {
+                let now = counted(&cluster, datanode, "hearth_descriptions")?;
+                anyhow::ensure!(
+                    now == before,
+                    "datanode {datanode} was asked {before}, then {now} times, tokens {tokens}"
+                );
             }
             // Each block was read from one of the two at least.
             let mut registered = 0;
             for datanode in &cluster.datanodes {
                 let port = datanode.port("dfs.datanode.http.address")?;
                 let bean = jmx_bean(port, "Hearth:service=DataNode,name=OneSided")?;
-                anyhow::ensure!(bean["Descriptions"] == 0, "{bean}");
+                anyhow::ensure!(bean["Descriptions"].as_u64().is_some_and(|asked| asked <= 1), "{bean}");
                 registered += bean["RegisteredBytes"].as_u64().unwrap_or(0);
             }
             anyhow::ensure!(registered >= LENGTH as u64, "{registered} bytes are registered");

@@ -11,7 +11,12 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// The body of `http://127.0.0.1:PORT/PATH`; an error for any status but 200.
 pub fn get_text(port: u16, path: &str) -> Result<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    get_text_at(Ipv4Addr::LOCALHOST, port, path)
+}
+
+/// As [`get_text`], of a server elsewhere.
+pub fn get_text_at(host: Ipv4Addr, port: u16, path: &str) -> Result<String> {
+    let address = SocketAddr::from((host, port));
     let asked = || format!("GET http://{address}{path}");
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).with_context(asked)?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).with_context(asked)?;

@@ -24,7 +24,7 @@ pub use apache::{Apache, ToolOutput};
 pub use cluster::{Cluster, ClusterSpec, Make, NamenodePorts, NodeProcess};
 pub use content::{Content, sha256_hex};
 pub use driver::{Driver, DriverError};
-pub use http::{get_text, jmx_bean};
+pub use http::{get_text, get_text_at, jmx_bean};
 pub use nameservices::{Nameservices, NameservicesSpec};
 pub use places::{Missing, hearth_program, python_with_hdfs_native, skip_or_fail, unshared_directory, workspace_root};
 pub use ports::free_port;

@@ -3,13 +3,14 @@
 //!
 //! In the virtual machine of `cargo xtask test` the one-sided path is RDMA; elsewhere it goes over TCP.
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Make, get_text};
+use hearth_testkit::{ClusterSpec, Content, Make, get_text_at};
 use serde_json::json;
 
 const BLOCK: u64 = 4 << 20;
@@ -188,9 +189,10 @@ fn told_nothing(session: &mut Session) -> Result<()> {
 
 /// Clients so far that asked the datanodes what they offer.
 fn descriptions(session: &Session) -> Result<u64> {
+    let host = if in_the_machine() { RDMA_ADDRESS.parse()? } else { Ipv4Addr::LOCALHOST };
     let mut sum = 0;
     for datanode in &session.cluster.datanodes {
-        let page = get_text(datanode.port("dfs.datanode.http.address")?, "/metrics")?;
+        let page = get_text_at(host, datanode.port("dfs.datanode.http.address")?, "/metrics")?;
         let count = page.lines().find_map(|line| line.strip_prefix("hearth_descriptions_total "));
         sum += count.context("no hearth_descriptions")?.parse::<u64>()?;
     }
