@@ -525,9 +525,5 @@ async fn address_in(
     datanode: &DatanodeId,
 ) -> Result<Option<SocketAddr>, DatanodeError> {
     let own = address_of(&shared.options, datanode, datanode.transfer_port).await?.ip();
-    let address = offer.one_sided.iter().find(|address| address.is_ipv4() == own.is_ipv4());
-    Ok(address.map(|address| match address.ip().is_unspecified() {
-        true => SocketAddr::new(own, address.port()),
-        false => *address,
-    }))
+    Ok(offer.listener(own))
 }

@@ -7,10 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hearth_types::{
-    Block, BlockPoolId, DatanodeAdminState, DatanodeId, DatanodeInfo, ExtendedBlock, PoolIdentity, StorageId,
-    StorageType,
-};
+use hearth_types::{Block, BlockPoolId, DatanodeId, DatanodeInfo, ExtendedBlock, PoolIdentity, StorageId, StorageType};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -102,24 +99,7 @@ impl Pool {
 
     /// This datanode as the source of a copy.
     pub fn own_datanode_info(&self) -> Option<DatanodeInfo> {
-        Some(DatanodeInfo {
-            id: self.own()?,
-            capacity: 0,
-            dfs_used: 0,
-            remaining: 0,
-            block_pool_used: 0,
-            non_dfs_used: 0,
-            last_update_ms: 0,
-            last_update_monotonic_ms: 0,
-            xceiver_count: 0,
-            location: "/default-rack".to_owned(),
-            admin_state: DatanodeAdminState::Normal,
-            cache_capacity: 0,
-            cache_used: 0,
-            block_count: 0,
-            last_block_report_ms: 0,
-            offer: None,
-        })
+        Some(DatanodeInfo::of(self.own()?))
     }
 
     /// Tells every namenode that the replica of `block` at `datanode` is corrupt.

@@ -141,6 +141,30 @@ pub struct DatanodeInfo {
     pub offer: Option<Bytes>,
 }
 
+impl DatanodeInfo {
+    /// A datanode in service of which only its names are known.
+    pub fn of(id: DatanodeId) -> Self {
+        Self {
+            id,
+            capacity: 0,
+            dfs_used: 0,
+            remaining: 0,
+            block_pool_used: 0,
+            non_dfs_used: 0,
+            last_update_ms: 0,
+            last_update_monotonic_ms: 0,
+            xceiver_count: 0,
+            location: "/default-rack".to_owned(),
+            admin_state: DatanodeAdminState::Normal,
+            cache_capacity: 0,
+            cache_used: 0,
+            block_count: 0,
+            last_block_report_ms: 0,
+            offer: None,
+        }
+    }
+}
+
 /// The use of one storage, as heartbeats carry it. All sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageReport {

@@ -1,7 +1,7 @@
 //! What a Hearth datanode offers beyond what every datanode does. It says so itself (DESCRIBE), and its namenode, when that is
 //! Hearth's too, hands it on with the locations of blocks, as bytes that mean nothing to it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use prost::Message;
@@ -25,6 +25,12 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// Where it listens for one-sided connections; `own`: an address by which its transfer port is reached.
+    pub fn listener(&self, own: IpAddr) -> Option<SocketAddr> {
+        let address = self.one_sided.iter().find(|address| address.is_ipv4() == own.is_ipv4())?;
+        Some(if address.ip().is_unspecified() { SocketAddr::new(own, address.port()) } else { *address })
+    }
+
     /// For whoever carries it without knowing what it means.
     pub fn encode(&self) -> Bytes {
         proto::OfferProto::from(self).encode_to_vec().into()

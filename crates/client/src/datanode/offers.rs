@@ -123,13 +123,12 @@ async fn describe(shared: &Shared, datanode: &DatanodeId) -> Result<Option<Offer
 
 #[cfg(test)]
 mod tests {
-    use hearth_types::DatanodeAdminState;
-
     use super::*;
 
     fn datanode(offer: Option<&Offer>) -> DatanodeInfo {
         DatanodeInfo {
-            id: DatanodeId {
+            offer: offer.map(Offer::encode),
+            ..DatanodeInfo::of(DatanodeId {
                 ip: "127.0.0.1".to_owned(),
                 host_name: "localhost".to_owned(),
                 uuid: DatanodeUuid("uuid".into()),
@@ -137,22 +136,7 @@ mod tests {
                 info_port: 0,
                 ipc_port: 0,
                 info_secure_port: 0,
-            },
-            capacity: 0,
-            dfs_used: 0,
-            remaining: 0,
-            block_pool_used: 0,
-            non_dfs_used: 0,
-            last_update_ms: 0,
-            last_update_monotonic_ms: 0,
-            xceiver_count: 0,
-            location: String::new(),
-            admin_state: DatanodeAdminState::Normal,
-            cache_capacity: 0,
-            cache_used: 0,
-            block_count: 0,
-            last_block_report_ms: 0,
-            offer: offer.map(Offer::encode),
+            })
         }
     }
 

@@ -54,7 +54,5 @@ pub fn listening(offer: &Offer, own: IpAddr, transport: &str) -> Option<Listenin
     if offer.transport.as_ref().is_some_and(|name| name != transport) {
         return None;
     }
-    let address = offer.one_sided.iter().find(|address| address.is_ipv4() == own.is_ipv4())?;
-    let address = if address.ip().is_unspecified() { SocketAddr::new(own, address.port()) } else { *address };
-    Some((address, offer.incarnation))
+    Some((offer.listener(own)?, offer.incarnation))
 }

@@ -7,8 +7,8 @@ use hearth_datanode::Handle;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_protocol::data_transfer::{DataReceiver, DataSender, PACKET_BUFFER_BYTES, Timeouts, connect};
 use hearth_types::{
-    Block, BlockId, ChecksumKind, ChecksumSpec, DatanodeAdminState, DatanodeId, DatanodeInfo, ExtendedBlock,
-    GenerationStamp, StorageType, Token,
+    Block, BlockId, ChecksumKind, ChecksumSpec, DatanodeId, DatanodeInfo, ExtendedBlock, GenerationStamp, StorageType,
+    Token,
 };
 use hearth_wire::data_transfer::{
     BlockOpResponse, CachingStrategy, Operation, PacketHeader, PipelineAck, PipelineTarget, ReadBlock, Stage, Status,
@@ -44,32 +44,15 @@ pub async fn open(address: SocketAddr) -> (DataSender, DataReceiver) {
 pub fn target(handle: &Handle) -> PipelineTarget {
     let addresses = handle.addresses();
     PipelineTarget {
-        datanode: DatanodeInfo {
-            id: DatanodeId {
-                ip: addresses.transfer.ip().to_string(),
-                host_name: "localhost".to_owned(),
-                uuid: handle.uuid(),
-                transfer_port: addresses.transfer.port(),
-                info_port: addresses.http.port(),
-                ipc_port: addresses.ipc.port(),
-                info_secure_port: 0,
-            },
-            capacity: 0,
-            dfs_used: 0,
-            remaining: 0,
-            block_pool_used: 0,
-            non_dfs_used: 0,
-            last_update_ms: 0,
-            last_update_monotonic_ms: 0,
-            xceiver_count: 0,
-            location: "/default-rack".to_owned(),
-            admin_state: DatanodeAdminState::Normal,
-            cache_capacity: 0,
-            cache_used: 0,
-            block_count: 0,
-            last_block_report_ms: 0,
-            offer: None,
-        },
+        datanode: DatanodeInfo::of(DatanodeId {
+            ip: addresses.transfer.ip().to_string(),
+            host_name: "localhost".to_owned(),
+            uuid: handle.uuid(),
+            transfer_port: addresses.transfer.port(),
+            info_port: addresses.http.port(),
+            ipc_port: addresses.ipc.port(),
+            info_secure_port: 0,
+        }),
         storage_type: StorageType::Disk,
         storage_id: None,
         pinned: false,

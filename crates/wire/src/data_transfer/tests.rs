@@ -22,32 +22,15 @@ fn block() -> ExtendedBlock {
 }
 
 fn datanode(index: u16) -> DatanodeInfo {
-    DatanodeInfo {
-        id: DatanodeId {
-            ip: format!("10.0.0.{index}"),
-            host_name: format!("dn{index}"),
-            uuid: DatanodeUuid(format!("uuid-{index}").into()),
-            transfer_port: 9866 + index,
-            info_port: 9864,
-            ipc_port: 9867,
-            info_secure_port: 0,
-        },
-        capacity: 0,
-        dfs_used: 0,
-        remaining: 0,
-        block_pool_used: 0,
-        non_dfs_used: 0,
-        last_update_ms: 0,
-        last_update_monotonic_ms: 0,
-        xceiver_count: 0,
-        location: "/default-rack".into(),
-        admin_state: DatanodeAdminState::Normal,
-        cache_capacity: 0,
-        cache_used: 0,
-        block_count: 0,
-        last_block_report_ms: 0,
-        offer: None,
-    }
+    DatanodeInfo::of(DatanodeId {
+        ip: format!("10.0.0.{index}"),
+        host_name: format!("dn{index}"),
+        uuid: DatanodeUuid(format!("uuid-{index}").into()),
+        transfer_port: 9866 + index,
+        info_port: 9864,
+        ipc_port: 9867,
+        info_secure_port: 0,
+    })
 }
 
 fn target(index: u16) -> PipelineTarget {
