@@ -15,6 +15,7 @@ const OLD_VERSION: &str = "3.3.6";
 
 /// The directory of jars, fetched when it is not there. `testkit` looks for it at the same place.
 pub fn fetch() -> Result<PathBuf> {
+    fetch_into("contract.xml", VERSION, &format!("apache-{VERSION}-contract"))?;
     fetch_into("pom.xml", VERSION, &format!("apache-{VERSION}"))
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::places::{APACHE_VERSION, apache_jobs_lib, apache_lib, workspace_root};
+use crate::places::{APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, workspace_root};
 
 /// Where the jars are and how a JVM is started with them.
 #[derive(Clone)]
@@ -81,7 +81,19 @@ impl Apache {
 
     /// A Java program of `tests/interop/java`, compiled when it has changed.
     pub fn our_java(&self, conf: &Path, main: &str) -> Result<Command> {
-        Ok(self.java_with(&[conf, &self.compiled()?], main))
+        let class_path = format!("{}/*", self.lib.display());
+        Ok(self.java_with(&[conf, &compiled("tests/interop/java", &class_path)?], main))
+    }
+
+    /// A Java program of `tests/interop/java/contract`, with Apache's contract tests and JUnit.
+    ///
+    /// An error of kind [`crate::Missing`] when those were not fetched.
+    pub fn contract(&self, conf: &Path, main: &str) -> Result<Command> {
+        let jars = PathBuf::from(format!("{}/*", apache_contract_lib()?.display()));
+        let class_path = format!("{}:{}/*", jars.display(), self.lib.display());
+        let sources = "tests/interop/java/contract";
+        let (ours, resources) = (compiled(sources, &class_path)?, workspace_root().join(sources).join("resources"));
+        Ok(self.java_with(&[conf, &ours, &resources, &jars], main))
     }
 
     fn java_with(&self, class_path: &[&Path], main: &str) -> Command {
@@ -137,47 +149,47 @@ impl Apache {
         let output = command.args(arguments).output().context("cannot start java")?;
         Ok(ToolOutput::of(output))
     }
+}
 
-    /// The directory of our compiled Java classes, named after their sources' content.
-    fn compiled(&self) -> Result<PathBuf> {
-        let sources = workspace_root().join("tests/interop/java");
-        let mut files: Vec<PathBuf> = fs::read_dir(&sources)
-            .with_context(|| format!("cannot read {}", sources.display()))?
-            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-            .filter(|path| path.extension().is_some_and(|extension| extension == "java"))
-            .collect();
-        files.sort();
-        let mut hasher = DefaultHasher::new();
-        for file in &files {
-            fs::read(file).with_context(|| format!("cannot read {}", file.display()))?.hash(&mut hasher);
-        }
-        let classes = workspace_root().join(format!(".cache/java/{:016x}", hasher.finish()));
-        if classes.is_dir() {
-            return Ok(classes);
-        }
-        // Compiled aside and renamed, because test programs run side by side.
-        let aside = tempfile::Builder::new()
-            .prefix("compiling-")
-            .tempdir_in(parent_made(&classes)?)
-            .context("cannot make a directory for Java classes")?;
-        let output = Command::new("javac")
-            .args(["-nowarn", "-proc:none", "-cp"])
-            .arg(format!("{}/*", self.lib.display()))
-            .arg("-d")
-            .arg(aside.path())
-            .args(&files)
-            .output()
-            .context("cannot start javac")?;
-        if !output.status.success() {
-            bail!("javac ended with {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-        }
-        match fs::rename(aside.path(), &classes) {
-            Ok(()) => drop(aside.keep()),
-            Err(_) if classes.is_dir() => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot make {}", classes.display())),
-        }
-        Ok(classes)
+/// The directory of our compiled Java classes, named after the content of their sources, which lie in `sources` of the workspace.
+fn compiled(sources: &str, class_path: &str) -> Result<PathBuf> {
+    let sources = workspace_root().join(sources);
+    let mut files: Vec<PathBuf> = fs::read_dir(&sources)
+        .with_context(|| format!("cannot read {}", sources.display()))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "java"))
+        .collect();
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    for file in &files {
+        fs::read(file).with_context(|| format!("cannot read {}", file.display()))?.hash(&mut hasher);
     }
+    let classes = workspace_root().join(format!(".cache/java/{:016x}", hasher.finish()));
+    if classes.is_dir() {
+        return Ok(classes);
+    }
+    // Compiled aside and renamed, because test programs run side by side.
+    let aside = tempfile::Builder::new()
+        .prefix("compiling-")
+        .tempdir_in(parent_made(&classes)?)
+        .context("cannot make a directory for Java classes")?;
+    let output = Command::new("javac")
+        .args(["-nowarn", "-proc:none", "-cp"])
+        .arg(class_path)
+        .arg("-d")
+        .arg(aside.path())
+        .args(&files)
+        .output()
+        .context("cannot start javac")?;
+    if !output.status.success() {
+        bail!("javac ended with {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    match fs::rename(aside.path(), &classes) {
+        Ok(()) => drop(aside.keep()),
+        Err(_) if classes.is_dir() => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot make {}", classes.display())),
+    }
+    Ok(classes)
 }
 
 fn parent_made(path: &Path) -> Result<&Path> {

@@ -76,6 +76,15 @@ pub(crate) fn apache_jobs_lib() -> Result<PathBuf> {
     Ok(lib)
 }
 
+/// The directory of the jars with Apache's contract tests.
+pub(crate) fn apache_contract_lib() -> Result<PathBuf> {
+    let lib = workspace_root().join(format!(".cache/apache-{APACHE_VERSION}-contract/lib"));
+    if !lib.is_dir() {
+        bail!(Missing { what: "Apache Hadoop's contract tests", cure: "cargo xtask apache" });
+    }
+    Ok(lib)
+}
+
 /// A Python that can import `hdfs_native`.
 pub fn python_with_hdfs_native() -> Result<PathBuf> {
     let python = workspace_root().join(".cache/venv/bin/python");

@@ -1,0 +1,102 @@
+package hearth.contract;
+
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.HashMap;
+import java.util.Map;
+import org.junit.runner.Description;
+import org.junit.runner.JUnitCore;
+import org.junit.runner.notification.Failure;
+import org.junit.runner.notification.RunListener;
+
+/**
+ * Runs the JUnit classes that are named as arguments, one after the other, and says of each test on standard output
+ * {@code RESULT class test pass|skip|fail milliseconds why}, parted by tabs.
+ */
+public final class Contract {
+    private Contract() {
+    }
+
+    public static void main(String[] classes) throws Exception {
+        PrintStream out = System.out;
+        // What tests print is not ours.
+        System.setOut(System.err);
+        for (String name : classes) {
+            JUnitCore core = new JUnitCore();
+            core.addListener(new Listener(name.substring(name.lastIndexOf('.') + 1), out));
+            core.run(Class.forName(name));
+        }
+        out.flush();
+        // Clients' threads may still be waiting for something.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static final class Listener extends RunListener {
+        private final String className;
+        private final PrintStream out;
+        private final Map<String, Failure> failures = new HashMap<>();
+        private final Map<String, Failure> skipped = new HashMap<>();
+        private long started;
+
+        Listener(String className, PrintStream out) {
+            this.className = className;
+            this.out = out;
+        }
+
+        private static String name(Description test) {
+            // What fails before or after all tests of a class has no method.
+            return test.getMethodName() == null ? "(class)" : test.getMethodName();
+        }
+
+        @Override
+        public void testStarted(Description test) {
+            started = System.nanoTime();
+            System.err.println("== " + className + " " + name(test));
+        }
+
+        @Override
+        public void testFailure(Failure failure) {
+            failures.putIfAbsent(name(failure.getDescription()), failure);
+            if (failure.getDescription().getMethodName() == null) {
+                say("(class)", "fail", failure);
+            }
+        }
+
+        @Override
+        public void testAssumptionFailure(Failure failure) {
+            skipped.put(name(failure.getDescription()), failure);
+        }
+
+        @Override
+        public void testIgnored(Description test) {
+            say(name(test), "skip", null);
+        }
+
+        @Override
+        public void testFinished(Description test) {
+            String name = name(test);
+            if (failures.containsKey(name)) {
+                say(name, "fail", failures.get(name));
+            } else if (skipped.containsKey(name)) {
+                say(name, "skip", skipped.get(name));
+            } else {
+                say(name, "pass", null);
+            }
+        }
+
+        private void say(String name, String outcome, Failure failure) {
+            long ms = (System.nanoTime() - started) / 1_000_000;
+            String why = "";
+            if (failure != null) {
+                Throwable thrown = failure.getException();
+                why = String.valueOf(thrown).replaceAll("\\s+", " ");
+                StringWriter trace = new StringWriter();
+                thrown.printStackTrace(new PrintWriter(trace));
+                System.err.println(trace);
+            }
+            out.println(String.join("\t", "RESULT", className, name.replace('\t', ' '), outcome, Long.toString(ms), why));
+            out.flush();
+        }
+    }
+}

@@ -1,0 +1,48 @@
+package hearth.contract;
+
+import java.security.PrivilegedExceptionAction;
+import org.apache.hadoop.fs.FSMainOperationsBaseTest;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.security.UserGroupInformation;
+
+/** Apache has this base test, and runs it on HDFS through WebHDFS only. */
+public class FsMainOperations extends FSMainOperationsBaseTest {
+    private static final String USER = "ordinary";
+
+    private Path home = new Path("/user/" + System.getProperty("user.name"));
+
+    @Override
+    protected FileSystem createFileSystem() throws Exception {
+        return new MiniDFSCluster.Builder(new HdfsConfiguration()).build().getFileSystem();
+    }
+
+    @Override
+    protected Path getDefaultWorkingDirectory() {
+        return fSys.makeQualified(home);
+    }
+
+    /** From now on somebody whom directories can be closed to. */
+    private void becomeOrdinary() throws Exception {
+        home = new Path("/user/" + USER);
+        fSys.mkdirs(home);
+        fSys.setOwner(home, USER, USER);
+        HdfsConfiguration conf = new HdfsConfiguration();
+        PrivilegedExceptionAction<FileSystem> open = () -> FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf);
+        fSys = UserGroupInformation.createRemoteUser(USER).doAs(open);
+    }
+
+    @Override
+    public void testListStatusThrowsExceptionForUnreadableDir() throws Exception {
+        becomeOrdinary();
+        super.testListStatusThrowsExceptionForUnreadableDir();
+    }
+
+    @Override
+    public void testGlobStatusThrowsExceptionForUnreadableDir() throws Exception {
+        becomeOrdinary();
+        super.testGlobStatusThrowsExceptionForUnreadableDir();
+    }
+}

@@ -1,0 +1,342 @@
+//! Apache Hadoop's own tests of what a file system must do, through Apache's client: every one that passes against Apache's
+//! servers passes against ours.
+//!
+//! `tests/interop/contract/apache.tsv` is what Apache's servers were seen to do, by this same program: `HEARTH_CONTRACT_RECORD=1
+//! cargo test -p hearth-interop --test contract` runs them and writes it anew. `not-yet.tsv` beside it says what does not pass
+//! here yet, and why; a line of it that passes after all is a failure, so that the list only shrinks. A run of everything writes
+//! docs/contract.md. A filter (`-- Append`) chooses classes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use hearth_testkit::{Cluster, ClusterSpec, Make, Missing, skip_or_fail, workspace_root};
+
+/// Apache's test classes that run it on HDFS, and ours for those of its abstract ones that it does not run there.
+///
+/// Left out: Etag, GetEnclosingRoot and StreamIOStatistics, which Apache's HDFS does not pass either.
+const CLASSES: &[&str] = &[
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractAppend",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractBulkDelete",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractConcat",
+    "hearth.contract.ContentSummary",
+    "hearth.contract.CopyFromLocal",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractCreate",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractDelete",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractGetFileStatus",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractLeaseRecovery",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractMkdir",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractMultipartUploader",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractOpen",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractPathHandle",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractRename",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractRootDirectory",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractSafeMode",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractSeek",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractSetTimes",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractUnbuffer",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractVectoredRead",
+    "org.apache.hadoop.fs.contract.hdfs.TestDFSWrappedIO",
+    "org.apache.hadoop.fs.TestFcHdfsCreateMkdir",
+    "org.apache.hadoop.fs.TestFcHdfsPermission",
+    "org.apache.hadoop.fs.TestFcHdfsSetUMask",
+    "org.apache.hadoop.fs.TestHDFSFileContextMainOperations",
+    "org.apache.hadoop.hdfs.TestHDFSFileSystemContract",
+    "hearth.contract.FileContextUri",
+    "hearth.contract.FsMainOperations",
+];
+
+/// No test says anything for longer than its own time-out of three minutes.
+const SILENCE_MAX: Duration = Duration::from_secs(240);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Pass,
+    Skip,
+    Fail,
+}
+
+impl Outcome {
+    fn parse(text: &str) -> Result<Self> {
+        Ok(match text {
+            "pass" => Self::Pass,
+            "skip" => Self::Skip,
+            "fail" => Self::Fail,
+            other => bail!("no outcome: {other:?}"),
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Skip => "skip",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// What one test did.
+struct Seen {
+    outcome: Outcome,
+    milliseconds: u64,
+    why: String,
+}
+
+/// Class and test.
+type Key = (String, String);
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) if error.is::<Missing>() => {
+            skip_or_fail("contract::*", &error);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("test contract ... FAILED\n\n---- contract ----\n{error:#}\n");
+            println!("test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let wanted = |class: &&&str| filter.as_deref().is_none_or(|filter| format!("contract::{class}").contains(filter));
+    let classes: Vec<&str> = CLASSES.iter().filter(wanted).copied().collect();
+    if classes.is_empty() {
+        println!("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; {} filtered out", CLASSES.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let recording = std::env::var("HEARTH_CONTRACT_RECORD").is_ok_and(|value| value == "1");
+    let make = if recording { Make::Apache } else { Make::Hearth };
+    let mut cluster = cluster(make)?;
+    let started = Instant::now();
+    let seen = run_classes(&mut cluster, &classes)?;
+    eprintln!("  {} tests in {:.0} s", seen.len(), started.elapsed().as_secs_f64());
+    if recording {
+        ensure!(filter.is_none(), "what is recorded is everything");
+        return record(&seen).map(|()| ExitCode::SUCCESS);
+    }
+    let apache = recorded(&place("apache.tsv"))?;
+    let not_yet = not_yet()?;
+    let failures = compare(&classes, &seen, &apache, &not_yet);
+    for (class, why) in &failures {
+        println!("---- {class} ----\n{}\n", why.join("\n"));
+    }
+    if !failures.is_empty() {
+        println!("{}", cluster.log_tails());
+    }
+    for class in &classes {
+        let outcome = if failures.contains_key(short(class)) { "FAILED" } else { "ok" };
+        println!("test contract::{} ... {outcome}", short(class));
+    }
+    if filter.is_none() {
+        write_if_changed(&workspace_root().join("docs/contract.md"), &page(&seen, &apache, &not_yet))?;
+    }
+    let (failed, filtered) = (failures.len(), CLASSES.len() - classes.len());
+    let outcome = if failed == 0 { "ok" } else { "FAILED" };
+    let passed = classes.len() - failed;
+    println!(
+        "\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {filtered} filtered out"
+    );
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Two DataNodes and replication 2, as the cluster of Apache's own contract tests.
+fn cluster(make: Make) -> Result<Cluster> {
+    ClusterSpec::new(make, make)
+        .datanodes(2)
+        .set("dfs.replication", 2)
+        .set("hearth.memory.limit", "256m")
+        // Apache's NameNode sends each writer to sleep for 400 ms before a file is closed; nothing here is about that.
+        .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+        .start()
+}
+
+/// The last part of a class's name.
+fn short(class: &str) -> &str {
+    class.rsplit('.').next().unwrap_or(class)
+}
+
+/// Runs the classes in one JVM.
+fn run_classes(cluster: &mut Cluster, classes: &[&str]) -> Result<BTreeMap<Key, Seen>> {
+    let mut command = cluster.apache()?.contract(cluster.conf(), "hearth.contract.Contract")?;
+    let log = cluster.directory().join("contract.log");
+    let errors = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    // Some write into their working directory.
+    let directory = cluster.directory().join("contract");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    command.args(classes).current_dir(&directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+    let mut child = command.spawn().context("cannot start java")?;
+    let output = BufReader::new(child.stdout.take().expect("piped above"));
+    let (sender, lines) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        output.lines().map_while(Result::ok).take_while(|line| sender.send(line.clone()).is_ok()).count()
+    });
+    let mut seen = BTreeMap::new();
+    let silent = loop {
+        match lines.recv_timeout(SILENCE_MAX) {
+            Ok(line) => {
+                if let Some((key, result)) = parse(&line)? {
+                    seen.insert(key, result);
+                }
+            }
+            Err(error) => break error == std::sync::mpsc::RecvTimeoutError::Timeout,
+        }
+    };
+    if silent {
+        let _ = child.kill();
+    }
+    let status = child.wait().context("waiting for java")?;
+    let _ = reader.join();
+    if let Ok(kept) = std::env::var("HEARTH_CONTRACT_LOG") {
+        fs::copy(&log, &kept).with_context(|| format!("cannot copy to {kept}"))?;
+    }
+    if !status.success() {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let tail: Vec<&str> = said.lines().rev().take(40).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        bail!("the tests' JVM ended with {status}{}\n{}", if silent { ", silent" } else { "" }, tail.join("\n"));
+    }
+    Ok(seen)
+}
+
+/// One line of `Contract.java`.
+fn parse(line: &str) -> Result<Option<(Key, Seen)>> {
+    let Some(rest) = line.strip_prefix("RESULT\t") else { return Ok(None) };
+    let mut parts = rest.splitn(5, '\t');
+    let mut next = || parts.next().with_context(|| format!("a short line: {line:?}"));
+    let key = (next()?.to_owned(), next()?.to_owned());
+    let outcome = Outcome::parse(next()?)?;
+    let milliseconds = next()?.parse().with_context(|| format!("no time: {line:?}"))?;
+    Ok(Some((key, Seen { outcome, milliseconds, why: next()?.to_owned() })))
+}
+
+fn place(name: &str) -> PathBuf {
+    workspace_root().join("tests/interop/contract").join(name)
+}
+
+fn record(seen: &BTreeMap<Key, Seen>) -> Result<()> {
+    let mut text = String::from(
+        "# What Apache Hadoop 3.4.2's own servers do: class, test, outcome. Written by tests/contract.rs.\n",
+    );
+    for ((class, test), result) in seen {
+        writeln!(text, "{class}\t{test}\t{}", result.outcome.name())?;
+        if result.outcome != Outcome::Pass {
+            println!("{class} {test}: {} after {} ms: {}", result.outcome.name(), result.milliseconds, result.why);
+        }
+    }
+    println!("{} tests recorded", seen.len());
+    fs::write(place("apache.tsv"), text).context("cannot write apache.tsv")
+}
+
+fn lines(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
+}
+
+/// Class, test, and what the third column says.
+fn three(line: &str) -> Result<(Key, &str)> {
+    let mut parts = line.splitn(3, '\t');
+    let (Some(class), Some(test), Some(third)) = (parts.next(), parts.next(), parts.next()) else {
+        bail!("not three columns: {line:?}")
+    };
+    Ok(((class.to_owned(), test.to_owned()), third))
+}
+
+fn recorded(path: &Path) -> Result<BTreeMap<Key, Outcome>> {
+    lines(path)?.iter().map(|line| three(line).and_then(|(key, outcome)| Ok((key, Outcome::parse(outcome)?)))).collect()
+}
+
+fn not_yet() -> Result<BTreeMap<Key, String>> {
+    lines(&place("not-yet.tsv"))?.iter().map(|line| three(line).map(|(key, why)| (key, why.to_owned()))).collect()
+}
+
+/// What is wrong, by class.
+fn compare(
+    classes: &[&str],
+    seen: &BTreeMap<Key, Seen>,
+    apache: &BTreeMap<Key, Outcome>,
+    not_yet: &BTreeMap<Key, String>,
+) -> BTreeMap<String, Vec<String>> {
+    let mut failures: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let ran = |class: &str| classes.iter().any(|wanted| short(wanted) == class);
+    for (key, theirs) in apache.iter().filter(|((class, _), _)| ran(class)) {
+        let mut fail = |why: String| failures.entry(key.0.clone()).or_default().push(format!("{}: {why}", key.1));
+        let ours = seen.get(key);
+        let passes = ours.is_some_and(|ours| ours.outcome == Outcome::Pass);
+        match (ours, not_yet.get(key)) {
+            (_, Some(_)) if passes => fail("passes: take it off not-yet.tsv".to_owned()),
+            (_, Some(_)) => {}
+            _ if *theirs != Outcome::Pass || passes => {}
+            (Some(ours), None) => {
+                fail(format!("{} after {} ms: {}", ours.outcome.name(), ours.milliseconds, ours.why));
+            }
+            (None, None) => fail("did not run".to_owned()),
+        }
+    }
+    for key in not_yet.keys().filter(|key| !apache.contains_key(key)) {
+        failures
+            .entry(key.0.clone())
+            .or_default()
+            .push(format!("{}: not-yet.tsv names it, Apache has no such test", key.1));
+    }
+    failures
+}
+
+/// docs/contract.md.
+fn page(seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>, not_yet: &BTreeMap<Key, String>) -> String {
+    let mut text = String::from(
+        "# Apache's contract tests\n\n\
+         What a file system must do, as Apache Hadoop 3.4.2 tests it: its own JUnit classes, with the options of its own HDFS contract, through its own client.\n\
+         `tests/interop/tests/contract.rs` (part of `cargo xtask test`) runs them against Hearth's NameNode with two of its DataNodes, holds each\n\
+         against what Apache's servers were seen to do (`tests/interop/contract/apache.tsv`), and writes this page. Every test that passes there passes here,\n\
+         but for the list below.\n\n\
+         | class | Apache: run | pass | skip | fail | Hearth: run | pass | skip | fail |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    let mut total = [0; 8];
+    for class in CLASSES.iter().map(|class| short(class)) {
+        let theirs: Vec<Outcome> =
+            apache.iter().filter(|((of, _), _)| of == class).map(|(_, outcome)| *outcome).collect();
+        let ours: Vec<Outcome> = seen.iter().filter(|((of, _), _)| of == class).map(|(_, seen)| seen.outcome).collect();
+        let mut figures = [0; 8];
+        for (at, outcomes) in [theirs, ours].into_iter().enumerate() {
+            figures[at * 4] = outcomes.len();
+            for (offset, kind) in [Outcome::Pass, Outcome::Skip, Outcome::Fail].into_iter().enumerate() {
+                figures[at * 4 + 1 + offset] = outcomes.iter().filter(|outcome| **outcome == kind).count();
+            }
+        }
+        (0..8).for_each(|i| total[i] += figures[i]);
+        text.push_str(&row(class.trim_start_matches("TestHDFSContract").trim_start_matches("Test"), &figures));
+    }
+    text.push_str(&row("all", &total));
+    if not_yet.is_empty() {
+        text.push_str("\nNothing that passes on Apache's servers fails here.\n");
+    } else {
+        text.push_str("\nNot yet:\n\n| test | why |\n|---|---|\n");
+        for ((class, test), why) in not_yet {
+            let _ = writeln!(text, "| {class} {test} | {why} |");
+        }
+    }
+    text
+}
+
+fn row(name: &str, figures: &[usize; 8]) -> String {
+    let figures: Vec<String> = figures.iter().map(usize::to_string).collect();
+    format!("| {name} | {} |\n", figures.join(" | "))
+}
+
+fn write_if_changed(path: &Path, text: &str) -> Result<()> {
+    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
