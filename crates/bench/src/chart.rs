@@ -24,7 +24,10 @@ pub fn write(name: &str, title: &str, figures: &[Figure]) -> Result<()> {
 fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
     let mut groups: Vec<(String, Vec<&Figure>)> = Vec::new();
     for figure in figures {
-        let name = format!("{}: {} ({})", figure.work, figure.what, figure.unit);
+        let mut name = format!("{}: {}", figure.work, figure.what);
+        if !figure.unit.is_empty() {
+            write!(name, " ({})", figure.unit).expect("a String takes all");
+        }
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, members)) => members.push(figure),
             None => groups.push((name, vec![figure])),
@@ -37,8 +40,11 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
         y += BAR_HEIGHT;
         let longest = members.iter().map(|figure| figure.median()).fold(f64::MIN_POSITIVE, f64::max);
         for figure in members {
-            let label = [figure.system.as_str(), figure.client.as_str()].join(" ");
-            line(&mut body, 24, y, "", label.trim_end());
+            let label = match figure.client.as_str() {
+                "" => figure.system.clone(),
+                client => format!("{}: {client}", figure.system),
+            };
+            line(&mut body, 24, y, "", &label);
             let width = figure.median() / longest * BAR_WIDTH_MAX;
             let colour = match figure.system.as_str() {
                 "Hearth" => "#d9480f",
@@ -62,7 +68,9 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"780\" height=\"{y}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    line(&mut text, 10, 22, "font-size=\"15\" font-weight=\"bold\"", title);
+    // Bold letters are some 0.6 of their size wide: a long title becomes smaller, so that it is not cut.
+    let size = (760.0 / 0.6 / title.chars().count().max(1) as f64).clamp(9.0, 15.0);
+    line(&mut text, 10, 22, &format!("font-size=\"{size:.1}\" font-weight=\"bold\""), title);
     line(&mut text, 10, 40, "fill=\"#495057\" font-size=\"10\"", subtitle);
     text.push_str(&body);
     text.push_str("</svg>\n");
@@ -89,7 +97,7 @@ mod tests {
             values: vec![value],
         };
         let text = svg("a < b", "", &[figure("Apache", 4.0), figure("Hearth", 1.0)]);
-        assert!(text.contains("a &lt; b") && text.contains("get: wall (s)"));
+        assert!(text.contains("a &lt; b") && text.contains("get: wall (s)") && text.contains("Apache: hdfs dfs"));
         assert!(text.contains("width=\"360.0\"") && text.contains("width=\"90.0\""), "{text}");
     }
 }
