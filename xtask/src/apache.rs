@@ -84,7 +84,9 @@ fn fetch_native(home: &Path) -> Result<()> {
             .args(["--batch-mode", "--quiet", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack"])
             .arg(format!("-Dartifact={NATIVE}"))
             .arg(format!("-Dmdep.unpack.includes={NATIVE_FILE}"))
-            .arg(format!("-DoutputDirectory={}", part.display())),
+            .arg(format!("-DoutputDirectory={}", part.display()))
+            // Without a project the plugin's own place for it is a directory of a strange name wherever this runs.
+            .arg(format!("-DmarkersDirectory={}", part.join("markers").display())),
     )?;
     fs::create_dir_all(&native).with_context(|| format!("cannot make {}", native.display()))?;
     // In one step: whoever finds it finds all of it.
