@@ -79,14 +79,15 @@ fn fetch_native(home: &Path) -> Result<()> {
     run::require(&[("mvn", "--version")], &["maven"])?;
     println!("fetching libhadoop.so of {NATIVE} from Maven Central into {}", native.display());
     let part = home.join("native.part");
+    fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
     run::loud(
         std::process::Command::new("mvn")
             .args(["--batch-mode", "--quiet", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack"])
             .arg(format!("-Dartifact={NATIVE}"))
             .arg(format!("-Dmdep.unpack.includes={NATIVE_FILE}"))
             .arg(format!("-DoutputDirectory={}", part.display()))
-            // Without a project the plugin's own place for it is a directory of a strange name wherever this runs.
-            .arg(format!("-DmarkersDirectory={}", part.join("markers").display())),
+            // Without a project the plugin leaves marks of its work in a directory `${project.basedir}` where it runs.
+            .current_dir(&part),
     )?;
     fs::create_dir_all(&native).with_context(|| format!("cannot make {}", native.display()))?;
     // In one step: whoever finds it finds all of it.
