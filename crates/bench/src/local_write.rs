@@ -1,6 +1,8 @@
 //! One file written from memory by a warm client on the DataNode's machine, replication 1: Apache's client and servers, ours by
 //! packets, and ours into the DataNode's own memory, once believed (`hearth.local.write.trusted`) and once as a stranger.
 //! All take turns; the DataNode's CPU is shown without its flusher, with the part that allocating memory took apart.
+//!
+//! With `--huge-pages` the tmpfs that all keep their data in is one with huge pages, as production is told to mount it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,6 +31,12 @@ pub struct Arguments {
     /// How often everything is measured
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// All data in a tmpfs mounted for this run with `huge=within_size`, which this process and its children alone see
+    #[arg(long)]
+    huge_pages: bool,
+    /// That tmpfs is there
+    #[arg(long, hide = true)]
+    huge_pages_mounted: bool,
     /// Leave Apache's servers out
     #[arg(long)]
     no_apache: bool,
@@ -139,6 +147,9 @@ fn spec(make: Make, arguments: &Arguments) -> ClusterSpec {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.huge_pages && !arguments.huge_pages_mounted {
+        return memory::run_with_huge_pages("--huge-pages-mounted");
+    }
     let bytes = arguments.mib << 20;
     let scratch = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(memory::TMPFS)?;
     let source = scratch.path().join("source");
@@ -205,23 +216,30 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     for system in &mut systems {
         if let Client::Own(_) = system.client {
-            flush(system, &runtime, &content, &mut figures)?;
+            flush(system, &runtime, &content, arguments.files, &mut figures)?;
         }
     }
     figures.print();
     print_goals(&figures);
     if !arguments.no_record {
-        let workload = format!("local-write {} MiB, blocks of {} MiB", arguments.mib, arguments.block_mib);
+        let pages = if arguments.huge_pages { ", tmpfs with huge pages" } else { "" };
+        let workload = format!("local-write {} MiB, blocks of {} MiB{pages}", arguments.mib, arguments.block_mib);
         record::append(&workload, arguments.note.as_deref(), &figures.0)?;
     }
     Ok(())
 }
 
-/// CPU of the flusher for one file, which it copies to disk behind the write.
-fn flush(system: &mut System, runtime: &tokio::runtime::Runtime, content: &[u8], figures: &mut Figures) -> Result<()> {
+/// CPU of the flusher for one of several files, which it copies to disk behind the write.
+fn flush(
+    system: &mut System,
+    runtime: &tokio::runtime::Runtime,
+    content: &[u8],
+    files: u64,
+    figures: &mut Figures,
+) -> Result<()> {
     eprintln!("waiting for the flusher of {}", system.name);
     let datanode = ServerClock::start(system.datanode()?)?;
-    system.write(runtime, content, "", 1)?;
+    system.write(runtime, content, "", files)?;
     // Done when it has worked and then rested for longer than its delay of 10 s.
     let (mut last, mut since) = (0.0, Instant::now());
     wait_until("the flusher to be done", Duration::from_secs(120), || {
@@ -231,7 +249,7 @@ fn flush(system: &mut System, runtime: &tokio::runtime::Runtime, content: &[u8],
         }
         Ok((since.elapsed() > Duration::from_secs(15)).then_some(()))
     })?;
-    figures.add("write", system.name, system.client_name(), "flusher CPU", "s", last);
+    figures.add("write", system.name, system.client_name(), "flusher CPU", "s", last / files as f64);
     Ok(())
 }
 

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// A tmpfs, where both sides keep their data.
 pub const TMPFS: &str = "/dev/shm";
@@ -35,4 +36,20 @@ fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
 pub fn tmpfs_used() -> Result<u64> {
     let stat = rustix::fs::statvfs(TMPFS).with_context(|| format!("cannot ask {TMPFS} for its size"))?;
     Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+}
+
+/// Runs this very command again, with `mounted` behind its arguments, where [`TMPFS`] is a tmpfs with huge pages: in a mount
+/// namespace of its own, so that nothing of it is left.
+pub fn run_with_huge_pages(mounted: &str) -> Result<()> {
+    let program = std::env::current_exe().context("where is this program?")?;
+    let mount = format!("mount -t tmpfs -o huge=within_size,mode=1777 tmpfs {TMPFS} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--", "sh", "-c", &mount]).arg(program).args(std::env::args_os().skip(1)).arg(mounted);
+    let status = command.status().context("cannot start unshare")?;
+    ensure!(status.success(), "the benchmark on a tmpfs with huge pages ended with {status}");
+    Ok(())
 }

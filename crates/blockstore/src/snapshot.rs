@@ -34,6 +34,9 @@ pub struct Snapshot {
     pub source: Source,
 }
 
+/// Bytes that are read and checked at once: they stay in the processor's cache between the two.
+const PIECE_BYTES: usize = 128 << 10;
+
 /// Why a copy could not be read or copied.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
@@ -101,11 +104,21 @@ impl Snapshot {
     /// Reads bytes that start on a chunk boundary and end on one or at `length`, appends their CRCs, and checks them.
     pub fn read_checked(&self, offset: u64, into: &mut [u8], crcs: &mut Vec<u8>) -> Result<(), CopyError> {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
-        self.read_at(offset, into).map_err(CopyError::Read)?;
         let start = crcs.len();
         let end = (offset + into.len() as u64).div_ceil(chunk);
         self.checksums(offset / chunk, end, crcs).map_err(CopyError::Read)?;
-        self.checksum.verify(into, &crcs[start..]).map_err(|error| CopyError::Corrupt { offset, error })
+        // Piece by piece: each is still in the processor's cache when its CRCs are computed.
+        let piece = (PIECE_BYTES / chunk as usize).max(1) * chunk as usize;
+        let mut sums = &crcs[start..];
+        let mut at = offset;
+        for data in into.chunks_mut(piece) {
+            self.read_at(at, data).map_err(CopyError::Read)?;
+            let (these, others) = sums.split_at(self.checksum.checksum_bytes(data.len() as u64) as usize);
+            self.checksum.verify(data, these).map_err(|error| CopyError::Corrupt { offset: at, error })?;
+            sums = others;
+            at += data.len() as u64;
+        }
+        Ok(())
     }
 
     /// How many bytes to take at once: about 1 MiB, whole chunks, and whole pages where chunks allow it.

@@ -259,7 +259,8 @@ impl Drop for Map {
     }
 }
 
-/// A buffer whose address and length suit direct I/O.
+/// A buffer whose address and length suit direct I/O, in huge pages where the machine has some: the disk then gets its
+/// bytes in a few pieces, and filling it for the first time faults seldom.
 pub struct AlignedBuffer {
     start: *mut u8,
     length: usize,
@@ -270,25 +271,30 @@ unsafe impl Send for AlignedBuffer {}
 
 impl AlignedBuffer {
     /// `length`: bytes, rounded up to whole pages; zeroed.
-    pub fn new(length: usize) -> Self {
-        let layout = Self::layout(pages(length.max(1) as u64) as usize);
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { std::alloc::alloc_zeroed(layout) };
-        if start.is_null() {
-            std::alloc::handle_alloc_error(layout);
-        }
-        Self { start, length: layout.size() }
-    }
-
-    fn layout(length: usize) -> std::alloc::Layout {
-        std::alloc::Layout::from_size_align(length, PAGE as usize).expect("a few MiB at page alignment is a layout")
+    ///
+    /// Errors: no memory.
+    pub fn new(length: usize) -> io::Result<Self> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags};
+        let length = pages(length.max(1) as u64) as usize;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
+        // SAFETY: the range was just mapped. Where there are no huge pages this fails, which is harmless.
+        let _ = unsafe { rustix::mm::madvise(start, length, Advice::LinuxHugepage) };
+        Ok(Self { start: start.cast(), length })
     }
 }
 
 impl std::ops::Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: allocated with this length, initialised by alloc_zeroed.
+        // SAFETY: mapped with this length; the kernel hands out zeros.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
@@ -302,8 +308,8 @@ impl std::ops::DerefMut for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { std::alloc::dealloc(self.start, Self::layout(self.length)) };
+        // SAFETY: this is the range that `new` mapped, and no reference into it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
     }
 }
 

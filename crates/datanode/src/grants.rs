@@ -2,7 +2,8 @@
 
 use hearth_blockstore::{ReplicaWriter, StoreError};
 
-/// The first grant; each further one is twice as large, up to a slice: a block that stays short shall not take much.
+/// The first grant; each further one doubles what is granted, up to a slice at once: a block that stays short shall not
+/// take much. Grants then end where huge pages do, as far as the slice does: memory on a tmpfs that has them is allocated in these.
 const FIRST_BYTES: u64 = 1 << 20;
 
 /// How much of a replica's memory its writer has been granted, and how much comes next.
@@ -32,7 +33,7 @@ impl Grants {
         }
         let wanted = before.saturating_add(self.step).min(self.block_bytes);
         let granted = writer.grant(wanted)?;
-        self.step = (self.step * 2).min(self.step_max);
+        self.step = granted.max(FIRST_BYTES).min(self.step_max);
         if granted > before {
             return Ok(Some(granted));
         }
