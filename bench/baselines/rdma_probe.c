@@ -5,7 +5,8 @@
 //   rdma_probe serve ADDRESS PORT MEBIBYTES PASSES      registers PASSES memories for writing and one for reading
 //   rdma_probe read ADDRESS PORT PIECE DEPTH PASSES CHECK    prints seconds a pass; CHECK: 1 verifies every chunk's CRC
 //   rdma_probe write ADDRESS PORT PIECE DEPTH PASSES CHECK   a message behind every PIECE, answered when it was checked
-//   rdma_probe latency ADDRESS PORT PIECE COUNT CHECK        prints microseconds: 50th and 99th percentile of single READs
+//   rdma_probe latency ADDRESS PORT PIECE COUNT CHECK BEHIND prints microseconds: 50th and 99th percentile of single READs;
+//                                                            BEHIND: bytes of a second READ posted with each (0: none)
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -201,7 +202,7 @@ static int client(const char *work, char **argument) {
     crcs_of(data, bytes / CHUNK, crcs);
 
     if (!strcmp(work, "latency")) {
-        int count = atoi(argument[3]), checking = atoi(argument[4]);
+        int count = atoi(argument[3]), checking = atoi(argument[4]), behind = atoi(argument[5]);
         double *took = calloc(count, sizeof *took);
         uint64_t place = 1;
         struct ibv_wc done;
@@ -209,8 +210,16 @@ static int client(const char *work, char **argument) {
             place = place * 6364136223846793005ull + 1442695040888963407ull;
             size_t at = (place >> 33) % (bytes / piece) * piece;
             double started = now();
-            if (rdma_post_read(id, NULL, data + at, piece, region, IBV_SEND_SIGNALED, offer.read.address + at, offer.read.key))
-                die("read");
+            struct ibv_sge first = {(uintptr_t)data + at, piece, region->lkey}, second = {(uintptr_t)data, behind, region->lkey};
+            struct ibv_send_wr *refused, last = {.sg_list = &second, .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
+            last.send_flags = IBV_SEND_SIGNALED;
+            last.wr.rdma.remote_addr = offer.read.address;
+            last.wr.rdma.rkey = offer.read.key;
+            struct ibv_send_wr read = {.next = behind ? &last : NULL, .sg_list = &first, .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
+            read.send_flags = behind ? 0 : IBV_SEND_SIGNALED;
+            read.wr.rdma.remote_addr = offer.read.address + at;
+            read.wr.rdma.rkey = offer.read.key;
+            if (ibv_post_send(id->qp, &read, &refused)) die("read");
             int polled;
             while ((polled = ibv_poll_cq(id->send_cq, 1, &done)) == 0) {}
             if (polled < 0 || done.status) die("poll");
@@ -267,7 +276,6 @@ static int client(const char *work, char **argument) {
 
 int main(int count, char **argument) {
     if (count == 6 && !strcmp(argument[1], "serve")) return serve(argument + 2);
-    if (count == 7 && !strcmp(argument[1], "latency")) return client(argument[1], argument + 2);
     if (count == 8) return client(argument[1], argument + 2);
     fprintf(stderr, "see the head of rdma_probe.c\n");
     return 2;

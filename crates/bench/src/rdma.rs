@@ -4,6 +4,8 @@
 //! `cargo xtask bench rdma` runs this in the virtual machine. Software RDMA shows correctness and ratios; its
 //! microseconds say nothing of a card's.
 
+mod latency;
+
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -46,6 +48,9 @@ pub struct Arguments {
     /// Single READs of 4 KiB in each run
     #[arg(long, default_value_t = 5000)]
     reads: usize,
+    /// Only what has this in its name, e.g. `4 KiB`
+    #[arg(long, default_value = "")]
+    only: String,
     /// Print only: the record does not change
     #[arg(long)]
     no_record: bool,
@@ -80,26 +85,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             ("write", "write", false),
             ("write, checked", "write", true),
         ] {
+            if !work.contains(&arguments.only) {
+                continue;
+            }
             let seconds = probe_passes(&probe, &rdma, arguments, kind, checked)?;
             note(work, "probe in C", "throughput", "GB/s", bytes / seconds / 1e9);
             let (seconds, far_cpu) = runtime.block_on(own_passes(&rdma, arguments, kind == "write", checked))?;
             note(work, "Hearth", "throughput", "GB/s", bytes / seconds / 1e9);
             note(work, "Hearth", "far end's CPU", "s", far_cpu);
         }
-        for (work, checked) in [("4 KiB read", false), ("4 KiB read, checked", true)] {
-            let (p50, p99) = probe_latency(&probe, &rdma, arguments, checked)?;
-            note(work, "probe in C", "p50", "us", p50);
-            note(work, "probe in C", "p99", "us", p99);
-            let (p50, p99, far_cpu) = runtime.block_on(own_latency(&rdma, arguments, checked))?;
-            note(work, "Hearth", "p50", "us", p50);
-            note(work, "Hearth", "p99", "us", p99);
-            note(work, "Hearth", "far end's CPU", "s", far_cpu);
-        }
+        latency::measure(&runtime, &probe, &rdma, arguments, &mut note)?;
         for (tool, work, what, unit, per) in [
             ("ib_read_bw", "read", "throughput", "GB/s", 1e-3),
             ("ib_write_bw", "write", "throughput", "GB/s", 1e-3),
             ("ib_read_lat", "4 KiB read", "p50", "us", 1.0),
         ] {
+            if !work.contains(&arguments.only) {
+                continue;
+            }
             match perftest(tool, &rdma, arguments) {
                 Ok(value) => note(work, tool, what, unit, value * per),
                 Err(error) => eprintln!("{tool} is left out: {error:#}"),
@@ -188,14 +191,6 @@ fn probe_passes(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, 
     let numbers = [arguments.piece_kib << 10, arguments.depth as u64, PASSES as u64, checked.into()];
     let seconds = probe(program, rdma, arguments, kind, &numbers.map(|number| number.to_string()))?;
     seconds.into_iter().skip(1).reduce(f64::min).context("the probe printed nothing")
-}
-
-/// Microseconds: 50th and 99th percentile.
-fn probe_latency(program: &Path, rdma: &Rdma, arguments: &Arguments, checked: bool) -> Result<(f64, f64)> {
-    let numbers = [4096, arguments.reads as u64, checked.into()];
-    let figures = probe(program, rdma, arguments, "latency", &numbers.map(|number| number.to_string()))?;
-    let [p50, p99] = figures[..] else { bail!("the probe printed {figures:?}") };
-    Ok((p50, p99))
 }
 
 /// The far end of our own transport: shows memory for reading and, fresh for each pass, for writing; checks slices.
@@ -390,29 +385,6 @@ async fn write_pass(near: &Near, arguments: &Arguments, pass: usize, checked: bo
         write.await?;
         near.connection.receive(LONG).await?;
     }
-}
-
-/// Microseconds (50th and 99th percentile), and the far end's CPU seconds in all.
-async fn own_latency(rdma: &Rdma, arguments: &Arguments, checked: bool) -> Result<(f64, f64, f64)> {
-    let near = Near::connect(rdma, arguments).await?;
-    let places = (arguments.mib << 20) / 4096;
-    let mut took = Vec::with_capacity(arguments.reads);
-    let mut scratch = Scratch::default();
-    let mut place = 1u64;
-    let cpu = near.far_cpu()?;
-    for _ in 0..arguments.reads {
-        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let at = (place >> 33) % places * 4096;
-        let started = Instant::now();
-        near.connection.read(vec![near.read(at, 4096)?], LONG).await?;
-        if checked {
-            scratch.check(near.data.memory(), at, 4096, near.crcs.memory())?;
-        }
-        took.push(started.elapsed().as_secs_f64() * 1e6);
-    }
-    let far_cpu = near.far_cpu()? - cpu;
-    took.sort_by(f64::total_cmp);
-    Ok((took[took.len() / 2], took[took.len() * 99 / 100], far_cpu))
 }
 
 /// What one of perftest's tools says: MB/s, or microseconds.

@@ -3,6 +3,7 @@
 mod driver;
 mod operation;
 mod outgoing;
+mod polling;
 mod shared;
 
 use std::collections::VecDeque;
@@ -303,7 +304,7 @@ impl RdmaConnection {
             bytes,
             action,
             timeout,
-            started: Instant::now(),
+            started: (bytes > POLLED_BYTES_MAX).then(Instant::now),
             has_polled: false,
             sleep: None,
         })
@@ -409,7 +410,8 @@ struct Pending {
     bytes: u64,
     action: &'static str,
     timeout: Duration,
-    started: Instant,
+    /// From when its time counts. Of one that is polled for: from when that was in vain, so that the usual one needs no clock.
+    started: Option<Instant>,
     has_polled: bool,
     sleep: Option<Pin<Box<tokio::time::Sleep>>>,
 }
@@ -442,7 +444,7 @@ impl Future for Pending {
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }
-        let until = self.started + self.timeout;
+        let until = *self.started.get_or_insert_with(Instant::now) + self.timeout;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until.into())));
         if sleep.as_mut().poll(context).is_ready() {
             let Self { shared, action, timeout, .. } = &*self;

@@ -6,59 +6,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::outgoing::{Batch, Outgoing, Waiting};
+use super::polling::Polling;
 use crate::one_sided::{Error, Limits};
 use crate::rdma::message::{self, Frame, Hello};
 use crate::rdma::verbs::QueuePair;
-
-/// Polls in vain, one after the other, after which polling is only tried now and then.
-const VAIN_MAX: u32 = 8;
-/// How rarely then: one wait of so many.
-const TRY_AGAIN: u32 = 16;
-
-/// Polling keeps the processor to itself for so long.
-const SPIN: Duration = Duration::from_micros(10);
-
-/// Whether polling for what is waited for has been worth it lately.
-#[derive(Debug, Default)]
-pub struct Polling {
-    in_vain: AtomicU32,
-}
-
-impl Polling {
-    /// Polls `is_over` for at most `limit`; at once back when polling was in vain often. Returns what it said last.
-    pub fn until(&self, limit: Duration, mut is_over: impl FnMut() -> bool) -> bool {
-        let in_vain = self.in_vain.load(Ordering::Relaxed);
-        if is_over() {
-            return true;
-        }
-        if in_vain < VAIN_MAX || in_vain.is_multiple_of(TRY_AGAIN) {
-            let started = Instant::now();
-            while let spent = started.elapsed()
-                && spent < limit
-            {
-                // What is waited for may itself need this processor: a software device works on one.
-                if spent < SPIN {
-                    std::hint::spin_loop()
-                } else {
-                    std::thread::yield_now()
-                }
-                if is_over() {
-                    self.in_vain.store(0, Ordering::Relaxed);
-                    return true;
-                }
-            }
-        }
-        self.in_vain.store(in_vain.wrapping_add(1).max(1), Ordering::Relaxed);
-        false
-    }
-}
 
 /// Messages that came and were not taken.
 #[derive(Debug, Default)]

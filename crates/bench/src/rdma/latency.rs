@@ -1,0 +1,117 @@
+//! Single READs of 4 KiB at random places, one after the other: how long each takes.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use hearth_fabric::one_sided::Transfer;
+use hearth_fabric::rdma::Rdma;
+use hearth_types::{RemoteSlice, ShownRecord};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tokio::runtime::Runtime;
+
+use super::{Arguments, LONG, Near, Scratch, probe};
+
+const BYTES: u64 = 4096;
+
+/// One kind of read.
+#[derive(Clone, Copy)]
+struct Single {
+    work: &'static str,
+    /// The data is checked against CRCs that are at hand.
+    checked: bool,
+    /// A second READ is posted with the first: of as many bytes as the record that a client reads behind the data.
+    behind: usize,
+}
+
+const SINGLES: [Single; 3] = [
+    Single { work: "4 KiB read", checked: false, behind: 0 },
+    Single { work: "4 KiB read, checked", checked: true, behind: 0 },
+    Single { work: "4 KiB read and record, checked", checked: true, behind: ShownRecord::BYTES },
+];
+
+/// Of all reads, microseconds; and the far end's CPU seconds.
+#[derive(Clone, Copy)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    far_cpu: f64,
+}
+
+/// On each processor in turn, and the better one counts: on which of them SoftiWARP's sending thread is changes from
+/// connection to connection, and a reader beside it needs half the time of one that is not, whoever he is.
+pub(super) fn measure(
+    runtime: &Runtime,
+    program: &Path,
+    rdma: &Rdma,
+    arguments: &Arguments,
+    note: &mut impl FnMut(&str, &str, &str, &'static str, f64),
+) -> Result<()> {
+    for single in SINGLES.into_iter().filter(|single| single.work.contains(&arguments.only)) {
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        on_each_processor(|| {
+            theirs.push(probe_latency(program, rdma, arguments, single)?);
+            ours.push(runtime.block_on(own_latency(rdma, arguments, single))?);
+            Ok(())
+        })?;
+        for (system, measured) in [("probe in C", &theirs), ("Hearth", &ours)] {
+            let best = measured.iter().min_by(|one, other| one.p50.total_cmp(&other.p50));
+            let best = best.context("there is a processor")?;
+            note(single.work, system, "p50", "us", best.p50);
+            note(single.work, system, "p99", "us", best.p99);
+        }
+        note(single.work, "Hearth", "far end's CPU", "s", ours.iter().map(|latency| latency.far_cpu).sum());
+    }
+    Ok(())
+}
+
+/// Once for each processor that this thread may run on, with it and all that it starts there alone.
+fn on_each_processor(mut measure: impl FnMut() -> Result<()>) -> Result<()> {
+    let all = sched_getaffinity(None).context("the processors of this thread")?;
+    for processor in (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)) {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        sched_setaffinity(None, &only).with_context(|| format!("going to processor {processor}"))?;
+        let measured = measure();
+        sched_setaffinity(None, &all).context("going back to all processors")?;
+        measured?;
+    }
+    Ok(())
+}
+
+fn probe_latency(program: &Path, rdma: &Rdma, arguments: &Arguments, single: Single) -> Result<Latency> {
+    let numbers = [BYTES, arguments.reads as u64, single.checked.into(), single.behind as u64];
+    let figures = probe(program, rdma, arguments, "latency", &numbers.map(|number| number.to_string()))?;
+    let [p50, p99] = figures[..] else { bail!("the probe printed {figures:?}") };
+    Ok(Latency { p50, p99, far_cpu: 0.0 })
+}
+
+async fn own_latency(rdma: &Rdma, arguments: &Arguments, single: Single) -> Result<Latency> {
+    let near = Near::connect(rdma, arguments).await?;
+    let record = near.source.part(0, single.behind as u64).context("a range of the source")?;
+    let places = (arguments.mib << 20) / BYTES;
+    let mut took = Vec::with_capacity(arguments.reads);
+    let mut scratch = Scratch::default();
+    let mut place = 1u64;
+    let cpu = near.far_cpu()?;
+    for _ in 0..arguments.reads {
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (place >> 33) % places * BYTES;
+        let started = Instant::now();
+        let mut transfers = vec![near.read(at, BYTES)?];
+        transfers.extend((single.behind > 0).then(|| behind(&near, record)));
+        near.connection.read(transfers, LONG).await?;
+        if single.checked {
+            scratch.check(near.data.memory(), at, BYTES, near.crcs.memory())?;
+        }
+        took.push(started.elapsed().as_secs_f64() * 1e6);
+    }
+    let far_cpu = near.far_cpu()? - cpu;
+    took.sort_by(f64::total_cmp);
+    Ok(Latency { p50: took[took.len() / 2], p99: took[took.len() * 99 / 100], far_cpu })
+}
+
+/// To where nobody looks: the data's first bytes are the source's anyway.
+fn behind(near: &Near, record: RemoteSlice) -> Transfer {
+    Transfer { local: near.data.clone(), offset: 0, remote: record }
+}
