@@ -152,6 +152,8 @@ keys! {
     DFS_PERMISSIONS_SUPERUSERGROUP: Key<String> = "dfs.permissions.superusergroup", text, "supergroup";
     /// ACLs.
     DFS_NAMENODE_ACLS_ENABLED: Key<bool> = "dfs.namenode.acls.enabled", boolean, "true";
+    /// Where a directory has default ACL entries, they take the place of the client's umask.
+    DFS_NAMENODE_POSIX_ACL_INHERITANCE_ENABLED: Key<bool> = "dfs.namenode.posix.acl.inheritance.enabled", boolean, "true";
     /// Extended attributes.
     DFS_NAMENODE_XATTRS_ENABLED: Key<bool> = "dfs.namenode.xattrs.enabled", boolean, "true";
     /// A datanode is dead after twice this and ten heartbeats.

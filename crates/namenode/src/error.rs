@@ -2,7 +2,7 @@
 //!
 //! Texts and classes are those that an Apache NameNode 3.4 was seen to answer.
 
-use hearth_types::{Block, BlockPoolId};
+use hearth_types::{Block, BlockPoolId, StorageType};
 use hearth_wire::rpc::exceptions;
 
 /// Why an operation was refused. Nothing has changed then.
@@ -270,6 +270,58 @@ pub enum Error {
     #[error("Safe mode should be turned ON in order to create namespace image.")]
     SafeModeNeeded,
 
+    // Extended attributes and ACLs.
+    #[error(
+        "The XAttr is too big. The maximum combined size of the name and value is {limit}, but the total size is {size}"
+    )]
+    XattrTooBig { limit: usize, size: usize },
+    #[error("A flag must be specified.")]
+    XattrFlags,
+    #[error("XAttr: {name} already exists. The REPLACE flag must be specified.")]
+    XattrExists { name: String },
+    #[error("XAttr: {name} does not exist. The CREATE flag must be specified.")]
+    XattrMissing { name: String },
+    #[error("Cannot add additional XAttr to inode, would exceed limit of {limit}")]
+    XattrLimit { limit: usize },
+    #[error("At least one of the attributes provided was not found.")]
+    XattrNotFound,
+    #[error("No matching attributes found for remove operation")]
+    XattrNothingRemoved,
+    #[error("User doesn't have permission for xattr: {name}")]
+    XattrDenied { name: String },
+    #[error("Attempt to set a value for '{name}'. Values are not allowed for this xattr.")]
+    XattrUnreadableValue { name: String },
+    #[error("The xattr '{name}' can not be deleted.")]
+    XattrUnreadableForever { name: String },
+    #[error("Can only set 'security.hdfs.unreadable.by.superuser' on a file.")]
+    XattrUnreadableDirectory,
+    #[error("Access is denied for {user} since the superuser is not allowed to perform this operation.")]
+    UnreadableBySuperuser { user: String },
+    #[error("{problem} Path: {path}")]
+    Acl { problem: String, path: String },
+
+    // Quotas.
+    #[error(
+        "The NameSpace quota (directories and files) of directory {path} is exceeded: quota={quota} file count={count}"
+    )]
+    NameQuota { path: String, quota: u64, count: i64 },
+    #[error(
+        "The DiskSpace quota of {path} is exceeded: quota = {quota} B = {quota_text} but diskspace consumed = {count} B = {count_text}"
+    )]
+    SpaceQuota { path: String, quota: u64, quota_text: String, count: i64, count_text: String },
+    #[error(
+        "Quota by storage type : {medium} on path : {path} is exceeded. quota = {quota_text} but space consumed = {count_text}"
+    )]
+    TypeQuota { medium: &'static str, path: String, quota_text: String, count_text: String },
+    #[error("`{path}': Is not a directory")]
+    QuotaOnFile { path: String },
+    #[error("Illegal value for nsQuota or ssQuota : {names} and {space}")]
+    QuotaIllegal { names: i64, space: i64 },
+    #[error(
+        "Storage type {medium} has no quota, or quotas by storage type are switched off, or a quota of names was given with it"
+    )]
+    QuotaType { medium: &'static str },
+
     // What is not kept here.
     #[error("{what}")]
     Unsupported { what: String },
@@ -284,9 +336,9 @@ pub enum Error {
     )]
     AclsOff,
     #[error(
-        "The {operation} operation has been rejected.  Support for XAttrs has been disabled by setting dfs.namenode.xattrs.enabled to false."
+        "The XAttr operation has been rejected.  Support for XAttrs has been disabled by setting dfs.namenode.xattrs.enabled to false."
     )]
-    XattrsOff { operation: &'static str },
+    XattrsOff,
     #[error("Can't create an encryption zone for {path} since no key provider is available.")]
     NoKeyProvider { path: String },
     #[error(
@@ -320,7 +372,36 @@ pub enum Error {
     Blocks { class: &'static str, message: String },
 }
 
+/// As Java prints bytes for people: `1 MB`, `1.50 MB`.
+fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut power = bytes.ilog2() / 10;
+    let unit = 1u64 << (10 * power);
+    if bytes % unit == 0 {
+        return format!("{} {}B", bytes / unit, UNITS[power as usize - 1]);
+    }
+    let mut text = format!("{:.2}", bytes as f64 / unit as f64);
+    if text.starts_with("1024") && power < 6 {
+        power += 1;
+        text = "1.00".into();
+    }
+    format!("{text} {}B", UNITS[power as usize - 1])
+}
+
 impl Error {
+    pub fn space_quota(path: String, quota: u64, count: i64) -> Self {
+        let (quota_text, count_text) = (bytes_text(quota), bytes_text(count.unsigned_abs()));
+        Self::SpaceQuota { path, quota, quota_text, count, count_text }
+    }
+
+    pub fn type_quota(medium: StorageType, path: String, quota: u64, count: i64) -> Self {
+        let (quota_text, count_text) = (bytes_text(quota), bytes_text(count.unsigned_abs()));
+        Self::TypeQuota { medium: medium.name(), path, quota_text, count_text }
+    }
+
     /// The Java class that clients are told.
     pub fn class(&self) -> &'static str {
         use Error::*;
@@ -340,6 +421,8 @@ impl Error {
             | NoSuchPolicy { .. }
             | PolicyOnlyAtCreation { .. }
             | ReplicateAndErasureCode
+            | XattrTooBig { .. }
+            | XattrFlags
             | NoErasureCoding { .. } => exceptions::HADOOP_ILLEGAL_ARGUMENT,
             SnapshotReadOnly => exceptions::SNAPSHOT_ACCESS_CONTROL,
             ComponentTooLong { .. } => exceptions::PATH_COMPONENT_TOO_LONG,
@@ -349,6 +432,10 @@ impl Error {
             | NotOwner { .. }
             | StickyBit { .. }
             | SuperuserRequired { .. }
+            | XattrDenied { .. }
+            | XattrUnreadableValue { .. }
+            | XattrUnreadableForever { .. }
+            | UnreadableBySuperuser { .. }
             | SuperuserOnly { .. }
             | OwnerChangeDenied { .. }
             | NotInGroup { .. }
@@ -387,6 +474,12 @@ impl Error {
             }
             NotReplicatedYet { .. } => exceptions::NOT_REPLICATED_YET,
             NotEmpty { .. } => exceptions::PATH_IS_NOT_EMPTY_DIRECTORY,
+            XattrNotFound => exceptions::XATTR_NOT_FOUND,
+            NameQuota { .. } => exceptions::NAMESPACE_QUOTA_EXCEEDED,
+            SpaceQuota { .. } => exceptions::SPACE_QUOTA_EXCEEDED,
+            TypeQuota { .. } => exceptions::STORAGE_TYPE_QUOTA_EXCEEDED,
+            QuotaOnFile { .. } => exceptions::PATH_IS_NOT_DIRECTORY,
+            QuotaIllegal { .. } => exceptions::ILLEGAL_ARGUMENT,
             ConcatNothing | NegativeOffset { .. } | NegativeLength { .. } | IllegalArgument { .. } => {
                 exceptions::ILLEGAL_ARGUMENT
             }
@@ -395,9 +488,9 @@ impl Error {
             }
             SafeMode { .. } => exceptions::SAFE_MODE,
             NotSnapshottable { .. } | SnapshotsUnsupported { .. } => exceptions::SNAPSHOT,
-            AclsOff => exceptions::ACL,
+            AclsOff | Acl { .. } => exceptions::ACL,
             NoErasureCodingSet { .. } => exceptions::NO_EC_POLICY_SET,
-            NoPolicySatisfier => exceptions::UNSUPPORTED_ACTION,
+            NoPolicySatisfier | QuotaType { .. } => exceptions::UNSUPPORTED_ACTION,
             InvalidToken { .. } => exceptions::INVALID_TOKEN,
             NoSuchMethod { .. } => exceptions::RPC_NO_SUCH_METHOD,
             Blocks { class, .. } => class,
@@ -432,7 +525,12 @@ impl Error {
             | RenameNotEmpty { .. }
             | AccessTimesOff
             | SafeModeNeeded
-            | XattrsOff { .. }
+            | XattrsOff
+            | XattrExists { .. }
+            | XattrMissing { .. }
+            | XattrLimit { .. }
+            | XattrNothingRemoved
+            | XattrUnreadableDirectory
             | NoKeyProvider { .. }
             | RollingUpgrade
             | Malformed(_)

@@ -4,21 +4,25 @@
 //! A function that changes something checks everything first; what it changed is noted and taken, encoded for the
 //! store, by [`Namespace::take_changes`] before the lock is given back.
 
+mod acl;
 mod arena;
 mod attributes;
 mod children;
 mod create;
+mod extra;
 mod inode;
 mod listing;
 mod names;
 mod path;
 mod permission;
+mod quota;
 mod record;
 mod remove;
 mod rename;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod xattrs;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,18 +30,21 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use hearth_types::{BlockId, FsPermission, GenerationStamp};
 
+pub use acl::{AclChange, AclEntry, AclScope, AclType};
 pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
-pub use create::NewFile;
+pub use create::{Modes, NewFile};
 pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
 pub use listing::Listing;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
 pub use permission::{Access, Caller, Need, join};
+pub use quota::{Limit, QUOTA_TYPES, Quota, Usage};
 pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
 pub use rename::Renamed;
 pub use summary::Summary;
+pub use xattrs::{Xattr, XattrFlags, XattrSpace};
 
 use crate::changes::{Changes, Counters};
 use crate::error::Error;
@@ -67,6 +74,12 @@ pub struct Limits {
     pub access_time_precision_ms: u64,
     /// `fs.protected.directories`, canonical.
     pub protected: Vec<String>,
+    /// User and trusted attributes of one inode.
+    pub xattrs_max: usize,
+    /// Bytes of one attribute's name and value.
+    pub xattr_bytes_max: usize,
+    /// What is made in a directory with a default ACL takes that, and not the client's umask.
+    pub posix_acl_inheritance: bool,
 }
 
 impl Default for Limits {
@@ -81,6 +94,9 @@ impl Default for Limits {
             replication_max: 512,
             access_time_precision_ms: 3_600_000,
             protected: Vec::new(),
+            xattrs_max: 32,
+            xattr_bytes_max: 16384,
+            posix_acl_inheritance: true,
         }
     }
 }
@@ -121,6 +137,10 @@ pub struct Namespace {
     changed: Vec<InodeId>,
     removed: Vec<InodeId>,
     counters_changed: bool,
+    /// Directories with a quota.
+    quotas: u64,
+    /// Files that may have changed since they were last counted, and what they held.
+    touched: Vec<(InodeId, Usage)>,
 }
 
 impl Namespace {
@@ -137,6 +157,7 @@ impl Namespace {
             storage_policy: 0,
             modification_time_ms: now_ms,
             access_time_ms: 0,
+            extra: None,
             kind: InodeKind::Directory(Children::default()),
         };
         let mut inodes = Arena::default();
@@ -155,6 +176,8 @@ impl Namespace {
             changed: vec![InodeId::ROOT],
             removed: Vec::new(),
             counters_changed: true,
+            quotas: 0,
+            touched: Vec::new(),
         }
     }
 
@@ -168,6 +191,7 @@ impl Namespace {
 
     /// The inode to change, noted as changed.
     pub fn inode_mut(&mut self, slot: Slot) -> &mut Inode {
+        self.touch(slot);
         let inode = self.inodes.get_mut(slot);
         self.changed.push(inode.id);
         inode
@@ -363,6 +387,7 @@ impl Namespace {
         self.by_id.insert(id.0, slot);
         self.changed.push(id);
         self.link(parent, slot, now_ms);
+        self.count_new(slot);
         slot
     }
 
@@ -415,6 +440,7 @@ impl Namespace {
 
     /// What was changed since the last call, encoded. Called before the lock is released.
     pub fn take_changes(&mut self) -> Changes {
+        self.settle();
         let mut changes = Changes::default();
         let mut changed = std::mem::take(&mut self.changed);
         changed.sort_unstable();

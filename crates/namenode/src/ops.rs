@@ -4,6 +4,7 @@
 //! returns the encoded answer or the exception. Small administrative calls, and those that are refused, share a file.
 
 pub mod abandon_block;
+pub mod acl;
 pub mod add_block;
 pub mod append;
 pub mod check_access;
@@ -27,9 +28,11 @@ pub mod rename;
 pub mod safe_mode;
 pub mod server_defaults;
 pub mod set_attributes;
+pub mod set_quota;
 mod status;
 pub mod storage_policy;
 pub mod synchronize_block;
 pub mod truncate;
 pub mod update_pipeline;
 mod writing;
+pub mod xattrs;

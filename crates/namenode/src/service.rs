@@ -39,7 +39,18 @@ const PROTOCOLS: [&str; 6] = [
 
 /// Calls that must not be carried out twice.
 fn is_at_most_once(method: &str) -> bool {
-    matches!(method, "create" | "append" | "concat" | "rename" | "rename2" | "delete" | "updatePipeline")
+    matches!(
+        method,
+        "create"
+            | "append"
+            | "concat"
+            | "rename"
+            | "rename2"
+            | "delete"
+            | "updatePipeline"
+            | "setXAttr"
+            | "removeXAttr"
+    )
 }
 
 /// Calls whose answer is ordered or chosen by where the client stands.
@@ -237,7 +248,17 @@ async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result
         "updateBlockForPipeline" => update_pipeline::update_block_for_pipeline,
         "updatePipeline" => update_pipeline::update_pipeline,
         "checkAccess" => check_access::check_access,
-        "getAclStatus" => check_access::get_acl_status,
+        "modifyAclEntries" => acl::modify_acl_entries,
+        "removeAclEntries" => acl::remove_acl_entries,
+        "removeDefaultAcl" => acl::remove_default_acl,
+        "removeAcl" => acl::remove_acl,
+        "setAcl" => acl::set_acl,
+        "getAclStatus" => acl::get_acl_status,
+        "setXAttr" => xattrs::set_xattr,
+        "getXAttrs" => xattrs::get_xattrs,
+        "listXAttrs" => xattrs::list_xattrs,
+        "removeXAttr" => xattrs::remove_xattr,
+        "setQuota" => set_quota::set_quota,
         "listOpenFiles" => lease::list_open_files,
         "msync" => maintenance::msync,
         "getHAServiceState" => maintenance::get_ha_service_state,

@@ -31,6 +31,12 @@ pub struct Settings {
     pub disk_reserved: u64,
     /// `dfs.namenode.lease-recheck-interval-ms`.
     pub lease_recheck: Duration,
+    /// `dfs.namenode.xattrs.enabled`.
+    pub xattrs_enabled: bool,
+    /// `dfs.namenode.acls.enabled`.
+    pub acls_enabled: bool,
+    /// `dfs.quota.by.storage.type.enabled`.
+    pub type_quotas_enabled: bool,
     /// The name of this machine, for messages.
     pub host_name: String,
 }
@@ -69,6 +75,9 @@ impl Settings {
             },
             disk_reserved: conf.get(keys::DFS_NAMENODE_RESOURCE_DU_RESERVED)?,
             lease_recheck: conf.get(keys::DFS_NAMENODE_LEASE_RECHECK_INTERVAL)?,
+            xattrs_enabled: conf.get(keys::DFS_NAMENODE_XATTRS_ENABLED)?,
+            acls_enabled: conf.get(keys::DFS_NAMENODE_ACLS_ENABLED)?,
+            type_quotas_enabled: conf.get(keys::DFS_QUOTA_BY_STORAGE_TYPE_ENABLED)?,
             host_name,
             blocks,
         })
@@ -105,6 +114,9 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
         replication_min: narrow(u64::from(conf.get(keys::DFS_NAMENODE_REPLICATION_MIN)?)),
         replication_max: narrow(u64::from(conf.get(keys::DFS_REPLICATION_MAX)?)),
         access_time_precision_ms: conf.get(keys::DFS_NAMENODE_ACCESSTIME_PRECISION)?.as_millis() as u64,
+        xattrs_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_XATTRS_PER_INODE)? as usize,
+        xattr_bytes_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_XATTR_SIZE)? as usize,
+        posix_acl_inheritance: conf.get(keys::DFS_NAMENODE_POSIX_ACL_INHERITANCE_ENABLED)?,
         protected: conf
             .get(keys::FS_PROTECTED_DIRECTORIES)?
             .unwrap_or_default()

@@ -91,9 +91,8 @@ impl Apache {
     pub fn contract(&self, conf: &Path, main: &str) -> Result<Command> {
         let jars = PathBuf::from(format!("{}/*", apache_contract_lib()?.display()));
         let class_path = format!("{}:{}/*", jars.display(), self.lib.display());
-        let sources = "tests/interop/java/contract";
-        let (ours, resources) = (compiled(sources, &class_path)?, workspace_root().join(sources).join("resources"));
-        Ok(self.java_with(&[conf, &ours, &resources, &jars], main))
+        let ours = compiled("tests/interop/java/contract", &class_path)?;
+        Ok(self.java_with(&[conf, &ours, &jars], main))
     }
 
     fn java_with(&self, class_path: &[&Path], main: &str) -> Command {

@@ -94,6 +94,7 @@ impl Namespace {
         let Some(slot) = trail.target().filter(|slot| !self.inode(*slot).is_directory()) else { return Ok(None) };
         let old = self.inode(slot).as_file().expect("seen to be a file").replication;
         if u32::from(old) != replication {
+            self.check_replication_quota(slot, replication as u16)?;
             self.file_mut(slot).replication = replication as u16;
         }
         Ok(Some((slot, old)))
@@ -105,6 +106,8 @@ impl Namespace {
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::FileOrDirectoryMissing { path })?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
         self.inode_mut(slot).storage_policy = number;
+        self.touched.clear();
+        self.recount_around(slot);
         Ok(slot)
     }
 

@@ -2,15 +2,39 @@
 
 use hearth_types::FsPermission;
 
+use super::extra::Extra;
 use super::inode::{BlockList, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
 use super::path::{self, Trail};
 use super::permission::{Access, Caller, Need};
 use super::{Children, Namespace, Purpose, is_exactly_reserved};
 use crate::error::Error;
 
+/// The mode that something new is asked to have.
+#[derive(Clone, Copy, Debug)]
+pub struct Modes {
+    /// With the client's umask.
+    pub masked: FsPermission,
+    /// Without it; a default ACL of the directory takes the umask's place. `None` from clients that do not tell.
+    pub unmasked: Option<FsPermission>,
+}
+
+impl From<FsPermission> for Modes {
+    fn from(masked: FsPermission) -> Self {
+        Self { masked, unmasked: None }
+    }
+}
+
+impl Modes {
+    /// Whoever makes a tree can walk it and write in it, whatever mode was asked for.
+    fn for_ancestors(self) -> Self {
+        let open = |mode: FsPermission| FsPermission(mode.0 | 0o300);
+        Self { masked: open(self.masked), unmasked: self.unmasked.map(open) }
+    }
+}
+
 /// What `create` asks for beside the path.
 pub struct NewFile<'a> {
-    pub permission: FsPermission,
+    pub modes: Modes,
     pub replication: u32,
     /// Bytes.
     pub block_size: u64,
@@ -29,10 +53,11 @@ impl Namespace {
         &mut self,
         caller: &Caller,
         path: &str,
-        permission: FsPermission,
+        modes: impl Into<Modes>,
         make_parents: bool,
         now_ms: u64,
     ) -> Result<Slot, Error> {
+        let modes = modes.into();
         let trail = self.resolve(caller, path, Purpose::Create)?;
         if let Some(slot) = trail.target() {
             if self.inode(slot).is_directory() {
@@ -45,10 +70,8 @@ impl Namespace {
             self.check_parent(&trail)?;
         }
         self.check_new_names(&trail)?;
-        // Whoever makes a tree can walk it and write in it, whatever mode was asked for.
-        let implicit = FsPermission(permission.0 | 0o300);
-        let parent = self.make_ancestors(caller, &trail, implicit, now_ms);
-        Ok(self.make_directory(caller, parent, trail.last_name(), permission, now_ms))
+        let parent = self.make_ancestors(caller, &trail, modes.for_ancestors(), now_ms);
+        Ok(self.make_directory(caller, parent, trail.last_name(), modes, now_ms))
     }
 
     /// Checks that a file may be created at a path and returns the walk to it. What stands there already, the caller
@@ -119,10 +142,11 @@ impl Namespace {
         assert!(trail.target().is_none(), "the path is free");
         self.check_new_names(trail)?;
         // Directories made on the way take the mode of the one they stand in.
-        let above = self.inode(trail.ancestor()).permission;
-        let parent = self.make_ancestors(file.caller, trail, FsPermission(above.0 | 0o300), now_ms);
+        let above = Modes::from(self.inode(trail.ancestor()).permission);
+        let parent = self.make_ancestors(file.caller, trail, above.for_ancestors(), now_ms);
         let owner = self.names.intern(&file.caller.user);
         let group = self.inode(parent).group;
+        let (permission, mut extra) = self.rights_in(parent, false, file.modes);
         let mut writer = Some(Box::new(file.writer));
         Ok(self.attach(
             parent,
@@ -133,10 +157,11 @@ impl Namespace {
                 name: Box::default(),
                 owner,
                 group,
-                permission: FsPermission(file.permission.0 & FsPermission::MASK),
+                permission,
                 storage_policy: file.storage_policy,
                 modification_time_ms: now_ms,
                 access_time_ms: now_ms,
+                extra: extra.take(),
                 kind: InodeKind::File(FilePart {
                     block_size: file.block_size,
                     replication: file.replication as u16,
@@ -146,6 +171,14 @@ impl Namespace {
             },
             now_ms,
         ))
+    }
+
+    /// The mode of something new, and its ACL.
+    fn rights_in(&self, parent: Slot, is_directory: bool, modes: Modes) -> (FsPermission, Option<Box<Extra>>) {
+        let valid = |mode: FsPermission| FsPermission(mode.0 & FsPermission::MASK);
+        let (masked, unmasked) = (valid(modes.masked), modes.unmasked.map(valid));
+        let (permission, acl) = self.inherited(parent, is_directory, masked, unmasked);
+        (permission, (!acl.is_empty()).then(|| Box::new(Extra { acl, ..Extra::default() })))
     }
 
     /// The directory of the target must be there.
@@ -170,7 +203,8 @@ impl Namespace {
         for (depth, name) in trail.names.iter().enumerate().skip(first_new) {
             self.check_name(trail, depth, name)?;
         }
-        self.check_room(trail, trail.existing[first_new])
+        self.check_room(trail, trail.existing[first_new])?;
+        self.check_name_quota(trail.existing[first_new], trail.names.len() - first_new)
     }
 
     /// Checks a name that is to appear as component `depth` of the path.
@@ -206,25 +240,19 @@ impl Namespace {
     }
 
     /// Makes all missing directories above the target; returns the last.
-    fn make_ancestors(&mut self, caller: &Caller, trail: &Trail, permission: FsPermission, now_ms: u64) -> Slot {
+    fn make_ancestors(&mut self, caller: &Caller, trail: &Trail, modes: Modes, now_ms: u64) -> Slot {
         let mut parent = trail.ancestor();
         let missing = trail.existing.len() - 1..trail.names.len() - 1;
         for name in &trail.names[missing] {
-            parent = self.make_directory(caller, parent, name, permission, now_ms);
+            parent = self.make_directory(caller, parent, name, modes, now_ms);
         }
         parent
     }
 
-    fn make_directory(
-        &mut self,
-        caller: &Caller,
-        parent: Slot,
-        name: &[u8],
-        permission: FsPermission,
-        now_ms: u64,
-    ) -> Slot {
+    fn make_directory(&mut self, caller: &Caller, parent: Slot, name: &[u8], modes: Modes, now_ms: u64) -> Slot {
         let owner = self.names.intern(&caller.user);
         let group = self.inode(parent).group;
+        let (permission, mut extra) = self.rights_in(parent, true, modes);
         self.attach(
             parent,
             name,
@@ -234,10 +262,11 @@ impl Namespace {
                 name: Box::default(),
                 owner,
                 group,
-                permission: FsPermission(permission.0 & FsPermission::MASK),
+                permission,
                 storage_policy: 0,
                 modification_time_ms: now_ms,
                 access_time_ms: 0,
+                extra: extra.take(),
                 kind: InodeKind::Directory(Children::default()),
             },
             now_ms,

@@ -2,8 +2,12 @@
 
 use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
+use super::acl::AclEntry;
 use super::children::Children;
+use super::extra::Extra;
 use super::names::NameId;
+use super::quota::Quota;
+use super::xattrs::Xattr;
 
 /// The number of a file or directory, never reused. The root is 16385.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,6 +37,8 @@ pub struct Inode {
     pub modification_time_ms: u64,
     /// Milliseconds since the epoch; 0 for a directory until somebody sets it.
     pub access_time_ms: u64,
+    /// Extended attributes, ACL, quota; `None` when it has nothing of them.
+    pub(super) extra: Option<Box<Extra>>,
     pub kind: InodeKind,
 }
 
@@ -59,6 +65,31 @@ impl Inode {
             InodeKind::File(file) => Some(file),
             InodeKind::Directory(_) => None,
         }
+    }
+
+    pub fn xattrs(&self) -> &[Xattr] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.xattrs)
+    }
+
+    /// The entries that the mode bits do not hold.
+    pub fn acl(&self) -> &[AclEntry] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.acl)
+    }
+
+    pub fn quota(&self) -> Option<&Quota> {
+        self.extra.as_ref()?.quota.as_deref()
+    }
+
+    pub(super) fn quota_mut(&mut self) -> Option<&mut Quota> {
+        self.extra.as_mut()?.quota.as_deref_mut()
+    }
+
+    pub(super) fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    pub(super) fn drop_empty_extra(&mut self) {
+        self.extra.take_if(|extra| extra.is_empty());
     }
 
     pub fn children(&self) -> Option<&Children> {

@@ -39,6 +39,15 @@ impl Access {
         self.0 & other.0 == other.0
     }
 
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// `r-x`.
+    pub fn letters(self) -> &'static str {
+        ["---", "--x", "-w-", "-wx", "r--", "r-x", "rw-", "rwx"][self.0 as usize]
+    }
+
     /// Java's name of the set.
     pub fn name(self) -> &'static str {
         ["NONE", "EXECUTE", "WRITE", "WRITE_EXECUTE", "READ", "READ_EXECUTE", "READ_WRITE", "ALL"][self.0 as usize]
@@ -203,11 +212,13 @@ impl Namespace {
         **self.names.text(inode.owner) == *caller.user
     }
 
-    /// The first of owner, group, others that the caller is decides.
+    /// The first of owner, group, others that the caller is decides; an ACL stands between owner and others.
     pub fn may(&self, caller: &Caller, inode: &Inode, access: Access) -> bool {
         let mode = inode.permission.0;
         let bits = if self.owns(caller, inode) {
             mode >> 6
+        } else if let Some(may) = self.may_by_acl(caller, inode, access) {
+            return may;
         } else if caller.groups.iter().any(|group| **group == **self.names.text(inode.group)) {
             mode >> 3
         } else {
@@ -229,7 +240,8 @@ impl Namespace {
     fn ownership_text(&self, inode: &Inode) -> String {
         let kind = if inode.is_directory() { 'd' } else { '-' };
         let permission = FsPermission(inode.permission.0 & FsPermission::MASK);
-        format!("{}:{}:{kind}{permission}", self.names.text(inode.owner), self.names.text(inode.group))
+        let more = if inode.acl().is_empty() { "" } else { "+" };
+        format!("{}:{}:{kind}{permission}{more}", self.names.text(inode.owner), self.names.text(inode.group))
     }
 }
 

@@ -6,12 +6,13 @@
 //! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length)), count, block*
 //! block   = id (zig-zag), stamp, length, state
 //! ```
-//! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (none yet) are tagged, so that an older
+//! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`extra.rs`) are tagged, so that an older
 //! version refuses what it does not know instead of losing it.
 
 use hearth_types::{BlockId, FsPermission, GenerationStamp};
 
 use super::arena::Arena;
+use super::extra::Extra;
 use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
 use super::names::{NameId, Names};
 use super::{Children, IdMap, Limits, Namespace, compare_names};
@@ -84,12 +85,14 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
             out.push(block.state as u8);
         }
     }
-    // No extensions.
-    out.push(0);
+    match &inode.extra {
+        None => out.push(0),
+        Some(extra) => extra.encode(&mut out),
+    }
     out
 }
 
-fn put(out: &mut Vec<u8>, mut number: u64) {
+pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -97,25 +100,25 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Reads a record; every shortfall is `None` at the place where it was found.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+pub(super) struct Reader<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) at: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Option<u8> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
         let byte = *self.bytes.get(self.at)?;
         self.at += 1;
         Some(byte)
     }
 
-    fn flag(&mut self) -> Option<bool> {
+    pub(super) fn flag(&mut self) -> Option<bool> {
         match self.byte()? {
             0 => Some(false),
             1 => Some(true),
@@ -123,7 +126,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub(super) fn number(&mut self) -> Option<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -139,7 +142,7 @@ impl<'a> Reader<'a> {
         T::try_from(self.number()?).ok()
     }
 
-    fn slice(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn slice(&mut self) -> Option<&'a [u8]> {
         let length: usize = self.small()?;
         let end = self.at.checked_add(length)?;
         let slice = self.bytes.get(self.at..end)?;
@@ -147,7 +150,7 @@ impl<'a> Reader<'a> {
         Some(slice)
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub(super) fn text(&mut self) -> Option<String> {
         String::from_utf8(self.slice()?.to_vec()).ok()
     }
 }
@@ -181,10 +184,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
         FILE => InodeKind::File(decode_file(reader)?),
         _ => return None,
     };
-    let extensions = reader.byte()?;
-    if extensions != 0 {
-        return None;
-    }
+    let extra = Extra::decode(reader)?;
     let inode = Inode {
         id,
         parent: Slot(0),
@@ -195,6 +195,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
         storage_policy,
         modification_time_ms,
         access_time_ms,
+        extra,
         kind,
     };
     Some((inode, parent))
@@ -258,6 +259,8 @@ impl Rebuild {
             changed: Vec::new(),
             removed: Vec::new(),
             counters_changed: false,
+            quotas: 0,
+            touched: Vec::new(),
         };
         Ok(Self { namespace, waiting: Vec::new() })
     }
@@ -275,6 +278,7 @@ impl Rebuild {
             self.namespace.files += 1;
             self.namespace.blocks += file.blocks.len() as u64;
         }
+        self.namespace.quotas += u64::from(inode.quota().is_some());
         let slot = self.namespace.inodes.insert(inode);
         self.namespace.by_id.insert(id, slot);
         self.waiting.push((slot, parent));
@@ -311,6 +315,11 @@ impl Rebuild {
             namespace.put_children(parent_slot, children);
         }
         check_reachable(namespace)?;
+        let limited = |slot: &Slot| namespace.inode(*slot).quota().is_some();
+        let limited: Vec<Slot> = namespace.by_id.values().copied().filter(limited).collect();
+        for slot in limited {
+            namespace.recount(slot);
+        }
         Ok(self.namespace)
     }
 }
@@ -340,6 +349,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::namespace::Access;
+    use crate::namespace::acl::{AclEntry, AclScope, AclType};
+    use crate::namespace::quota::Quota;
+    use crate::namespace::xattrs::{Xattr, XattrSpace};
 
     fn file_inode() -> Inode {
         let blocks = [(1073741825, 1001, 5, BlockState::Complete), (-9, u64::MAX, u64::MAX, BlockState::Committed)];
@@ -353,6 +366,16 @@ mod tests {
             storage_policy: 7,
             modification_time_ms: 1_700_000_000_000,
             access_time_ms: 0,
+            extra: Some(Box::new(Extra {
+                xattrs: vec![Xattr { space: XattrSpace::User, name: "note".into(), value: [1, 0, 255].into() }],
+                acl: vec![AclEntry {
+                    scope: AclScope::Access,
+                    kind: AclType::User,
+                    name: Some("bob".into()),
+                    access: Access::ALL,
+                }],
+                quota: Some(Box::new(Quota { names: Some(7), space: Some(u64::MAX >> 1), ..Quota::default() })),
+            })),
             kind: InodeKind::File(FilePart {
                 block_size: 134_217_728,
                 replication: 3,

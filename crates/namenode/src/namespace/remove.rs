@@ -58,6 +58,7 @@ impl Namespace {
     /// Takes an inode and everything below it out of the namespace.
     pub fn remove_tree(&mut self, top: Slot, now_ms: u64) -> Removed {
         assert!(top != self.root, "the root stays");
+        self.count_tree(top, false);
         self.unlink(top, now_ms);
         let mut removed = Removed::default();
         let mut waiting = vec![top];
@@ -66,6 +67,7 @@ impl Namespace {
             self.by_id.remove(&inode.id.0);
             self.removed.push(inode.id);
             removed.inodes += 1;
+            self.forget_counted(inode.id, inode.quota().is_some());
             match inode.kind {
                 InodeKind::Directory(children) => waiting.extend(children.iter()),
                 InodeKind::File(file) => {
@@ -109,6 +111,7 @@ impl Namespace {
             }
             slots.push(slot);
         }
+        self.check_concat_quota(target_slot, &slots)?;
         let mut moved = Vec::new();
         for slot in slots {
             // The file goes, its blocks stay: they are the target's now.

@@ -43,6 +43,7 @@ impl Namespace {
         }
         let Some(parent) = destination.parent() else { return Ok(false) };
         self.check_new_place(&destination, parent)?;
+        self.check_rename_quota(moved, parent, None)?;
         self.relocate(moved, parent, destination.last_name(), now_ms);
         Ok(true)
     }
@@ -86,6 +87,7 @@ impl Namespace {
             return Err(Error::RenameParentMissing { path: destination_path });
         };
         self.check_new_place(&destination, parent)?;
+        self.check_rename_quota(moved, parent, replaced)?;
         let overwritten = replaced.map(|replaced| self.remove_tree(replaced, now_ms));
         self.relocate(moved, parent, destination.last_name(), now_ms);
         Ok(Renamed { overwritten })
@@ -155,10 +157,14 @@ impl Namespace {
 
     /// Moves an inode under a new name; its own times stay, those of both directories move.
     fn relocate(&mut self, slot: Slot, parent: Slot, name: &[u8], now_ms: u64) {
+        self.count_tree(slot, false);
         self.unlink(slot, now_ms);
         let inode = self.inode_mut(slot);
         inode.parent = parent;
         inode.name = name.into();
         self.link(parent, slot, now_ms);
+        // It was noted where it stood before.
+        self.touched.clear();
+        self.count_tree(slot, true);
     }
 }

@@ -2,18 +2,23 @@
 
 use super::inode::InodeKind;
 use super::permission::{Access, Caller, Need};
+use super::quota::{Quota, Usage};
 use super::{Namespace, Purpose};
 use crate::error::Error;
 
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of all files.
     pub length: u64,
     pub files: u64,
     /// The path itself included, if it is one.
     pub directories: u64,
-    /// Bytes of all replicas that were asked for.
+    /// Bytes of all replicas that were asked for; a block that is being written counts in full.
     pub space_consumed: u64,
+    /// The same and more as quotas count.
+    pub usage: Usage,
+    /// The quota of the path itself.
+    pub quota: Option<Quota>,
     /// Whether the path itself is a directory.
     pub is_directory: bool,
     pub is_root: bool,
@@ -33,6 +38,9 @@ impl Namespace {
         self.check(caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })?;
         let mut summary =
             Summary { is_directory: self.inode(top).is_directory(), is_root: trail.is_root(), ..Summary::default() };
+        summary.quota = self.inode(top).quota().cloned();
+        summary.usage = self.tree_usage(top);
+        summary.space_consumed = summary.usage.space as u64;
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             match &self.inode(slot).kind {
@@ -41,10 +49,8 @@ impl Namespace {
                     waiting.extend(children.iter());
                 }
                 InodeKind::File(file) => {
-                    let length = file.length();
                     summary.files += 1;
-                    summary.length += length;
-                    summary.space_consumed += length * u64::from(file.replication);
+                    summary.length += file.length();
                 }
             }
         }

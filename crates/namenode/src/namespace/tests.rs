@@ -236,7 +236,7 @@ fn make_file(namespace: &mut Namespace, path: &str, length: u64) -> bool {
     }
     let writer = Writer { client: "w".into(), machine: "127.0.0.1".into(), truncating_to: None };
     let file = NewFile {
-        permission: FsPermission(0o644),
+        modes: FsPermission(0o644).into(),
         replication: 1,
         block_size: 1 << 20,
         storage_policy: 0,

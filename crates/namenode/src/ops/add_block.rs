@@ -144,6 +144,7 @@ fn allocate(
     if file.blocks.len() >= limit {
         return Err(Error::TooManyBlocks { count: file.blocks.len(), limit });
     }
+    state.namespace.check_space_quota(slot, file.block_size)?;
     let has = |flag: AddBlockFlagProto| request.flags.contains(&(flag as i32));
     let policy = state.namespace.storage_policy(slot).number;
     let machine = file.writer.as_ref().map(|writer| writer.machine.clone());

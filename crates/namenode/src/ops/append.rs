@@ -33,6 +33,13 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             let takeover = Takeover { operation: "APPEND_FILE", path: &path, client: &request.client_name };
             state.take_over(namenode, caller, slot, &takeover, now)?;
             check_last(state, slot, &path)?;
+            if !new_block
+                && let Some(file) = state.namespace.inode(slot).as_file()
+                && let Some(last) = file.blocks.last()
+            {
+                // What is written counts in full until it is closed.
+                state.namespace.check_space_quota(slot, file.block_size.saturating_sub(last.length))?;
+            }
             let block = open_again(state, namenode, slot, new_block)?
                 .map(|block| namenode.signed(block, AccessMode::Write, caller, now));
             let id = state.namespace.inode(slot).id;

@@ -1,13 +1,14 @@
 //! What a tree holds in all, for `du`, `count` and quotas.
 
 use bytes::Bytes;
+use hearth_types::StorageType;
 use hearth_wire::proto::hdfs::{
     ContentSummaryProto, GetContentSummaryRequestProto, GetContentSummaryResponseProto, GetQuotaUsageRequestProto,
-    GetQuotaUsageResponseProto, QuotaUsageProto,
+    GetQuotaUsageResponseProto, QuotaUsageProto, StorageTypeQuotaInfoProto, StorageTypeQuotaInfosProto,
 };
 
 use crate::error::Error;
-use crate::namespace::Summary;
+use crate::namespace::{QUOTA_TYPES, Summary};
 use crate::state::{Context, Namenode, encode};
 
 /// "No quota": -1 in Java's long.
@@ -16,7 +17,26 @@ const NONE: u64 = u64::MAX;
 const ROOT_NAMES: u64 = i64::MAX as u64;
 
 fn name_quota(summary: &Summary) -> u64 {
-    if summary.is_root { ROOT_NAMES } else { NONE }
+    let unset = if summary.is_root { ROOT_NAMES } else { NONE };
+    summary.quota.as_ref().and_then(|quota| quota.names).unwrap_or(unset)
+}
+
+fn space_quota(summary: &Summary) -> u64 {
+    summary.quota.as_ref().and_then(|quota| quota.space).unwrap_or(NONE)
+}
+
+/// Told where there is a quota for a medium.
+fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
+    let limits = summary.quota.as_ref()?.types;
+    limits.iter().any(Option::is_some).then(|| {
+        let infos = QUOTA_TYPES.iter().zip(limits).zip(summary.usage.types);
+        let info = |((medium, limit), consumed): ((&StorageType, Option<u64>), i64)| StorageTypeQuotaInfoProto {
+            r#type: Some(*medium as i32),
+            quota: limit.unwrap_or(NONE),
+            consumed: consumed as u64,
+        };
+        StorageTypeQuotaInfosProto { type_quota_info: infos.map(info).collect() }
+    })
 }
 
 pub async fn get_content_summary(
@@ -32,8 +52,8 @@ pub async fn get_content_summary(
         directory_count: summary.directories,
         quota: name_quota(&summary),
         space_consumed: summary.space_consumed,
-        space_quota: NONE,
-        type_quota_infos: None,
+        space_quota: space_quota(&summary),
+        type_quota_infos: type_quotas(&summary),
         snapshot_length: Some(0),
         snapshot_file_count: Some(0),
         snapshot_directory_count: Some(0),
@@ -55,8 +75,8 @@ pub async fn get_quota_usage(
         file_and_directory_count: summary.files + summary.directories,
         quota: name_quota(&summary),
         space_consumed: summary.space_consumed,
-        space_quota: NONE,
-        type_quota_infos: None,
+        space_quota: space_quota(&summary),
+        type_quota_infos: type_quotas(&summary),
     };
     Ok(encode(&GetQuotaUsageResponseProto { usage }))
 }

@@ -6,7 +6,7 @@ use super::lease::Takeover;
 use super::status::file_status;
 use super::storage_policy::policy_by_name;
 use crate::error::Error;
-use crate::namespace::{NewFile, Writer, is_within_limits};
+use crate::namespace::{Modes, NewFile, Writer, is_within_limits};
 use crate::state::{Context, Namenode, Remember};
 
 /// Makes an empty file open for writing. What is there already is replaced, refused, or taken over from a writer who
@@ -58,7 +58,10 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
             let writer =
                 Writer { client: request.client_name.clone(), machine: caller.machine.clone(), truncating_to: None };
             let file = NewFile {
-                permission: FsPermission::from(request.masked),
+                modes: Modes {
+                    masked: FsPermission::from(request.masked),
+                    unmasked: request.unmasked.map(FsPermission::from),
+                },
                 replication: request.replication,
                 block_size: request.block_size,
                 storage_policy,

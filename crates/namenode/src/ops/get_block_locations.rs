@@ -23,6 +23,7 @@ pub async fn get_block_locations(
         let state = namenode.read();
         let (trail, slot) = state.namespace.resolve_file(&context.caller, &request.src, Purpose::Read)?;
         state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
+        state.namespace.check_readable_by_superuser(&context.caller, slot)?;
         let located = namenode.located_for_reader(&state, slot, (request.offset, request.length), &context.caller, now);
         if state.blocks.in_safe_mode() && located.blocks.iter().any(|block| block.locations.is_empty()) {
             let what = format!("Zero blocklocations for {}", trail.path());

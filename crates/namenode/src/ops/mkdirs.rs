@@ -3,7 +3,7 @@ use hearth_types::FsPermission;
 use hearth_wire::proto::hdfs::{MkdirsRequestProto, MkdirsResponseProto};
 
 use crate::error::Error;
-use crate::namespace::is_within_limits;
+use crate::namespace::{Modes, is_within_limits};
 use crate::state::{Context, Namenode, encode};
 
 /// Makes a directory, and those above it if asked to. True also when it was there.
@@ -14,8 +14,11 @@ pub async fn mkdirs(namenode: &Namenode, context: &Context, request: MkdirsReque
     namenode
         .change(|state, now| {
             namenode.check_safe_mode(state, now, || format!("create directory {}", request.src))?;
-            let permission = FsPermission::from(request.masked);
-            state.namespace.mkdirs(&context.caller, &request.src, permission, request.create_parent, now.wall_ms)
+            let modes = Modes {
+                masked: FsPermission::from(request.masked),
+                unmasked: request.unmasked.map(FsPermission::from),
+            };
+            state.namespace.mkdirs(&context.caller, &request.src, modes, request.create_parent, now.wall_ms)
         })
         .await?;
     Ok(encode(&MkdirsResponseProto { result: true }))

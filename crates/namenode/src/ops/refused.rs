@@ -69,12 +69,6 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         | "getSnapshotListing"
         | "deleteSnapshot"
         | "getSnapshotDiffReport" => Err(Error::SnapshotsUnsupported { path: method.into() }),
-        "modifyAclEntries" | "removeAclEntries" | "removeDefaultAcl" | "removeAcl" | "setAcl" => Err(Error::AclsOff),
-        "setXAttr" => Err(Error::XattrsOff { operation: "setXAttr" }),
-        "getXAttrs" => Err(Error::XattrsOff { operation: "getXAttrs" }),
-        "listXAttrs" => Err(Error::XattrsOff { operation: "listXAttrs" }),
-        "removeXAttr" => Err(Error::XattrsOff { operation: "removeXAttr" }),
-        "setQuota" => unsupported("setting quotas"),
         "getCurrentEditLogTxid" | "getEditsFromTxid" => unsupported("the stream of namespace events"),
         "satisfyStoragePolicy" => Err(Error::NoPolicySatisfier),
         _ => return None,

@@ -6,6 +6,9 @@ use hearth_wire::proto::hdfs::hdfs_file_status_proto::FileType;
 
 use crate::namespace::{InodeKind, Namespace, Slot};
 
+/// A bit of `flags`. Source: `HdfsFileStatusProto.Flags`.
+const HAS_ACL: u32 = 1;
+
 /// The status of an inode. `name`: its name in a listing; empty for the path that was asked about.
 pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileStatusProto {
     let inode = namespace.inode(slot);
@@ -27,7 +30,7 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
         file_id: Some(inode.id.0),
         children_num: Some(children),
         storage_policy: Some(u32::from(namespace.storage_policy(slot).number)),
-        flags: Some(0),
+        flags: Some(if inode.acl().is_empty() { 0 } else { HAS_ACL }),
         ..HdfsFileStatusProto::default()
     }
 }

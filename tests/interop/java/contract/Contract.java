@@ -1,10 +1,16 @@
 package hearth.contract;
 
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.StandardCopyOption;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.hadoop.security.UserGroupInformation;
 import org.junit.runner.Description;
 import org.junit.runner.JUnitCore;
 import org.junit.runner.notification.Failure;
@@ -20,16 +26,37 @@ public final class Contract {
 
     public static void main(String[] classes) throws Exception {
         PrintStream out = System.out;
+        unpack(new File("test-data"));
         // What tests print is not ours.
         System.setOut(System.err);
         for (String name : classes) {
             JUnitCore core = new JUnitCore();
             core.addListener(new Listener(name.substring(name.lastIndexOf('.') + 1), out));
             core.run(Class.forName(name));
+            // Some tests become somebody else.
+            UserGroupInformation.reset();
         }
         out.flush();
         // Clients' threads may still be waiting for something.
         Runtime.getRuntime().halt(0);
+    }
+
+    /** What Apache's tests look for in the directory of this property: it comes with their sources. */
+    private static void unpack(File directory) throws IOException {
+        String[] names = {
+            "testAclCLIWithPosixAclInheritance.xml", "testXAttrConf.xml", "testHDFSConf.xml", "testDeleteConf.xml",
+            "data15bytes", "data30bytes", "data60bytes", "data120bytes", "data1k",
+        };
+        Files.createDirectories(directory.toPath());
+        for (String name : names) {
+            try (InputStream in = Contract.class.getResourceAsStream("/" + name)) {
+                if (in != null) {
+                    Files.copy(in, new File(directory, name).toPath(), StandardCopyOption.REPLACE_EXISTING);
+                }
+            }
+        }
+        System.setProperty("test.cache.data", directory.getAbsolutePath());
+        System.setProperty("test.build.data", new File("test-build").getAbsolutePath());
     }
 
     private static final class Listener extends RunListener {

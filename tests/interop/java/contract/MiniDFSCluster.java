@@ -3,6 +3,9 @@ package org.apache.hadoop.hdfs;
 import java.io.File;
 import java.io.IOException;
 import java.net.URI;
+import java.security.PrivilegedExceptionAction;
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -10,6 +13,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction;
 import org.apache.hadoop.hdfs.protocol.SnapshotStatus;
 import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
+import org.apache.hadoop.security.UserGroupInformation;
 
 /**
  * Stands before Apache's class of this name, which starts servers inside the test's JVM: here the cluster runs already, in processes of
@@ -17,12 +21,19 @@ import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
  */
 public class MiniDFSCluster implements AutoCloseable {
     private final Configuration conf;
-    private DistributedFileSystem fileSystem;
+    private final Map<String, DistributedFileSystem> fileSystems = new HashMap<>();
 
     private MiniDFSCluster(Configuration conf, boolean format) throws IOException {
         this.conf = conf;
         if (format) {
-            empty(getFileSystem());
+            // Whoever the test has become, or will.
+            PrivilegedExceptionAction<DistributedFileSystem> open = () -> (DistributedFileSystem) getNewFileSystemInstance(0);
+            UserGroupInformation superuser = UserGroupInformation.createRemoteUser(System.getProperty("user.name"));
+            try (DistributedFileSystem fs = superuser.doAs(open)) {
+                empty(fs);
+            } catch (InterruptedException interrupted) {
+                throw new IOException(interrupted);
+            }
         }
     }
 
@@ -34,6 +45,7 @@ public class MiniDFSCluster implements AutoCloseable {
             for (SnapshotStatus snapshot : fs.getSnapshotListing(directory.getFullPath())) {
                 fs.deleteSnapshot(directory.getFullPath(), snapshot.getFullPath().getName());
             }
+            fs.delete(new Path(directory.getFullPath(), ".Trash"), true);
             fs.disallowSnapshot(directory.getFullPath());
         }
         for (FileStatus status : fs.listStatus(new Path("/"))) {
@@ -41,12 +53,15 @@ public class MiniDFSCluster implements AutoCloseable {
         }
     }
 
-    /** One of its own, with this configuration: those of earlier clusters are not to be had from a cache. */
+    /** One for each user, with this configuration: those of earlier clusters are not to be had from a cache. */
     public synchronized DistributedFileSystem getFileSystem() throws IOException {
-        if (fileSystem == null) {
-            fileSystem = (DistributedFileSystem) getNewFileSystemInstance(0);
+        String user = UserGroupInformation.getCurrentUser().getUserName();
+        DistributedFileSystem open = fileSystems.get(user);
+        if (open == null || !open.getClient().isClientRunning()) {
+            open = (DistributedFileSystem) getNewFileSystemInstance(0);
+            fileSystems.put(user, open);
         }
-        return fileSystem;
+        return open;
     }
 
     public DistributedFileSystem getFileSystem(int namenode) throws IOException {

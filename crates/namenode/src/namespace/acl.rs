@@ -1,0 +1,370 @@
+//! Access control lists: rights of named users and groups beside those of the mode bits, and defaults for what is made in a directory.
+//!
+//! An ACL in full has the three entries of the mode bits as well. Where it has named entries, the group bits of the mode hold its mask,
+//! the most that named users and any group may do, and the group's own rights stand in an entry.
+
+use std::fmt;
+
+use hearth_types::FsPermission;
+
+use super::inode::{Inode, Slot};
+use super::permission::{Access, Caller};
+use super::{Namespace, Purpose};
+use crate::error::Error;
+
+/// Numbers as in `AclEntryProto`; they are stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum AclScope {
+    Access = 0,
+    Default = 1,
+}
+
+/// Numbers as in `AclEntryProto`; they are stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum AclType {
+    User = 0,
+    Group = 1,
+    Mask = 2,
+    Other = 3,
+}
+
+impl AclScope {
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Access, Self::Default].get(usize::from(number)).copied()
+    }
+}
+
+impl AclType {
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::User, Self::Group, Self::Mask, Self::Other].get(usize::from(number)).copied()
+    }
+
+    fn name(self) -> &'static str {
+        ["user", "group", "mask", "other"][self as usize]
+    }
+}
+
+/// One entry. Its order: scope, type, the unnamed first, then by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AclEntry {
+    pub scope: AclScope,
+    pub kind: AclType,
+    /// A user or group; `None` for the owner, the group, the mask and others.
+    pub name: Option<Box<str>>,
+    pub access: Access,
+}
+
+type Key<'a> = (AclScope, AclType, Option<&'a str>);
+
+impl AclEntry {
+    fn key(&self) -> Key<'_> {
+        (self.scope, self.kind, self.name.as_deref())
+    }
+
+    fn unnamed(scope: AclScope, kind: AclType, access: Access) -> Self {
+        Self { scope, kind, name: None, access }
+    }
+}
+
+impl fmt::Display for AclEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scope = if self.scope == AclScope::Default { "default:" } else { "" };
+        write!(f, "{scope}{}:{}:{}", self.kind.name(), self.name.as_deref().unwrap_or_default(), self.access.letters())
+    }
+}
+
+/// Entries of one scope at most. Source: AclTransformation.java.
+const ENTRIES_MAX: usize = 32;
+
+const BASE: [AclType; 3] = [AclType::User, AclType::Group, AclType::Other];
+
+/// What is to be done to an ACL.
+#[derive(Debug)]
+pub enum AclChange {
+    /// These entries are added, or take the place of those of the same scope, type and name.
+    Modify(Vec<AclEntry>),
+    /// Entries of these scopes, types and names go.
+    Remove(Vec<AclEntry>),
+    RemoveDefault,
+    /// Only the mode bits stay.
+    RemoveAll,
+    /// The scopes that these entries have are replaced as a whole.
+    Set(Vec<AclEntry>),
+}
+
+/// A new ACL in the making.
+#[derive(Default)]
+struct Builder {
+    entries: Vec<AclEntry>,
+    /// By scope: a mask that was there or is given, whether it was given or taken away, whether any entry was.
+    mask: [Option<AclEntry>; 2],
+    mask_changed: [bool; 2],
+    changed: [bool; 2],
+}
+
+impl Builder {
+    fn keep(&mut self, entry: &AclEntry) {
+        match entry.kind {
+            AclType::Mask => self.mask[entry.scope as usize] = Some(entry.clone()),
+            _ => self.entries.push(entry.clone()),
+        }
+    }
+
+    fn give(&mut self, entry: &AclEntry) {
+        self.note(entry);
+        self.keep(entry);
+    }
+
+    fn note(&mut self, entry: &AclEntry) {
+        self.changed[entry.scope as usize] = true;
+        self.mask_changed[entry.scope as usize] |= entry.kind == AclType::Mask;
+    }
+
+    fn build(mut self) -> Result<Vec<AclEntry>, String> {
+        self.copy_defaults();
+        self.add_masks()?;
+        validated(self.entries)
+    }
+
+    /// A default ACL takes the entries that it lacks from the access ACL.
+    fn copy_defaults(&mut self) {
+        if !self.entries.iter().any(|entry| entry.scope == AclScope::Default) {
+            return;
+        }
+        for kind in BASE {
+            let find = |scope| self.entries.iter().find(|entry| entry.key() == (scope, kind, None));
+            if let (None, Some(access)) = (find(AclScope::Default), find(AclScope::Access)) {
+                self.entries.push(AclEntry::unnamed(AclScope::Default, kind, access.access));
+            }
+        }
+    }
+
+    /// A mask that is not given is the union of what it bounds.
+    fn add_masks(&mut self) -> Result<(), String> {
+        for scope in [AclScope::Access, AclScope::Default] {
+            let of_scope = || self.entries.iter().filter(|entry| entry.scope == scope);
+            if of_scope().next().is_none() {
+                continue;
+            }
+            let needed = of_scope().any(|entry| entry.name.is_some());
+            let at = scope as usize;
+            match self.mask[at].take() {
+                None if needed && self.mask_changed[at] => {
+                    return Err("Invalid ACL: mask is required and cannot be deleted.".into());
+                }
+                Some(mask) if !self.changed[at] || self.mask_changed[at] => self.entries.push(mask),
+                None if !needed => {}
+                _ => {
+                    let bounded = of_scope().filter(|entry| entry.kind == AclType::Group || entry.name.is_some());
+                    let union = bounded.fold(0, |bits, entry| bits | entry.access.bits());
+                    self.entries.push(AclEntry::unnamed(scope, AclType::Mask, Access::from_bits(union)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn validated(mut entries: Vec<AclEntry>) -> Result<Vec<AclEntry>, String> {
+    entries.sort_by(|a, b| a.key().cmp(&b.key()));
+    if entries.windows(2).any(|pair| pair[0].key() == pair[1].key()) {
+        return Err("Invalid ACL: multiple entries with same scope, type and name.".into());
+    }
+    let nameless = |entry: &&AclEntry| matches!(entry.kind, AclType::Mask | AclType::Other);
+    if let Some(entry) = entries.iter().filter(nameless).find(|entry| entry.name.is_some()) {
+        return Err(format!("Invalid ACL: this entry type must not have a name: {entry}."));
+    }
+    check_count(&entries)?;
+    let has = |scope, kind| entries.iter().any(|entry| entry.key() == (scope, kind, None));
+    if !BASE.iter().all(|kind| has(AclScope::Access, *kind)) {
+        return Err("Invalid ACL: the user, group and other entries are required.".into());
+    }
+    let defaults = entries.iter().any(|entry| entry.scope == AclScope::Default);
+    if defaults && !BASE.iter().all(|kind| has(AclScope::Default, *kind)) {
+        return Err("Invalid default ACL: the user, group and other entries are required.".into());
+    }
+    Ok(entries)
+}
+
+fn check_count(entries: &[AclEntry]) -> Result<(), String> {
+    for (scope, name) in [(AclScope::Access, "access"), (AclScope::Default, "default")] {
+        let count = entries.iter().filter(|entry| entry.scope == scope).count();
+        if count > ENTRIES_MAX {
+            return Err(format!(
+                "Invalid ACL: ACL has {count} {name} entries, which exceeds maximum of {ENTRIES_MAX}."
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The whole ACL after a change. `existing`: the whole ACL before it.
+fn changed(existing: &[AclEntry], change: &AclChange) -> Result<Vec<AclEntry>, String> {
+    let mut builder = Builder::default();
+    let empty = Vec::new();
+    let given = match change {
+        AclChange::Modify(entries) | AclChange::Remove(entries) | AclChange::Set(entries) => entries,
+        AclChange::RemoveDefault | AclChange::RemoveAll => &empty,
+    };
+    check_count(given)?;
+    let named = |entry: &AclEntry| given.iter().any(|other| other.key() == entry.key());
+    match change {
+        AclChange::Modify(entries) => {
+            existing.iter().filter(|entry| !named(entry)).for_each(|entry| builder.keep(entry));
+            entries.iter().for_each(|entry| builder.give(entry));
+        }
+        AclChange::Remove(_) => {
+            for entry in existing {
+                if named(entry) { builder.note(entry) } else { builder.keep(entry) }
+            }
+        }
+        AclChange::Set(entries) => {
+            entries.iter().for_each(|entry| builder.give(entry));
+            for entry in existing {
+                if !builder.changed[entry.scope as usize] {
+                    builder.keep(entry);
+                }
+            }
+        }
+        AclChange::RemoveDefault | AclChange::RemoveAll => {
+            let kept = existing.iter().filter(|entry| entry.scope == AclScope::Access).cloned().collect();
+            return validated(kept);
+        }
+    }
+    builder.build()
+}
+
+/// The mode bits and the stored entries of a whole ACL. `mode`: the bits before, for what no entry says.
+fn split(whole: &[AclEntry], mode: FsPermission) -> (FsPermission, Vec<AclEntry>) {
+    let (access, defaults): (Vec<&AclEntry>, Vec<&AclEntry>) =
+        whole.iter().partition(|entry| entry.scope == AclScope::Access);
+    // Owner first, others last; before them the mask, or the group where there is no mask.
+    let bits = |at: usize| u16::from(access[at].access.bits());
+    let permission =
+        FsPermission(mode.0 & 0o1000 | bits(0) << 6 | bits(access.len() - 2) << 3 | bits(access.len() - 1));
+    let mut stored = Vec::new();
+    if access.len() > BASE.len() {
+        stored.extend(access[1..access.len() - 2].iter().map(|entry| (*entry).clone()));
+    }
+    stored.extend(defaults.into_iter().cloned());
+    (permission, stored)
+}
+
+impl Inode {
+    /// The whole ACL, with the entries that the mode bits stand for.
+    fn whole_acl(&self) -> Vec<AclEntry> {
+        use AclType::{Group, Mask, Other, User};
+        let stored = self.acl();
+        let bits = |shift: u16| Access::from_bits((self.permission.0 >> shift) as u8);
+        let entry = |kind, shift| AclEntry::unnamed(AclScope::Access, kind, bits(shift));
+        let named = stored.first().is_some_and(|entry| entry.scope == AclScope::Access);
+        let mut whole = vec![entry(User, 6)];
+        whole.extend(stored.iter().filter(|entry| entry.scope == AclScope::Access).cloned());
+        whole.push(entry(if named { Mask } else { Group }, 3));
+        whole.push(entry(Other, 0));
+        whole.extend(stored.iter().filter(|entry| entry.scope == AclScope::Default).cloned());
+        whole
+    }
+}
+
+impl Namespace {
+    /// Errors: `Acl` with what is wrong, `CannotFind`, `NotOwner`, those of traversal.
+    pub fn change_acl(&mut self, caller: &Caller, path: &str, change: &AclChange) -> Result<(), Error> {
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, |path| Error::CannotFind { path })?;
+        self.check_owner(caller, &trail)?;
+        let inode = self.inode(slot);
+        let refuse = |problem: String| Error::Acl { problem, path: path.into() };
+        let removes_all = match change {
+            AclChange::RemoveAll => true,
+            AclChange::Set(entries) => entries.is_empty(),
+            _ => false,
+        };
+        let (permission, stored) = if removes_all {
+            // The group gets its own rights back, which the mask stood for.
+            let group = inode.acl().iter().find(|entry| entry.key() == (AclScope::Access, AclType::Group, None));
+            let mode = inode.permission.0;
+            let mode = group.map_or(mode, |group| mode & !0o070 | u16::from(group.access.bits()) << 3);
+            (FsPermission(mode), Vec::new())
+        } else {
+            split(&changed(&inode.whole_acl(), change).map_err(refuse)?, inode.permission)
+        };
+        if !inode.is_directory() && stored.iter().any(|entry| entry.scope == AclScope::Default) {
+            let problem = format!("Invalid ACL: only directories may have a default ACL. Path: {}", trail.path());
+            return Err(refuse(problem));
+        }
+        let inode = self.inode_mut(slot);
+        inode.permission = permission;
+        inode.extra_mut().acl = stored;
+        inode.drop_empty_extra();
+        Ok(())
+    }
+
+    /// The mode and the stored entries of something that is made in `parent`. `masked`, `unmasked`: the mode that was asked for, with and
+    /// without the client's umask; a default ACL takes the umask's place.
+    pub(super) fn inherited(
+        &self,
+        parent: Slot,
+        is_directory: bool,
+        masked: FsPermission,
+        unmasked: Option<FsPermission>,
+    ) -> (FsPermission, Vec<AclEntry>) {
+        let of_parent = self.inode(parent).acl();
+        let defaults: Vec<&AclEntry> = of_parent.iter().filter(|entry| entry.scope == AclScope::Default).collect();
+        if defaults.is_empty() {
+            return (masked, Vec::new());
+        }
+        let mode = unmasked.filter(|_| self.limits.posix_acl_inheritance).unwrap_or(masked);
+        let minimal = defaults.len() == BASE.len();
+        let of_mode = |shift: u16| Access::from_bits((mode.0 >> shift) as u8);
+        let mut whole: Vec<AclEntry> = Vec::new();
+        for entry in &defaults {
+            let bound = match (entry.kind, &entry.name) {
+                (AclType::User, None) => of_mode(6),
+                (AclType::Group, None) if minimal => of_mode(3),
+                (AclType::Mask, _) => of_mode(3),
+                (AclType::Other, _) => of_mode(0),
+                _ => Access::ALL,
+            };
+            let access = Access::from_bits(entry.access.bits() & bound.bits());
+            whole.push(AclEntry { scope: AclScope::Access, access, ..(*entry).clone() });
+        }
+        if is_directory {
+            whole.extend(defaults.into_iter().cloned());
+        }
+        split(&whole, mode)
+    }
+
+    /// What the access entries of an inode give to a caller who is not its owner; `None` where it has none.
+    pub(super) fn may_by_acl(&self, caller: &Caller, inode: &Inode, access: Access) -> Option<bool> {
+        let entries = inode.acl();
+        if entries.first().is_none_or(|entry| entry.scope != AclScope::Access) {
+            return None;
+        }
+        let mask = Access::from_bits((inode.permission.0 >> 3) as u8);
+        let mut matched = false;
+        for entry in entries.iter().take_while(|entry| entry.scope == AclScope::Access) {
+            let applies = match (entry.kind, entry.name.as_deref()) {
+                (AclType::User, name) => name == Some(&*caller.user),
+                (_, name) => {
+                    let group = name.unwrap_or_else(|| self.names.text(inode.group));
+                    caller.groups.iter().any(|mine| mine == group)
+                }
+            };
+            if !applies {
+                continue;
+            }
+            matched = true;
+            if mask.includes(access) && entry.access.includes(access) {
+                return Some(true);
+            }
+            // A user's own entry decides; of groups, any may.
+            if entry.kind == AclType::User {
+                break;
+            }
+        }
+        let other = Access::from_bits(inode.permission.0 as u8);
+        Some(!matched && other.includes(access))
+    }
+}

@@ -1,0 +1,111 @@
+//! What few inodes have: extended attributes, an ACL, a quota. Kept apart, so that the others pay one pointer for it.
+//!
+//! Stored as tagged extensions of the inode's record (`record.rs`): 1 extended attributes, 2 ACL, 3 quota.
+
+use super::acl::{AclEntry, AclScope, AclType};
+use super::permission::Access;
+use super::quota::Quota;
+use super::record::{Reader, put, put_bytes};
+use super::xattrs::{Xattr, XattrSpace};
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Extra {
+    pub xattrs: Vec<Xattr>,
+    /// The entries that the mode bits do not hold: named users, the group and named groups of the access ACL when that has
+    /// any named entry, and all default entries; in the order of [`AclEntry`].
+    pub acl: Vec<AclEntry>,
+    pub quota: Option<Box<Quota>>,
+}
+
+const XATTRS: u8 = 1;
+const ACL: u8 = 2;
+const QUOTA: u8 = 3;
+
+impl Extra {
+    pub fn is_empty(&self) -> bool {
+        self.xattrs.is_empty() && self.acl.is_empty() && self.quota.is_none()
+    }
+
+    /// A count, then tags with lengths and bytes.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let mut sections = Vec::new();
+        if !self.xattrs.is_empty() {
+            let mut bytes = Vec::new();
+            put(&mut bytes, self.xattrs.len() as u64);
+            for xattr in &self.xattrs {
+                bytes.push(xattr.space as u8);
+                put_bytes(&mut bytes, xattr.name.as_bytes());
+                put_bytes(&mut bytes, &xattr.value);
+            }
+            sections.push((XATTRS, bytes));
+        }
+        if !self.acl.is_empty() {
+            let mut bytes = Vec::new();
+            put(&mut bytes, self.acl.len() as u64);
+            for entry in &self.acl {
+                bytes.extend([entry.scope as u8, entry.kind as u8, entry.access.bits()]);
+                // No user or group has an empty name.
+                put_bytes(&mut bytes, entry.name.as_deref().unwrap_or_default().as_bytes());
+            }
+            sections.push((ACL, bytes));
+        }
+        if let Some(quota) = &self.quota {
+            let mut bytes = Vec::new();
+            for limit in quota.limits() {
+                match limit {
+                    None => bytes.push(0),
+                    Some(limit) => {
+                        bytes.push(1);
+                        put(&mut bytes, limit);
+                    }
+                }
+            }
+            sections.push((QUOTA, bytes));
+        }
+        out.push(sections.len() as u8);
+        for (tag, bytes) in sections {
+            out.push(tag);
+            put_bytes(out, &bytes);
+        }
+    }
+
+    /// `None` for what cannot be read; an unknown tag is that, too: it is from a newer version, and would be lost.
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Option<Option<Box<Self>>> {
+        let count = reader.byte()?;
+        let mut extra = Self::default();
+        for _ in 0..count {
+            let tag = reader.byte()?;
+            let section = &mut Reader { bytes: reader.slice()?, at: 0 };
+            match tag {
+                XATTRS => {
+                    for _ in 0..section.number()? {
+                        let space = XattrSpace::from_number(section.byte()?)?;
+                        let (name, value) = (section.text()?, section.slice()?.into());
+                        extra.xattrs.push(Xattr { space, name: name.into(), value });
+                    }
+                }
+                ACL => {
+                    for _ in 0..section.number()? {
+                        let scope = AclScope::from_number(section.byte()?)?;
+                        let kind = AclType::from_number(section.byte()?)?;
+                        let access = Access::from_bits(section.byte()?);
+                        let name = Some(section.text()?).filter(|name| !name.is_empty()).map(Into::into);
+                        extra.acl.push(AclEntry { scope, kind, name, access });
+                    }
+                }
+                QUOTA => {
+                    let mut quota = Quota::default();
+                    for limit in quota.limits_mut() {
+                        *limit = if section.flag()? { Some(section.number()?) } else { None };
+                    }
+                    extra.quota = Some(Box::new(quota));
+                }
+                _ => return None,
+            }
+            if section.at != section.bytes.len() {
+                return None;
+            }
+        }
+        Some((!extra.is_empty()).then(|| Box::new(extra)))
+    }
+}

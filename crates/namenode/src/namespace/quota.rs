@@ -1,0 +1,393 @@
+//! Quotas: how many names, and how many bytes of replicas in all and on each medium, a directory's tree may hold.
+//!
+//! A directory with a quota counts what its tree holds. What an operation changes of a file is noted before ([`Namespace::inode_mut`])
+//! and counted when it is done ([`Namespace::settle`]); trees that come, go or move are counted where that is done. Limits are stored,
+//! counts are made anew at start.
+
+use hearth_types::StorageType;
+
+use super::inode::{FilePart, InodeId, InodeKind, Slot};
+use super::permission::Caller;
+use super::{BlockState, Namespace, Purpose};
+use crate::blocks::StoragePolicy;
+use crate::error::Error;
+
+/// Media that can have a quota, in the order in which they are stored.
+pub const QUOTA_TYPES: [StorageType; 5] =
+    [StorageType::Disk, StorageType::Ssd, StorageType::Archive, StorageType::Provided, StorageType::Nvdimm];
+
+/// What something holds, or how much more it is to hold.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Usage {
+    pub names: i64,
+    /// Bytes of all replicas.
+    pub space: i64,
+    /// Bytes of replicas on each of [`QUOTA_TYPES`].
+    pub types: [i64; QUOTA_TYPES.len()],
+}
+
+impl Usage {
+    fn plus(mut self, other: &Self, sign: i64) -> Self {
+        self.names += sign * other.names;
+        self.space += sign * other.space;
+        for (mine, theirs) in self.types.iter_mut().zip(other.types) {
+            *mine += sign * theirs;
+        }
+        self
+    }
+}
+
+/// A directory's limits and what counts against them.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Quota {
+    pub names: Option<u64>,
+    /// Bytes.
+    pub space: Option<u64>,
+    /// Bytes, by [`QUOTA_TYPES`].
+    pub types: [Option<u64>; QUOTA_TYPES.len()],
+    pub used: Usage,
+}
+
+impl Quota {
+    pub(super) fn limits(&self) -> impl Iterator<Item = Option<u64>> {
+        [self.names, self.space].into_iter().chain(self.types)
+    }
+
+    pub(super) fn limits_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
+        [&mut self.names, &mut self.space].into_iter().chain(&mut self.types)
+    }
+
+    fn verify(&self, more: &Usage, path: impl Fn() -> String) -> Result<(), Error> {
+        let exceeded = |limit: Option<u64>, used: i64, more: i64| {
+            limit.filter(|limit| more > 0 && i128::from(used) + i128::from(more) > i128::from(*limit))
+        };
+        if let Some(quota) = exceeded(self.names, self.used.names, more.names) {
+            return Err(Error::NameQuota { path: path(), quota, count: self.used.names + more.names });
+        }
+        if let Some(quota) = exceeded(self.space, self.used.space, more.space) {
+            return Err(Error::space_quota(path(), quota, self.used.space + more.space));
+        }
+        for (at, medium) in QUOTA_TYPES.iter().enumerate() {
+            if let Some(quota) = exceeded(self.types[at], self.used.types[at], more.types[at]) {
+                return Err(Error::type_quota(*medium, path(), quota, self.used.types[at] + more.types[at]));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A limit in `setQuota`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    Keep,
+    Clear,
+    Set(u64),
+}
+
+impl Limit {
+    fn apply(self, to: &mut Option<u64>) {
+        match self {
+            Self::Keep => {}
+            Self::Clear => *to = None,
+            Self::Set(limit) => *to = Some(limit),
+        }
+    }
+}
+
+/// What a file's blocks take: a block that is being written, all that it may grow to.
+fn file_usage(file: &FilePart, replication: u16, policy: u8) -> Usage {
+    let size = |block: &super::BlockRecord| match block.state {
+        BlockState::UnderConstruction => block.length.max(file.block_size),
+        BlockState::Committed | BlockState::Complete => block.length,
+    };
+    bytes_usage(file.blocks.iter().map(size).sum::<u64>(), replication, policy)
+}
+
+fn bytes_usage(bytes: u64, replication: u16, policy: u8) -> Usage {
+    let mut usage = Usage { space: (bytes * u64::from(replication)) as i64, ..Usage::default() };
+    // A file without a policy counts for no medium, as in Apache's NameNode.
+    let media = StoragePolicy::by_id(policy).map_or(&[][..], |policy| policy.storage_types);
+    for replica in 0..usize::from(replication) {
+        let medium = media.get(replica).or(media.last());
+        if let Some(at) = QUOTA_TYPES.iter().position(|of| Some(of) == medium) {
+            usage.types[at] += bytes as i64;
+        }
+    }
+    usage
+}
+
+impl Namespace {
+    /// Errors: `QuotaIllegal`, `QuotaType`, `DirectoryMissing`, `QuotaOnFile`, those of traversal.
+    pub fn set_quota(
+        &mut self,
+        caller: &Caller,
+        path: &str,
+        names: Limit,
+        space: Limit,
+        medium: Option<StorageType>,
+    ) -> Result<(), Error> {
+        let missing = |path| Error::DirectoryMissing { path };
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
+        if !self.inode(slot).is_directory() {
+            return Err(Error::QuotaOnFile { path: trail.path() });
+        }
+        let mut quota = self.inode(slot).quota().cloned().unwrap_or_default();
+        match medium {
+            None => {
+                names.apply(&mut quota.names);
+                space.apply(&mut quota.space);
+            }
+            Some(medium) => {
+                let at = QUOTA_TYPES.iter().position(|of| *of == medium);
+                space.apply(&mut quota.types[at.ok_or(Error::QuotaType { medium: medium.name() })?]);
+            }
+        }
+        self.settle();
+        self.quotas -= u64::from(self.inode(slot).quota().is_some());
+        let any = quota.limits().any(|limit| limit.is_some());
+        if any {
+            quota.used = self.tree_usage(slot);
+        }
+        self.quotas += u64::from(any);
+        let inode = self.inode_mut(slot);
+        inode.extra_mut().quota = any.then(|| Box::new(quota));
+        inode.drop_empty_extra();
+        Ok(())
+    }
+
+    /// What one inode holds itself.
+    fn own_usage(&self, slot: Slot) -> Usage {
+        let blocks = match &self.inode(slot).kind {
+            InodeKind::Directory(_) => Usage::default(),
+            InodeKind::File(file) => file_usage(file, file.replication, self.storage_policy(slot).number),
+        };
+        Usage { names: 1, ..blocks }
+    }
+
+    /// What an inode and everything below it hold.
+    pub fn tree_usage(&self, top: Slot) -> Usage {
+        let mut usage = Usage::default();
+        let mut waiting = vec![top];
+        while let Some(slot) = waiting.pop() {
+            usage = usage.plus(&self.own_usage(slot), 1);
+            if let InodeKind::Directory(children) = &self.inode(slot).kind {
+                waiting.extend(children.iter());
+            }
+        }
+        usage
+    }
+
+    /// Notes what a file holds before it changes.
+    pub(super) fn touch(&mut self, slot: Slot) {
+        if self.quotas == 0 {
+            return;
+        }
+        let id = self.inode(slot).id;
+        if self.is_file(slot) && !self.touched.iter().any(|(other, _)| *other == id) {
+            let before = self.own_usage(slot);
+            self.touched.push((id, before));
+        }
+    }
+
+    /// Counts what has changed of files since it was last called.
+    pub(super) fn settle(&mut self) {
+        for (id, before) in std::mem::take(&mut self.touched) {
+            if let Some(slot) = self.slot(id) {
+                let more = self.own_usage(slot).plus(&before, -1);
+                self.count_above(slot, &more, 1);
+            }
+        }
+    }
+
+    /// Counts for every directory with a quota above an inode.
+    fn count_above(&mut self, slot: Slot, usage: &Usage, sign: i64) {
+        if self.quotas == 0 || *usage == Usage::default() {
+            return;
+        }
+        let mut at = slot;
+        while at != self.root {
+            at = self.inode(at).parent;
+            if let Some(quota) = self.inodes.get_mut(at).quota_mut() {
+                quota.used = quota.used.plus(usage, sign);
+            }
+        }
+    }
+
+    /// An inode, alone, has come into its directory.
+    pub(super) fn count_new(&mut self, slot: Slot) {
+        if self.quotas > 0 {
+            let usage = self.own_usage(slot);
+            self.count_above(slot, &usage, 1);
+        }
+    }
+
+    /// A tree leaves its place, or has come into it. Quotas of its own directories stay as they are.
+    pub(super) fn count_tree(&mut self, top: Slot, comes: bool) {
+        if self.quotas > 0 {
+            self.settle();
+            let usage = self.tree_usage(top);
+            self.count_above(top, &usage, if comes { 1 } else { -1 });
+        }
+    }
+
+    /// Counts anew wherever a changed storage policy matters.
+    pub(super) fn recount_around(&mut self, top: Slot) {
+        if self.quotas == 0 {
+            return;
+        }
+        self.settle();
+        let mut counting: Vec<Slot> = Vec::new();
+        let mut at = top;
+        while at != self.root {
+            at = self.inode(at).parent;
+            counting.push(at);
+        }
+        let mut waiting = vec![top];
+        while let Some(slot) = waiting.pop() {
+            counting.push(slot);
+            if let InodeKind::Directory(children) = &self.inode(slot).kind {
+                waiting.extend(children.iter());
+            }
+        }
+        for slot in counting {
+            self.recount(slot);
+        }
+    }
+
+    /// Counts anew what a directory with a quota holds.
+    pub(super) fn recount(&mut self, slot: Slot) {
+        if self.inode(slot).quota().is_some() {
+            let used = self.tree_usage(slot);
+            if let Some(quota) = self.inodes.get_mut(slot).quota_mut() {
+                quota.used = used;
+            }
+        }
+    }
+
+    /// Whether `directory` and those above it, up to `below` without it, have room for more.
+    ///
+    /// Errors: `NameQuota`, `SpaceQuota`, `TypeQuota`.
+    pub(super) fn check_quota(&self, directory: Slot, below: Option<Slot>, more: &Usage) -> Result<(), Error> {
+        if self.quotas == 0 {
+            return Ok(());
+        }
+        let mut at = directory;
+        while Some(at) != below {
+            if let Some(quota) = self.inode(at).quota() {
+                quota.verify(more, || self.path_of(at))?;
+            }
+            if at == self.root {
+                break;
+            }
+            at = self.inode(at).parent;
+        }
+        Ok(())
+    }
+
+    /// Whether names can be added below a directory, one in the other.
+    pub(super) fn check_name_quota(&self, directory: Slot, names: usize) -> Result<(), Error> {
+        (1..=names as i64).try_for_each(|names| self.check_quota(directory, None, &Usage { names, ..Usage::default() }))
+    }
+
+    /// Whether a file may have `bytes` more of each of its replicas.
+    pub fn check_space_quota(&self, slot: Slot, bytes: u64) -> Result<(), Error> {
+        let Some(file) = self.inode(slot).as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
+        let more = bytes_usage(bytes, file.replication, self.storage_policy(slot).number);
+        self.check_quota(self.inode(slot).parent, None, &more)
+    }
+
+    /// Whether a file may have so many replicas.
+    pub(super) fn check_replication_quota(&self, slot: Slot, replication: u16) -> Result<(), Error> {
+        let Some(file) = self.inode(slot).as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
+        let policy = self.storage_policy(slot).number;
+        let more = file_usage(file, replication, policy).plus(&file_usage(file, file.replication, policy), -1);
+        self.check_quota(self.inode(slot).parent, None, &more)
+    }
+
+    /// Whether the blocks of files in one directory may become blocks of another one there.
+    pub(super) fn check_concat_quota(&self, target: Slot, sources: &[Slot]) -> Result<(), Error> {
+        let Some(into) = self.inode(target).as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
+        let policy = self.storage_policy(target).number;
+        let mut more = Usage::default();
+        for source in sources {
+            let Some(file) = self.inode(*source).as_file() else { continue };
+            more = more.plus(&file_usage(file, into.replication, policy), 1).plus(&self.own_usage(*source), -1);
+        }
+        self.check_quota(self.inode(target).parent, None, &more)
+    }
+
+    /// Whether a tree may move into `directory`, in the place of `replaced`. What has both places in it holds no more than before.
+    pub(super) fn check_rename_quota(&self, moved: Slot, directory: Slot, replaced: Option<Slot>) -> Result<(), Error> {
+        if self.quotas == 0 {
+            return Ok(());
+        }
+        let mut above = Vec::new();
+        let mut at = moved;
+        while at != self.root {
+            at = self.inode(at).parent;
+            above.push(at);
+        }
+        let mut common = directory;
+        while !above.contains(&common) {
+            common = self.inode(common).parent;
+        }
+        let leaves = replaced.map(|slot| self.tree_usage(slot)).unwrap_or_default();
+        self.check_quota(directory, Some(common), &self.tree_usage(moved).plus(&leaves, -1))
+    }
+
+    /// The files noted and the directories with quotas are forgotten with their inodes.
+    pub(super) fn forget_counted(&mut self, id: InodeId, had_quota: bool) {
+        self.quotas -= u64::from(had_quota);
+        if !self.touched.is_empty() {
+            self.touched.retain(|(other, _)| *other != id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::FsPermission;
+
+    use super::*;
+    use crate::namespace::Limits;
+
+    #[test]
+    fn trees_are_counted_where_they_come_and_go() {
+        let caller = Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() };
+        let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+        let mkdirs = |namespace: &mut Namespace, path: &str| {
+            namespace.mkdirs(&caller, path, FsPermission(0o755), true, 2).map(drop)
+        };
+        mkdirs(&mut namespace, "/a/b/c").unwrap();
+        mkdirs(&mut namespace, "/other/x/y").unwrap();
+        let limit = |count| Limit::Set(count);
+        namespace.set_quota(&caller, "/a", limit(4), Limit::Keep, None).unwrap();
+        let used = |namespace: &Namespace| {
+            let slot = namespace.lookup("/a").unwrap();
+            let counted = namespace.inode(slot).quota().unwrap().used;
+            assert_eq!(counted, namespace.tree_usage(slot));
+            counted.names
+        };
+        assert_eq!(used(&namespace), 3);
+        mkdirs(&mut namespace, "/a/d").unwrap();
+        let full = mkdirs(&mut namespace, "/a/e").unwrap_err().to_string();
+        assert_eq!(
+            full,
+            "The NameSpace quota (directories and files) of directory /a is exceeded: quota=4 file count=5"
+        );
+        assert!(matches!(
+            namespace.rename(&caller, "/other/x", "/a/x", false, false, 3),
+            Err(Error::NameQuota { count: 6, .. })
+        ));
+        // Within the tree nothing more is held.
+        namespace.rename(&caller, "/a/d", "/a/b/d", false, false, 4).unwrap();
+        assert_eq!(used(&namespace), 4);
+        namespace.rename(&caller, "/a/b", "/other/b", false, false, 5).unwrap();
+        assert_eq!(used(&namespace), 1);
+        namespace.rename(&caller, "/other/x", "/a/x", false, false, 6).unwrap();
+        namespace.delete(&caller, "/a/x/y", true, 7).unwrap();
+        assert_eq!(used(&namespace), 2);
+        namespace.delete(&caller, "/a", true, 8).unwrap();
+        assert_eq!(namespace.quotas, 0);
+    }
+}

@@ -1,0 +1,198 @@
+//! Extended attributes: named bytes that users and programs attach to files and directories.
+
+use super::inode::Slot;
+use super::permission::{Access, Caller, Need};
+use super::{Namespace, Purpose};
+use crate::error::Error;
+
+/// Whose attributes they are. Numbers as in `XAttrProto`; they are stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum XattrSpace {
+    /// Anybody's who may read and write the file.
+    User = 0,
+    /// Superusers'.
+    Trusted = 1,
+    /// One is known, [`UNREADABLE_BY_SUPERUSER`].
+    Security = 2,
+    /// The NameNode's own: nobody's.
+    System = 3,
+    /// Below `/.reserved/raw` only.
+    Raw = 4,
+}
+
+impl XattrSpace {
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::User,
+            1 => Self::Trusted,
+            2 => Self::Security,
+            3 => Self::System,
+            4 => Self::Raw,
+            _ => return None,
+        })
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Trusted => "trusted",
+            Self::Security => "security",
+            Self::System => "system",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// A file that has it is not shown to superusers. Set once, for ever, and without a value.
+const UNREADABLE_BY_SUPERUSER: &str = "hdfs.unreadable.by.superuser";
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Xattr {
+    pub space: XattrSpace,
+    /// Without the space's prefix.
+    pub name: Box<str>,
+    /// Empty is the same as none.
+    pub value: Box<[u8]>,
+}
+
+impl Xattr {
+    fn is(&self, other: &Self) -> bool {
+        self.space == other.space && self.name == other.name
+    }
+
+    fn full_name(&self) -> String {
+        format!("{}.{}", self.space.prefix(), self.name)
+    }
+
+    fn is_unreadable_mark(&self) -> bool {
+        self.space == XattrSpace::Security && &*self.name == UNREADABLE_BY_SUPERUSER
+    }
+
+    /// Whether it counts against the limit of an inode's attributes.
+    fn is_counted(&self) -> bool {
+        matches!(self.space, XattrSpace::User | XattrSpace::Trusted)
+    }
+
+    fn is_visible_to(&self, caller: &Caller, raw: bool) -> bool {
+        match self.space {
+            XattrSpace::User => true,
+            XattrSpace::Trusted => caller.superuser,
+            XattrSpace::Raw => raw,
+            XattrSpace::Security | XattrSpace::System => self.is_unreadable_mark(),
+        }
+    }
+}
+
+/// What `set` may do: the flags of the call.
+#[derive(Clone, Copy, Debug)]
+pub struct XattrFlags {
+    pub create: bool,
+    pub replace: bool,
+}
+
+fn is_raw(path: &str) -> bool {
+    path == "/.reserved/raw" || path.starts_with("/.reserved/raw/")
+}
+
+/// Errors: `XattrDenied`, `XattrUnreadableValue`.
+fn check_may_name(caller: &Caller, xattr: &Xattr, raw: bool) -> Result<(), Error> {
+    match xattr.space {
+        XattrSpace::User => Ok(()),
+        XattrSpace::Trusted if caller.superuser => Ok(()),
+        XattrSpace::Raw if raw => Ok(()),
+        _ if xattr.is_unreadable_mark() && xattr.value.is_empty() => Ok(()),
+        _ if xattr.is_unreadable_mark() => Err(Error::XattrUnreadableValue { name: xattr.full_name() }),
+        _ => Err(Error::XattrDenied { name: xattr.full_name() }),
+    }
+}
+
+impl Namespace {
+    /// Errors: `XattrTooBig`, `XattrDenied`, `CannotFind`, `XattrExists`, `XattrMissing`, `XattrLimit`, those of rights.
+    pub fn set_xattr(&mut self, caller: &Caller, path: &str, xattr: Xattr, flags: XattrFlags) -> Result<(), Error> {
+        let (size, limit) = (xattr.name.len() + xattr.value.len(), self.limits.xattr_bytes_max);
+        if size > limit {
+            return Err(Error::XattrTooBig { limit, size });
+        }
+        let slot = self.check_xattr_change(caller, path, &xattr)?;
+        if xattr.is_unreadable_mark() && !self.is_file(slot) {
+            return Err(Error::XattrUnreadableDirectory);
+        }
+        if !flags.create && !flags.replace {
+            return Err(Error::XattrFlags);
+        }
+        let existing = self.inode(slot).xattrs();
+        let found = existing.iter().position(|other| other.is(&xattr));
+        match found {
+            Some(_) if !flags.replace => return Err(Error::XattrExists { name: xattr.name.into() }),
+            None if !flags.create => return Err(Error::XattrMissing { name: xattr.name.into() }),
+            _ => {}
+        }
+        let count = existing.iter().filter(|other| other.is_counted()).count();
+        let added = usize::from(found.is_none() && xattr.is_counted());
+        if count + added > self.limits.xattrs_max {
+            return Err(Error::XattrLimit { limit: self.limits.xattrs_max });
+        }
+        let xattrs = &mut self.inode_mut(slot).extra_mut().xattrs;
+        // The newest first, as Apache lists them.
+        if let Some(at) = found {
+            xattrs.remove(at);
+        }
+        xattrs.insert(0, xattr);
+        Ok(())
+    }
+
+    /// Errors: `XattrNothingRemoved`, `XattrUnreadableForever`, as `set_xattr`.
+    pub fn remove_xattr(&mut self, caller: &Caller, path: &str, xattr: &Xattr) -> Result<(), Error> {
+        let slot = self.check_xattr_change(caller, path, xattr)?;
+        let existing = self.inode(slot).xattrs();
+        if !existing.is_empty() && xattr.is_unreadable_mark() {
+            return Err(Error::XattrUnreadableForever { name: xattr.full_name() });
+        }
+        let at = existing.iter().position(|other| other.is(xattr)).ok_or(Error::XattrNothingRemoved)?;
+        let inode = self.inode_mut(slot);
+        inode.extra_mut().xattrs.remove(at);
+        inode.drop_empty_extra();
+        Ok(())
+    }
+
+    fn check_xattr_change(&self, caller: &Caller, path: &str, xattr: &Xattr) -> Result<Slot, Error> {
+        check_may_name(caller, xattr, is_raw(path))?;
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, |path| Error::CannotFind { path })?;
+        if xattr.space == XattrSpace::User && self.limits.permissions_enabled {
+            let inode = self.inode(slot);
+            if inode.is_directory() && inode.permission.0 & 0o1000 != 0 {
+                self.check_owner(caller, &trail)?;
+            } else {
+                self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+            }
+        }
+        Ok(slot)
+    }
+
+    /// The attributes that were asked for, with their values; all that the caller may see when none is named.
+    ///
+    /// Errors: `XattrNotFound`, `XattrDenied`, `CannotFind`, those of rights.
+    pub fn xattrs(&self, caller: &Caller, path: &str, wanted: &[Xattr]) -> Result<Vec<Xattr>, Error> {
+        let raw = is_raw(path);
+        for xattr in wanted {
+            check_may_name(caller, xattr, raw)?;
+        }
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Read, |path| Error::CannotFind { path })?;
+        self.check(caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
+        let visible = || self.inode(slot).xattrs().iter().filter(|xattr| xattr.is_visible_to(caller, raw));
+        if wanted.is_empty() {
+            return Ok(visible().cloned().collect());
+        }
+        let find = |wanted: &Xattr| visible().find(|xattr| xattr.is(wanted)).cloned().ok_or(Error::XattrNotFound);
+        wanted.iter().map(find).collect()
+    }
+
+    /// Refuses a superuser who wants to read a file that is closed to superusers.
+    pub fn check_readable_by_superuser(&self, caller: &Caller, slot: Slot) -> Result<(), Error> {
+        if caller.superuser && self.inode(slot).xattrs().iter().any(Xattr::is_unreadable_mark) {
+            return Err(Error::UnreadableBySuperuser { user: caller.user.clone() });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+use bytes::Bytes;
+use hearth_types::StorageType;
+use hearth_wire::proto::hdfs::{SetQuotaRequestProto, SetQuotaResponseProto};
+
+use crate::error::Error;
+use crate::namespace::Limit;
+use crate::state::{Context, Namenode, encode};
+
+/// Java's "leave it as it is".
+const KEEP: i64 = i64::MAX;
+/// Java's "take it away".
+const CLEAR: i64 = -1;
+
+/// Limits the names and the bytes of a directory's tree, or the bytes on one medium.
+pub async fn set_quota(namenode: &Namenode, context: &Context, request: SetQuotaRequestProto) -> Result<Bytes, Error> {
+    let (names, space) = (request.namespace_quota as i64, request.storagespace_quota as i64);
+    let medium = request.storage_type.map(|number| {
+        StorageType::from_number(number).ok_or_else(|| Error::Malformed(format!("storage type {number}")))
+    });
+    let medium = medium.transpose()?;
+    let operation = match (names, space) {
+        (CLEAR, KEEP) => "clearQuota",
+        (KEEP, CLEAR) => "clearSpaceQuota",
+        (_, KEEP) => "setQuota",
+        _ => "setSpaceQuota",
+    };
+    namenode
+        .change(|state, now| {
+            state.namespace.require_superuser(&context.caller, operation)?;
+            namenode.check_safe_mode(state, now, || format!("set quota on {}", request.path))?;
+            let limit = |value: i64| match value {
+                KEEP => Some(Limit::Keep),
+                CLEAR => Some(Limit::Clear),
+                value => u64::try_from(value).ok().map(Limit::Set),
+            };
+            let (Some(names_limit), Some(space_limit)) = (limit(names), limit(space)) else {
+                return Err(Error::QuotaIllegal { names, space });
+            };
+            if let Some(medium) = medium
+                && (names != KEEP || !namenode.settings.type_quotas_enabled)
+            {
+                return Err(Error::QuotaType { medium: medium.name() });
+            }
+            state.namespace.set_quota(&context.caller, &request.path, names_limit, space_limit, medium)
+        })
+        .await?;
+    Ok(encode(&SetQuotaResponseProto {}))
+}

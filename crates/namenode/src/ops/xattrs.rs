@@ -1,0 +1,90 @@
+//! Extended attributes.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    GetXAttrsRequestProto, GetXAttrsResponseProto, ListXAttrsRequestProto, ListXAttrsResponseProto,
+    RemoveXAttrRequestProto, RemoveXAttrResponseProto, SetXAttrRequestProto, SetXAttrResponseProto, XAttrProto,
+};
+
+use crate::error::Error;
+use crate::namespace::{Xattr, XattrFlags, XattrSpace};
+use crate::state::{Context, Namenode, Remember, encode};
+
+/// Bits of `flag`. Source: `XAttrSetFlagProto`.
+const CREATE: u32 = 1;
+const REPLACE: u32 = 2;
+
+fn from_wire(xattr: XAttrProto) -> Result<Xattr, Error> {
+    let space = u8::try_from(xattr.namespace).ok().and_then(XattrSpace::from_number);
+    let space = space.ok_or_else(|| Error::Malformed(format!("attribute space {}", xattr.namespace)))?;
+    Ok(Xattr { space, name: xattr.name.into(), value: xattr.value.unwrap_or_default().to_vec().into() })
+}
+
+/// `with_value`: lists of names have none.
+fn to_wire(xattr: Xattr, with_value: bool) -> XAttrProto {
+    let value = (with_value && !xattr.value.is_empty()).then(|| Vec::from(xattr.value).into());
+    XAttrProto { namespace: xattr.space as i32, name: xattr.name.into(), value }
+}
+
+fn named(xattr: Option<XAttrProto>) -> Result<Xattr, Error> {
+    from_wire(xattr.ok_or_else(|| Error::Malformed("no attribute is named".into()))?)
+}
+
+fn check_on(namenode: &Namenode) -> Result<(), Error> {
+    if namenode.settings.xattrs_enabled { Ok(()) } else { Err(Error::XattrsOff) }
+}
+
+pub async fn set_xattr(namenode: &Namenode, context: &Context, request: SetXAttrRequestProto) -> Result<Bytes, Error> {
+    check_on(namenode)?;
+    let xattr = named(request.xattr)?;
+    let flag = request.flag.unwrap_or_default();
+    let flags = XattrFlags { create: flag & CREATE != 0, replace: flag & REPLACE != 0 };
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("set XAttr on {}", request.src))?;
+            state.namespace.set_xattr(&context.caller, &request.src, xattr, flags)?;
+            Ok((SetXAttrResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn remove_xattr(
+    namenode: &Namenode,
+    context: &Context,
+    request: RemoveXAttrRequestProto,
+) -> Result<Bytes, Error> {
+    check_on(namenode)?;
+    let xattr = named(request.xattr)?;
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("remove XAttr entry on {}", request.src))?;
+            state.namespace.remove_xattr(&context.caller, &request.src, &xattr)?;
+            Ok((RemoveXAttrResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+/// The attributes that are named, all that the caller may see when none is.
+pub async fn get_xattrs(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetXAttrsRequestProto,
+) -> Result<Bytes, Error> {
+    check_on(namenode)?;
+    let wanted: Vec<Xattr> = request.xattrs.into_iter().map(from_wire).collect::<Result<_, _>>()?;
+    let found = namenode.read().namespace.xattrs(&context.caller, &request.src, &wanted)?;
+    let xattrs = found.into_iter().map(|xattr| to_wire(xattr, true)).collect();
+    Ok(encode(&GetXAttrsResponseProto { xattrs }))
+}
+
+/// The names of those that the caller may see.
+pub async fn list_xattrs(
+    namenode: &Namenode,
+    context: &Context,
+    request: ListXAttrsRequestProto,
+) -> Result<Bytes, Error> {
+    check_on(namenode)?;
+    let found = namenode.read().namespace.xattrs(&context.caller, &request.src, &[])?;
+    let xattrs = found.into_iter().map(|xattr| to_wire(xattr, false)).collect();
+    Ok(encode(&ListXAttrsResponseProto { xattrs }))
+}
