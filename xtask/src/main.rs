@@ -3,6 +3,7 @@
 mod apache;
 mod python;
 mod run;
+mod stress;
 mod test;
 mod vm;
 
@@ -36,16 +37,7 @@ enum Chore {
         arguments: Vec<String>,
     },
     /// Readers on every path while files change under them, for a long time
-    Stress {
-        #[arg(long, default_value_t = 15)]
-        minutes: u64,
-        /// Chooses the operations
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Only these paths, separated by commas: local, one-sided, packets
-        #[arg(long)]
-        paths: Option<String>,
-    },
+    Stress(stress::StressArguments),
 }
 
 #[derive(Args)]
@@ -79,7 +71,7 @@ fn main() -> ExitCode {
         }),
         Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
-        Chore::Stress { minutes, seed, paths } => stress(minutes, seed, paths.as_deref()),
+        Chore::Stress(arguments) => stress::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -92,23 +84,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-fn stress(minutes: u64, seed: u64, paths: Option<&str>) -> anyhow::Result<ExitCode> {
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth"]))?;
-    let mut suite = run::cargo();
-    suite
-        .args(["test", "--release", "--package", "hearth-interop", "--test", "stress"])
-        .env("HEARTH_PROGRAM", root().join("target/release/hearth"))
-        .env("HEARTH_STRESS_SECONDS", (minutes * 60).to_string())
-        .env("HEARTH_STRESS_SEED", seed.to_string());
-    if let Some(paths) = paths {
-        suite.env("HEARTH_STRESS_PATHS", paths);
-    }
-    run::loud(&mut suite)?;
-    Ok(ExitCode::SUCCESS)
-}
-
 fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
-    if arguments.first().is_some_and(|workload| workload == "rdma") {
+    if arguments.first().is_some_and(|workload| workload.starts_with("rdma")) {
         return vm::bench(arguments);
     }
     apache::fetch()?;

@@ -97,6 +97,11 @@ impl VmArguments {
             command,
         }
     }
+
+    /// A command in a machine with one device, twice the usual memory, and as many seconds as it takes.
+    pub fn long(command: Vec<OsString>, time_limit: u64) -> Self {
+        Self { memory: 6144, time_limit, ..Self::new(Devices::Siw, command) }
+    }
 }
 
 /// `cargo xtask vm -- COMMAND`: the exit status is the command's.
@@ -112,14 +117,19 @@ pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         run::install(&["gcc", "libc6-dev", "libibverbs-dev", "librdmacm-dev"])?;
     }
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth-bench"]))?;
+    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
     let root = crate::root();
-    let mut command = vec![root.join("target/release/hearth-bench").into_os_string()];
+    // What needs hosts of its own is started on the first of them, and starts the others' programs there.
+    let hosts = if arguments.first().is_some_and(|workload| workload == "rdma-files") { 3 } else { 0 };
+    let mut command: Vec<OsString> = Vec::new();
+    if hosts > 0 {
+        command.extend(["ip", "netns", "exec", "host1"].map(OsString::from));
+    }
+    command.push(root.join("target/release/hearth-bench").into_os_string());
     command.extend(arguments.iter().map(OsString::from));
-    let mut machine = VmArguments::new(Devices::Siw, command);
+    let mut machine = VmArguments::long(command, 1800);
+    machine.hosts = hosts;
     machine.writable = vec![root.join("bench")];
-    machine.memory = 6144;
-    machine.time_limit = 1800;
     let status = Machine::start(&kernel, &machine, Stdio::null())?.stream(&mut std::io::stdout())?;
     Ok(ExitCode::from(status))
 }

@@ -19,7 +19,12 @@ const LARGEST: u64 = 3 << 20;
 pub struct Files {
     files: Vec<File>,
     seeds: AtomicU64,
+    /// How often each of [`CHANGES`] was made.
+    changes: [AtomicU64; CHANGES.len()],
 }
+
+/// What happens to files, in words.
+const CHANGES: [&str; 5] = ["rewritten", "appended to", "cut", "moved", "deleted"];
 
 pub struct File {
     pub path: String,
@@ -58,7 +63,15 @@ impl Files {
                 now: Mutex::default(),
             })
             .collect();
-        Self { files, seeds: AtomicU64::new(1) }
+        Self { files, seeds: AtomicU64::new(1), changes: Default::default() }
+    }
+
+    /// What was done to them, for people.
+    pub fn changes(&self) -> String {
+        let counted = CHANGES.iter().zip(&self.changes);
+        let counted: Vec<_> =
+            counted.map(|(what, count)| format!("{} {what}", count.load(Ordering::Relaxed))).collect();
+        counted.join(", ")
     }
 
     pub fn any(&self, dice: &mut Dice) -> &File {
@@ -79,7 +92,10 @@ impl Files {
             let before = *file.now.lock();
             file.now.lock().unsure = true;
             match self.change_one(client, file, before, &mut dice).await {
-                Ok(after) => *file.now.lock() = after,
+                Ok((change, after)) => {
+                    self.changes[change].fetch_add(1, Ordering::Relaxed);
+                    *file.now.lock() = after;
+                }
                 // A killed DataNode may take a pipeline of two with it, or keep a lease from its recovery for a while. What
                 // is wrong with the bytes is the readers' to find out.
                 Err(error) if is_due_to_a_kill(&error) => {
@@ -93,7 +109,14 @@ impl Files {
         Ok(())
     }
 
-    async fn change_one(&self, client: &FileSystem, file: &File, now: State, dice: &mut Dice) -> Result<State> {
+    /// Which of [`CHANGES`] it was, and what the file is after it.
+    async fn change_one(
+        &self,
+        client: &FileSystem,
+        file: &File,
+        now: State,
+        dice: &mut Dice,
+    ) -> Result<(usize, State)> {
         let path = file.path.as_str();
         let choice = if now.seed == 0 || now.unsure { 0 } else { dice.below(10) };
         match choice {
@@ -104,14 +127,14 @@ impl Files {
                 let mut writer = client.create(path, options).await?;
                 fill(&mut writer, seed, 0, length, dice).await?;
                 writer.close().await?;
-                Ok(State { seed, length, unsure: false })
+                Ok((0, State { seed, length, unsure: false }))
             }
             4..=5 => {
                 let length = now.length + size(dice).min(LARGEST / 2);
                 let mut writer = client.append(path).await?;
                 fill(&mut writer, now.seed, now.length, length, dice).await?;
                 writer.close().await?;
-                Ok(State { length, ..now })
+                Ok((1, State { length, ..now }))
             }
             6..=7 if now.length > HEAD => {
                 let length = HEAD + dice.below(now.length - HEAD);
@@ -123,18 +146,18 @@ impl Files {
                         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                     }
                 }
-                Ok(State { length, ..now })
+                Ok((2, State { length, ..now }))
             }
             8 => {
                 // There and back, so that the name is gone for a moment.
                 let aside = format!("{path}.aside");
                 ensure!(client.rename(path, &aside).await?, "it was there");
                 ensure!(client.rename(&aside, path).await?, "it was there");
-                Ok(now)
+                Ok((3, now))
             }
             _ => {
                 client.delete(path, false).await?;
-                Ok(State::default())
+                Ok((4, State::default()))
             }
         }
     }

@@ -1,9 +1,10 @@
 //! What a process still holds that it should have given back.
 
 use std::fs;
+use std::net::SocketAddrV4;
 
 use anyhow::{Context, Result};
-use hearth_testkit::{NodeProcess, get_text};
+use hearth_testkit::{NodeProcess, get_text_at};
 
 /// Descriptors and mappings of a process that have to do with block memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -56,13 +57,25 @@ const GIVEN_AWAY: [&str; 6] = [
     "hearth_registered_bytes",
 ];
 
+fn metrics(datanode: &NodeProcess) -> Result<String> {
+    let address = datanode.setting("dfs.datanode.http.address").context("it has one")?;
+    let address: SocketAddrV4 = address.parse().with_context(|| address.to_owned())?;
+    get_text_at(*address.ip(), address.port(), "/metrics")
+}
+
+/// How many replicas have left a DataNode's memory since it was started.
+pub fn evictions(datanode: &NodeProcess) -> Result<u64> {
+    let text = metrics(datanode)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("hearth_memory_evictions")?.split(' ').nth(1));
+    line.context("no figure of evictions")?.parse().context("evictions")
+}
+
 /// What a DataNode without replicas and clients still holds, in words.
 pub fn of_datanode(datanode: &NodeProcess) -> Result<Vec<String>> {
-    let port = datanode.port("dfs.datanode.http.address")?;
-    let text = get_text(port, "/metrics")?;
+    let text = metrics(datanode)?;
     let figure = |name: &str| -> Result<i64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.with_context(|| format!("no figure {name} on port {port}"))?.parse().with_context(|| name.to_owned())
+        line.with_context(|| format!("no figure {name}"))?.parse().with_context(|| name.to_owned())
     };
     let mut open = Vec::new();
     let mut note = |name: &str, value: i64| {

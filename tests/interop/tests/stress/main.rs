@@ -3,11 +3,13 @@
 //! descriptor, mapping or registration.
 //!
 //! `HEARTH_STRESS_SECONDS=N` makes it longer (`cargo xtask stress` runs 15 minutes), `HEARTH_STRESS_SEED=N` repeats the
-//! choices of one run (not their interleaving), `HEARTH_STRESS_PATHS=local,packets` reads on these paths only.
+//! choices of one run (not their interleaving), `HEARTH_STRESS_PATHS=local,packets` takes these paths only. In the virtual machine
+//! of `cargo xtask vm` the one-sided path is RDMA.
 
 mod files;
 mod leaks;
 mod readers;
+mod report;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use hearth_testkit::{ClusterSpec, Make, jmx_bean, wait_until};
 use files::Files;
 use leaks::Held;
 use readers::Tally;
+use report::{Path, Report};
 
 /// Of the run in `cargo xtask test`.
 const SECONDS: u64 = 20;
@@ -35,6 +38,10 @@ const FILES: u64 = 64;
 const WRITERS: u64 = 3;
 const READERS_OF_A_PATH: u64 = 3;
 const KILL_EVERY: Duration = Duration::from_secs(15);
+/// The address of the virtual machine's RDMA device.
+const RDMA_ADDRESS: &str = "10.8.0.1";
+/// A line of progress.
+const SAY_EVERY: Duration = Duration::from_secs(30);
 /// In which everything that was given away has come back.
 const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 
@@ -55,22 +62,23 @@ fn main() -> ExitCode {
         .set("hearth.memory.flush.delay", 1)
         .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
         // A DataNode that was killed is back soon.
-        .set("dfs.domain.socket.disable.interval.seconds", 1)
+        .set("dfs.domain.socket.disable.interval.seconds", 1);
+    let cluster = match in_the_machine() {
+        true => cluster.at(RDMA_ADDRESS).labelled("RDMA"),
         // On a machine without a card the same messages and memory go over TCP.
-        .set("hearth.one-sided.transport", std::env::var("HEARTH_STRESS_TRANSPORT").unwrap_or_else(|_| "tcp".into()));
+        false => cluster.set("hearth.one-sided.transport", "tcp"),
+    };
     run(&[Suite { name: "stress", clusters: vec![cluster], checks: CHECKS }])
 }
 
-/// A client for each path, which goes to packets only for what that one does not lead to: a block being written, one on disk.
-fn clients(conf: &Configuration, paths: &[String]) -> Result<Vec<(String, FileSystem)>> {
-    paths
-        .iter()
-        .map(|path| {
-            let order = if path == "packets" { path.clone() } else { format!("{path},packets") };
-            let conf = conf.clone().with("hearth.client.paths", order);
-            Ok((path.clone(), FileSystem::connect(&conf, None, &os_user_name())?))
-        })
-        .collect()
+fn in_the_machine() -> bool {
+    std::env::var_os("HEARTH_VM").is_some()
+}
+
+/// One that goes to packets only for what `path` does not lead to: a block being written, one on disk, a small one.
+fn client(conf: &Configuration, path: &str) -> Result<FileSystem> {
+    let order = if path == "packets" { path.to_owned() } else { format!("{path},packets") };
+    Ok(FileSystem::connect(&conf.clone().with("hearth.client.paths", order), None, &os_user_name())?)
 }
 
 fn stress(session: &mut Session) -> Result<()> {
@@ -84,45 +92,47 @@ fn stress(session: &mut Session) -> Result<()> {
     let conf = Configuration::load_dir(session.cluster.conf(), Environment::empty())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let before = Held::of(std::process::id())?;
-    let tallies = runtime.block_on(async {
+    let started = Instant::now();
+    let files = Arc::new(Files::new(FILES));
+    let (paths, kills) = runtime.block_on(async {
         let stop = Arc::new(AtomicBool::new(false));
-        let files = Arc::new(Files::new(FILES));
         let mut tasks = tokio::task::JoinSet::new();
-        let writer = FileSystem::connect(&conf, None, &os_user_name())?;
-        for number in 0..WRITERS {
-            let (writer, files, stop) = (writer.clone(), files.clone(), stop.clone());
-            tasks.spawn(async move { files.change(&writer, seed * 1000 + number, &stop).await });
-        }
-        let mut tallies = Vec::new();
-        for (path, client) in clients(&conf, &paths)? {
+        let mut by_path = Vec::new();
+        for (place, path) in (0..).zip(&paths) {
+            let (readers, writers) = (client(&conf, path)?, client(&conf, path)?);
+            for number in (0..WRITERS).filter(|number| number % paths.len() as u64 == place) {
+                let (writers, files, stop) = (writers.clone(), files.clone(), stop.clone());
+                tasks.spawn(async move { files.change(&writers, seed * 1000 + number, &stop).await });
+            }
             let tally = Arc::new(Tally::default());
             for number in 0..READERS_OF_A_PATH {
-                let (client, files, stop, tally) = (client.clone(), files.clone(), stop.clone(), tally.clone());
+                let (readers, files, stop, tally) = (readers.clone(), files.clone(), stop.clone(), tally.clone());
                 let seed = seed * 1000 + 500 + number;
-                tasks.spawn(async move { readers::read(&client, &files, seed, &tally, &stop).await });
+                tasks.spawn(async move { readers::read(&readers, &files, seed, &tally, &stop).await });
             }
-            tallies.push((path, client, tally));
+            by_path.push(Path { name: path.clone(), readers, tally, writers });
         }
-        let outcome = disturb(session, &mut tasks, Duration::from_secs(seconds)).await;
+        let outcome = disturb(session, &mut tasks, &files, Duration::from_secs(seconds)).await;
         stop.store(true, Ordering::Relaxed);
         while let Some(ended) = tasks.join_next().await {
             ended.context("a task ended badly")??;
         }
-        outcome?;
         // What is there in the end is exactly what was written, on every path.
-        for (path, client) in clients(&conf, &paths)? {
-            let read = files.check_all(&client).await.with_context(|| format!("at the end, over {path}"))?;
-            println!("{path}: {read} files whole at the end");
+        for path in &paths {
+            files.check_all(&client(&conf, path)?).await.with_context(|| format!("at the end, over {path}"))?;
         }
-        Ok::<_, anyhow::Error>(tallies)
+        Ok::<_, anyhow::Error>((by_path, outcome?))
     })?;
-    for (path, client, tally) in tallies {
-        let statistics = client.statistics();
-        let carried = DataPath::ALL.map(|path| format!("{} {}", path.name(), statistics.read_bytes(path))).join(", ");
-        println!("{path}: {tally}; carried by {carried}");
-        let own = DataPath::ALL.into_iter().find(|own| own.name() == path).context("no such path")?;
-        ensure!(statistics.read_bytes(own) > 0, "not a byte came over {path}");
+    let left = session.cluster.datanodes.iter().map(leaks::evictions).sum::<Result<u64>>()?;
+    let network = if in_the_machine() { "RDMA (SoftiWARP)" } else { "TCP" }.to_owned();
+    let (evictions, kills) = (kills.evictions + left, kills.count);
+    let report = Report { took: started.elapsed(), seed, network, files: &files, kills, evictions, paths: &paths };
+    println!("{report}");
+    for Path { name, readers, .. } in &paths {
+        let own = DataPath::ALL.into_iter().find(|own| own.name() == name).context("no such path")?;
+        ensure!(readers.statistics().read_bytes(own) > 0, "not a byte came over {name}");
     }
+    drop(paths);
     let corrupt = jmx_bean(session.cluster.namenode_http_port(), "Hadoop:service=NameNode,name=FSNamesystem")?;
     ensure!(corrupt["CorruptBlocks"] == 0, "a good replica was called corrupt: {corrupt}");
     runtime.block_on(async {
@@ -131,16 +141,31 @@ fn stress(session: &mut Session) -> Result<()> {
     })?;
     // With the runtime everything of the clients goes.
     runtime.shutdown_timeout(Duration::from_secs(10));
-    settled(session, &before)
+    settled(session, &before)?;
+    println!("  left behind: no replica, pin, slot, descriptor, mapping or registration");
+    Ok(())
 }
 
-/// Lets the others work for `duration`, and kills a DataNode now and then. Ends early when one of them fails.
+/// What was done to the DataNodes.
+#[derive(Default)]
+struct Kills {
+    count: u64,
+    /// By those that were killed.
+    evictions: u64,
+}
+
+/// Lets the others work for `duration`, and kills a DataNode now and then; in the last third no more, so that what a longer life leaves
+/// behind is seen. Ends early when one of them fails.
 async fn disturb(
     session: &mut Session<'_>,
     tasks: &mut tokio::task::JoinSet<Result<()>>,
+    files: &Files,
     duration: Duration,
-) -> Result<()> {
+) -> Result<Kills> {
     let end = Instant::now() + duration;
+    let last_kill = end - duration / 3;
+    let mut kills = Kills::default();
+    let mut next_word = Instant::now() + SAY_EVERY;
     let mut next_kill = Instant::now() + KILL_EVERY.min(duration / 2);
     let mut victim = 0;
     while Instant::now() < end {
@@ -151,17 +176,23 @@ async fn disturb(
             }
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
-        if Instant::now() >= next_kill {
+        if Instant::now() >= next_word {
+            next_word += SAY_EVERY;
+            println!("  {} s left: {}, {} kills", (end - Instant::now()).as_secs(), files.changes(), kills.count);
+        }
+        if (next_kill..last_kill).contains(&Instant::now()) {
             next_kill += KILL_EVERY;
             tokio::task::block_in_place(|| {
+                kills.evictions += leaks::evictions(&session.cluster.datanodes[victim])?;
                 session.cluster.datanodes[victim].kill();
                 session.cluster.start_datanode(victim)?;
                 session.cluster.wait_live(DATANODES as u64, Duration::from_secs(60))
             })?;
+            kills.count += 1;
             victim = (victim + 1) % DATANODES;
         }
     }
-    Ok(())
+    Ok(kills)
 }
 
 /// After everything was deleted and every client is gone.

@@ -1,6 +1,5 @@
 //! Readers: whatever comes must be what the file's own head says; that nothing comes is allowed while it changes.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
@@ -29,17 +28,10 @@ impl Dice {
 /// What the readers of one path have seen.
 #[derive(Default)]
 pub struct Tally {
-    reads: AtomicU64,
-    bytes: AtomicU64,
+    pub reads: AtomicU64,
+    pub bytes: AtomicU64,
     /// Reads that ended with an error: the file was gone or changed, or its DataNodes were dead.
-    refused: AtomicU64,
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        write!(f, "{} reads of {} bytes right, {} refused", get(&self.reads), get(&self.bytes), get(&self.refused))
-    }
+    pub refused: AtomicU64,
 }
 
 /// Opens one file after the other and reads here and there in it until told to stop.
