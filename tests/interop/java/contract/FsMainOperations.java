@@ -27,8 +27,10 @@ public class FsMainOperations extends FSMainOperationsBaseTest {
     /** From now on somebody whom directories can be closed to. */
     private void becomeOrdinary() throws Exception {
         home = new Path("/user/" + USER);
-        fSys.mkdirs(home);
-        fSys.setOwner(home, USER, USER);
+        for (Path his : new Path[] {home, getAbsoluteTestRootPath(fSys), getTestRootPath(fSys, "test")}) {
+            fSys.mkdirs(his);
+            fSys.setOwner(his, USER, USER);
+        }
         HdfsConfiguration conf = new HdfsConfiguration();
         PrivilegedExceptionAction<FileSystem> open = () -> FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf);
         fSys = UserGroupInformation.createRemoteUser(USER).doAs(open);
