@@ -18,7 +18,7 @@ use crate::options::ClientOptions;
 use crate::read::{Reader, read_files};
 use crate::statistics::{Counters, Statistics};
 use crate::write::{Begin, Writer, WrittenFile};
-use crate::{Error, ErrorKind, backoff, path};
+use crate::{DataPath, Error, ErrorKind, backoff, path};
 
 /// An HDFS file system: the way in. Cheap to clone; clones share connections, leases and what was learnt of datanodes.
 ///
@@ -48,6 +48,23 @@ pub(crate) struct Shared {
     uri: String,
     home: String,
     server_defaults: Mutex<Option<(ServerDefaults, Instant)>>,
+}
+
+impl Shared {
+    /// The blocks of a file for readers of it. What comes with them of replicas' memory is put where one-sided reads find it.
+    pub(crate) async fn locate(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
+        // Its lease counts from before the question.
+        let asked = Instant::now();
+        let mut located = self.namenode.block_locations(path, offset, length).await?;
+        let wanted = self.options.read_paths.iter().any(|path| path == DataPath::OneSided);
+        for block in located.blocks.iter_mut().filter(|block| !block.handed_on.is_empty()) {
+            if wanted {
+                self.one_sided.note(block, asked);
+            }
+            block.handed_on = Vec::new();
+        }
+        Ok(located)
+    }
 }
 
 /// How a file is created.
@@ -140,7 +157,7 @@ impl FileSystem {
 
     /// What this file system and its clones have moved so far.
     pub fn statistics(&self) -> Statistics {
-        self.shared.counters.statistics()
+        self.shared.counters.statistics().with(self.shared.one_sided.figures())
     }
 
     /// Where relative paths start.
@@ -337,7 +354,7 @@ impl FileSystem {
     pub async fn open(&self, path: &str) -> Result<Reader, Error> {
         let path = self.absolute(path)?;
         let prefetch = self.shared.options.prefetch_bytes;
-        let located = self.shared.namenode.block_locations(&path, 0, prefetch).await?;
+        let located = self.shared.locate(&path, 0, prefetch).await?;
         Reader::open(Arc::clone(&self.shared), path, located).await
     }
 

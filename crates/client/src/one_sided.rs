@@ -1,6 +1,7 @@
 //! Replicas in the memory of datanodes on other machines, read there without the datanode's code.
 //!
-//! Where a datanode listens is in its offer ([`crate::datanode::Offers`]). It is asked once for each replica where its bytes are; the answer is a lease.
+//! Where a datanode listens is in its offer ([`crate::datanode::Offers`]). Where the bytes of a replica are comes with the block's locations
+//! ([`handed_on`]), else the datanode is asked; either is a lease.
 //! From then on a read is a batch of READs: data, CRCs, and the record that says whose memory it is. Connections,
 //! registered buffers, leases and CRCs are kept.
 //!
@@ -8,15 +9,18 @@
 //! OneSided     one for a file system and its clones
 //!  ├ Site        one for each datanode: the connection ([`link`])
 //!  ├ leases      of replicas, by block and datanode ([`replica`])
+//!  ├ HandedOn    what the namenode said of replicas that nobody has read yet
 //!  └ Buffers     registered memory
 //! ```
 
 mod buffers;
+mod handed_on;
 mod link;
 mod replica;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -30,16 +34,19 @@ use hearth_types::{
 use hearth_wire::data_transfer::Status;
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{
-    Advertisement, Located, PURPOSE_READING, PURPOSE_WRITING, SmallBytes, SmallReplica, VERSION, accepted_by,
+    Located, PURPOSE_READING, PURPOSE_WRITING, SmallBytes, SmallReplica, VERSION, accepted_by,
 };
 use parking_lot::Mutex;
 
 use crate::datanode::{Answer, Offers, address_of};
 use crate::file_system::Shared;
+use crate::statistics::ReplicaFigures;
 use crate::{DataPath, DatanodeError};
 use buffers::Buffers;
+use handed_on::HandedOn;
 use link::Link;
 pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
+use replica::{Source, Told};
 
 /// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
 const FAILED: Duration = Duration::from_secs(30);
@@ -63,6 +70,9 @@ const WRITER_PACKET_BYTES_MAX: u64 = 1 << 20;
 
 /// Why a datanode cannot be read from, for people.
 const NOT_LISTENING: &str = "the datanode does not listen for one-sided reads";
+
+/// It has been cut, or is older than the namenode knows.
+const ANOTHER: &str = "the datanode shows another replica";
 
 /// What a writer needs for a block.
 type WriterParts = (Arc<dyn Connection>, Arc<WriterConnections>, Arc<WriteBuffers>);
@@ -107,6 +117,9 @@ pub(crate) struct OneSided {
     sites: Mutex<HashMap<DatanodeUuid, Arc<Site>>>,
     leases: Mutex<HashMap<Key, Arc<ShownReplica>>>,
     refusals: Mutex<HashMap<Key, Instant>>,
+    handed_on: HandedOn,
+    /// Questions to datanodes where a replica is.
+    asked: AtomicU64,
 }
 
 /// The network and this client's memory in it.
@@ -201,7 +214,15 @@ impl OneSided {
                 None
             }
         });
-        Self { options, ground, sites: Mutex::default(), leases: Mutex::default(), refusals: Mutex::default() }
+        Self {
+            options,
+            ground,
+            sites: Mutex::default(),
+            leases: Mutex::default(),
+            refusals: Mutex::default(),
+            handed_on: HandedOn::default(),
+            asked: AtomicU64::new(0),
+        }
     }
 
     /// Whether this path to the replica has failed lately. Waits for nothing.
@@ -246,15 +267,21 @@ impl OneSided {
         }
         let Some(ground) = &self.ground else { return Err(not_shown(block, "there is no one-sided network")) };
         let site = self.site(&datanode.uuid);
+        if let Some(replica) = self.take_up(shared, ground, &site, block, datanode).await? {
+            return Ok(Opened::Shown(replica));
+        }
         let located = self.locate(shared, ground, &site, block, datanode).await;
         match located {
             Ok((Located::Shown { advertisement, .. }, asked, link, _)) => {
                 site.note_success();
-                Ok(Opened::Shown(self.keep(ground, key, link, advertisement, asked, block)?))
+                let told = Told { advertisement, asked, source: Source::Datanode };
+                let kept = self.keep(ground, key, link, told, block);
+                kept.map(Opened::Shown).map_err(|why| self.refuse(block, datanode, why))
             }
             Ok((Located::Small { replica, .. }, _, _, into)) => {
                 site.note_success();
-                small_copy(ground, block, replica, into).map(Opened::Small)
+                let copied = small_copy(ground, block, replica, into);
+                copied.map(Opened::Small).map_err(|why| self.refuse(block, datanode, why))
             }
             Ok((Located::Refused { refusal, .. }, ..)) => {
                 if refusal.status == Status::ErrorAccessToken {
@@ -267,6 +294,64 @@ impl OneSided {
                     site.note_failure();
                 }
                 Err(error)
+            }
+        }
+    }
+
+    /// Takes in what the namenode says of the memory of a block's replicas, in answer to a question of `asked`.
+    pub(crate) fn note(&self, block: &LocatedBlock, asked: Instant) {
+        if self.ground.is_some() {
+            self.handed_on.note(block, asked);
+        }
+    }
+
+    pub(crate) fn figures(&self) -> ReplicaFigures {
+        let (handed_on, refused) = self.handed_on.figures();
+        ReplicaFigures { asked: self.asked.load(Ordering::Relaxed), handed_on, refused }
+    }
+
+    /// The replica as the namenode described it, if it did, and if that still holds. Else the datanode is to be asked.
+    async fn take_up(
+        &self,
+        shared: &Shared,
+        ground: &Ground,
+        site: &Site,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Option<Arc<ShownReplica>>, DatanodeError> {
+        let key = Key::new(block, datanode);
+        if !self.handed_on.has(&key) {
+            return Ok(None);
+        }
+        let (link, _) = match self.link(shared, ground, site, block, datanode).await {
+            Ok(link) => link,
+            Err(error) => {
+                if !matches!(error, DatanodeError::NotShown { .. }) {
+                    site.note_failure();
+                }
+                return Err(error);
+            }
+        };
+        // Another may have been quicker.
+        if let Some(replica) = self.leases.lock().get(&key)
+            && replica.is_usable()
+        {
+            return Ok(Some(replica.clone()));
+        }
+        let Some((advertisement, asked)) = self.handed_on.take(&key, link.incarnation(), Instant::now()) else {
+            return Ok(None);
+        };
+        site.note_success();
+        let told = Told { advertisement, asked, source: Source::Namenode };
+        match self.keep(ground, key.clone(), link, told, block) {
+            Ok(replica) if replica.is_usable() => {
+                self.handed_on.note_used();
+                Ok(Some(replica))
+            }
+            _ => {
+                self.leases.lock().remove(&key);
+                self.handed_on.note_refused();
+                Ok(None)
             }
         }
     }
@@ -298,7 +383,7 @@ impl OneSided {
             return None;
         }
         match self.connect(shared, ground, datanode, PURPOSE_WRITING).await {
-            Ok(connection) => Some((connection?, writers, buffers)),
+            Ok(connection) => Some((connection?.0, writers, buffers)),
             Err(error) => {
                 if shared.complaints.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
                     tracing::warn!(%datanode, %error, "no one-sided write: going on another way");
@@ -312,6 +397,8 @@ impl OneSided {
     /// The lease is not to be used any more.
     pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<ShownReplica>) {
         let key = Key::new(block, datanode);
+        // What the namenode said of it is no newer.
+        self.handed_on.forget(&key);
         let mut leases = self.leases.lock();
         if leases.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, replica)) {
             leases.remove(&key);
@@ -334,6 +421,7 @@ impl OneSided {
             let small = block.block.length() <= SMALL_BYTES_MAX;
             let into = if small { Some(ground.small_memory()?) } else { None };
             let asked = Instant::now();
+            self.asked.fetch_add(1, Ordering::Relaxed);
             let slice = into.as_ref().map(|region| region.remote());
             match link.locate(&block.block, &block.token, slice, self.options.timeout).await {
                 Ok(located) => return Ok((located, asked, link, into)),
@@ -359,15 +447,15 @@ impl OneSided {
             return Ok((link.clone(), false));
         }
         *place = None;
-        let Some(connection) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
+        let Some((connection, incarnation)) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
             return Err(self.refuse(block, datanode, NOT_LISTENING));
         };
-        let link = Arc::new(Link::new(connection));
+        let link = Arc::new(Link::new(connection, incarnation));
         *place = Some(link.clone());
         Ok((link, true))
     }
 
-    /// A new connection. `None`: the datanode does not listen in this client's network.
+    /// A new connection, and which life of the datanode it leads to. `None`: the datanode does not listen in this client's network.
     ///
     /// Errors: also of a place where it was said to listen and does not, when it has nothing better to say itself.
     async fn connect(
@@ -376,7 +464,7 @@ impl OneSided {
         ground: &Ground,
         datanode: &DatanodeId,
         purpose: u8,
-    ) -> Result<Option<Arc<dyn Connection>>, DatanodeError> {
+    ) -> Result<Option<(Arc<dyn Connection>, u64)>, DatanodeError> {
         let mut again = true;
         loop {
             let Answer { offer, fresh } = shared.offers.ask(shared, datanode).await?;
@@ -386,7 +474,7 @@ impl OneSided {
             let connected = ground.transport.connect(&ground.domain, address, &private, LIMITS, timeout).await;
             let error: DatanodeError = match connected {
                 Ok(connection) if accepted_by(connection.private()) == Some(offer.incarnation) => {
-                    return Ok(Some(connection));
+                    return Ok(Some((connection, offer.incarnation)));
                 }
                 Ok(connection) => {
                     connection.close().await;
@@ -414,22 +502,22 @@ impl OneSided {
         sites.entry(datanode.clone()).or_default().clone()
     }
 
+    /// Errors: why it is not the replica that is wanted, for people.
     fn keep(
         &self,
         ground: &Ground,
         key: Key,
         link: Arc<Link>,
-        advertisement: Advertisement,
-        asked: Instant,
+        told: Told,
         block: &LocatedBlock,
-    ) -> Result<Arc<ShownReplica>, DatanodeError> {
-        let shown = &advertisement.block;
+    ) -> Result<Arc<ShownReplica>, &'static str> {
+        let shown = &told.advertisement.block;
         let other = shown.pool != block.block.pool || shown.id() != block.block.id();
         if other || shown.stamp() < block.block.stamp() || shown.length() < block.block.length() {
-            return Err(not_shown(block, "the datanode shows another replica"));
+            return Err(ANOTHER);
         }
         let buffers = ground.buffers.clone();
-        let replica = Arc::new(ShownReplica::new(link, buffers, advertisement, asked, self.options.timeout));
+        let replica = Arc::new(ShownReplica::new(link, buffers, told, self.options.timeout));
         let mut leases = self.leases.lock();
         if leases.len() >= LEASES_MAX {
             leases.retain(|_, kept| kept.is_usable());
@@ -479,15 +567,17 @@ impl Ground {
 const SMALL_KEPT: usize = 16;
 
 /// Takes a small replica out of the answer, or out of the memory that it was written to.
+///
+/// Errors: why it is not the replica that is wanted, for people.
 fn small_copy(
     ground: &Ground,
     block: &LocatedBlock,
     replica: SmallReplica,
     into: Option<Arc<dyn Region>>,
-) -> Result<SmallCopy, DatanodeError> {
+) -> Result<SmallCopy, &'static str> {
     let SmallReplica { block: found, checksum, bytes } = replica;
     if found.id() != block.block.id() || found.length() < block.block.length() {
-        return Err(not_shown(block, "the datanode shows another replica"));
+        return Err(ANOTHER);
     }
     let copy = match bytes {
         SmallBytes::Inline { data, checksums } => {
@@ -497,7 +587,7 @@ fn small_copy(
             let length = found.length();
             let crc_bytes = checksum.checksum_bytes(length);
             let written = into.as_ref().filter(|into| length + crc_bytes <= into.memory().length());
-            let Some(written) = written else { return Err(not_shown(block, "more bytes than there is room for")) };
+            let Some(written) = written else { return Err("more bytes than there is room for") };
             let (mut data, mut checksums) = (vec![0; length as usize], vec![0; crc_bytes as usize]);
             written.memory().read(0, &mut data);
             written.memory().read(length, &mut checksums);

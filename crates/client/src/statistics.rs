@@ -10,6 +10,15 @@ pub struct Statistics {
     read: [u64; DataPath::ALL.len()],
     /// Acknowledged by every datanode of their pipeline, by path to its first one.
     written: [u64; DataPath::ALL.len()],
+    replicas: ReplicaFigures,
+}
+
+/// How the memory of replicas on other machines was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ReplicaFigures {
+    pub asked: u64,
+    pub handed_on: u64,
+    pub refused: u64,
 }
 
 impl Statistics {
@@ -21,6 +30,25 @@ impl Statistics {
     /// Bytes that went to the first datanode of their pipeline by `path`, and were acknowledged by all of it.
     pub fn written_bytes(&self, path: DataPath) -> u64 {
         self.written[path as usize]
+    }
+
+    pub(crate) fn with(self, replicas: ReplicaFigures) -> Self {
+        Self { replicas, ..self }
+    }
+
+    /// How often a datanode was asked where in its memory a replica is.
+    pub fn replicas_asked_for(&self) -> u64 {
+        self.replicas.asked
+    }
+
+    /// How often that was known from the namenode, with the block's locations.
+    pub fn replicas_handed_on(&self) -> u64 {
+        self.replicas.handed_on
+    }
+
+    /// How often what the namenode had said of it was of no use: out of date, of an earlier life of the datanode, unreadable.
+    pub fn replicas_refused(&self) -> u64 {
+        self.replicas.refused
     }
 }
 

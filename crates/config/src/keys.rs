@@ -462,6 +462,13 @@ keys! {
     HEARTH_ONE_SIDED_CONNECTIONS_MAX: Key<u32> = "hearth.one-sided.connections.max", int_u32, "1024";
     /// How long a one-sided reader may rely on what it was told of a replica's memory.
     HEARTH_ADVERTISE_LEASE: Key<Duration> = "hearth.advertise.lease", duration_s, "10";
+    /// How long a replica's memory stays after a namenode of Hearth's was told of it, which hands this on with the block's locations; 0 =
+    /// no namenode is told.
+    HEARTH_ANNOUNCE_LEASE: Key<Duration> = "hearth.announce.lease", duration_s, "15";
+    /// Bytes of replicas whose memory namenodes are told of at most; 0 = a quarter of what may be registered.
+    HEARTH_ANNOUNCE_MAX: Key<u64> = "hearth.announce.max", bytes, "0";
+    /// What a namenode keeps of all that datanodes tell it of memory, bytes; 0 = nothing, and nothing is handed on.
+    HEARTH_NAMENODE_ADVERTISEMENTS_MAX: Key<u64> = "hearth.namenode.advertisements.max", bytes, "67108864";
     /// How long one who waits for an RDMA operation polls for it before he sleeps, in microseconds.
     HEARTH_RDMA_BUSY_POLL: Key<u32> = "hearth.rdma.busy-poll.us", int_u32, "300";
     /// Bytes of replicas that are registered for one-sided readers at most; 0 = as many as are in memory.

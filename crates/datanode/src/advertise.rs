@@ -9,10 +9,14 @@
 //!    is over, whatever has become of the replica; its files are unlinked, and the kernel frees them when guard, mapping
 //!    and registration are gone. Only of corrupt replicas are keys withdrawn at once.
 //!
+//! 5. A namenode that hands advertisements on is told only of replicas that were finalized or asked for lately, and their memory is held
+//!    for another lease before it is told ([`Advertiser::hold`]).
+//!
 //! So a read in flight, however late, finds the bytes that it was promised, or no record, or no key. Nothing waits for
 //! readers, and readers wait for nobody. [`board`] is the order of these steps, tested in all its interleavings.
 
 mod board;
+mod recent;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +31,7 @@ use tokio::sync::{Notify, mpsc};
 
 pub use board::Figures;
 use board::{Board, Left, Placing, Showing};
+use recent::Recent;
 
 /// Replicas that wait to be registered ahead; those beyond it are registered when somebody asks for them.
 const AHEAD_MAX: usize = 4096;
@@ -53,6 +58,34 @@ pub struct Advertiser {
     /// A replica has been registered, or could not be.
     settled: Notify,
     leases: AtomicU64,
+    recent: Recent,
+    announced: Arc<AnnouncedFigures>,
+}
+
+/// What namenodes know of this datanode's memory, for metrics.
+#[derive(Debug, Default)]
+pub struct AnnouncedFigures {
+    replicas: AtomicU64,
+    advertisements: AtomicU64,
+}
+
+impl AnnouncedFigures {
+    /// `added` are told now; the replicas that one namenode knows were `before` and are `after`.
+    pub fn announced(&self, added: usize, after: usize, before: usize) {
+        self.advertisements.fetch_add(added as u64, Ordering::Relaxed);
+        self.replicas.fetch_add(after as u64, Ordering::Relaxed);
+        self.replicas.fetch_sub(before as u64, Ordering::Relaxed);
+    }
+
+    /// Replicas that namenodes know of now.
+    pub fn replicas(&self) -> u64 {
+        self.replicas.load(Ordering::Relaxed)
+    }
+
+    /// How often they were told of one.
+    pub fn advertisements(&self) -> u64 {
+        self.advertisements.load(Ordering::Relaxed)
+    }
 }
 
 /// A replica that can be read from outside. Dropped in this order.
@@ -117,6 +150,8 @@ impl Advertiser {
             ahead,
             settled: Notify::new(),
             leases: AtomicU64::new(0),
+            recent: Recent::default(),
+            announced: Arc::default(),
         });
         tokio::spawn(register_ahead(Arc::downgrade(&this), Arc::downgrade(store), queue));
         tokio::spawn(sweep(Arc::downgrade(&this)));
@@ -136,8 +171,30 @@ impl Advertiser {
         self.leases.load(Ordering::Relaxed)
     }
 
-    fn now_ms(&self) -> u64 {
+    /// By the clock that leases are counted with.
+    pub fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
+    }
+
+    pub fn announced_figures(&self) -> &Arc<AnnouncedFigures> {
+        &self.announced
+    }
+
+    /// Replicas that were finalized or asked for at `since_ms` or later, and are of `bytes_max` bytes together.
+    pub fn recent(&self, pool: &BlockPoolId, since_ms: u64, bytes_max: u64) -> Vec<BlockId> {
+        self.recent.of(pool, since_ms, bytes_max)
+    }
+
+    /// What is advertised of a replica, whose memory stays until `until_ms` at least, for somebody who hands it on. `None`: it is not
+    /// shown now.
+    pub fn hold(&self, pool: &BlockPoolId, block: BlockId, until_ms: u64) -> Option<Advertisement> {
+        let key = (pool.clone(), block);
+        // How much of the lease is left is said by who hands it on.
+        self.board.lease(&key, until_ms, |shown| shown.advertisement(Duration::ZERO, self.incarnation))
+    }
+
+    fn note_use(&self, block: &ExtendedBlock, bytes: u64) {
+        self.recent.note((block.pool.clone(), block.id()), bytes, self.now_ms());
     }
 
     /// A replica was finalized: it will be registered before anybody asks, if there is room.
@@ -182,6 +239,7 @@ impl Advertiser {
             return Some(Found::NotShown("the replica is older than what is asked for"));
         }
         self.leases.fetch_add(1, Ordering::Relaxed);
+        self.note_use(&advertisement.block, advertisement.data.length + advertisement.checksums.length);
         Some(Found::Shown(Box::new(advertisement)))
     }
 
@@ -309,6 +367,7 @@ impl Showing for InMemory {
 impl WithdrawHook for Advertiser {
     fn withdraw(&self, block: &ExtendedBlock, what: Withdrawal) -> Withdrawn {
         let key = (block.pool.clone(), block.id());
+        self.recent.forget(&key);
         match self.board.withdraw(&key, self.now_ms(), what == Withdrawal::Corruption) {
             Left::Nothing => Withdrawn::Done,
             // Deregistering is quicker than what the store does next, and an eviction needs the memory now.
@@ -345,11 +404,15 @@ async fn register_ahead(
     while let Some(block) = queue.recv().await {
         let (Some(advertiser), Some(store)) = (advertiser.upgrade(), store.upgrade()) else { return };
         let shown = tokio::task::spawn_blocking(move || {
-            let shown = advertiser.show(&store, &block, false);
-            if let Err(error) = shown
-                && !matches!(error, AdvertiseError::Store(_))
-            {
-                tracing::warn!(%block, %error, "not registered ahead");
+            match advertiser.show(&store, &block, false) {
+                Ok(Outcome::Advertised) => {
+                    // The length with which it is shown may be another.
+                    if let Some(shown) = advertiser.hold(&block.pool, block.id(), 0) {
+                        advertiser.note_use(&shown.block, shown.data.length + shown.checksums.length);
+                    }
+                }
+                Ok(_) | Err(AdvertiseError::Store(_)) => {}
+                Err(error) => tracing::warn!(%block, %error, "not registered ahead"),
             }
         });
         let _ = shown.await;

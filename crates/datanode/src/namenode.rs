@@ -5,6 +5,7 @@
 //! Source: DatanodeProtocol.proto.
 
 mod actor;
+mod announcing;
 mod commands;
 mod handshake;
 mod heartbeat;

@@ -38,6 +38,10 @@ pub struct OneSidedOptions {
     pub lease: Duration,
     /// Bytes of replicas that are registered at most.
     pub registered_bytes_max: u64,
+    /// How long memory stays after a namenode of Hearth's was told of it. Zero: none is told.
+    pub announce_lease: Duration,
+    /// Bytes of replicas whose memory namenodes are told of at most; 0: a quarter of what may be registered.
+    pub announced_bytes_max: u64,
     /// Connections served at once.
     pub connections_max: usize,
 }

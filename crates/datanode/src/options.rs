@@ -224,6 +224,8 @@ fn one_sided_options(conf: &Configuration, own: IpAddr) -> Result<OneSidedOption
             0 => u64::MAX,
             bytes => bytes,
         },
+        announce_lease: conf.get(keys::HEARTH_ANNOUNCE_LEASE)?,
+        announced_bytes_max: conf.get(keys::HEARTH_ANNOUNCE_MAX)?,
         connections_max: conf.get(keys::HEARTH_ONE_SIDED_CONNECTIONS_MAX)?.clamp(1, 1 << 16) as usize,
     })
 }

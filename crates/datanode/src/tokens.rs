@@ -24,6 +24,11 @@ impl BlockTokens {
         self.keys.import(keys, self.clock.wall_ms());
     }
 
+    /// Whether anybody needs a token to read or write.
+    pub fn are_on(&self) -> bool {
+        self.keys.is_enabled()
+    }
+
     /// Checks that `token` allows `mode` for `block`; everything passes while tokens are off.
     pub fn check(&self, token: &Token, block: &ExtendedBlock, mode: AccessMode) -> Result<(), BlockTokenError> {
         self.keys.check(token, &Access::new(block, mode), self.clock.wall_ms())

@@ -46,6 +46,16 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             datanode.one_sided.as_ref().map_or(0, |one_sided| one_sided.writing_bytes()),
         ),
         gauge("hearth_advertised_replicas", "Replicas that one-sided readers can be told of", registered.advertised),
+        gauge(
+            "hearth_announced_replicas",
+            "Of them, replicas that namenodes tell readers of",
+            shown.map_or(0, |shown| shown.announced_figures().replicas()),
+        ),
+        counter(
+            "hearth_announcements",
+            "Replicas of which namenodes were told, each time",
+            shown.map_or(0, |shown| shown.announced_figures().advertisements()),
+        ),
         gauge("hearth_leaving_replicas", "Withdrawn replicas that a lease keeps in memory", registered.leaving),
         counter("hearth_datanode_reads", "Reads served", reads),
         counter("hearth_datanode_read_bytes", "Bytes read by clients and datanodes", read_bytes),
@@ -189,6 +199,7 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
         Bean::new("Hearth:service=DataNode,name=OneSided")
             .with("Advertisements", shown.map_or(0, |shown| shown.leases()))
             .with("AdvertisedReplicas", registered.advertised)
+            .with("AnnouncedReplicas", shown.map_or(0, |shown| shown.announced_figures().replicas()))
             .with("LeavingReplicas", registered.leaving)
             .with("RegisteredBytes", registered.bytes)
             .with("RegisteredForWritingBytes", one_sided.map_or(0, |one_sided| one_sided.writing_bytes()))

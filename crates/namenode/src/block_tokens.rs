@@ -91,6 +91,7 @@ mod tests {
             locations: Vec::new(),
             storage_ids: vec![StorageId("DS-1".into())],
             storage_types: vec![StorageType::Disk],
+            handed_on: Vec::new(),
             corrupt: false,
             token: Default::default(),
         }

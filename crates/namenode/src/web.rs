@@ -79,7 +79,8 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
 fn figures(namenode: &Namenode) -> Vec<Figure> {
     let state = namenode.read();
     let figures = state.blocks.figures(namenode.now());
-    let gauge = Figure::gauge;
+    let advertised = state.blocks.advertisement_figures();
+    let (gauge, counter) = (Figure::gauge, Figure::counter);
     vec![
         gauge("hearth_namenode_files", "Files", state.namespace.file_count()),
         gauge("hearth_namenode_inodes", "Files and directories", state.namespace.inode_count()),
@@ -98,6 +99,10 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
         gauge("hearth_namenode_dead_datanodes", "DataNodes dead", figures.dead_nodes as u64),
         gauge("hearth_namenode_stale_datanodes", "DataNodes not heard of lately", figures.stale_nodes as u64),
         gauge("hearth_namenode_load", "Operations that DataNodes are running", figures.load),
+        gauge("hearth_namenode_advertisements", "Replicas whose memory readers are told of", advertised.kept),
+        gauge("hearth_namenode_advertisement_bytes", "What is kept of them", advertised.bytes),
+        counter("hearth_namenode_advertisements_refused", "Those for which there was no room", advertised.refused),
+        counter("hearth_namenode_advertisements_handed_on", "Those that went to readers", advertised.handed_on),
         gauge("hearth_namenode_safe_mode", "1 in safe mode", u64::from(state.blocks.in_safe_mode())),
     ]
 }

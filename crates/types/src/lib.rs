@@ -21,7 +21,7 @@ pub use datanode::{
     DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, PoolIdentity, StorageId, StorageReport, StorageType,
 };
 pub use file::{ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, ServerDefaults};
-pub use located::{LocatedBlock, LocatedBlocks};
+pub use located::{HandedOn, LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;
 pub use shown::ShownRecord;

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+
 use crate::{DatanodeInfo, ExtendedBlock, StorageId, StorageType, Token};
 
 /// One block of a file with the datanodes that hold it, nearest first. Source: hdfs.proto, `LocatedBlockProto`.
@@ -13,6 +17,18 @@ pub struct LocatedBlock {
     /// True when every replica is known to be corrupt; the locations are then the corrupt ones.
     pub corrupt: bool,
     pub token: Token,
+    /// Memory of some of the replicas that may be read one-sidedly, as their datanodes announced it. Hints with a lease.
+    pub handed_on: Vec<HandedOn>,
+}
+
+/// What a Hearth namenode hands on of one replica's memory without knowing what it means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HandedOn {
+    /// Which of the block's locations.
+    pub location: usize,
+    /// The memory stays for so long, counted from before the question was sent.
+    pub lease: Duration,
+    pub advertisement: Bytes,
 }
 
 /// The blocks of a file, or a part of them. Source: hdfs.proto, `LocatedBlocksProto`.

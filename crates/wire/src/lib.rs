@@ -8,8 +8,10 @@
 //! - [`block_token`]: the identifier within a block token;
 //! - [`rdma_control`]: control messages of one-sided connections;
 //! - [`offer`]: what Hearth's datanodes offer beyond Hadoop's;
+//! - [`announcement`]: what they tell Hearth's namenode of memory that can be read;
 //! - [`delimited`]: messages with their length in front.
 
+pub mod announcement;
 pub mod block_report;
 pub mod block_token;
 pub mod convert;

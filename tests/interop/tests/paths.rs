@@ -5,8 +5,9 @@
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
@@ -30,6 +31,7 @@ const CHECKS: &[Check] = &[
     ("the_first_path_that_leads_there_is_taken", shortest),
     ("a_client_that_was_told_nothing_takes_it_too", told_nothing),
     ("what_a_namenode_says_of_datanodes_need_not_be_asked", offered),
+    ("a_cold_reader_is_told_of_memory_by_the_namenode", handed_on),
 ];
 
 fn main() -> ExitCode {
@@ -216,6 +218,48 @@ fn offered(session: &mut Session) -> Result<()> {
         let blocks = located.as_array().context("a list of blocks")?;
         ensure!(blocks.len() == 2, "{located}");
         let read = java.call("read", json!({"path": "/offered/file"}))?;
+        ensure!(read["sha256"] == content.sha256(0, length), "{read}");
+    }
+    Ok(())
+}
+
+/// The memory of every replica of the file, as the namenode hands it on; an Apache NameNode does not.
+async fn wait_handed_on(fs: &FileSystem, path: &str) -> Result<()> {
+    for _ in 0..600 {
+        let located = fs.locations(path, 0, u64::MAX >> 1).await?;
+        if located.blocks.iter().all(|block| block.handed_on.len() == block.locations.len()) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("the namenode does not tell of the memory of {path}")
+}
+
+/// Hearth's namenode has that, too, in fields of its own, which Java's client passes over.
+fn handed_on(session: &mut Session) -> Result<()> {
+    const BLOCKS: u64 = 8;
+    let (runtime, content, length) = (runtime()?, Content::new(50), BLOCKS * BLOCK);
+    let (ours, path) = (session.cluster.namenode.make() == Make::Hearth, "/handed-on/file");
+    let writer = client(session, "packets")?;
+    runtime.block_on(write(&writer, path, content, length))?;
+    if ours {
+        runtime.block_on(wait_handed_on(&writer, path))?;
+    }
+    let reader = client(session, "one-sided")?;
+    let total = runtime.block_on(read(&reader, path, content, length))?;
+    let statistics = reader.statistics();
+    all_by(DataPath::OneSided, total, |any| statistics.read_bytes(any))?;
+    let found = (statistics.replicas_asked_for(), statistics.replicas_handed_on());
+    println!("{BLOCKS} blocks read cold: {} asked for, {} handed on", found.0, found.1);
+    match ours {
+        true => ensure!(found.0 == 0 && found.1 >= BLOCKS, "{statistics:?}"),
+        false => ensure!(found.0 >= BLOCKS && found.1 == 0, "{statistics:?}"),
+    }
+    if !in_the_machine() {
+        let java = session.java()?;
+        let located = java.call("locations", json!({"path": path}))?;
+        ensure!(located.as_array().is_some_and(|blocks| blocks.len() as u64 == BLOCKS), "{located}");
+        let read = java.call("read", json!({"path": path}))?;
         ensure!(read["sha256"] == content.sha256(0, length), "{read}");
     }
     Ok(())

@@ -152,6 +152,7 @@ fn located(id: i64, length: usize) -> LocatedBlock {
         locations: Vec::new(),
         storage_ids: Vec::new(),
         storage_types: Vec::new(),
+        handed_on: Vec::new(),
         corrupt: false,
         token: Token::default(),
     }

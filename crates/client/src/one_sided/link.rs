@@ -22,6 +22,8 @@ const INLINE_BYTES_MAX: u32 = 7 << 10;
 #[derive(Debug)]
 pub(super) struct Link {
     connection: Arc<dyn Connection>,
+    /// Which life of the datanode this leads to.
+    incarnation: u64,
     waiting: Arc<Waiting>,
     hearing: AbortHandle,
 }
@@ -55,10 +57,14 @@ impl Drop for Asked<'_> {
 }
 
 impl Link {
-    pub(super) fn new(connection: Arc<dyn Connection>) -> Self {
+    pub(super) fn new(connection: Arc<dyn Connection>, incarnation: u64) -> Self {
         let waiting = Arc::new(Waiting { next: AtomicU64::new(1), questions: Mutex::new(Some(HashMap::new())) });
         let hearing = tokio::spawn(hear(connection.clone(), waiting.clone())).abort_handle();
-        Self { connection, waiting, hearing }
+        Self { connection, incarnation, waiting, hearing }
+    }
+
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     pub(super) fn connection(&self) -> &Arc<dyn Connection> {

@@ -28,6 +28,7 @@ pub(crate) struct ShownReplica {
     link: Arc<Link>,
     buffers: Arc<Buffers>,
     advertisement: Advertisement,
+    source: Source,
     /// Nothing is posted after this.
     until: Instant,
     /// For one batch of reads.
@@ -35,6 +36,23 @@ pub(crate) struct ShownReplica {
     reads: AtomicU32,
     /// All CRCs, once they have come with a record that says whose they are.
     table: RwLock<Option<Arc<[u8]>>>,
+}
+
+/// Who has said where a replica's memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    Datanode,
+    /// Bytes that do not fit their CRCs are no sign of corruption until the datanode has said the same.
+    Namenode,
+}
+
+/// Where a replica's memory is, as somebody has said.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub advertisement: Advertisement,
+    /// When the question was sent that it answers.
+    pub asked: Instant,
+    pub source: Source,
 }
 
 /// Why a batch of reads brought nothing that may be believed.
@@ -45,6 +63,9 @@ pub(crate) enum ReadError {
     /// The memory is not the replica's any more.
     #[error("the replica was withdrawn")]
     Withdrawn,
+    /// The bytes do not fit their CRCs, and only the namenode has said that they are the replica's.
+    #[error("bytes at a place that the namenode named do not fit their checksums")]
+    Unconfirmed,
 }
 
 /// Reads that were posted together.
@@ -86,18 +107,14 @@ pub(crate) struct Fetched {
 }
 
 impl ShownReplica {
-    /// `asked`: when the question was sent that `advertisement` answers. `timeout_max`: for a batch of reads.
-    pub(super) fn new(
-        link: Arc<Link>,
-        buffers: Arc<Buffers>,
-        advertisement: Advertisement,
-        asked: Instant,
-        timeout_max: Duration,
-    ) -> Self {
+    /// `timeout_max`: for a batch of reads.
+    pub(super) fn new(link: Arc<Link>, buffers: Arc<Buffers>, told: Told, timeout_max: Duration) -> Self {
+        let Told { advertisement, asked, source } = told;
         // Whatever is posted has ended, one way or the other, when the lease does.
         let timeout = timeout_max.min(advertisement.lease / 3);
         let until = asked + advertisement.lease - timeout;
-        Self { link, buffers, advertisement, until, timeout, reads: AtomicU32::new(0), table: RwLock::new(None) }
+        let (reads, table) = (AtomicU32::new(0), RwLock::new(None));
+        Self { link, buffers, advertisement, source, until, timeout, reads, table }
     }
 
     /// Takes over what is known of the same copy from an earlier lease.
@@ -208,6 +225,11 @@ impl Posted {
 }
 
 impl Fetched {
+    /// Whether the datanode itself has said where the bytes are.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.replica.source == Source::Datanode
+    }
+
     /// Copies bytes `[start, start + into.len())` of the block out of the range number `piece`, and checks them on the way.
     ///
     /// Errors: the first chunk that does not fit, at an offset in the block; `into` holds nothing useful then.

@@ -68,14 +68,14 @@ impl Locations {
         // From a block that we know on, if one is near: it tells whose the others are, in the same answer.
         let start = self.neighbour(position).filter(|start| position - start <= prefetch).unwrap_or(position);
         let length = (position - start).saturating_add(prefetch);
-        let located = self.shared.namenode.block_locations(&self.path, start, length).await?;
+        let located = self.shared.locate(&self.path, start, length).await?;
         let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
         let another = || changed("its blocks are others now");
         if !self.same_file(&located.blocks).ok_or_else(another)? {
             // All of them are new to us, e.g. those of a jump. Asked for after them, a block that we know tells whose they are.
             let witness = self.blocks.lock().first().map(|block| block.offset);
             if let Some(offset) = witness.or_else(|| Some(self.open_block.as_ref()?.offset)) {
-                let located = self.shared.namenode.block_locations(&self.path, offset, 1).await?;
+                let located = self.shared.locate(&self.path, offset, 1).await?;
                 if self.same_file(&located.blocks) != Some(true) {
                     return Err(another());
                 }
@@ -163,7 +163,7 @@ async fn length_of_open_block(
         }
         attempt += 1;
         tokio::time::sleep(shared.options.last_block_length_interval).await;
-        let located = shared.namenode.block_locations(path, last.offset, 1).await?;
+        let located = shared.locate(path, last.offset, 1).await?;
         match located.last_block {
             // Closed meanwhile: its length is the namenode's to say.
             Some(block) if located.last_block_complete => {

@@ -52,7 +52,7 @@ pub(crate) async fn read_files(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<
 async fn locate(shared: &Arc<Shared>, paths: &[String]) -> Vec<Result<LocatedBlocks, Error>> {
     in_turn(paths.iter().cloned(), |path| {
         let shared = Arc::clone(shared);
-        async move { shared.namenode.block_locations(&path, 0, shared.options.prefetch_bytes).await }
+        async move { shared.locate(&path, 0, shared.options.prefetch_bytes).await }
     })
     .await
 }

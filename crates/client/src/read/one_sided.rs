@@ -45,6 +45,8 @@ struct Windows {
     current: Option<(ByteRange, Fetched)>,
     /// The replica was looked for again because of a failure, and nothing has come since.
     retried: bool,
+    /// It was looked for again because what came did not fit its CRCs.
+    confirmed: bool,
 }
 
 impl OneSidedStream {
@@ -106,12 +108,15 @@ impl OneSidedStream {
                 into[..most as usize].copy_from_slice(&data[from..from + most as usize]);
                 most
             }
-            Source::Shown(windows) => {
+            Source::Shown(windows) => loop {
                 let (end, fetched) = windows.at(shared, way, start).await?;
                 let count = most.min(end - start);
-                fetched.copy(0, start, &mut into[..count as usize]).map_err(|(at, source)| bad(way, at, source))?;
-                count
-            }
+                match fetched.copy(0, start, &mut into[..count as usize]) {
+                    Ok(()) => break count,
+                    Err((at, source)) if fetched.is_confirmed() => return Err(bad(way, at, source)),
+                    Err(_) => windows.look_again(shared, way, start, ReadError::Unconfirmed).await?,
+                }
+            },
         };
         self.left = ByteRange::new(start + count, self.left.end()).expect("a part of it");
         Ok(count as usize)
@@ -120,7 +125,7 @@ impl OneSidedStream {
 
 impl Windows {
     fn new(replica: Arc<ShownReplica>, rest: ByteRange) -> Self {
-        Self { replica, rest, posted: VecDeque::new(), current: None, retried: false }
+        Self { replica, rest, posted: VecDeque::new(), current: None, retried: false, confirmed: false }
     }
 
     /// What holds the byte at `start`, and where it ends.
@@ -175,6 +180,14 @@ impl Windows {
         let withdrawn = || DatanodeError::Withdrawn { block: Box::new(way.block.block.clone()) };
         let error = match error {
             ReadError::Withdrawn => withdrawn(),
+            ReadError::Unconfirmed if std::mem::replace(&mut self.confirmed, true) => {
+                return Err(shared.one_sided.refuse(
+                    &way.block,
+                    datanode,
+                    "the datanode does not say the same as the namenode",
+                ));
+            }
+            ReadError::Unconfirmed => withdrawn(),
             ReadError::Network(error) => error.into(),
         };
         if std::mem::replace(&mut self.retried, true) {
@@ -190,6 +203,7 @@ impl Windows {
         match shared.one_sided.open(shared, &way.block, datanode).await? {
             Opened::Shown(replica) => {
                 self.posted.clear();
+                self.current = None;
                 self.replica = replica;
                 self.rest = ByteRange::new(start, self.rest.end()).expect("what comes is before what is left");
                 Ok(())

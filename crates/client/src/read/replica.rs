@@ -278,6 +278,7 @@ impl Replicas {
             locations: bad,
             storage_ids: Vec::<StorageId>::new(),
             storage_types: Vec::new(),
+            handed_on: Vec::new(),
             corrupt: false,
             token: block.token.clone(),
         };

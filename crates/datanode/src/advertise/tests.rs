@@ -356,7 +356,7 @@ async fn whatever_changes_a_replica_withdraws_it_first() {
 /// Rules 4 and 8: an eviction waits for leases; without them it takes the memory at once.
 #[tokio::test]
 async fn an_eviction_waits_for_the_lease_and_no_longer() {
-    let bed = Bed::new(Duration::from_millis(300), 8 << 20, MANY).await;
+    let bed = Bed::new(Duration::from_secs(3), 8 << 20, MANY).await;
     let data = bytes(1, 3 << 20);
     bed.put(1, &data);
     bed.store.flush_all(&mut |_| true);
@@ -392,6 +392,34 @@ async fn registered_ahead_a_replica_is_there_before_anybody_asks_and_keeps_nobod
     let in_memory = |id| bed.store.replica(&pool().pool, BlockId(id)).unwrap().in_memory;
     assert!(in_memory(3) && !(in_memory(1) && in_memory(2)));
     assert!(bed.advertiser.figures().advertised < 2);
+}
+
+/// What a namenode was told of stays for as long as it was told, and shows nothing of the replica when that has gone.
+#[tokio::test]
+async fn memory_that_was_announced_stays_when_the_replica_goes() {
+    let bed = Bed::new(Duration::from_millis(1), 64 << 20, MANY).await;
+    let data = bytes(1, 1 << 20);
+    for id in [1, 2] {
+        bed.put(id, &data);
+        bed.advertiser.finalized(block(id, 1001));
+    }
+    let pool = pool().pool;
+    until("known as finalized lately", || bed.advertiser.recent(&pool, 0, u64::MAX).len() == 2).await;
+    assert_eq!(bed.advertiser.recent(&pool, 0, (1 << 20) - 1), []);
+    let until_ms = bed.advertiser.now_ms() + 3_600_000;
+    let announced = bed.advertiser.hold(&pool, BlockId(1), until_ms).unwrap();
+    assert_eq!(bed.advertiser.leases(), 0, "nobody has asked for it");
+    // A lease that somebody asked for does not shorten it.
+    assert_eq!(Advertisement { lease: Duration::ZERO, ..bed.located(1, 1001).await }, announced);
+    for id in [1, 2] {
+        bed.store.invalidate(&pool, &[block(id, 1001).block]).remove(0).unwrap();
+    }
+    until("the other's memory is gone", || bed.advertiser.figures().bytes <= (1 << 20) + (64 << 10)).await;
+    let late = bed.read(&announced).await.unwrap();
+    assert!(late.data == data, "memory that was announced was given away");
+    assert_eq!(late.believed(&announced), None);
+    assert_eq!(bed.advertiser.recent(&pool, 0, u64::MAX), []);
+    assert_eq!(bed.advertiser.hold(&pool, BlockId(1), until_ms), None);
 }
 
 /// Corrupt memory is not to be read by anybody, lease or not.

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_wire::announcement::{Announcement, Word};
 use hearth_wire::proto::hdfs::{DatanodeCommandProto, HeartbeatResponseProto, datanode_command_proto};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::announcing::{Announcing, PoolMemory};
 use super::handshake::{self, HandshakeError, Registered, ha_state};
 use super::proxy::{Meaning, Proxy};
 use super::reporting::{self, FullReports};
@@ -78,6 +80,20 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: Namenode
     }
 }
 
+/// `None`: there is no memory to be read one-sidedly.
+fn announcing(datanode: &Datanode) -> Option<Announcing> {
+    let one_sided = datanode.one_sided.as_ref()?;
+    let options = &datanode.options.one_sided;
+    let bytes_max = match options.announced_bytes_max {
+        0 => options.registered_bytes_max.min(datanode.store.metrics().memory_limit) / 4,
+        bytes => bytes,
+    };
+    // Each nameservice has its share.
+    let services = datanode.services.all().len().max(1) as u64;
+    let figures = one_sided.advertiser.announced_figures().clone();
+    Some(Announcing::new(options.announce_lease, bytes_max / services, figures))
+}
+
 struct Conversation<'a> {
     datanode: &'a Arc<Datanode>,
     service: &'a Arc<Service>,
@@ -86,6 +102,7 @@ struct Conversation<'a> {
     pool: Arc<Pool>,
     registered: Registered,
     full_reports: FullReports,
+    announcing: Option<Announcing>,
     commands: mpsc::Sender<Vec<DatanodeCommandProto>>,
 }
 
@@ -101,7 +118,8 @@ impl<'a> Conversation<'a> {
         let (commands, queue) = mpsc::channel(COMMANDS_QUEUED_MAX);
         tokio::spawn(commands::carry_out(datanode.clone(), pool.clone(), index, proxy.clone(), queue));
         let full_reports = FullReports::new(&datanode.options.timing);
-        Self { datanode, service, index, proxy, pool, registered, full_reports, commands }
+        let announcing = announcing(datanode);
+        Self { datanode, service, index, proxy, pool, registered, full_reports, announcing, commands }
     }
 
     async fn run(mut self) -> Ended {
@@ -188,10 +206,14 @@ impl<'a> Conversation<'a> {
     /// One heartbeat and what its answer asks for. `Err`: how long to wait before the next.
     async fn heartbeat(&mut self) -> Result<Option<Ended>, Duration> {
         let wants_lease = self.full_reports.wants_lease();
-        let request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
+        let mut request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
+        request.hearth_announcement = self.announcement().map(|announcement| announcement.encode());
         let answer = match self.proxy.heartbeat(&request).await {
             Ok(answer) => answer,
             Err(error) => {
+                if let Some(announcing) = &mut self.announcing {
+                    announcing.failed();
+                }
                 match error.meaning() {
                     Meaning::Refused => return Ok(Some(self.refused(&error))),
                     Meaning::LeaseLost => self.full_reports.forget_lease(),
@@ -201,11 +223,26 @@ impl<'a> Conversation<'a> {
             }
         };
         self.service.namenodes[self.index.0].pulse.beat();
-        let HeartbeatResponseProto { cmds, ha_status, full_block_report_lease_id, .. } = answer;
+        let HeartbeatResponseProto { cmds, ha_status, full_block_report_lease_id, hearth_word, .. } = answer;
+        self.hear(hearth_word.as_ref().and_then(Word::decode));
         self.full_reports.granted(full_block_report_lease_id.unwrap_or(0));
         let state = ha_state(ha_status.state());
         self.pool.note_ha_state(self.index, state, ha_status.txid);
         Ok(self.take_commands(cmds).await)
+    }
+
+    /// What the namenode is to hand on of this datanode's memory.
+    fn announcement(&mut self) -> Option<Announcement> {
+        let advertiser = &self.datanode.one_sided.as_ref()?.advertiser;
+        let memory = PoolMemory { advertiser, pool: self.pool.id() };
+        // A key opens more than one block.
+        self.announcing.as_mut()?.next(&memory, !self.pool.tokens.are_on())
+    }
+
+    fn hear(&mut self, word: Option<Word>) {
+        if let (Some(announcing), Some(one_sided)) = (&mut self.announcing, &self.datanode.one_sided) {
+            announcing.answered(word, one_sided.advertiser.now_ms());
+        }
     }
 
     /// Register is obeyed here and from any namenode, and the rest of its list dropped; others are queued.

@@ -32,5 +32,7 @@ pub fn request(
         request_full_block_report_lease: Some(wants_lease),
         slow_peers: Vec::new(),
         slow_disks: Vec::new(),
+        // Lifelines have none.
+        hearth_announcement: None,
     }
 }

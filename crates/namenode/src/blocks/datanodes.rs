@@ -8,6 +8,7 @@ use hearth_types::{
     StorageType,
 };
 
+use super::advertised::Advertised;
 use super::{BlockMap, BlockSettings, IdHasher, Now};
 
 /// A datanode in this process's table. Valid until the node is replaced; never kept over a restart.
@@ -69,6 +70,8 @@ pub(super) struct Datanode {
     pub software_version: String,
     /// What it offers to Hearth's clients, in bytes for them alone.
     pub offer: Option<Bytes>,
+    /// Memory that clients may be told of.
+    pub advertised: Advertised,
     pub storages: Vec<StorageIndex>,
     pub alive: bool,
     pub admin: DatanodeAdminState,

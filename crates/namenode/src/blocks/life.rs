@@ -198,7 +198,10 @@ impl BlockMap {
                 ..Expected::new(replica.storage, entry.block.stamp)
             })
             .collect();
-        let storages = expected.iter().map(|expected| expected.storage).collect();
+        let storages: Vec<StorageIndex> = expected.iter().map(|expected| expected.storage).collect();
+        for replica in entry.replicas.iter().map(|replica| replica.storage).collect::<Vec<_>>() {
+            self.forget_advertisement(block, replica);
+        }
         self.leave_queues(block);
         let entry = self.entry_mut(block);
         entry.phase = Phase::Open(Box::new(Construction { expected, ..Construction::default() }));
@@ -291,6 +294,7 @@ impl BlockMap {
         }
         for (storage, stamp) in holders {
             self.nodes.storage_mut(storage).blocks.remove(&block);
+            self.forget_advertisement(block, storage);
             self.invalidate(storage, Block { stamp, ..entry.block }, None);
         }
         self.waits.wake(block);

@@ -87,6 +87,7 @@ impl BlockMap {
             storage_ids: targets.iter().map(|target| target.storage_id.clone()).collect(),
             storage_types: targets.iter().map(|target| target.storage_type).collect(),
             locations: targets.into_iter().map(|target| target.datanode).collect(),
+            handed_on: Vec::new(),
             corrupt,
             token: Token::default(),
         }

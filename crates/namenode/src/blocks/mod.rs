@@ -15,8 +15,10 @@
 //! ```
 //!
 //! `life.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
-//! `redundancy.rs` the repair of what is lost, `datanodes.rs` the table of nodes.
+//! `redundancy.rs` the repair of what is lost, `datanodes.rs` the table of nodes, `advertised.rs` what they announced of
+//! their memory.
 
+mod advertised;
 mod datanodes;
 mod entry;
 mod error;
@@ -47,6 +49,7 @@ use std::time::Duration;
 
 use hearth_types::{BlockId, BlockPoolId, Clock, GenerationStamp};
 
+pub use advertised::{AdvertisementFigures, HANDED_ON_MAX};
 pub use datanodes::{DatanodeIndex, StorageIndex};
 pub use entry::BlockState;
 pub use error::BlockError;
@@ -98,6 +101,7 @@ pub struct BlockMap {
     hosts: HostLists,
     decommissions: hosts::Decommissions,
     report_leases: ReportLeases,
+    advertisements: advertised::Advertisements,
     safe_mode: safe_mode::SafeModeState,
     redundancy: Redundancy,
     rot: rot::KnownRot,
@@ -124,6 +128,7 @@ impl BlockMap {
             hosts: HostLists::default(),
             decommissions: hosts::Decommissions::default(),
             report_leases: ReportLeases::default(),
+            advertisements: advertised::Advertisements::default(),
             safe_mode: safe_mode::SafeModeState::default(),
             redundancy: Redundancy::default(),
             rot: rot::KnownRot::default(),

@@ -63,6 +63,7 @@ impl BlockMap {
     /// Time has passed: finds dead nodes, goes on with safe mode, gives up on transfers that never arrive, makes new ones.
     /// To be called every second or so.
     pub fn tick(&mut self, now: Now) {
+        self.forget_lapsed_advertisements(now);
         // While blocks are still being reported for the first time nobody is declared dead, as in Apache's.
         if !self.in_startup_safe_mode() {
             let dead_after = self.settings.dead_after();
@@ -273,6 +274,9 @@ impl BlockMap {
         if let Some(replica) = entry.replicas.iter_mut().find(|replica| replica.storage == storage) {
             replica.health = health;
         }
+        if health == Health::Corrupt {
+            self.forget_advertisement(block, storage);
+        }
     }
 
     /// Books a finalized replica.
@@ -293,6 +297,7 @@ impl BlockMap {
 
     /// The storage does not hold the block any more.
     pub(super) fn forget_replica(&mut self, block: BlockId, storage: StorageIndex) {
+        self.forget_advertisement(block, storage);
         self.nodes.storage_mut(storage).blocks.remove(&block);
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.replicas.retain(|replica| replica.storage != storage);

@@ -79,6 +79,7 @@ impl BlockMap {
             storage.received_under_lease.clear();
         }
         self.report_leases.drop_lease(index);
+        self.forget_advertised(index);
         // What it was told to send before it restarted, it has forgotten.
         self.cancel_transfers(index, now);
         self.recount_racks(now);
@@ -93,6 +94,7 @@ impl BlockMap {
         self.recount_racks(now);
         self.cancel_transfers(index, now);
         self.report_leases.drop_lease(index);
+        self.forget_advertised(index);
         let node = self.nodes.node_mut(index);
         node.invalidations.clear();
         node.recoveries.clear();
@@ -145,6 +147,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         rack: String::new(),
         software_version: String::new(),
         offer: None,
+        advertised: Default::default(),
         storages: Vec::new(),
         alive: true,
         admin: DatanodeAdminState::Normal,

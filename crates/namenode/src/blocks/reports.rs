@@ -296,6 +296,7 @@ impl BlockMap {
     /// enough good ones; the last ones are kept, bad as they are.
     pub(super) fn mark_corrupt(&mut self, storage: StorageIndex, reported: Block, now: Now) {
         self.book_replica(reported.id, storage, reported.stamp, Health::Corrupt);
+        self.forget_advertisement(reported.id, storage);
         self.refresh(reported.id, now);
     }
 

@@ -57,6 +57,8 @@ pub struct BlockSettings {
     pub default_policy: u8,
     /// `dfs.block.access.token.enable`.
     pub block_tokens: bool,
+    /// `hearth.namenode.advertisements.max`: bytes of announced memory's descriptions that are kept; 0: none, and none is handed on.
+    pub advertisement_bytes_max: usize,
 }
 
 impl Default for BlockSettings {
@@ -87,6 +89,7 @@ impl Default for BlockSettings {
             decommission_interval: Duration::from_secs(30),
             default_policy: 7,
             block_tokens: false,
+            advertisement_bytes_max: 64 << 20,
         }
     }
 }
@@ -127,6 +130,7 @@ impl BlockSettings {
             decommission_interval: configuration.get(keys::DFS_NAMENODE_DECOMMISSION_INTERVAL)?,
             default_policy: default_policy.id,
             block_tokens: configuration.get(keys::DFS_BLOCK_ACCESS_TOKEN_ENABLE)?,
+            advertisement_bytes_max: configuration.get(keys::HEARTH_NAMENODE_ADVERTISEMENTS_MAX)? as usize,
         })
     }
 

@@ -1,5 +1,6 @@
 //! The block map against simulated datanodes: plain structs that obey its commands.
 
+mod advertised;
 mod cluster;
 mod convergence;
 mod life;

@@ -107,6 +107,7 @@ fn located(task: &RecoveryTask) -> LocatedBlock {
         locations: each(|target| target.datanode.clone()),
         storage_ids: task.locations.iter().map(|target| target.storage_id.clone()).collect(),
         storage_types: task.locations.iter().map(|target| target.storage_type).collect(),
+        handed_on: Vec::new(),
         corrupt: false,
         token: Default::default(),
     }

@@ -1,5 +1,6 @@
 use hearth_protocol::rpc::{RemoteError, application_error};
 use hearth_types::{DatanodeId, StorageReport};
+use hearth_wire::announcement::Announcement;
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::{
     HeartbeatRequestProto, HeartbeatResponseProto, LifelineResponseProto, NnhaStatusHeartbeatProto,
@@ -12,11 +13,14 @@ use crate::blocks::{Heartbeat, Now};
 impl DatanodeService {
     /// A datanode is alive; the answer carries all the work that it can take.
     pub(super) fn send_heartbeat(&self, request: HeartbeatRequestProto) -> Result<HeartbeatResponseProto, RemoteError> {
+        let announcement = request.hearth_announcement.as_ref().and_then(Announcement::decode);
         let (datanode, heartbeat) = self.read_heartbeat(request)?;
-        let (answer, newest_stamp) = {
+        let (answer, newest_stamp, word) = {
             let mut state = self.namenode.state.write();
             let now = Now::of(&*self.namenode.clock);
-            (state.blocks.heartbeat(&datanode, heartbeat, now), state.blocks.newest_stamp())
+            let answer = state.blocks.heartbeat(&datanode, heartbeat, now);
+            let word = state.blocks.announced(&datanode, announcement, now);
+            (answer, state.blocks.newest_stamp(), word)
         };
         let answer =
             answer.map_err(|refused| application_error(exceptions::DISALLOWED_DATANODE, refused.to_string()))?;
@@ -28,6 +32,7 @@ impl DatanodeService {
             rolling_upgrade_status_v2: None,
             full_block_report_lease_id: Some(answer.report_lease),
             is_slow_node: Some(false),
+            hearth_word: word.map(|word| word.encode()),
         })
     }
 

@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{GetBlockLocationsRequestProto, GetBlockLocationsResponseProto};
 
+use crate::blocks::HANDED_ON_MAX;
 use crate::error::Error;
 use crate::namespace::{Access, InodeId, Need, Purpose};
 use crate::state::{Context, Namenode, encode};
@@ -24,10 +25,15 @@ pub async fn get_block_locations(
         let (trail, slot) = state.namespace.resolve_file(&context.caller, &request.src, Purpose::Read)?;
         state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
         state.namespace.check_readable_by_superuser(&context.caller, slot)?;
-        let located = namenode.located_for_reader(&state, slot, (request.offset, request.length), &context.caller, now);
+        let mut located =
+            namenode.located_for_reader(&state, slot, (request.offset, request.length), &context.caller, now);
         if state.blocks.in_safe_mode() && located.blocks.iter().any(|block| block.locations.is_empty()) {
             let what = format!("Zero blocklocations for {}", trail.path());
             return Err(namenode.safe_mode_error(&state, now, what));
+        }
+        let mut room = HANDED_ON_MAX;
+        for block in &mut located.blocks {
+            state.blocks.hand_on(block, now, &mut room);
         }
         let due = state.namespace.access_time_is_due(slot, now.wall_ms) && !state.blocks.in_safe_mode();
         let id = state.namespace.inode(slot).id;

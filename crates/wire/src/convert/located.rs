@@ -1,6 +1,7 @@
 use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock, LocatedBlocks, StorageId};
 
 use super::{ConvertError, storage_types_from_wire, storage_types_to_wire};
+use crate::announcement;
 use crate::proto::hdfs::{LocatedBlockProto, LocatedBlocksProto};
 
 impl From<&LocatedBlock> for LocatedBlockProto {
@@ -17,6 +18,7 @@ impl From<&LocatedBlock> for LocatedBlockProto {
             storage_ids: located.storage_ids.iter().map(|id| id.0.as_ref().to_owned()).collect(),
             block_indices: None,
             block_tokens: Vec::new(),
+            hearth_handed_on: located.handed_on.iter().map(announcement::encode_handed_on).collect(),
         }
     }
 }
@@ -37,7 +39,11 @@ impl TryFrom<LocatedBlockProto> for LocatedBlock {
         };
         parallel("storage ids", message.storage_ids.len())?;
         parallel("storage types", message.storage_types.len())?;
+        // Hints: what cannot be read, or names no location, is left out.
+        let handed_on = message.hearth_handed_on.iter().filter_map(announcement::decode_handed_on);
+        let handed_on = handed_on.filter(|handed_on| handed_on.location < expected).take(expected).collect();
         Ok(Self {
+            handed_on,
             block,
             offset: message.offset,
             locations: message.locs.into_iter().map(DatanodeInfo::try_from).collect::<Result<_, _>>()?,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use hearth_types::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -65,8 +67,15 @@ fn token() -> impl Strategy<Value = Token> {
 }
 
 fn located() -> impl Strategy<Value = LocatedBlock> {
-    (block(), any::<u64>(), vec(datanode(), 0..4), any::<[bool; 2]>(), token()).prop_map(
-        |(block, offset, locations, [corrupt, with_storages], token)| {
+    let handed_on = vec((any::<u32>(), vec(any::<u8>(), 0..200)), 0..4);
+    (block(), any::<u64>(), vec(datanode(), 0..4), any::<[bool; 2]>(), token(), handed_on).prop_map(
+        |(block, offset, locations, [corrupt, with_storages], token, handed_on)| {
+            let handed_on = handed_on.into_iter().take(locations.len()).enumerate();
+            let handed_on = handed_on.map(|(location, (lease_ms, advertisement))| HandedOn {
+                location,
+                lease: Duration::from_millis(lease_ms.into()),
+                advertisement: advertisement.into(),
+            });
             let storages = if with_storages { locations.len() } else { 0 };
             LocatedBlock {
                 block,
@@ -76,6 +85,7 @@ fn located() -> impl Strategy<Value = LocatedBlock> {
                 locations,
                 corrupt,
                 token,
+                handed_on: handed_on.collect(),
             }
         },
     )

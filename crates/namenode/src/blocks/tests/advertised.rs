@@ -1,0 +1,231 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_types::{Block, BlockId, DatanodeId, GenerationStamp, HandedOn};
+use hearth_wire::announcement::{ANNOUNCED_MAX, Announced, Announcement, Word};
+
+use super::cluster::*;
+use crate::blocks::*;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+fn announced(block: Block) -> Announced {
+    Announced { block: block.id, stamp: block.stamp, advertisement: Bytes::from(format!("memory of {block}")) }
+}
+
+fn adding(added: Vec<Announced>) -> Announcement {
+    Announcement { word: 0, lease: LEASE, anew: false, added, withdrawn: Vec::new() }
+}
+
+impl Cluster {
+    fn id(&self, nth: usize) -> DatanodeId {
+        self.nodes[nth].id.clone()
+    }
+
+    /// A heartbeat's share of it, without an announcement: the word for the next.
+    fn hear(&mut self, nth: usize) -> u64 {
+        let id = self.id(nth);
+        self.map.announced(&id, None, self.now).unwrap().word
+    }
+
+    fn announce(&mut self, nth: usize, word: u64, announcement: Announcement) -> Word {
+        let id = self.id(nth);
+        self.map.announced(&id, Some(Announcement { word, ..announcement }), self.now).unwrap()
+    }
+
+    /// Node `nth` announces `block`, which holds from now.
+    fn show(&mut self, nth: usize, block: Block) -> u64 {
+        let word = self.hear(nth);
+        let word = self.announce(nth, word, adding(vec![announced(block)]));
+        assert!(word.taken);
+        word.word
+    }
+
+    fn handed_on(&self, block: Block) -> Vec<HandedOn> {
+        let mut located = self.map.locate(block.id, 0, Reader::default(), self.now).unwrap();
+        let mut room = HANDED_ON_MAX;
+        self.map.hand_on(&mut located, self.now, &mut room);
+        assert_eq!(room, HANDED_ON_MAX - located.handed_on.len());
+        located.handed_on
+    }
+}
+
+#[test]
+fn a_lease_counts_from_the_word_and_not_from_the_announcement() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (block, _) = cluster.write(1, 100);
+    let word = cluster.hear(0);
+    cluster.pass(Duration::from_secs(3));
+    let word = cluster.announce(0, word, adding(vec![announced(block)]));
+    assert!(word.taken);
+    let handed_on = cluster.handed_on(block);
+    assert_eq!(handed_on[0].lease, LEASE - Duration::from_secs(3));
+    assert_eq!(handed_on[0].advertisement, announced(block).advertisement);
+    cluster.pass(Duration::from_secs(5));
+    assert_eq!(cluster.handed_on(block)[0].lease, LEASE - Duration::from_secs(8));
+    // The next heartbeat was on its way for long: what counts is when its word was said.
+    cluster.pass(Duration::from_secs(6));
+    assert!(cluster.announce(0, word.word, adding(Vec::new())).taken);
+    assert_eq!(cluster.handed_on(block)[0].lease, LEASE - Duration::from_secs(11));
+    cluster.pass(Duration::from_secs(4));
+    assert_eq!(cluster.handed_on(block), []);
+    assert_eq!(cluster.map.advertisement_figures().handed_on, 3);
+}
+
+#[test]
+fn a_word_counts_once_and_only_the_last_one() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (block, _) = cluster.write(1, 100);
+    let early = cluster.hear(0);
+    let last = cluster.hear(0);
+    assert!(!cluster.announce(0, early, adding(vec![announced(block)])).taken, "it has not heard the last answer");
+    assert!(!cluster.announce(0, last, adding(vec![announced(block)])).taken, "which was said meanwhile");
+    assert_eq!(cluster.handed_on(block), []);
+    let word = cluster.show(0, block);
+    let withdrawn = Announcement { withdrawn: vec![block.id], ..adding(Vec::new()) };
+    assert!(cluster.announce(0, word, withdrawn).taken);
+    assert_eq!(cluster.handed_on(block), []);
+    // The heartbeat before that one arrives once more, late.
+    assert!(!cluster.announce(0, word, adding(vec![announced(block)])).taken);
+    assert_eq!(cluster.handed_on(block), []);
+    assert_eq!(cluster.map.advertisement_figures().kept, 0);
+}
+
+#[test]
+fn what_is_announced_anew_replaces_everything() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (first, _) = cluster.write(1, 100);
+    let (second, _) = cluster.write(1, 100);
+    let word = cluster.show(0, first);
+    let anew = Announcement { anew: true, ..adding(vec![announced(second)]) };
+    assert!(cluster.announce(0, word, anew).taken);
+    assert_eq!(cluster.handed_on(first), []);
+    assert_eq!(cluster.handed_on(second).len(), 1);
+}
+
+#[test]
+fn silence_ends_it() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (block, _) = cluster.write(1, 100);
+    let word = cluster.show(0, block);
+    cluster.pass(LEASE - Duration::from_millis(1));
+    cluster.map.tick(cluster.now);
+    assert_eq!(cluster.handed_on(block)[0].lease, Duration::from_millis(1));
+    cluster.pass(Duration::from_millis(1));
+    assert_eq!(cluster.handed_on(block), []);
+    cluster.map.tick(cluster.now);
+    assert_eq!(cluster.map.advertisement_figures().bytes, 0);
+    // Its next heartbeat would prolong what is not known any more.
+    assert!(!cluster.announce(0, word, adding(Vec::new())).taken);
+}
+
+#[test]
+fn a_new_life_and_a_death_end_it() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.write(2, 100);
+    let words = [cluster.show(0, block), cluster.show(1, block)];
+    assert_eq!(cluster.handed_on(block).len(), 2);
+    cluster.nodes[0].registered = false;
+    cluster.beat(0);
+    let left = cluster.handed_on(block);
+    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(located.locations.len(), 2);
+    // A heartbeat of the life before.
+    assert!(!cluster.announce(0, words[0], adding(vec![announced(block)])).taken);
+    let id = cluster.id(1);
+    cluster.map.datanode_failed(&id, cluster.now);
+    assert_eq!(cluster.handed_on(block), []);
+    assert_eq!(
+        cluster.map.announced(&id, Some(Announcement { word: words[1], ..adding(Vec::new()) }), cluster.now),
+        None
+    );
+    assert_eq!(cluster.map.advertisement_figures().bytes, 0);
+}
+
+#[test]
+fn a_block_that_changes_is_not_handed_on() {
+    let mut cluster = Cluster::new(&["/a"]);
+    // Appended to: under construction, then with another stamp.
+    let (block, _) = cluster.write(1, 100);
+    let word = cluster.show(0, block);
+    let targets = cluster.map.reopen(block.id).unwrap();
+    assert_eq!(cluster.handed_on(block), []);
+    let stamp = cluster.new_stamp();
+    cluster.map.update_pipeline(block, stamp, 100, &targets).unwrap();
+    let longer = Block { stamp, length: 200, ..block };
+    cluster.receive(0, longer);
+    cluster.map.commit(longer, cluster.now).unwrap();
+    assert_eq!(cluster.handed_on(longer), []);
+    // The datanode has not noticed, and says the old one.
+    let word = cluster.announce(0, word, adding(vec![announced(block)])).word;
+    assert_eq!(cluster.handed_on(longer), []);
+    let word = cluster.announce(0, word, adding(vec![announced(longer)])).word;
+    assert_eq!(cluster.handed_on(longer)[0].advertisement, announced(longer).advertisement);
+    // Corrupt.
+    let id = cluster.id(0);
+    cluster.map.report_bad_replica(longer, &id, None, cluster.now);
+    assert_eq!(cluster.handed_on(longer), []);
+    cluster.announce(0, word, adding(vec![announced(longer)]));
+    assert_eq!(cluster.handed_on(longer), [], "the only replica, but a corrupt one");
+    // Deleted.
+    let (block, _) = cluster.write(1, 100);
+    cluster.show(0, block);
+    cluster.map.remove(block.id);
+    cluster.map.remove(longer.id);
+    assert_eq!(cluster.map.advertisement_figures().bytes, 0);
+}
+
+#[test]
+fn one_node_and_all_of_them_have_bounds() {
+    let settings = BlockSettings { advertisement_bytes_max: 1 << 20, ..BlockSettings::default() };
+    let mut cluster = Cluster::with(&["/a", "/a"], settings);
+    let many = |count: usize, bytes: usize| {
+        let announced = |id| Announced {
+            block: BlockId(id as i64),
+            stamp: GenerationStamp(1),
+            advertisement: Bytes::from(vec![1; bytes]),
+        };
+        adding((0..count).map(announced).collect())
+    };
+    let word = cluster.hear(0);
+    let word = cluster.announce(0, word, many(ANNOUNCED_MAX + 10, 1));
+    let figures = cluster.map.advertisement_figures();
+    assert!(word.taken);
+    assert_eq!((figures.kept, figures.refused), (ANNOUNCED_MAX as u64, 10));
+    let other = cluster.hear(1);
+    cluster.announce(1, other, many(1000, 1000));
+    let figures = cluster.map.advertisement_figures();
+    assert!(figures.bytes <= 1 << 20 && figures.bytes > 900 << 10, "{figures:?}");
+    assert!(figures.refused > 10);
+    // What one gives up is there for the other.
+    let anew = Announcement { anew: true, ..adding(Vec::new()) };
+    cluster.announce(0, word.word, anew);
+    let other = cluster.hear(1);
+    cluster.announce(1, other, Announcement { anew: true, ..many(900, 1000) });
+    assert_eq!(cluster.map.advertisement_figures().kept, 900);
+}
+
+#[test]
+fn with_tokens_or_without_room_nobody_is_asked() {
+    for settings in [
+        BlockSettings { block_tokens: true, ..BlockSettings::default() },
+        BlockSettings { advertisement_bytes_max: 0, ..BlockSettings::default() },
+    ] {
+        let mut cluster = Cluster::with(&["/a"], settings);
+        let id = cluster.id(0);
+        assert_eq!(cluster.map.announced(&id, None, cluster.now), None);
+    }
+}
+
+#[test]
+fn an_answer_has_room_for_so_many() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.write(2, 100);
+    cluster.show(0, block);
+    cluster.show(1, block);
+    let mut located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let mut room = 1;
+    cluster.map.hand_on(&mut located, cluster.now, &mut room);
+    assert_eq!((located.handed_on.len(), room), (1, 0));
+}

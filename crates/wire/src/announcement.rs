@@ -1,0 +1,165 @@
+//! What a Hearth datanode tells Hearth's namenode of memory that clients may read one-sidedly, and what of it comes with the
+//! locations of blocks. The bytes of fields 10400 of Hadoop's messages; docs/design/0002 has the lease that goes with them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_types::{BlockId, GenerationStamp, HandedOn};
+use prost::Message;
+
+use crate::proto::hearth as proto;
+
+/// Longest encoded advertisement that anybody keeps or passes on. The usual ones have 150 bytes or so.
+pub const ADVERTISEMENT_BYTES_MAX: usize = 1024;
+
+/// Replicas that one datanode announces to one namenode at most.
+pub const ANNOUNCED_MAX: usize = 4096;
+
+/// With a heartbeat: what was announced and not withdrawn holds for `lease` from when the namenode said `word`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Announcement {
+    /// Of the last answer that was heard.
+    pub word: u64,
+    pub lease: Duration,
+    /// All that was announced before is void.
+    pub anew: bool,
+    pub added: Vec<Announced>,
+    pub withdrawn: Vec<BlockId>,
+}
+
+/// A replica's memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Announced {
+    pub block: BlockId,
+    pub stamp: GenerationStamp,
+    /// An [`Advertisement`](crate::rdma_control::Advertisement), for clients alone.
+    pub advertisement: Bytes,
+}
+
+/// With the answer to a heartbeat.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Word {
+    /// A number that nobody was told before.
+    pub word: u64,
+    /// The announcement that came with the heartbeat counts, if there was one.
+    pub taken: bool,
+}
+
+fn milliseconds(duration: Duration) -> u32 {
+    // Rounded down: a lease is never longer than was promised.
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+impl Announcement {
+    pub fn encode(&self) -> Bytes {
+        let added = self.added.iter().map(|announced| proto::AnnouncedReplicaProto {
+            block_id: announced.block.0 as u64,
+            generation_stamp: announced.stamp.0,
+            advertisement: announced.advertisement.clone(),
+        });
+        let message = proto::AnnouncementProto {
+            word: self.word,
+            lease_ms: milliseconds(self.lease),
+            anew: self.anew.then_some(true),
+            added: added.collect(),
+            withdrawn: self.withdrawn.iter().map(|block| block.0 as u64).collect(),
+        };
+        message.encode_to_vec().into()
+    }
+
+    /// `None`: it cannot be read. Advertisements that are too long are left out; the others share the memory of `bytes`.
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        let message = proto::AnnouncementProto::decode(bytes.clone()).ok()?;
+        let added = message.added.into_iter().filter(|added| added.advertisement.len() <= ADVERTISEMENT_BYTES_MAX);
+        Some(Self {
+            word: message.word,
+            lease: Duration::from_millis(message.lease_ms.into()),
+            anew: message.anew.unwrap_or(false),
+            added: added
+                .map(|added| Announced {
+                    block: BlockId(added.block_id as i64),
+                    stamp: GenerationStamp(added.generation_stamp),
+                    advertisement: added.advertisement,
+                })
+                .collect(),
+            withdrawn: message.withdrawn.into_iter().map(|block| BlockId(block as i64)).collect(),
+        })
+    }
+}
+
+impl Word {
+    pub fn encode(&self) -> Bytes {
+        proto::WordProto { word: self.word, taken: self.taken }.encode_to_vec().into()
+    }
+
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        let message = proto::WordProto::decode(bytes.clone()).ok()?;
+        Some(Self { word: message.word, taken: message.taken })
+    }
+}
+
+pub(crate) fn encode_handed_on(handed_on: &HandedOn) -> Bytes {
+    let message = proto::HandedOnProto {
+        location: handed_on.location as u32,
+        lease_ms: milliseconds(handed_on.lease),
+        advertisement: handed_on.advertisement.clone(),
+    };
+    message.encode_to_vec().into()
+}
+
+/// `None`: it cannot be read, or is too long.
+pub(crate) fn decode_handed_on(bytes: &Bytes) -> Option<HandedOn> {
+    let message = proto::HandedOnProto::decode(bytes.clone()).ok()?;
+    if message.advertisement.len() > ADVERTISEMENT_BYTES_MAX {
+        return None;
+    }
+    Some(HandedOn {
+        location: message.location as usize,
+        lease: Duration::from_millis(message.lease_ms.into()),
+        // A copy: it is kept for a while, the frame that it came in is not.
+        advertisement: Bytes::copy_from_slice(&message.advertisement),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_and_words_travel() {
+        let announced = |length| Announced {
+            block: BlockId(-7),
+            stamp: GenerationStamp(1001),
+            advertisement: Bytes::from(vec![3; length]),
+        };
+        let announcement = Announcement {
+            word: u64::MAX,
+            lease: Duration::from_millis(15_000),
+            anew: true,
+            added: vec![announced(150), announced(ADVERTISEMENT_BYTES_MAX)],
+            withdrawn: vec![BlockId(-1), BlockId(1 << 40)],
+        };
+        assert_eq!(Announcement::decode(&announcement.encode()), Some(announcement.clone()));
+        let longer = Announcement { added: vec![announced(ADVERTISEMENT_BYTES_MAX + 1), announced(1)], ..announcement };
+        assert_eq!(Announcement::decode(&longer.encode()).unwrap().added, [announced(1)]);
+        assert_eq!(Announcement::decode(&Bytes::from_static(b"\xff\xff")), None);
+        for taken in [false, true] {
+            let word = Word { word: 1 << 63, taken };
+            assert_eq!(Word::decode(&word.encode()), Some(word));
+        }
+    }
+
+    #[test]
+    fn what_is_handed_on_is_never_longer_than_it_was() {
+        let handed_on = |advertisement| HandedOn {
+            location: 2,
+            lease: Duration::from_micros(1_999_999),
+            advertisement: Bytes::from(advertisement),
+        };
+        let short = handed_on(vec![1; 100]);
+        let expected = HandedOn { lease: Duration::from_millis(1999), ..short.clone() };
+        assert_eq!(decode_handed_on(&encode_handed_on(&short)), Some(expected));
+        assert_eq!(decode_handed_on(&encode_handed_on(&handed_on(vec![1; ADVERTISEMENT_BYTES_MAX + 1]))), None);
+        assert_eq!(decode_handed_on(&Bytes::from_static(b"\x07")), None);
+    }
+}
