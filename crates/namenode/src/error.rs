@@ -380,7 +380,7 @@ fn bytes_text(bytes: u64) -> String {
     }
     let mut power = bytes.ilog2() / 10;
     let unit = 1u64 << (10 * power);
-    if bytes % unit == 0 {
+    if bytes.is_multiple_of(unit) {
         return format!("{} {}B", bytes / unit, UNITS[power as usize - 1]);
     }
     let mut text = format!("{:.2}", bytes as f64 / unit as f64);

@@ -242,7 +242,7 @@ async fn quotas() {
     };
     let (names, quota, space, space_quota) = usage(&n).await;
     assert_eq!((names, quota, space_quota), (2, 2, MIB));
-    assert!(space >= 100 && space < MIB, "{space}");
+    assert!((100..MIB).contains(&space), "{space}");
     n.restart().await;
     assert_eq!(usage(&n).await, (2, 2, space, MIB));
     refused(n.mkdirs("/qn/b").await, NAMES, &full(3));
