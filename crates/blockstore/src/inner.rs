@@ -141,6 +141,12 @@ impl Inner {
         pools.values().map(|pool| pool.slices[volume.index].used.load(Ordering::Relaxed)).sum()
     }
 
+    /// Bytes of replicas on volumes of this type, and those that being-written ones there may come to need.
+    pub fn bytes_on(&self, storage_type: StorageType) -> u64 {
+        let volumes = self.volumes.iter().filter(|volume| volume.storage_type == storage_type && !volume.is_failed());
+        volumes.map(|volume| self.used_on(volume) + volume.promised()).sum()
+    }
+
     /// A volume of this type with `bytes` of disk, promised to the caller: round robin.
     ///
     /// Not the one that a namenode names: Apache's names the same one of a datanode for every block, and its datanode

@@ -139,6 +139,11 @@ impl Blockstore {
         self.inner.storage_reports(pool)
     }
 
+    /// Bytes of replicas on storages of this type, of all pools, and those that being-written ones there may come to need.
+    pub fn bytes_on(&self, storage_type: StorageType) -> u64 {
+        self.inner.bytes_on(storage_type)
+    }
+
     /// Deletes replicas of exactly the stamp asked for; a writer is stopped. One result per block, in order: where
     /// the replica was. Waits for the disk.
     ///

@@ -126,6 +126,11 @@ impl Volume {
         Ok(fits)
     }
 
+    /// Bytes promised and not yet used.
+    pub fn promised(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
     /// Changes a promise of `before` bytes into one of `after`.
     pub fn change_reserved(&self, before: u64, after: u64) {
         self.reserved.fetch_add(after, Ordering::Relaxed);

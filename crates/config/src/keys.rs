@@ -299,6 +299,8 @@ keys! {
     DFS_DATANODE_MAX_LOCKED_MEMORY: Key<u64> = "dfs.datanode.max.locked.memory", bytes, "0";
     /// Replicas on RAM_DISK move to DISK in rounds with this between them.
     DFS_DATANODE_LAZYWRITER_INTERVAL: Key<Duration> = "dfs.datanode.lazywriter.interval.sec", duration_s, "60";
+    /// Clients elsewhere get their LAZY_PERSIST blocks onto RAM_DISK, too.
+    DFS_DATANODE_NON_LOCAL_LAZY_PERSIST: Key<bool> = "dfs.datanode.non.local.lazy.persist", boolean, "false";
     /// Sync every finalized block.
     DFS_DATANODE_SYNCONCLOSE: Key<bool> = "dfs.datanode.synconclose", boolean, "false";
     /// Every replica is verified once in this many hours; 0 = 504, negative = never.

@@ -2,7 +2,7 @@
 //!
 //! A namenode's CACHE goes to a queue that one task works off, because bringing replicas in waits for the disk; the cache
 //! report of the next turn tells what is held. What was appended to, cut, or deleted since is let go before each report.
-//! The bytes count against `dfs.datanode.max.locked.memory`, and lie within `hearth.memory.limit`.
+//! The bytes count against `dfs.datanode.max.locked.memory` (`locked_memory.rs`), and lie within `hearth.memory.limit`.
 //! Source: DatanodeProtocol.proto, `BlockIdCommandProto`, `CacheReportRequestProto`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -13,26 +13,23 @@ use hearth_blockstore::{Blockstore, HeldReplica, StoreError};
 use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
 use parking_lot::Mutex;
 
+use crate::locked_memory::{Locked, LockedMemory};
+
 /// Blocks that wait to be brought in; a namenode repeats what is not reported in time.
 const WANTED_MAX: usize = 1 << 20;
-/// Java counts what it locks in pages, and namenodes plan with that.
-const PAGE: u64 = 4096;
 
 type Name = (BlockPoolId, BlockId);
 
 /// What is cached, and what shall be.
 pub struct Cache {
-    /// Bytes; 0: nothing is cached.
-    capacity: u64,
+    memory: Arc<LockedMemory>,
     state: Mutex<State>,
     failed: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
-    held: HashMap<Name, HeldReplica>,
-    /// Bytes held, and those of the block being brought in.
-    used: u64,
+    held: HashMap<Name, (HeldReplica, Locked)>,
     wanted: VecDeque<Name>,
     /// The names in `wanted` that are still wanted.
     queued: HashSet<Name>,
@@ -41,17 +38,13 @@ struct State {
 }
 
 impl Cache {
-    pub fn new(capacity: u64) -> Self {
-        Self { capacity, state: Mutex::new(State::default()), failed: AtomicU64::new(0) }
+    pub fn new(memory: Arc<LockedMemory>) -> Self {
+        Self { memory, state: Mutex::new(State::default()), failed: AtomicU64::new(0) }
     }
 
-    pub fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// Bytes.
-    pub fn used(&self) -> u64 {
-        self.state.lock().used
+    /// Bytes of what is held, in whole pages.
+    pub fn bytes(&self) -> u64 {
+        self.state.lock().held.values().map(|(_, locked)| locked.bytes()).sum()
     }
 
     pub fn replicas(&self) -> usize {
@@ -65,7 +58,7 @@ impl Cache {
 
     /// CACHE: `blocks` of `pool` shall be held. Returns at once.
     pub fn want(self: &Arc<Self>, store: &Arc<Blockstore>, pool: &BlockPoolId, blocks: &[BlockId]) {
-        if self.capacity == 0 {
+        if self.memory.capacity() == 0 {
             tracing::warn!("a namenode wants blocks cached, and dfs.datanode.max.locked.memory is 0");
             return;
         }
@@ -94,24 +87,15 @@ impl Cache {
         for id in blocks {
             let name = (pool.clone(), *id);
             state.queued.remove(&name);
-            if let Some(held) = state.held.remove(&name) {
-                state.used -= pages(held.length());
-            }
+            state.held.remove(&name);
         }
     }
 
     /// The blocks of `pool` that are held as they are now.
     pub fn report(&self, pool: &BlockPoolId) -> Vec<BlockId> {
         let mut state = self.state.lock();
-        let State { held, used, .. } = &mut *state;
-        held.retain(|_, held| {
-            let current = held.is_current();
-            if !current {
-                *used -= pages(held.length());
-            }
-            current
-        });
-        held.keys().filter(|(of, _)| of == pool).map(|(_, id)| *id).collect()
+        state.held.retain(|_, (held, _)| held.is_current());
+        state.held.keys().filter(|(of, _)| of == pool).map(|(_, id)| *id).collect()
     }
 
     /// Brings in what is wanted, one after the other. Waits for the disk.
@@ -143,22 +127,14 @@ impl Cache {
         let Some(found) = store.replica(&block.pool, block.id()) else {
             return Err(StoreError::ReplicaNotFound { block }.into());
         };
-        let bytes = pages(found.block.length);
-        {
-            let mut state = self.state.lock();
-            if state.used + bytes > self.capacity {
-                return Err(CacheError::Full { bytes, used: state.used, capacity: self.capacity });
-            }
-            state.used += bytes;
-        }
-        let held = store.hold(&block);
-        let mut state = self.state.lock();
-        state.used -= bytes;
-        let held = held?.ok_or(CacheError::NoMemory { bytes })?;
-        state.used += pages(held.length());
-        if let Some(before) = state.held.insert(name.clone(), held) {
-            state.used -= pages(before.length());
-        }
+        let bytes = found.block.length;
+        let Some(mut locked) = self.memory.take(bytes) else {
+            return Err(CacheError::Full { bytes, used: self.memory.used(), capacity: self.memory.capacity() });
+        };
+        let held = store.hold(&block)?.ok_or(CacheError::NoMemory { bytes })?;
+        // It may have grown meanwhile.
+        locked.set(held.length());
+        self.state.lock().held.insert(name.clone(), (held, locked));
         Ok(())
     }
 }
@@ -166,14 +142,10 @@ impl Cache {
 /// Why a replica is not cached.
 #[derive(Debug, thiserror::Error)]
 enum CacheError {
-    #[error("{bytes} bytes more than the {used} cached do not fit in dfs.datanode.max.locked.memory, {capacity}")]
+    #[error("{bytes} bytes more than the {used} in use do not fit in dfs.datanode.max.locked.memory, {capacity}")]
     Full { bytes: u64, used: u64, capacity: u64 },
     #[error("hearth.memory.limit leaves no room for {bytes} bytes, or its storage directory keeps replicas in files")]
     NoMemory { bytes: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-fn pages(bytes: u64) -> u64 {
-    bytes.next_multiple_of(PAGE)
 }

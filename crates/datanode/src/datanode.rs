@@ -14,7 +14,7 @@ use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOpti
 use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
 use hearth_wire::offer::Offer;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::advertise::Advertiser;
 use crate::cache::Cache;
@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::ipc::IpcService;
 use crate::lazy_persist;
 use crate::load::Load;
+use crate::locked_memory::LockedMemory;
 use crate::namenode;
 use crate::one_sided::OneSided;
 use crate::ops::OpError;
@@ -57,6 +58,9 @@ pub struct Datanode {
     pub(crate) load: Arc<Load>,
     pub(crate) writers: Arc<Writers>,
     pub(crate) cache: Arc<Cache>,
+    pub(crate) locked_memory: Arc<LockedMemory>,
+    /// Told when RAM_DISK storage is wanted and there is no memory for more.
+    pub(crate) lazy_writer: Notify,
     /// Of clients on this machine.
     pub(crate) slots: Arc<Slots>,
     /// Who is told when bytes that were shown change or leave.
@@ -117,12 +121,15 @@ impl Datanode {
             let advertiser: Arc<Advertiser> = one_sided.advertiser.clone();
             withdrawals.add(advertiser);
         }
+        let locked_memory = LockedMemory::new(options.locked_memory, &store);
         let datanode = Arc::new(Self {
             store,
             pools: Pools::default(),
             load: Arc::new(Load::default()),
             writers: Arc::new(Writers::default()),
-            cache: Arc::new(Cache::new(options.cache_capacity)),
+            cache: Arc::new(Cache::new(locked_memory.clone())),
+            locked_memory,
+            lazy_writer: Notify::new(),
             slots,
             withdrawals,
             incarnation,

@@ -1,29 +1,104 @@
-//! RAM_DISK storage, on which a namenode puts the blocks of LAZY_PERSIST files: a replica there moves on to a DISK storage
+//! RAM_DISK storage, for the blocks of LAZY_PERSIST files: a replica there moves on to a DISK storage
 //! of this datanode within `dfs.datanode.lazywriter.interval.sec`, and the namenodes are told.
+//!
+//! Apache's namenode never names a RAM_DISK storage: its clients say with each block of such a file that it may be persisted
+//! lazily, and the datanode chooses. Only blocks that come in packets go there. A client that fills the replica's own memory gets
+//! that of a DISK storage: what is on RAM_DISK is kept in files, which cannot be lent.
 //!
 //! Java's datanode copies it to the disk and keeps serving the RAM_DISK one until that is full. Here the DISK storage has its
 //! own tier of memory, from which the replica is served as before, so nothing is gained by holding on to the first one; and
 //! the RAM disk has room for the next file.
-//! Source: hdfs `FsDatasetImpl.LazyWriter`; the namenode takes a replica reported from another storage of the same
+//! Source: hdfs `FsDatasetImpl.createRbw`, `.LazyWriter`; the namenode takes a replica reported from another storage of the same
 //! datanode for moved.
 
+use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
+use hearth_blockstore::{CreateKind, CreateOptions, ReplicaWriter, StoreError};
+use hearth_fabric::stream::PeerAddress;
 use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
+use hearth_wire::data_transfer::WriteBlock;
 
 use crate::datanode::Datanode;
+use crate::locked_memory::{Locked, PAGE};
+use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::reports::ReplicaEvent;
 
+/// Between asking for memory and the round that frees it: each walks over all replicas.
+const ASKED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The memory in which a client's new block goes to RAM_DISK. `None`: it goes where `write` says.
+///
+/// As in Java's datanode: the file's blocks are whole pages long, and the client is on this machine, unless
+/// `dfs.datanode.non.local.lazy.persist` lets all in.
+pub fn take_memory(datanode: &Datanode, write: &WriteBlock, client: PeerAddress) -> Option<Locked> {
+    let bytes = write.block.length();
+    let wanted = write.allow_lazy_persist
+        && datanode.locked_memory.capacity() > 0
+        && bytes > 0
+        && bytes.is_multiple_of(PAGE)
+        && has_storage(datanode, StorageType::RamDisk)
+        && (datanode.options.transfer.non_local_lazy_persist || is_of_this_machine(client));
+    if !wanted {
+        return None;
+    }
+    let locked = datanode.locked_memory.take(bytes);
+    if locked.is_none() {
+        datanode.lazy_writer.notify_one();
+    }
+    locked
+}
+
+/// Creates the replica of `block` on RAM_DISK if `locked` says so and one has room, else as `options` say. Waits for the disk.
+pub fn create(
+    datanode: &Datanode,
+    block: &ExtendedBlock,
+    kind: CreateKind,
+    options: &CreateOptions,
+    locked: Option<Locked>,
+) -> Result<ReplicaWriter, OpError> {
+    // From its creation on the store counts it.
+    if let Some(_locked) = locked {
+        let on_ram_disk = CreateOptions { storage_type: StorageType::RamDisk, ..options.clone() };
+        match datanode.store.create(block, kind, &on_ram_disk) {
+            Err(error @ (StoreError::NoSpace { .. } | StoreError::NoSuchStorageType(_))) => {
+                tracing::warn!(%block, %error, "a LAZY_PERSIST block does not go to RAM_DISK");
+                datanode.lazy_writer.notify_one();
+            }
+            other => return Ok(other?),
+        }
+    }
+    Ok(datanode.store.create(block, kind, options)?)
+}
+
+fn has_storage(datanode: &Datanode, kind: StorageType) -> bool {
+    datanode.options.store.volumes.iter().any(|volume| volume.storage_type == kind)
+}
+
+fn is_of_this_machine(peer: PeerAddress) -> bool {
+    match peer {
+        PeerAddress::Process { .. } => true,
+        PeerAddress::Tcp(address) => is_own_address(address.ip()),
+    }
+}
+
+/// Only an address of this machine can be bound.
+fn is_own_address(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
+}
+
 /// Moves what has come, again and again, until the datanode stops. Returns at once without a RAM_DISK or a DISK storage.
 pub async fn run(datanode: Arc<Datanode>) {
-    let has = |kind| datanode.options.store.volumes.iter().any(|volume| volume.storage_type == kind);
-    if !has(StorageType::RamDisk) || !has(StorageType::Disk) {
+    if !has_storage(&datanode, StorageType::RamDisk) || !has_storage(&datanode, StorageType::Disk) {
         return;
     }
     loop {
         tokio::select! {
             () = tokio::time::sleep(datanode.options.timing.lazy_writer) => {}
+            // Whoever else finds no room meanwhile is served by the same round.
+            () = datanode.lazy_writer.notified() => tokio::time::sleep(ASKED_PAUSE).await,
             () = datanode.stopping() => return,
         }
         for pool in datanode.pools.all() {

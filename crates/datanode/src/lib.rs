@@ -24,6 +24,7 @@ mod groups;
 mod ipc;
 mod lazy_persist;
 mod load;
+mod locked_memory;
 mod namenode;
 mod one_sided;
 mod ops;

@@ -43,8 +43,8 @@ pub struct DatanodeOptions {
     pub balance_bytes_per_second: u64,
     /// Copies for the balancer that run at once.
     pub balance_moves_max: usize,
-    /// Bytes that may be pinned for centralised caching (`dfs.datanode.max.locked.memory`).
-    pub cache_capacity: u64,
+    /// Bytes for centralised caching and for what lies on RAM_DISK (`dfs.datanode.max.locked.memory`).
+    pub locked_memory: u64,
     /// A local reader's anchors keep a replica in memory no longer than this.
     pub revocation_timeout: Duration,
     /// Members may administer: `dfs.permissions.superusergroup`.
@@ -86,6 +86,8 @@ pub struct TransferOptions {
     pub local_write_trusted: bool,
     /// Memory granted at once, at most, to a writer that fills it itself.
     pub write_slice_bytes: u64,
+    /// LAZY_PERSIST blocks of clients on other machines are put on RAM_DISK, too.
+    pub non_local_lazy_persist: bool,
 }
 
 /// When namenodes hear what.
@@ -162,6 +164,7 @@ impl DatanodeOptions {
                 transfer_bytes_per_second: conf.get(keys::DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC)?,
                 local_write_trusted: conf.get(keys::HEARTH_LOCAL_WRITE_TRUSTED)?,
                 write_slice_bytes: conf.get(keys::HEARTH_WRITE_SLICE_BYTES)?,
+                non_local_lazy_persist: conf.get(keys::DFS_DATANODE_NON_LOCAL_LAZY_PERSIST)?,
             },
             timing: TimingOptions {
                 heartbeat: positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?),
@@ -185,7 +188,7 @@ impl DatanodeOptions {
             balance_bytes_per_second: conf.get(keys::DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC)?,
             balance_moves_max: conf.get(keys::DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES)?.max(1) as usize,
             revocation_timeout: conf.get(keys::DFS_DATANODE_CACHE_REVOCATION_TIMEOUT)?,
-            cache_capacity: conf.get(keys::DFS_DATANODE_MAX_LOCKED_MEMORY)?,
+            locked_memory: conf.get(keys::DFS_DATANODE_MAX_LOCKED_MEMORY)?,
             failed_volumes_tolerated: usize::try_from(conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?).ok(),
             superuser_group: conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,
             user: user.to_owned(),

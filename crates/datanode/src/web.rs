@@ -116,7 +116,7 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         gauge("hearth_dirty_bytes", "Bytes not yet on disk", metrics.dirty_bytes),
         gauge("hearth_oldest_dirty_ms", "Age of the oldest of them", metrics.oldest_dirty_age.as_millis() as u64),
         gauge("hearth_cached_replicas", "Replicas held for centralised caching", datanode.cache.replicas() as u64),
-        gauge("hearth_cached_bytes", "Bytes of them, in whole pages", datanode.cache.used()),
+        gauge("hearth_cached_bytes", "Bytes of them, in whole pages", datanode.cache.bytes()),
         gauge("hearth_failed_volumes", "Storage directories out of use", metrics.failed_volumes),
     ]
 }
@@ -150,7 +150,7 @@ fn front(datanode: &Weak<Datanode>) -> String {
         ("Replicas", format!("{}, {} of them in memory", metrics.replicas, metrics.replicas_in_memory)),
         ("Memory", format!("{} of {}", size(metrics.memory_used), size(metrics.memory_limit))),
         ("Not yet on disk", format!("{} in {} replicas", size(metrics.dirty_bytes), metrics.dirty_replicas)),
-        ("Cached for namenodes", format!("{} in {} replicas", size(datanode.cache.used()), datanode.cache.replicas())),
+        ("Cached for namenodes", format!("{} in {} replicas", size(datanode.cache.bytes()), datanode.cache.replicas())),
         ("Storage directories out of use", metrics.failed_volumes.to_string()),
     ])
     .table("NameNodes", status::NAMENODE_COLUMNS, &status::namenodes(&datanode))

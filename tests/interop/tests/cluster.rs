@@ -45,6 +45,7 @@ const CHECKS: &[Check] = &[
 const SERVICES: &[Check] = &[
     ("pages_show_what_apaches_do", pages),
     ("what_a_namenode_wants_cached_stays_in_memory", caching),
+    ("lazily_persisted_files_go_to_the_ram_disk_and_move_on", lazy_persist),
     ("dfsadmin_asks_and_tells_a_datanode", administration),
     ("protection_that_is_not_there_is_refused", protection_refused),
     ("a_failed_storage_directory_is_taken_out_of_service", failed_volume),
@@ -478,6 +479,63 @@ fn caching(session: &mut Session) -> Result<()> {
         ensure!(state["CacheUsed"] == 0, "{state}");
         Ok(Some(()))
     })
+}
+
+/// A directory of the policy LAZY_PERSIST: Apache's NameNode names DISK for all of it, and its client says that it may be persisted lazily.
+fn lazy_persist(session: &mut Session) -> Result<()> {
+    let node = 0;
+    let disk = session.cluster.datanodes[node].setting("dfs.datanode.data.dir").context("it is set")?.to_owned();
+    let ram = tempfile::Builder::new().prefix("hearth-test-").tempdir_in(TMPFS)?;
+    let both = format!("{disk},[RAM_DISK]file://{}", ram.path().display());
+    let restart = |session: &mut Session, dirs: &str, lazy_writer: &str| -> Result<()> {
+        session.cluster.datanodes[node].stop(SETTLES_WITHIN)?;
+        let changes = [("dfs.datanode.data.dir", dirs), ("dfs.datanode.lazywriter.interval.sec", lazy_writer)];
+        session.cluster.datanodes[node].change(&changes)?;
+        session.cluster.start_datanode(node)?;
+        session.cluster.wait_ready()?;
+        // The first heartbeat of the new process.
+        std::thread::sleep(Duration::from_secs(3));
+        session.cluster.wait_ready()
+    };
+    // What the replicas of the file's blocks lie on, all together.
+    let types = |session: &mut Session| -> Result<Vec<String>> {
+        let blocks = session.java()?.call("locations", json!({"path": "/lazy/file"}))?;
+        let blocks = blocks.as_array().context("a list of blocks")?;
+        let each = blocks.iter().flat_map(|block| {
+            let types = block["types"].as_str().unwrap_or_default().trim_matches(['[', ']']);
+            types.split(", ").map(str::to_owned).collect::<Vec<_>>()
+        });
+        Ok(each.collect())
+    };
+    restart(session, &both, "3600")?;
+    session.java()?.call("mkdirs", json!({"path": "/lazy"}))?;
+    session.java()?.call("policy", json!({"path": "/lazy", "policy": "LAZY_PERSIST"}))?;
+    let parts: Parts = &[(9, 2 * BLOCK + 70_001)];
+    session.java()?.call("store", json!({"path": "/lazy/file", "seed": 9, "length": parts[0].1}))?;
+    // One replica of each block is at the DataNode that has a RAM disk.
+    wait_until("the blocks to be reported on RAM_DISK", SETTLES_WITHIN, || {
+        let types = types(session)?;
+        let in_memory = types.iter().filter(|kind| *kind == "RAM_DISK").count();
+        ensure!((types.len(), in_memory) == (6, 3), "{types:?}");
+        Ok(Some(()))
+    })?;
+    everywhere(session, "/lazy/file", parts, 2)?;
+    let port = session.cluster.datanodes[node].port("dfs.datanode.http.address")?;
+    let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
+    ensure!(state["CacheUsed"].as_u64() >= Some(parts[0].1), "{state}");
+
+    restart(session, &both, "1")?;
+    wait_until("the blocks to move to DISK", SETTLES_WITHIN, || {
+        let types = types(session)?;
+        ensure!(types.len() == 6 && types.iter().all(|kind| kind == "DISK"), "{types:?}");
+        Ok(Some(()))
+    })?;
+    everywhere(session, "/lazy/file", parts, 2)?;
+    // Nothing is left where memory ends with the machine.
+    restart(session, &disk, "60")?;
+    everywhere(session, "/lazy/file", parts, 2)?;
+    session.java()?.call("delete", json!({"path": "/lazy", "recursive": true}))?;
+    Ok(())
 }
 
 fn administration(session: &mut Session) -> Result<()> {

@@ -180,7 +180,7 @@ impl<'a> Conversation<'a> {
                     },
                 }
             }
-            if self.datanode.cache.capacity() > 0 && Instant::now() >= next_cache {
+            if self.datanode.locked_memory.capacity() > 0 && Instant::now() >= next_cache {
                 next_cache = Instant::now() + timing.cache_report;
                 if let Err(error) = reporting::send_cache(self.datanode, &self.proxy, &self.registered).await {
                     match error.meaning() {

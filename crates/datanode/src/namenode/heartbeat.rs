@@ -22,8 +22,8 @@ pub fn request(
         xmits_in_progress: Some(load.transfers() as u32),
         xceiver_count: Some(load.java_threads() as u32),
         failed_volumes: Some(failed.dirs.len() as u32),
-        cache_capacity: Some(datanode.cache.capacity()),
-        cache_used: Some(datanode.cache.used()),
+        cache_capacity: Some(datanode.locked_memory.capacity()),
+        cache_used: Some(datanode.locked_memory.used()),
         volume_failure_summary: (!failed.dirs.is_empty()).then_some(VolumeFailureSummaryProto {
             failed_storage_locations: failed.dirs,
             last_volume_failure_date: failed.last_ms,

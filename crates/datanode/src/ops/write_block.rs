@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hearth_blockstore::{CreateKind, CreateOptions, Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter};
+use hearth_fabric::stream::PeerAddress;
 use hearth_types::{Block, DatanodeInfo, ExtendedBlock, StorageId, StorageType};
 use hearth_wire::data_transfer::{
     AckReply, BlockOpResponse, CongestionState, Operation, SlowState, Stage, Status, WriteBlock,
@@ -13,6 +14,7 @@ use crate::datanode::Datanode;
 use crate::downstream;
 use crate::forward::{Ender, Ending, Mirror, Opened as Asked, PacketMirror};
 use crate::grants::Grants;
+use crate::lazy_persist;
 use crate::ops::write_one_sided::Fence;
 use crate::ops::{After, OpError, write_local};
 use crate::options::TransferOptions;
@@ -109,7 +111,7 @@ pub async fn serve_one_sided(
 async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request: Request) -> Result<After, OpError> {
     let pool = datanode.ready_pool(&request.write.block.pool).await?;
     let opened = match check_write_token(&pool, &request) {
-        Ok(()) => open(datanode, &request).await,
+        Ok(()) => open(datanode, &request, session.connection.peer()).await,
         Err(error) => Err(error),
     };
     let opened = match opened {
@@ -159,21 +161,26 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
 }
 
 /// Makes or finds the local replica. On a thread that may wait: former writers are stopped and disks asked here.
-async fn open(datanode: &Arc<Datanode>, request: &Request) -> Result<Opened, OpError> {
+async fn open(datanode: &Arc<Datanode>, request: &Request, peer: PeerAddress) -> Result<Opened, OpError> {
     let options = request.create_options();
     let write = &request.write;
     let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
     let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
     match write.stage {
         Stage::PipelineSetupCreate if request.is_client => {
-            if new_stamp.0 == 0 {
+            let in_packets = matches!(request.way, Way::Packets);
+            let locked = if in_packets { lazy_persist::take_memory(datanode, write, peer) } else { None };
+            let replace = new_stamp.0 != 0;
+            let kind = CreateKind::BeingWritten { replace };
+            if !replace && locked.is_none() {
                 // The common case touches memory only: no change of thread.
-                let kind = CreateKind::BeingWritten { replace: false };
                 return Ok(Opened::Writer(datanode.store.create(&block, kind, &options)?));
             }
-            let block = ExtendedBlock { block: Block { stamp: new_stamp, ..block.block }, ..block };
-            let kind = CreateKind::BeingWritten { replace: true };
-            datanode.blocking(move |store| store.create(&block, kind, &options)).await.map(Opened::Writer)
+            let stamp = if replace { new_stamp } else { block.block.stamp };
+            let block = ExtendedBlock { block: Block { stamp, ..block.block }, ..block };
+            let shared = datanode.clone();
+            let create = move |_: &_| lazy_persist::create(&shared, &block, kind, &options, locked);
+            datanode.blocking_op(create).await.map(Opened::Writer)
         }
         Stage::PipelineSetupCreate => datanode
             .blocking(move |store| store.create(&block, CreateKind::Temporary, &options))

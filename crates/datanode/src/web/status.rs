@@ -73,8 +73,8 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("FailedStorageLocations", failed.dirs)
             .with("LastVolumeFailureDate", failed.last_ms)
             .with("EstimatedCapacityLostTotal", failed.capacity_lost)
-            .with("CacheUsed", datanode.cache.used())
-            .with("CacheCapacity", datanode.cache.capacity())
+            .with("CacheUsed", datanode.locked_memory.used())
+            .with("CacheCapacity", datanode.locked_memory.capacity())
             .with("NumBlocksCached", datanode.cache.replicas())
             .with("NumBlocksFailedToCache", datanode.cache.failures())
             .with("StorageInfo", storages.iter().map(|storage| storage.dir.as_str()).collect::<Vec<_>>().join(", ")),

@@ -41,3 +41,63 @@ async fn what_is_written_to_the_ram_disk_moves_to_the_disk() {
     assert!(!namenode.told(|told| told.events.iter().any(|(status, _)| *status == BlockStatus::Deleted)));
     datanode.shutdown(true).await;
 }
+
+/// Apache's namenode names a DISK for the blocks of LAZY_PERSIST files: the datanode itself prefers its RAM_DISK, as long as
+/// `dfs.datanode.max.locked.memory` has room for a whole block more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_may_be_persisted_lazily_go_to_the_ram_disk() {
+    const BLOCK: u64 = 4 << 20;
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let directories = format!("[DISK]{0}/disk,[RAM_DISK]{0}/ram", dir.path().display());
+    let settings = [
+        ("dfs.datanode.data.dir", &*directories),
+        ("dfs.datanode.max.locked.memory", "9m"),
+        // Not before memory is short.
+        ("dfs.datanode.lazywriter.interval.sec", "3600"),
+    ];
+    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
+    let request = |id, length, lazy| {
+        let mut request = write_request(&block(id, 1001, length), Stage::PipelineSetupCreate, Vec::new());
+        request.allow_lazy_persist = lazy;
+        request
+    };
+    let data = content(1 << 20, 7);
+    let is_received = async |id, on| {
+        let finalized = Block { length: data.len() as u64, ..block(id, 1001, 0).block };
+        let event = (BlockStatus::Received, on, finalized);
+        namenode.wait(&format!("{event:?}"), |told| told.storage_events.contains(&event)).await;
+    };
+    let transfer = datanode.addresses().transfer;
+    let write = async |id, length, lazy| Writer::new(transfer, request(id, length, lazy)).await.finish(&data, 1).await;
+    for (id, length, lazy, on) in [
+        (1, BLOCK, true, StorageType::RamDisk),
+        // Not asked for; not whole pages; more than there may ever be.
+        (2, BLOCK, false, StorageType::Disk),
+        (3, BLOCK + 1, true, StorageType::Disk),
+        (4, 16 << 20, true, StorageType::Disk),
+    ] {
+        write(id, length, lazy).await;
+        is_received(id, on).await;
+    }
+    // The last of these made room: the lazy writer was told.
+    is_received(1, StorageType::Disk).await;
+
+    // Two that are being written take their whole length, though they have no byte yet. A third finds no room.
+    let first = Writer::new(transfer, request(5, BLOCK, true)).await;
+    let second = Writer::new(transfer, request(6, BLOCK, true)).await;
+    write(7, BLOCK, true).await;
+    is_received(7, StorageType::Disk).await;
+    for (id, writer) in [(5, first), (6, second)] {
+        writer.finish(&data, 1).await;
+        is_received(id, StorageType::RamDisk).await;
+    }
+    // They turned out to be shorter.
+    write(8, BLOCK, true).await;
+    is_received(8, StorageType::RamDisk).await;
+    for id in 1..=8 {
+        let block = block(id, 1001, BLOCK);
+        assert!(read(&datanode, &block, 0, Some(data.len() as u64)).await.unwrap() == data, "block {id}");
+    }
+    datanode.shutdown(true).await;
+}
