@@ -72,6 +72,9 @@ pub enum DatanodeError {
     Address { address: String, why: String },
     #[error(transparent)]
     Transfer(#[from] hearth_protocol::data_transfer::TransferError),
+    /// The connection that the read shared with others broke.
+    #[error("a connection that many reads shared")]
+    Shared { source: Arc<hearth_protocol::data_transfer::TransferError> },
     #[error("the datanode refused {operation} of {block}: {status} {message}")]
     Refused { operation: &'static str, block: Box<ExtendedBlock>, status: String, message: String },
     /// The block token is not, or no longer, good.

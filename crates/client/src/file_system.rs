@@ -3,19 +3,22 @@ use std::time::Instant;
 
 use hearth_config::{Configuration, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
-use hearth_types::{ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks, ServerDefaults};
+use hearth_types::{
+    ByteRange, ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks, ServerDefaults,
+};
 use parking_lot::Mutex;
 
 use crate::checksum::FileChecksum;
 use crate::datanode::{Complaints, Offers, Peers, Unreachable};
 use crate::lease::Leases;
 use crate::local::{Local, LocalOptions};
+use crate::multiplexed::{MultiplexOptions, Multiplexed};
 use crate::namenode::{
     BlockStatistics, Creation, DatanodeReportKind, FsUsage, Listing, Namenode, Observers, QuotaUsage, SafeModeAction,
 };
 use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
-use crate::read::{Reader, read_files};
+use crate::read::{PositionedReader, Reader, open_many, read_files, read_many, read_ranges};
 use crate::statistics::{Counters, Statistics};
 use crate::write::{Begin, Writer, WrittenFile};
 use crate::{DataPath, Error, ErrorKind, backoff, path};
@@ -45,6 +48,7 @@ pub(crate) struct Shared {
     pub offers: Arc<Offers>,
     pub local: Arc<Local>,
     pub one_sided: OneSided,
+    pub multiplexed: Multiplexed,
     uri: String,
     home: String,
     server_defaults: Mutex<Option<(ServerDefaults, Instant)>>,
@@ -56,6 +60,12 @@ impl Shared {
         // Its lease counts from before the question.
         let asked = Instant::now();
         let mut located = self.namenode.block_locations(path, offset, length).await?;
+        self.take_handed_on(&mut located, asked);
+        Ok(located)
+    }
+
+    /// Puts what came with `located` of replicas' memory where one-sided reads find it. `asked`: when the question was sent, or before.
+    pub(crate) fn take_handed_on(&self, located: &mut LocatedBlocks, asked: Instant) {
         let wanted = self.options.read_paths.iter().any(|path| path == DataPath::OneSided);
         for block in located.blocks.iter_mut().filter(|block| !block.handed_on.is_empty()) {
             if wanted {
@@ -63,7 +73,6 @@ impl Shared {
             }
             block.handed_on = Vec::new();
         }
-        Ok(located)
     }
 }
 
@@ -113,7 +122,8 @@ impl FileSystem {
             Some(nameservice) => Observers::read(configuration, nameservice)?,
             None => None,
         };
-        let local = LocalOptions::read(configuration, options.read_timeouts())?;
+        let multiplex = MultiplexOptions::read(configuration, options.read_timeouts())?;
+        let local = LocalOptions::read(configuration, options.read_timeouts(), multiplex.clone())?;
         let rpc_options = rpc_options(configuration)?;
         let user: Arc<str> = user.into();
         let rpc = RpcClient::new(rpc_options.clone());
@@ -128,6 +138,7 @@ impl FileSystem {
             counters: Counters::default(),
             local: Arc::new(Local::new(local, client_name.clone(), Arc::clone(&offers))),
             offers,
+            multiplexed: Multiplexed::new(multiplex, client_name.clone()),
             one_sided: OneSided::new(options.one_sided.clone()),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),
@@ -358,28 +369,47 @@ impl FileSystem {
         Reader::open(Arc::clone(&self.shared), path, located).await
     }
 
-    /// All bytes of each of `paths`, in their order. For many small files: those in the memory of a datanode on this machine come
-    /// together, many in one round trip.
+    /// Opens each of `paths` for reading, in their order: by one call where the namenode is Hearth's, else by many at once.
+    pub async fn open_many(&self, paths: &[&str]) -> Vec<Result<Reader, Error>> {
+        let (absolute, places) = self.all_absolute(paths.iter().copied());
+        in_places(places, open_many(&self.shared, absolute).await)
+    }
+
+    /// All bytes of each of `paths`, in their order. For many small files: they are opened together, and those that a datanode has
+    /// come together.
     pub async fn read_files(&self, paths: &[&str]) -> Vec<Result<Vec<u8>, Error>> {
-        let mut contents: Vec<Result<Vec<u8>, Error>> = Vec::with_capacity(paths.len());
-        let mut absolute = Vec::with_capacity(paths.len());
+        let (absolute, places) = self.all_absolute(paths.iter().copied());
+        in_places(places, read_files(&self.shared, absolute).await)
+    }
+
+    /// As [`FileSystem::read_files`], a range of each file; of what lies beyond its end, nothing.
+    pub async fn read_many(&self, wanted: &[(&str, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
+        let (absolute, places) = self.all_absolute(wanted.iter().map(|(path, _)| *path));
+        let ranges = wanted.iter().zip(&places).filter(|(_, place)| place.is_none()).map(|((_, range), _)| *range);
+        let wanted = absolute.into_iter().zip(ranges).collect();
+        in_places(places, read_many(&self.shared, wanted).await)
+    }
+
+    /// The bytes of each of `wanted`, in their order: ranges of files that are open, all asked for at once. Of what lies beyond the
+    /// end of its file, nothing.
+    pub async fn read_ranges(&self, wanted: &[(&PositionedReader, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
+        let wanted = wanted.iter().map(|(reader, range)| reader.range(*range)).collect();
+        read_ranges(&self.shared, wanted).await
+    }
+
+    /// Those of `paths` that are paths, and in the place of each other one why not.
+    fn all_absolute<'a>(&self, paths: impl Iterator<Item = &'a str>) -> (Vec<String>, Vec<Option<Error>>) {
+        let (mut absolute, mut places) = (Vec::new(), Vec::new());
         for path in paths {
-            // What is no path keeps its place, and its error.
-            match self.absolute(path) {
+            places.push(match self.absolute(path) {
                 Ok(path) => {
                     absolute.push(path);
-                    contents.push(Ok(Vec::new()));
+                    None
                 }
-                Err(error) => contents.push(Err(error)),
-            }
+                Err(error) => Some(error),
+            });
         }
-        let mut read = read_files(&self.shared, absolute).await.into_iter();
-        for content in contents.iter_mut().filter(|content| content.is_ok()) {
-            if let Some(outcome) = read.next() {
-                *content = outcome;
-            }
-        }
-        contents
+        (absolute, places)
     }
 
     /// Creates a file and opens it for writing. It is visible at once, with length 0.
@@ -452,6 +482,16 @@ impl FileSystem {
         let begin = Begin { append: block, previous: None, length };
         Ok(Writer::start(Arc::clone(&self.shared), file, begin, open))
     }
+}
+
+/// What came of those that had no error before, each in its place.
+fn in_places<T>(places: Vec<Option<Error>>, outcomes: Vec<Result<T, Error>>) -> Vec<Result<T, Error>> {
+    let mut outcomes = outcomes.into_iter();
+    let next = |error| match error {
+        Some(error) => Err(error),
+        None => outcomes.next().expect("an outcome for each path"),
+    };
+    places.into_iter().map(next).collect()
 }
 
 /// `host:port` or nameservice of an `hdfs://` URI, whatever path follows.

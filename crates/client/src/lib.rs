@@ -25,6 +25,7 @@ mod error;
 mod file_system;
 mod lease;
 mod local;
+mod multiplexed;
 mod namenode;
 mod one_sided;
 mod options;

@@ -42,13 +42,14 @@ use parking_lot::Mutex;
 use crate::DatanodeError;
 use crate::datanode::Offers;
 use crate::file_system::Shared;
+use crate::multiplexed::{Links, MultiplexOptions, Place};
 
 use cache::{Cache, Key};
 pub(crate) use checked::Checked;
 use here::Here;
 pub(crate) use replica::{Fetched, LocalReplica};
 use slots::Slot;
-pub(crate) use small::{SMALL_BYTES, SmallReplica, fetch_many};
+pub(crate) use small::{SMALL_BYTES, SmallReplica};
 use socket::{Conversation, Socket};
 
 /// The highest version of a replica's files that is understood: a meta file with a header and CRCs.
@@ -77,6 +78,7 @@ pub(crate) struct LocalOptions {
     cache_expiry: Duration,
     connection_expiry: Duration,
     timeouts: Timeouts,
+    multiplex: MultiplexOptions,
 }
 
 /// Where the domain sockets of datanodes are.
@@ -91,7 +93,11 @@ enum Sockets {
 }
 
 impl LocalOptions {
-    pub(crate) fn read(configuration: &Configuration, timeouts: Timeouts) -> Result<Self, ConfigError> {
+    pub(crate) fn read(
+        configuration: &Configuration,
+        timeouts: Timeouts,
+        multiplex: MultiplexOptions,
+    ) -> Result<Self, ConfigError> {
         Ok(Self {
             sockets: match configuration.get(keys::DFS_DOMAIN_SOCKET_PATH)? {
                 Some(path) if !path.is_empty() => Sockets::At(path),
@@ -103,6 +109,7 @@ impl LocalOptions {
             cache_expiry: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_EXPIRY)?,
             connection_expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
             timeouts,
+            multiplex,
         })
     }
 }
@@ -196,7 +203,7 @@ impl Local {
         outcome.map(Opened::Replica)
     }
 
-    /// The replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, when that serves READ_SMALL.
+    /// The replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, when that serves READ_MANY.
     ///
     /// Errors: as `open`.
     pub(crate) async fn small(
@@ -209,8 +216,8 @@ impl Local {
             .described(&socket, datanode)
             .await
             .map_err(|failure| self.remember(failure, &socket, block, datanode))?;
-        let serves = description.is_some_and(|description| description.serves(OpCode::ReadSmall));
-        Ok(serves.then(|| SmallReplica::new(socket, block, &self.client_name)))
+        let serves = description.is_some_and(|description| description.serves(OpCode::ReadMany));
+        Ok(serves.then(|| SmallReplica::new(socket, block)))
     }
 
     /// Whether datanodes of this machine can be reached at all.
@@ -365,7 +372,11 @@ impl Local {
             sockets.clear();
         }
         let LocalOptions { timeouts, disable_interval, connection_expiry, .. } = self.options;
-        let make = || Arc::new(Socket::new(path.clone(), timeouts, disable_interval, connection_expiry));
+        let make = || {
+            let multiplex = self.options.multiplex.clone();
+            let links = Links::new(Place::Socket(path.clone()), multiplex, self.client_name.clone());
+            Arc::new(Socket::new(path.clone(), timeouts, disable_interval, connection_expiry, Arc::new(links)))
+        };
         Some(Arc::clone(sockets.entry(path.clone()).or_insert_with(make)))
     }
 

@@ -5,6 +5,7 @@ mod exceptions;
 mod failover;
 mod files;
 mod observer;
+mod open_many;
 mod writing;
 
 pub use admin::{BlockStatistics, DatanodeReportKind, FsUsage, SafeModeAction};

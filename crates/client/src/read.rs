@@ -8,6 +8,7 @@
 mod local;
 mod locate;
 mod many;
+mod multiplexed;
 mod one_sided;
 mod packets;
 mod replica;
@@ -18,7 +19,7 @@ mod way;
 
 use std::sync::Arc;
 
-use hearth_types::LocatedBlocks;
+use hearth_types::{ByteRange, LocatedBlocks};
 
 use crate::file_system::Shared;
 use crate::{DatanodeError, Error};
@@ -26,7 +27,7 @@ use locate::Locations;
 use replica::{Failures, Replicas};
 use stream::BlockStream;
 
-pub(crate) use many::read_files;
+pub(crate) use many::{FileRange, open_many, read_files, read_many, read_ranges};
 pub use view::View;
 
 /// A file open for reading. `read`, `next` and `seek` move a position of its own; `read_at` does not and may be called by
@@ -162,6 +163,11 @@ impl Reader {
         self.replicas.view(offset, length).await
     }
 
+    /// The bytes of each of `ranges`, in their order: all of them asked for at once. Of what lies beyond the end of the file, nothing.
+    pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Vec<Result<Vec<u8>, Error>> {
+        self.positioned().read_ranges(ranges).await
+    }
+
     /// A handle for `read_at` that other tasks can own.
     pub fn positioned(&self) -> PositionedReader {
         PositionedReader { replicas: Arc::clone(&self.replicas) }
@@ -207,6 +213,16 @@ impl PositionedReader {
     /// As [`Reader::read_at`].
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         self.replicas.read_at(offset, into).await
+    }
+
+    /// As [`Reader::read_ranges`].
+    pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Vec<Result<Vec<u8>, Error>> {
+        read_ranges(&self.replicas.shared, ranges.iter().map(|range| self.range(*range)).collect()).await
+    }
+
+    /// For reads of ranges of several files.
+    pub(crate) fn range(&self, range: ByteRange) -> FileRange {
+        FileRange { replicas: Arc::clone(&self.replicas), range }
     }
 
     /// As [`Reader::view`].

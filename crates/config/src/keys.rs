@@ -488,6 +488,12 @@ keys! {
     HEARTH_CLIENT_ONE_SIDED_TIMEOUT: Key<Duration> = "hearth.client.one-sided.timeout", duration_s, "3";
     /// Registered buffers that a one-sided client keeps while it does not use them.
     HEARTH_CLIENT_ONE_SIDED_BUFFER_BYTES: Key<u64> = "hearth.client.one-sided.buffer.bytes", bytes, "33554432";
+    /// Connections to one datanode that carry many short reads each, at most; one to begin with. 0: each read has its own.
+    HEARTH_CLIENT_MULTIPLEX_CONNECTIONS: Key<u32> = "hearth.client.multiplex.connections", int_u32, "16";
+    /// Bytes that a client has asked for and not received, on one such connection.
+    HEARTH_CLIENT_MULTIPLEX_BYTES: Key<u64> = "hearth.client.multiplex.bytes", bytes, "4194304";
+    /// Longest range that is read on one; longer ones have a connection of their own.
+    HEARTH_CLIENT_MULTIPLEX_RANGE_BYTES: Key<u64> = "hearth.client.multiplex.range.bytes", bytes, "262144";
     /// What one system call of a reader fetches at most; also all that it holds ahead of its caller.
     HEARTH_CLIENT_READ_BUFFER_BYTES: Key<u64> = "hearth.client.read.buffer.bytes", bytes, "524288";
 }

@@ -12,6 +12,7 @@ use hearth_fabric::local;
 use hearth_fabric::tcp::{Connection, Listener};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
 use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
+use hearth_wire::data_transfer::OpCode;
 use hearth_wire::offer::Offer;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -194,6 +195,7 @@ impl Datanode {
             domain_socket: self.domain_socket().and_then(Path::to_str).map(str::to_owned),
             one_sided: one_sided.iter().map(|one_sided| one_sided.address()).collect(),
             transport: one_sided.map(|one_sided| one_sided.transport_name().to_owned()),
+            operations: vec![OpCode::Describe, OpCode::ReadMany],
         }
     }
 

@@ -104,6 +104,12 @@ impl Load {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// `ranges` read on a connection of many, of `bytes` in all.
+    pub fn many_read(&self, ranges: u64, bytes: u64) {
+        self.reads.fetch_add(ranges, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// One replica received, of `bytes`.
     pub fn written_bytes(&self, bytes: u64) {
         self.writes.fetch_add(1, Ordering::Relaxed);

@@ -17,7 +17,7 @@ pub mod block_checksum;
 pub mod copy_block;
 pub mod describe;
 pub mod read_block;
-pub mod read_small;
+pub mod read_many;
 pub mod replace_block;
 pub mod short_circuit;
 pub mod transfer_block;
@@ -29,6 +29,8 @@ pub mod write_one_sided;
 pub enum After {
     KeepAlive,
     Close,
+    /// It carries many reads from here on.
+    Many,
     /// It stands for a segment of shared memory, and nothing more is said on it.
     Watch(SegmentHeld),
 }

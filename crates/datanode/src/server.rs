@@ -62,7 +62,6 @@ async fn take_on(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>
 /// Serves one connection until its end.
 async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
     let options = &datanode.options.transfer;
-    let peer = connection.peer();
     let mut session = Session::new(Arc::new(connection), options.write_timeout);
     let mut wait = options.read_timeout;
     loop {
@@ -85,20 +84,31 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
                 ops::short_circuit::watch(&session, segment).await;
                 return;
             }
+            Ok(After::Many) => {
+                drop(served);
+                if let Err(error) = ops::read_many::converse(datanode, &mut session).await {
+                    report(&session, op, &error);
+                }
+                return;
+            }
             Ok(_) => return,
             Err(error) => {
-                let quiet = error.is_disconnect();
-                let error: &dyn std::error::Error = &error;
-                if quiet {
-                    tracing::debug!(%peer, ?op, error, "operation ended early");
-                } else {
-                    tracing::warn!(%peer, ?op, error, "operation failed");
-                }
+                report(&session, op, &error);
                 return;
             }
         }
         drop(served);
         wait = options.keepalive;
+    }
+}
+
+fn report(session: &Session, op: OpCode, error: &OpError) {
+    let (peer, quiet) = (session.connection.peer(), error.is_disconnect());
+    let error: &dyn std::error::Error = error;
+    if quiet {
+        tracing::debug!(%peer, ?op, error, "operation ended early");
+    } else {
+        tracing::warn!(%peer, ?op, error, "operation failed");
     }
 }
 
@@ -132,6 +142,6 @@ async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Op
             ops::short_circuit::request_shared_memory(datanode, session, client_name).await
         }
         Operation::Describe(request) => ops::describe::serve(datanode, session, request).await,
-        Operation::ReadSmall(request) => ops::read_small::serve(datanode, session, request).await,
+        Operation::ReadMany(request) => ops::read_many::serve(session, request).await,
     }
 }

@@ -23,6 +23,7 @@ pub mod listing;
 mod located;
 pub mod maintenance;
 pub mod mkdirs;
+pub mod open_many;
 pub mod refused;
 pub mod rename;
 pub mod safe_mode;

@@ -55,7 +55,7 @@ fn is_at_most_once(method: &str) -> bool {
 
 /// Calls whose answer is ordered or chosen by where the client stands.
 fn depends_on_rack(method: &str) -> bool {
-    matches!(method, "getBlockLocations" | "getLocatedFileInfo" | "create" | "append")
+    matches!(method, "getBlockLocations" | "openMany" | "getLocatedFileInfo" | "create" | "append")
 }
 
 impl NamenodeService {
@@ -194,6 +194,7 @@ async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result
     }
     methods! {
         "getBlockLocations" => get_block_locations::get_block_locations,
+        "openMany" => open_many::open_many,
         "getServerDefaults" => server_defaults::get_server_defaults,
         "create" => create::create,
         "append" => append::append,

@@ -15,7 +15,7 @@ mod ack;
 mod describe;
 mod operation;
 mod packet;
-mod read_small;
+mod read_many;
 mod response;
 mod short_circuit;
 mod write_local;
@@ -30,7 +30,7 @@ pub use operation::{
 pub use packet::{
     PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PACKET_PREFIX_BYTES, PacketError, PacketHead, PacketHeader,
 };
-pub use read_small::{ReadSmall, SmallAnswer, SmallData, SmallPiece, SmallRange, SmallRefusal};
+pub use read_many::{ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, ReadMany};
 pub use response::{BlockChecksumAnswer, BlockOpResponse, ReadChecksum, client_read_status, encode_client_read_status};
 pub use short_circuit::{ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse};
 pub use write_local::LocalGrant;

@@ -82,6 +82,14 @@ pub fn put_length(length: usize, into: &mut BytesMut) {
     into.put_u8(rest as u8);
 }
 
+/// As [`put`], to a plain vector.
+pub fn append(message: &impl Message, into: &mut Vec<u8>) {
+    let length = message.encoded_len();
+    into.reserve(length + prost::length_delimiter_len(length));
+    prost::encode_length_delimiter(length, into).expect("a vector grows");
+    message.encode_raw(into);
+}
+
 /// The bytes of `message` with its length in front.
 pub fn to_vec(message: &impl Message) -> Vec<u8> {
     message.encode_length_delimited_to_vec()

@@ -18,6 +18,7 @@ pub mod convert;
 pub mod data_transfer;
 pub mod delimited;
 pub mod offer;
+pub mod open_many;
 pub mod proto;
 pub mod rdma_control;
 pub mod rpc;

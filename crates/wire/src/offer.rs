@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use bytes::Bytes;
 use prost::Message;
 
+use crate::data_transfer::OpCode;
 use crate::proto::hearth as proto;
 
 /// Longest encoded offer that anybody keeps or passes on.
@@ -22,9 +23,16 @@ pub struct Offer {
     pub one_sided: Vec<SocketAddr>,
     /// Which network those are in: `rdma`, `tcp`.
     pub transport: Option<String>,
+    /// Hearth's own operations that it serves on its transfer port.
+    pub operations: Vec<OpCode>,
 }
 
 impl Offer {
+    /// Whether its transfer port serves `op`, one of Hearth's own.
+    pub fn serves(&self, op: OpCode) -> bool {
+        self.operations.contains(&op)
+    }
+
     /// Where it listens for one-sided connections; `own`: an address by which its transfer port is reached.
     pub fn listener(&self, own: IpAddr) -> Option<SocketAddr> {
         let address = self.one_sided.iter().find(|address| address.is_ipv4() == own.is_ipv4())?;
@@ -52,18 +60,21 @@ impl From<&Offer> for proto::OfferProto {
             domain_socket_path: offer.domain_socket.clone(),
             one_sided_addresses: offer.one_sided.iter().map(ToString::to_string).collect(),
             one_sided_transport: offer.transport.clone(),
+            operations: offer.operations.iter().map(|op| *op as u32).collect(),
         }
     }
 }
 
 impl From<proto::OfferProto> for Offer {
-    /// What a later version may add, e.g. other forms of address, is left out.
+    /// What a later version may add, e.g. other forms of address or operations, is left out.
     fn from(message: proto::OfferProto) -> Self {
+        let known = |number: u32| u8::try_from(number).ok().and_then(OpCode::from_number);
         Self {
             incarnation: message.incarnation,
             domain_socket: message.domain_socket_path.filter(|path| !path.is_empty()),
             one_sided: message.one_sided_addresses.iter().filter_map(|address| address.parse().ok()).collect(),
             transport: message.one_sided_transport.filter(|name| !name.is_empty()),
+            operations: message.operations.into_iter().filter_map(known).collect(),
         }
     }
 }
@@ -79,6 +90,7 @@ mod tests {
             domain_socket: Some("/run/hearth/9866".into()),
             one_sided: vec!["10.0.0.1:9868".parse().unwrap(), "[::1]:1".parse().unwrap()],
             transport: Some("rdma".into()),
+            operations: vec![OpCode::Describe, OpCode::ReadMany],
         };
         assert_eq!(Offer::decode(&offer.encode()), Some(offer.clone()));
         assert_eq!(Offer::decode(b"\xff\xff"), None);

@@ -160,12 +160,17 @@ impl LocalReplica {
 pub(crate) struct Fetched {
     /// Where in the replica they start.
     pub start: u64,
-    pub(super) data: Bytes,
-    pub(super) checksums: Bytes,
-    pub(super) spec: ChecksumSpec,
+    data: Bytes,
+    checksums: Bytes,
+    spec: ChecksumSpec,
 }
 
 impl Fetched {
+    /// `data`: whole chunks from `start` on; `checksums`: theirs.
+    pub(crate) fn new(start: u64, data: Bytes, checksums: Bytes, spec: ChecksumSpec) -> Self {
+        Self { start, data, checksums, spec }
+    }
+
     pub(crate) fn checked(&self) -> Checked<'_> {
         Checked { data: &self.data, checksums: &self.checksums, spec: self.spec }
     }

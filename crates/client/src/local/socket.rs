@@ -14,6 +14,8 @@ use hearth_wire::data_transfer::{
 };
 use parking_lot::Mutex;
 
+use crate::multiplexed::Links;
+
 use super::slots::{SLOTS_MAX, Segment, Slot};
 
 /// Connections kept idle per socket: one for requests, one for releases, some for requests that meet.
@@ -33,6 +35,8 @@ const STRANGER: Duration = Duration::from_secs(600);
 pub(crate) struct Socket {
     path: PathBuf,
     timeouts: Timeouts,
+    /// For the bytes of small replicas.
+    links: Arc<Links>,
     /// How long nothing good is expected of it after a failure.
     disable_interval: Duration,
     /// How long an idle connection is kept: shorter than the datanode waits for another request.
@@ -120,8 +124,15 @@ impl Conversation {
 }
 
 impl Socket {
-    pub(crate) fn new(path: PathBuf, timeouts: Timeouts, disable_interval: Duration, kept: Duration) -> Self {
+    pub(crate) fn new(
+        path: PathBuf,
+        timeouts: Timeouts,
+        disable_interval: Duration,
+        kept: Duration,
+        links: Arc<Links>,
+    ) -> Self {
         Self {
+            links,
             path,
             timeouts,
             disable_interval,
@@ -135,6 +146,11 @@ impl Socket {
             released: Mutex::default(),
             releasing: AtomicBool::new(false),
         }
+    }
+
+    /// Connections that carry many reads.
+    pub(crate) fn links(&self) -> &Arc<Links> {
+        &self.links
     }
 
     pub(crate) fn path(&self) -> &Path {

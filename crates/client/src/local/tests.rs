@@ -13,18 +13,18 @@ use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, DatanodeId, DatanodeUuid, ExtendedBlock, GenerationStamp,
     Token,
 };
-use hearth_wire::data_transfer::{
-    Decoded, ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse, SmallAnswer, SmallData, SmallRefusal,
-};
+use hearth_wire::data_transfer::{Decoded, ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse};
 
 use super::*;
+use crate::multiplexed::Wanted;
+use crate::multiplexed::tests::serve_many;
 
 const WAIT: Duration = Duration::from_secs(10);
 
 /// What the datanode of the test does.
 #[derive(Default)]
 struct Behaviour {
-    /// Answers DESCRIBE and READ_SMALL.
+    /// Answers DESCRIBE and READ_MANY.
     hearth: bool,
     without_slots: bool,
     /// The next requests for descriptors are refused so.
@@ -108,7 +108,9 @@ impl Fake {
             configuration = configuration.with(key, *value);
         }
         let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
-        let options = LocalOptions::read(&configuration, timeouts).unwrap();
+        let options =
+            LocalOptions::read(&configuration, timeouts, MultiplexOptions::read(&configuration, timeouts).unwrap())
+                .unwrap();
         Arc::new(Local::new(options, "test".to_owned(), Arc::default()))
     }
 
@@ -195,7 +197,7 @@ async fn serve(connection: Arc<Connection>, behaviour: Arc<Mutex<Behaviour>>, as
                 let description = DatanodeDescription {
                     datanode: datanode().uuid,
                     offer: hearth_wire::offer::Offer { incarnation: 1, ..Default::default() },
-                    operations: vec![OpCode::Describe, OpCode::ReadSmall],
+                    operations: vec![OpCode::Describe, OpCode::ReadMany],
                 };
                 connection.write_all(&description.encode(), WAIT).await.is_ok()
             }
@@ -228,32 +230,11 @@ async fn serve(connection: Arc<Connection>, behaviour: Arc<Mutex<Behaviour>>, as
                 let answer = ShortCircuitReleaseResponse { status, error: None };
                 connection.write_all(&answer.encode(), WAIT).await.is_ok()
             }
-            Operation::ReadSmall(request) => {
+            Operation::ReadMany(_) => {
                 asked.small.fetch_add(1, Ordering::Relaxed);
-                let answer = {
-                    let behaviour = behaviour.lock();
-                    // Stops short, so that the client has to ask again.
-                    let pieces = request.ranges.iter().take(3).map(|range| {
-                        let id = range.block.id().0;
-                        let Some(bytes) = behaviour.blocks.get(&id) else {
-                            return Err(SmallRefusal { status: Status::Error, message: "no such replica".to_owned() });
-                        };
-                        let widened = range.range.widened(512, bytes.len() as u64);
-                        let data = &bytes[widened.start() as usize..widened.end() as usize];
-                        let mut checksums = Vec::new();
-                        ChecksumSpec::DEFAULT.compute(data, &mut checksums);
-                        Ok(SmallData {
-                            stamp: range.block.stamp(),
-                            replica_length: bytes.len() as u64,
-                            checksum: ChecksumSpec::DEFAULT,
-                            offset: widened.start(),
-                            data: data.to_vec().into(),
-                            checksums: checksums.into(),
-                        })
-                    });
-                    SmallAnswer { pieces: pieces.collect() }
-                };
-                connection.write_all(&answer.encode(), WAIT).await.is_ok()
+                let blocks = behaviour.lock().blocks.clone();
+                serve_many(&connection, &mut buffer, |range| blocks.get(&range.block.id().0).cloned()).await;
+                return;
             }
             _ => return,
         };
@@ -529,16 +510,18 @@ async fn small_replicas_come_in_the_answer_many_at_once() {
     for id in 6..=21 {
         replicas.push(small(id).await);
     }
-    let asked: Vec<_> = replicas.iter().collect();
-    let pieces = fetch_many(&asked, &vec![ByteRange::new(0, 100).unwrap(); 16]).await.unwrap();
+    let (blocks, token): (Vec<_>, _) = ((6..=21).map(|id| located(id, 100).block).collect(), Token::default());
+    let range = ByteRange::new(0, 100).unwrap();
+    let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
+    let pieces = replicas[0].links().fetch_many(&wanted).await;
     for (id, piece) in (6..).zip(&pieces) {
         match piece {
             Ok(fetched) => assert!(fetched.data() == content(id, 100)),
             Err(error) => assert!(id == 21 && matches!(error, DatanodeError::Refused { .. }), "{id}: {error}"),
         }
     }
-    // 3 at a time.
-    assert_eq!((fake.count(|asked| &asked.small), fake.count(|asked| &asked.descriptors)), (7, 0));
+    // All of them on one connection.
+    assert_eq!((fake.count(|asked| &asked.small), fake.count(|asked| &asked.descriptors)), (1, 0));
 
     // Another's datanode gives descriptors for the small ones too.
     let fake = Fake::start(with_blocks(false));

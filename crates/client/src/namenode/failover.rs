@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearth_config::{HostPort, NamenodeAddress, Nameservice};
 use hearth_protocol::rpc::{CallId, RpcClient, RpcError, Target};
 use hearth_wire::rpc::protocols;
+use parking_lot::Mutex;
 use prost::Message;
 
 use super::{Exception, Observers, without_stack_trace};
@@ -32,6 +33,8 @@ pub(crate) struct Namenode {
     failovers_max: u32,
     failover_sleep: Duration,
     failover_sleep_max: Duration,
+    /// When a namenode said that it does not know the call that opens many files.
+    pub(super) opens_single: Mutex<Option<Instant>>,
 }
 
 /// What to do after a call failed.
@@ -69,6 +72,7 @@ impl Namenode {
             failovers_max: options.failovers_max,
             failover_sleep: options.failover_sleep,
             failover_sleep_max: options.failover_sleep_max,
+            opens_single: Mutex::default(),
         }
     }
 

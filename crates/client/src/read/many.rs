@@ -1,169 +1,202 @@
-//! Whole files, many at once: small ones in the memory of datanodes of this machine come many in one answer, whatever is left one
-//! file after the other over the usual paths.
+//! Many ranges of many files at once: what is mapped is copied, what one datanode has goes together over its shared connections, and
+//! whatever is left, or failed, is read alone over the usual ways.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
-use hearth_types::{ByteRange, DatanodeUuid, LocatedBlocks};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream;
+use hearth_types::{ByteRange, LocatedBlock};
 
-use super::Reader;
-use super::way::{self, Prospect};
+use super::replica::Replicas;
+use super::way::Way;
+use super::{Reader, multiplexed};
 use crate::file_system::Shared;
-use crate::local::{SMALL_BYTES, SmallReplica, fetch_many};
+use crate::local::SMALL_BYTES;
+use crate::multiplexed::{Links, Wanted};
 use crate::{DataPath, Error};
 
-/// Calls to the namenode, and files read in full, at the same time.
+/// Files that are opened or read alone at the same time.
 const AT_ONCE: usize = 32;
 
-/// A file that is one small finalized block on this machine.
-struct Small {
-    /// Which of the files that were asked for.
+/// A range of an open file.
+#[derive(Clone, Debug)]
+pub(crate) struct FileRange {
+    pub(super) replicas: Arc<Replicas>,
+    pub(super) range: ByteRange,
+}
+
+/// A range that lies in one block.
+struct Piece {
+    /// Which of the ranges.
     index: usize,
-    replica: SmallReplica,
-    length: u64,
+    block: Arc<LocatedBlock>,
+    /// Within the block.
+    range: ByteRange,
+}
+
+/// Pieces that one datanode has, and the way to it.
+struct Group {
+    links: Arc<Links>,
+    path: DataPath,
+    pieces: Vec<Piece>,
+}
+
+/// Opens each of `paths`, which are absolute, in their order.
+pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
+    let asked = Instant::now();
+    let mut located = shared.namenode.open_many(&paths, 0, shared.options.prefetch_bytes).await;
+    located.iter_mut().flatten().for_each(|located| shared.take_handed_on(located, asked));
+    let opening = paths.into_iter().zip(located).map(|(path, located)| async {
+        match located {
+            Ok(located) => Reader::open(Arc::clone(shared), path, located).await,
+            Err(error) => Err(error),
+        }
+    });
+    // Most need nothing more; those that are being written ask their datanodes.
+    stream::iter(opening).buffered(AT_ONCE).collect().await
 }
 
 /// All bytes of each of `paths`, which are absolute, in their order.
 pub(crate) async fn read_files(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<Result<Vec<u8>, Error>> {
-    let located = locate(shared, &paths).await;
-    let mut contents: Vec<Option<Result<Vec<u8>, Error>>> = Vec::with_capacity(paths.len());
-    let mut files: Vec<Option<LocatedBlocks>> = Vec::with_capacity(paths.len());
-    for outcome in located {
-        match outcome {
-            Ok(located) => {
-                contents.push(None);
-                files.push(Some(located));
-            }
-            Err(error) => {
-                contents.push(Some(Err(error)));
-                files.push(None);
-            }
-        }
-    }
-    for small in of_each_datanode(shared, &files).await.into_values() {
-        for (index, bytes) in fetch(shared, small).await {
-            contents[index] = Some(Ok(bytes));
-        }
-    }
-    read_the_rest(shared, &paths, files, &mut contents).await;
-    contents.into_iter().map(|content| content.expect("every file was read or failed")).collect()
+    let wanted = paths.into_iter().map(|path| (path, ByteRange::new(0, u64::MAX).expect("a range"))).collect();
+    read_many(shared, wanted).await
 }
 
-async fn locate(shared: &Arc<Shared>, paths: &[String]) -> Vec<Result<LocatedBlocks, Error>> {
-    in_turn(paths.iter().cloned(), |path| {
-        let shared = Arc::clone(shared);
-        async move { shared.locate(&path, 0, shared.options.prefetch_bytes).await }
-    })
-    .await
-}
-
-/// The files that can be read so, by the datanode that has them.
-async fn of_each_datanode(shared: &Arc<Shared>, files: &[Option<LocatedBlocks>]) -> HashMap<DatanodeUuid, Vec<Small>> {
-    let mut found: HashMap<DatanodeUuid, Vec<Small>> = HashMap::new();
-    if shared.options.read_paths.first() != DataPath::Local {
-        return found;
-    }
-    for (index, file) in files.iter().enumerate() {
-        let Some(file) = file else { continue };
-        let [block] = &file.blocks[..] else { continue };
-        let length = block.block.length();
-        if !file.last_block_complete || length != file.file_length || length > SMALL_BYTES {
-            continue;
-        }
-        for datanode in &block.locations {
-            shared.offers.note(datanode);
-            if way::prospect(shared, block, false, datanode, DataPath::Local) != Prospect::Good {
-                continue;
+/// A range of each of some files, by their absolute paths; of what lies beyond their end, nothing.
+pub(crate) async fn read_many(shared: &Arc<Shared>, wanted: Vec<(String, ByteRange)>) -> Vec<Result<Vec<u8>, Error>> {
+    let (paths, ranges): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+    let mut contents: Vec<Result<Vec<u8>, Error>> = Vec::with_capacity(paths.len());
+    let (mut found, mut places) = (Vec::with_capacity(paths.len()), Vec::with_capacity(paths.len()));
+    for (opened, range) in open_many(shared, paths).await.into_iter().zip(ranges) {
+        match opened {
+            Ok(reader) => {
+                places.push(contents.len());
+                found.push(FileRange { replicas: reader.replicas, range });
+                contents.push(Ok(Vec::new()));
             }
-            if shared.local.learn(shared, &datanode.id).await.is_ok()
-                && let Ok(Some(replica)) = shared.local.small(block, &datanode.id).await
-            {
-                found.entry(datanode.id.uuid.clone()).or_default().push(Small { index, replica, length });
-                break;
-            }
+            Err(error) => contents.push(Err(error)),
         }
     }
-    found
-}
-
-/// The verified bytes of what one datanode gave; the rest is left to the usual paths, which say what is the matter with it.
-async fn fetch(shared: &Shared, files: Vec<Small>) -> Vec<(usize, Vec<u8>)> {
-    let replicas: Vec<_> = files.iter().map(|file| &file.replica).collect();
-    let whole = |file: &Small| ByteRange::with_length(0, file.length).expect("a length is a range from 0");
-    let ranges: Vec<_> = files.iter().map(whole).collect();
-    let pieces = match fetch_many(&replicas, &ranges).await {
-        Ok(pieces) => pieces,
-        Err(error) => {
-            tracing::info!(%error, files = files.len(), "small files could not be read together");
-            return Vec::new();
-        }
-    };
-    let mut contents = Vec::with_capacity(files.len());
-    for (file, piece) in files.iter().zip(pieces) {
-        let mut bytes = vec![0; file.length as usize];
-        let verified = match piece {
-            Ok(fetched) => fetched.checked().copy(0, &mut bytes).is_ok(),
-            Err(_) => false,
-        };
-        if verified {
-            shared.counters.count_read(DataPath::Local, bytes.len());
-            contents.push((file.index, bytes));
-        }
+    for (place, outcome) in places.into_iter().zip(read_ranges(shared, found).await) {
+        contents[place] = outcome;
     }
     contents
 }
 
-async fn read_the_rest(
-    shared: &Arc<Shared>,
-    paths: &[String],
-    files: Vec<Option<LocatedBlocks>>,
-    contents: &mut [Option<Result<Vec<u8>, Error>>],
-) {
-    let rest: Vec<_> = files
-        .into_iter()
-        .enumerate()
-        .filter_map(|(index, file)| contents[index].is_none().then_some((index, file?)))
-        .collect();
-    let indices: Vec<_> = rest.iter().map(|(index, _)| *index).collect();
-    let read = in_turn(rest.into_iter(), |(index, located)| {
-        let (shared, path) = (Arc::clone(shared), paths[index].clone());
-        async move {
-            let mut reader = Reader::open(shared, path, located).await?;
-            let length = usize::try_from(reader.length()).unwrap_or(usize::MAX);
-            let mut bytes = vec![0; length];
-            let filled = reader.read(&mut bytes).await?;
-            bytes.truncate(filled);
-            Ok(bytes)
+/// The bytes of each of `ranges`, in their order; of what lies beyond the end of its file, nothing.
+pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
+    let mut contents: Vec<Vec<u8>> = Vec::with_capacity(ranges.len());
+    let mut left = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
+    for (index, FileRange { replicas, range }) in ranges.iter().enumerate() {
+        let end = range.end().min(replicas.locations.length());
+        let length = usize::try_from(end.saturating_sub(range.start())).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; length];
+        let filled = replicas.read_warm(range.start(), &mut bytes);
+        contents.push(bytes);
+        if filled == length {
+            continue;
         }
-    });
-    for (index, outcome) in indices.into_iter().zip(read.await) {
-        contents[index] = Some(outcome);
+        match place(shared, replicas, index, range.start(), length as u64).await {
+            Some((links, path, piece)) => {
+                let known = groups.iter_mut().find(|group| Arc::ptr_eq(&group.links, &links));
+                match known {
+                    Some(group) => group.pieces.push(piece),
+                    None => groups.push(Group { links, path, pieces: vec![piece] }),
+                }
+            }
+            None => left.push(index),
+        }
+    }
+    let fetched = join_all(groups.iter().map(|group| async {
+        let wanted: Vec<_> = group.pieces.iter().map(Piece::wanted).collect();
+        group.links.fetch_many(&wanted).await
+    }));
+    for (group, outcomes) in groups.iter().zip(fetched.await) {
+        for (piece, outcome) in group.pieces.iter().zip(outcomes) {
+            let into = &mut contents[piece.index];
+            // What is the matter, the usual ways find out and say.
+            let verified = outcome.is_ok_and(|fetched| {
+                let start = (piece.range.start() - fetched.start) as usize;
+                fetched.checked().copy(start, into).is_ok()
+            });
+            if verified {
+                shared.counters.count_read(group.path, into.len());
+            } else {
+                left.push(piece.index);
+            }
+        }
+        tokio::task::consume_budget().await;
+    }
+    let mut contents: Vec<Result<Vec<u8>, Error>> = contents.into_iter().map(Ok).collect();
+    read_alone(&ranges, left, &mut contents).await;
+    contents
+}
+
+impl Piece {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { block: &self.block.block, token: &self.block.token, range: self.range }
     }
 }
 
-/// The outcomes of `work` on each of `items`, in their order, some of them at the same time.
-async fn in_turn<I, T, F>(items: impl Iterator<Item = I>, work: impl Fn(I) -> F) -> Vec<Result<T, Error>>
-where
-    F: Future<Output = Result<T, Error>> + Send + 'static,
-    T: Send + 'static,
-{
-    let mut items = items.enumerate();
+/// By which connections a range can be fetched with others; `None`: it is to be read alone.
+async fn place(
+    shared: &Shared,
+    replicas: &Replicas,
+    index: usize,
+    start: u64,
+    length: u64,
+) -> Option<(Arc<Links>, DataPath, Piece)> {
+    if !shared.multiplexed.takes(length) && length > SMALL_BYTES {
+        return None;
+    }
+    let way = replicas.way_to(start).await?;
+    let Way { block, path, .. } = &way;
+    let start = start - block.offset;
+    if start + length > block.block.length() {
+        return None;
+    }
+    let datanode = &way.datanode().id;
+    let links = match path {
+        DataPath::Local if block.block.length() <= SMALL_BYTES => {
+            shared.local.learn(shared, datanode).await.ok()?;
+            shared.local.small(block, datanode).await.ok()??.links()
+        }
+        DataPath::Packets if shared.multiplexed.takes(length) => multiplexed::links(shared, datanode).await?,
+        _ => return None,
+    };
+    let range = ByteRange::with_length(start, length)?;
+    Some((links, *path, Piece { index, block: Arc::clone(block), range }))
+}
+
+/// Reads those of `ranges` whose places are `left` each for itself, some at the same time.
+async fn read_alone(ranges: &[FileRange], left: Vec<usize>, contents: &mut [Result<Vec<u8>, Error>]) {
+    let mut left = left.into_iter();
     let mut running = tokio::task::JoinSet::new();
-    let mut outcomes: Vec<Option<Result<T, Error>>> = Vec::new();
     loop {
         while running.len() < AT_ONCE
-            && let Some((index, item)) = items.next()
+            && let Some(index) = left.next()
         {
-            outcomes.push(None);
-            let work = work(item);
-            running.spawn(async move { (index, work.await) });
+            let FileRange { replicas, range } = ranges[index].clone();
+            let mut bytes = std::mem::replace(&mut contents[index], Ok(Vec::new())).unwrap_or_default();
+            running.spawn(async move {
+                let read = replicas.read_at(range.start(), &mut bytes).await;
+                (
+                    index,
+                    read.map(|count| {
+                        bytes.truncate(count);
+                        bytes
+                    }),
+                )
+            });
         }
         match running.join_next().await {
             None => break,
-            Some(Ok((index, outcome))) => outcomes[index] = Some(outcome),
+            Some(Ok((index, outcome))) => contents[index] = outcome,
             // Nobody cancels them.
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         }
     }
-    outcomes.into_iter().map(|outcome| outcome.expect("every task has ended")).collect()
 }

@@ -85,6 +85,17 @@ impl Replicas {
         }
     }
 
+    /// Fills `into` from `offset` on as far as that takes no waiting.
+    pub(super) fn read_warm(&self, offset: u64, into: &mut [u8]) -> usize {
+        self.warm.read(offset, into, &self.shared.counters)
+    }
+
+    /// The way by which the byte at `position` would be read first; `None` when there is none now.
+    pub(super) async fn way_to(&self, position: u64) -> Option<Way> {
+        let block = self.locations.block_at(position).await.ok()?;
+        self.choose(&block).ok()?
+    }
+
     /// Reads `into` from `offset` on.
     pub(super) async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         let available = self.locations.length().saturating_sub(offset);

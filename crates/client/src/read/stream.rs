@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hearth_types::ByteRange;
 
 use super::local::LocalStream;
+use super::multiplexed::MultiplexedStream;
 use super::one_sided::OneSidedStream;
 use super::packets::PacketStream;
 use super::way::Way;
@@ -24,15 +25,18 @@ enum Source {
     Local(LocalStream),
     OneSided(OneSidedStream),
     Packets(PacketStream),
+    Multiplexed(MultiplexedStream),
 }
 
 impl BlockStream {
     /// Starts reading `range` (not empty) of the block over `way`.
     pub(super) async fn open(shared: &Shared, way: Way, range: ByteRange) -> Result<Self, (Way, DatanodeError)> {
         let opened = match way.path {
-            DataPath::Packets => {
-                PacketStream::open(shared, &way.block, way.datanode(), range).await.map(Source::Packets)
-            }
+            DataPath::Packets => match MultiplexedStream::open(shared, &way, range).await {
+                Ok(Some(stream)) => Ok(Source::Multiplexed(stream)),
+                Ok(None) => PacketStream::open(shared, &way.block, way.datanode(), range).await.map(Source::Packets),
+                Err(error) => Err(error),
+            },
             DataPath::Local => LocalStream::open(shared, &way, range).await.map(Source::Local),
             DataPath::OneSided => OneSidedStream::open(shared, &way, range).await.map(Source::OneSided),
         };
@@ -50,7 +54,7 @@ impl BlockStream {
     pub(super) fn local_replica(&self) -> Option<&Arc<LocalReplica>> {
         match &self.source {
             Source::Local(stream) => stream.replica(),
-            Source::OneSided(_) | Source::Packets(_) => None,
+            Source::OneSided(_) | Source::Packets(_) | Source::Multiplexed(_) => None,
         }
     }
 
@@ -60,6 +64,7 @@ impl BlockStream {
             Source::Local(stream) => stream.data(),
             Source::OneSided(stream) => stream.data(),
             Source::Packets(stream) => stream.data(),
+            Source::Multiplexed(stream) => stream.data(),
         }
     }
 
@@ -68,6 +73,7 @@ impl BlockStream {
             Source::Local(stream) => stream.consume(bytes),
             Source::OneSided(stream) => stream.consume(bytes),
             Source::Packets(stream) => stream.consume(bytes),
+            Source::Multiplexed(stream) => stream.consume(bytes),
         }
     }
 
@@ -77,6 +83,7 @@ impl BlockStream {
             Source::Local(stream) => stream.advance(shared, &self.way).await,
             Source::OneSided(stream) => stream.advance(shared, &self.way).await,
             Source::Packets(stream) => stream.advance().await,
+            Source::Multiplexed(stream) => stream.advance(&self.way),
         }?;
         shared.counters.count_read(self.way.path, self.data().len());
         Ok(more)
@@ -99,6 +106,12 @@ impl BlockStream {
             shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
             return Ok(count);
         }
+        if let Source::Multiplexed(stream) = &mut self.source {
+            let shown = stream.data().len();
+            let count = stream.read(&self.way, into)?;
+            shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
+            return Ok(count);
+        }
         while self.data().is_empty() {
             if !self.advance(shared).await? {
                 return Ok(0);
@@ -115,7 +128,7 @@ impl BlockStream {
     pub(super) fn finish(self, shared: &Shared) {
         match self.source {
             Source::Local(_) => {}
-            Source::OneSided(_) => {}
+            Source::OneSided(_) | Source::Multiplexed(_) => {}
             Source::Packets(stream) => stream.finish(&shared.peers),
         }
     }

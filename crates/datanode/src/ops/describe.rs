@@ -12,9 +12,9 @@ use crate::session::Session;
 pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describe) -> Result<After, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "asked what is offered");
     datanode.load.described();
-    let mut operations = vec![OpCode::Describe];
+    let mut operations = vec![OpCode::Describe, OpCode::ReadMany];
     if session.connection.is_unix() {
-        operations.extend([OpCode::ReadSmall, OpCode::WriteLocal]);
+        operations.push(OpCode::WriteLocal);
     }
     let description =
         DatanodeDescription { datanode: datanode.store.datanode_uuid().clone(), offer: datanode.offer(), operations };

@@ -12,11 +12,10 @@ use hearth_fabric::local::{self, SharedWords};
 use hearth_fabric::tcp::{Connection, ReceiveBuffer, SocketOptions};
 use hearth_protocol::block_token::AccessMode;
 use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, halves};
-use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, Token};
+use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
-    BlockOpResponse, DatanodeDescription, Decoded, Describe, MessageError, OpCode, Operation, ReadSmall,
-    RequestShortCircuitFds, ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse, SmallAnswer, SmallRange, Stage,
-    Status,
+    BlockOpResponse, DatanodeDescription, Decoded, Describe, MessageError, OpCode, Operation, RequestShortCircuitFds,
+    ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse, Stage, Status,
 };
 
 use super::client::{WAIT, Writer, block, content, read_on, read_request, write, write_request};
@@ -252,7 +251,8 @@ async fn every_operation_works_on_the_socket_too() {
         assert_eq!(description.datanode, datanode.uuid());
         assert_eq!(description.offer.domain_socket.as_deref(), path.to_str());
         assert!(description.serves(OpCode::Describe));
-        assert_eq!(description.serves(OpCode::ReadSmall), local);
+        assert_eq!(description.serves(OpCode::WriteLocal), local);
+        assert!(description.serves(OpCode::ReadMany) && description.offer.serves(OpCode::ReadMany));
     }
 }
 
@@ -308,61 +308,6 @@ async fn what_cannot_be_had_is_refused_so_that_clients_go_on_as_well_as_they_can
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn small_ranges_are_read_together_and_fail_apart() {
-    let (namenode, dir) = (FakeNamenode::start().await, scratch());
-    let datanode = start(&namenode, dir.path()).await;
-    let path = datanode.domain_socket().unwrap();
-    for id in 1..=20 {
-        write(&datanode, &[], &block(id, 1001, 0), &content(1000 * id as usize, id as u64)).await;
-    }
-    write(&datanode, &[], &block(50, 1001, 0), &content(2 << 20, 50)).await;
-    let range = |id, offset, length| SmallRange {
-        block: block(id, 1001, 0),
-        token: Token::default(),
-        range: ByteRange::with_length(offset, length).unwrap(),
-    };
-    let ask = |ranges| Operation::ReadSmall(ReadSmall { ranges, client_name: "tester".to_owned() });
-    let mut client = Client::connect(path).await;
-    let mut ranges: Vec<_> = (1..=20).map(|id| range(id, 300 * id as u64, 500)).collect();
-    ranges.push(range(99, 0, 10));
-    ranges.push(range(1, 900, 200));
-    ranges.push(range(50, 0, 2 << 20));
-    ranges.push(range(50, 1_000_000, 10));
-    let answer = client.ask(ask(ranges.clone()), SmallAnswer::decode).await;
-    assert_eq!(answer.pieces.len(), ranges.len());
-    for (range, piece) in ranges.iter().zip(&answer.pieces) {
-        let id = range.block.id().0;
-        match (piece, id) {
-            (Err(refusal), 99) => assert_eq!(refusal.status, Status::Error),
-            (Err(_), 1) => assert_eq!(range.range.end(), 1100, "beyond its end"),
-            (Err(refusal), 50) => assert_eq!((refusal.status, range.range.length()), (Status::ErrorInvalid, 2 << 20)),
-            (Ok(read), _) => {
-                read.checksum.verify(&read.data, &read.checksums).unwrap();
-                let all = content(read.replica_length as usize, id as u64);
-                let end = read.offset as usize + read.data.len();
-                assert!(read.data == all[read.offset as usize..end]);
-                assert!(read.offset <= range.range.start() && end as u64 >= range.range.end());
-                assert_eq!(read.stamp, GenerationStamp(1001));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    // More than one answer holds: the first of them, and the client asks on.
-    let many: Vec<_> = (0..15).map(|index| range(50, index * 130_000, 130_000)).collect();
-    let mut left = &many[..];
-    let mut answers = 0;
-    while !left.is_empty() {
-        let answer = client.ask(ask(left.to_vec()), SmallAnswer::decode).await;
-        assert!(answer.pieces.iter().all(Result::is_ok));
-        left = &left[answer.pieces.len()..];
-        answers += 1;
-    }
-    assert_eq!(answers, 3);
-    let answer = Client::tcp(&datanode).await.ask(ask(many), SmallAnswer::decode).await;
-    assert_eq!(answer.pieces[0].as_ref().unwrap_err().status, Status::ErrorUnsupported);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_tokens_on_descriptors_go_to_their_holders_only() {
     let ((namenode, minter), dir) = (FakeNamenode::with_tokens().await, scratch());
     let datanode = start(&namenode, dir.path()).await;
@@ -378,10 +323,6 @@ async fn with_tokens_on_descriptors_go_to_their_holders_only() {
     for bad in [Token::default(), token(&here, AccessMode::Write), token(&other, AccessMode::Read)] {
         let answer = Client::connect(path).await.request(&here, Some(slots.allocate(0)), bad.clone()).await;
         assert_eq!(answer.status, Status::ErrorAccessToken);
-        let range = SmallRange { block: here.clone(), token: bad, range: ByteRange::new(0, 10).unwrap() };
-        let small = Operation::ReadSmall(ReadSmall { ranges: vec![range], client_name: String::new() });
-        let answer = Client::connect(path).await.ask(small, SmallAnswer::decode).await;
-        assert_eq!(answer.pieces[0].as_ref().unwrap_err().status, Status::ErrorAccessToken);
     }
     let mut client = Client::connect(path).await;
     let answer = client.request(&here, Some(slots.allocate(0)), token(&here, AccessMode::Read)).await;

@@ -5,6 +5,7 @@ mod client;
 mod lazy_persist;
 mod local;
 mod local_writes;
+mod many;
 mod namenode;
 mod one_sided;
 mod one_sided_writes;

@@ -2,6 +2,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
@@ -108,6 +109,43 @@ impl Connection {
                 Err(source) => return Err(Error::Socket { peer: self.peer, source }),
             }
         }
+    }
+
+    /// Reads what is there to the end of `into`, without waiting. `None` when nothing is there, `Some(0)` when the peer closed.
+    pub fn try_read_buf(&self, into: &mut BytesMut) -> Result<Option<usize>, Error> {
+        let read = match &self.stream {
+            Stream::Tcp(stream) => stream.try_read_buf(into),
+            Stream::Unix(stream) => stream.try_read_buf(into),
+        };
+        self.unless_waiting(read)
+    }
+
+    /// As [`Connection::try_read_buf`], into memory that is there.
+    pub fn try_read(&self, into: &mut [u8]) -> Result<Option<usize>, Error> {
+        self.unless_waiting(self.stream.try_read(into))
+    }
+
+    /// Writes as much of `bytes` (not none) as the peer takes now, without waiting. `None` when that is nothing.
+    pub fn try_write(&self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        self.unless_waiting(self.stream.try_write(bytes))
+    }
+
+    fn unless_waiting(&self, outcome: io::Result<usize>) -> Result<Option<usize>, Error> {
+        match outcome {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(source) => Err(Error::Socket { peer: self.peer, source }),
+        }
+    }
+
+    /// Waits until a read would bring something, the peer's end included; at most `timeout`. Nothing is lost when the caller stops waiting.
+    pub async fn readable(&self, timeout: Duration) -> Result<(), Error> {
+        self.wait_readable(timeout).await
+    }
+
+    /// Waits until the peer takes bytes, at most `timeout`. Nothing is lost when the caller stops waiting.
+    pub async fn writable(&self, timeout: Duration) -> Result<(), Error> {
+        self.wait_writable(timeout).await
     }
 
     /// Fills `into`, waiting at most `timeout` for each piece of it.

@@ -103,6 +103,16 @@ impl ReceiveBuffer {
         Ok(received > 0)
     }
 
+    /// Takes what is there without waiting, with room for `bytes` in all. `None` when nothing is there, `Some(0)` when the peer closed.
+    ///
+    /// Errors: `TooLong` when `bytes` is beyond the limit.
+    pub fn try_fill(&mut self, connection: &Connection, bytes: usize) -> Result<Option<usize>, Error> {
+        self.make_room(connection, bytes.max(self.end - self.start + 1))?;
+        let received = connection.try_read(&mut self.memory[self.end..])?;
+        self.end += received.unwrap_or(0);
+        Ok(received)
+    }
+
     fn make_room(&mut self, connection: &Connection, bytes: usize) -> Result<(), Error> {
         if bytes > self.limit {
             return Err(Error::TooLong { peer: connection.peer(), wanted: bytes, limit: self.limit });

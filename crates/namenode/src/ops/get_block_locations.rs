@@ -1,10 +1,11 @@
 use bytes::Bytes;
+use hearth_types::LocatedBlocks;
 use hearth_wire::proto::hdfs::{GetBlockLocationsRequestProto, GetBlockLocationsResponseProto};
 
-use crate::blocks::HANDED_ON_MAX;
+use crate::blocks::{HANDED_ON_MAX, Now};
 use crate::error::Error;
 use crate::namespace::{Access, InodeId, Need, Purpose};
-use crate::state::{Context, Namenode, encode};
+use crate::state::{Context, Namenode, State, encode};
 
 /// Where the bytes of a range of a file are: what opening a file asks for.
 pub async fn get_block_locations(
@@ -12,32 +13,16 @@ pub async fn get_block_locations(
     context: &Context,
     request: GetBlockLocationsRequestProto,
 ) -> Result<Bytes, Error> {
-    // Java's longs: what is negative there arrives as a huge number.
-    if (request.offset as i64) < 0 {
-        return Err(Error::NegativeOffset { path: request.src });
-    }
-    if (request.length as i64) < 0 {
-        return Err(Error::NegativeLength { path: request.src });
-    }
+    let range = (request.offset, request.length);
     let now = namenode.now();
     let (answer, access_time_due) = {
         let state = namenode.read();
-        let (trail, slot) = state.namespace.resolve_file(&context.caller, &request.src, Purpose::Read)?;
-        state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
-        state.namespace.check_readable_by_superuser(&context.caller, slot)?;
-        let mut located =
-            namenode.located_for_reader(&state, slot, (request.offset, request.length), &context.caller, now);
-        if state.blocks.in_safe_mode() && located.blocks.iter().any(|block| block.locations.is_empty()) {
-            let what = format!("Zero blocklocations for {}", trail.path());
-            return Err(namenode.safe_mode_error(&state, now, what));
-        }
+        let (mut located, due) = locate(namenode, &state, context, &request.src, range, now)?;
         let mut room = HANDED_ON_MAX;
         for block in &mut located.blocks {
             state.blocks.hand_on(block, now, &mut room);
         }
-        let due = state.namespace.access_time_is_due(slot, now.wall_ms) && !state.blocks.in_safe_mode();
-        let id = state.namespace.inode(slot).id;
-        (encode(&GetBlockLocationsResponseProto { locations: Some((&located).into()) }), due.then_some(id))
+        (encode(&GetBlockLocationsResponseProto { locations: Some((&located).into()) }), due)
     };
     if let Some(id) = access_time_due {
         touch(namenode, id);
@@ -45,8 +30,36 @@ pub async fn get_block_locations(
     Ok(answer)
 }
 
+/// Where the bytes of `range` (offset, length) of a file are, and the file, when it is to be written down that it was read.
+pub(super) fn locate(
+    namenode: &Namenode,
+    state: &State,
+    context: &Context,
+    path: &str,
+    range: (u64, u64),
+    now: Now,
+) -> Result<(LocatedBlocks, Option<InodeId>), Error> {
+    // Java's longs: what is negative there arrives as a huge number.
+    if (range.0 as i64) < 0 {
+        return Err(Error::NegativeOffset { path: path.to_owned() });
+    }
+    if (range.1 as i64) < 0 {
+        return Err(Error::NegativeLength { path: path.to_owned() });
+    }
+    let (trail, slot) = state.namespace.resolve_file(&context.caller, path, Purpose::Read)?;
+    state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
+    state.namespace.check_readable_by_superuser(&context.caller, slot)?;
+    let located = namenode.located_for_reader(state, slot, range, &context.caller, now);
+    if state.blocks.in_safe_mode() && located.blocks.iter().any(|block| block.locations.is_empty()) {
+        let what = format!("Zero blocklocations for {}", trail.path());
+        return Err(namenode.safe_mode_error(state, now, what));
+    }
+    let due = state.namespace.access_time_is_due(slot, now.wall_ms) && !state.blocks.in_safe_mode();
+    Ok((located, due.then(|| state.namespace.inode(slot).id)))
+}
+
 /// Writes down that a file was read. Nobody waits for that to be durable.
-fn touch(namenode: &Namenode, id: InodeId) {
+pub(super) fn touch(namenode: &Namenode, id: InodeId) {
     let mut state = namenode.state.write();
     let now = namenode.now();
     if let Some(slot) = state.namespace.slot(id) {

@@ -15,6 +15,11 @@ pub enum TransferError {
 }
 
 impl TransferError {
+    /// The peer was silent for too long.
+    pub fn is_time_out(&self) -> bool {
+        matches!(self, Self::Connection(tcp::Error::ReadTimedOut { .. }))
+    }
+
     /// The peer went away or stopped answering, rather than breaking the protocol.
     pub fn is_disconnect(&self) -> bool {
         matches!(self, Self::Connection(error) if error.is_disconnect())

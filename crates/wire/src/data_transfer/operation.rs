@@ -2,7 +2,7 @@ use hearth_types::{ChecksumSpec, DatanodeInfo, ExtendedBlock, GenerationStamp, S
 use prost::Message;
 
 use super::describe::Describe;
-use super::read_small::ReadSmall;
+use super::read_many::ReadMany;
 use super::short_circuit::{ShmId, ShmSlot};
 use super::{Decoded, OPERATION_BYTES_MAX, VERSION};
 use crate::convert::{ConvertError, storage_type_from_wire};
@@ -30,8 +30,8 @@ pub enum OpCode {
     BlockGroupChecksum = 90,
     /// Hearth's own, as all from 160 up.
     Describe = 0xA0,
-    ReadSmall = 0xA1,
     WriteLocal = 0xA2,
+    ReadMany = 0xA3,
     Custom = 127,
 }
 
@@ -51,8 +51,8 @@ impl OpCode {
             90 => Self::BlockGroupChecksum,
             127 => Self::Custom,
             0xA0 => Self::Describe,
-            0xA1 => Self::ReadSmall,
             0xA2 => Self::WriteLocal,
+            0xA3 => Self::ReadMany,
             _ => return None,
         })
     }
@@ -73,7 +73,7 @@ pub enum Operation {
         client_name: String,
     },
     Describe(Describe),
-    ReadSmall(ReadSmall),
+    ReadMany(ReadMany),
     /// The same request as WRITE_BLOCK, by a writer that fills the replica's memory itself.
     WriteLocal(Box<WriteBlock>),
 }
@@ -257,7 +257,7 @@ impl Operation {
             Self::ReleaseShortCircuitFds(_) => OpCode::ReleaseShortCircuitFds,
             Self::RequestShortCircuitShm { .. } => OpCode::RequestShortCircuitShm,
             Self::Describe(_) => OpCode::Describe,
-            Self::ReadSmall(_) => OpCode::ReadSmall,
+            Self::ReadMany(_) => OpCode::ReadMany,
         }
     }
 
@@ -281,7 +281,7 @@ impl Operation {
                 request(code, &proto::ShortCircuitShmRequestProto { client_name: client_name.clone() })
             }
             Self::Describe(op) => request(code, &op.message()),
-            Self::ReadSmall(op) => request(code, &op.message()),
+            Self::ReadMany(op) => request(code, &op.message()),
         }
     }
 
@@ -337,7 +337,7 @@ impl Operation {
                 Self::RequestShortCircuitShm { client_name: shm.client_name }
             }
             OpCode::Describe => Self::Describe(Describe::from_message(parse(op, message)?)),
-            OpCode::ReadSmall => Self::ReadSmall(ReadSmall::from_message(parse(op, message)?).map_err(content)?),
+            OpCode::ReadMany => Self::ReadMany(ReadMany::from_message(parse(op, message)?)),
             OpCode::ReadMetadata | OpCode::BlockGroupChecksum | OpCode::Custom => {
                 return Err(OpError::Unsupported { op });
             }

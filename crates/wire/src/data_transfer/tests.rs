@@ -68,10 +68,6 @@ fn write_block(targets: Vec<PipelineTarget>) -> WriteBlock {
     }
 }
 
-fn small_range(offset: u64, length: u64) -> SmallRange {
-    SmallRange { block: block(), token: Token::default(), range: ByteRange::with_length(offset, length).unwrap() }
-}
-
 fn operations() -> Vec<Operation> {
     let slot = ShmSlot { segment: ShmId { high: -1, low: 7 }, index: 3 };
     let token = Token::default();
@@ -117,10 +113,7 @@ fn operations() -> Vec<Operation> {
         Operation::RequestShortCircuitShm { client_name: "c".into() },
         Operation::WriteLocal(Box::new(write_block(vec![target(1)]))),
         Operation::Describe(Describe { client_name: "c".into() }),
-        Operation::ReadSmall(ReadSmall {
-            ranges: (0..3).map(|i| small_range(i * 100, 100)).collect(),
-            client_name: "c".into(),
-        }),
+        Operation::ReadMany(ReadMany { client_name: "c".into() }),
     ]
 }
 
@@ -184,12 +177,13 @@ fn a_datanode_that_knows_more_is_understood() {
             domain_socket: Some("/run/hearth/9866".into()),
             one_sided: vec!["10.0.0.1:9868".parse().unwrap(), "[::1]:1".parse().unwrap()],
             transport: Some("rdma".into()),
+            operations: vec![OpCode::ReadMany],
         },
-        operations: vec![OpCode::Describe, OpCode::ReadSmall],
+        operations: vec![OpCode::Describe, OpCode::WriteLocal],
     };
     let encoded = description.encode();
     assert_eq!(DatanodeDescription::decode(&encoded), Ok(Decoded::Complete(description.clone(), encoded.len())));
-    assert!(description.serves(OpCode::ReadSmall) && !description.serves(OpCode::ReadBlock));
+    assert!(description.serves(OpCode::WriteLocal) && !description.serves(OpCode::ReadBlock));
 
     let later = crate::proto::hearth::DescribeResponse {
         datanode_uuid: "uuid-1".into(),
@@ -204,30 +198,83 @@ fn a_datanode_that_knows_more_is_understood() {
     assert_eq!((later.offer.one_sided.len(), later.operations), (1, vec![OpCode::Describe]));
 }
 
-#[test]
-fn small_reads_are_bounded_and_their_answers_whole() {
-    let request = |ranges| ReadSmall { ranges, client_name: String::new() }.message();
-    assert!(ReadSmall::from_message(request(Vec::new())).is_err());
-    assert!(ReadSmall::from_message(request(vec![small_range(0, 1); ReadSmall::RANGES_MAX + 1])).is_err());
-    let mut beyond = request(vec![small_range(u64::MAX - 10, 1)]);
-    beyond.ranges[0].length = 100;
-    assert!(ReadSmall::from_message(beyond).is_err());
-
-    let data = SmallData {
+/// Messages of a connection of many reads: ranges, and heads that were read or refused.
+fn many() -> (Vec<ManyRange>, Vec<ManyHead>) {
+    let token = Token { identifier: vec![1, 2], password: vec![3], kind: "k".into(), service: "s".into() };
+    let range = |request, token| ManyRange { request, block: block(), token, range: ByteRange::new(513, 700).unwrap() };
+    let piece = ManyPiece {
         stamp: GenerationStamp(1001),
         replica_length: 700,
         checksum: ChecksumSpec::DEFAULT,
         offset: 512,
-        data: vec![7; 188].into(),
-        checksums: vec![1, 2, 3, 4].into(),
+        data_bytes: 188,
     };
-    let refusal = SmallRefusal { status: Status::ErrorAccessToken, message: "expired".into() };
-    let answer = SmallAnswer { pieces: vec![Ok(data.clone()), Err(refusal)] };
-    let encoded = answer.encode();
-    assert_eq!(SmallAnswer::decode(&encoded), Ok(Decoded::Complete(answer, encoded.len())));
-    let short = SmallAnswer { pieces: vec![Ok(SmallData { checksums: vec![1, 2, 3].into(), ..data })] };
-    assert!(SmallAnswer::decode(&short.encode()).is_err());
-    assert!(SmallAnswer::decode(&[0]).is_err());
+    let refusal = ManyRefusal { status: Status::ErrorAccessToken, message: "expired".into() };
+    (
+        vec![range(0, Token::default()), range(u64::MAX, token)],
+        vec![ManyHead { request: 7, piece: Ok(piece) }, ManyHead { request: 0, piece: Err(refusal) }],
+    )
+}
+
+#[test]
+fn ranges_and_heads_come_back_and_wait_for_their_last_byte() {
+    let (ranges, heads) = many();
+    let mut stream = Vec::new();
+    ranges.iter().for_each(|range| range.encode_into(&mut stream));
+    let mut rest = &stream[..];
+    for range in &ranges {
+        let Ok(Decoded::Complete(found, consumed)) = ManyRange::decode(rest) else { panic!("{range:?}") };
+        assert_eq!(&found, range);
+        for cut in 0..consumed {
+            assert!(matches!(ManyRange::decode(&rest[..cut]), Ok(Decoded::Needs(1..))), "{cut}");
+        }
+        rest = &rest[consumed..];
+    }
+    assert!(rest.is_empty());
+    for head in heads {
+        let mut encoded = Vec::new();
+        head.encode_into(&mut encoded);
+        assert_eq!(head.body_bytes(), if head.piece.is_ok() { 4 + 188 } else { 0 });
+        assert_eq!(ManyHead::decode(&encoded), Ok(Decoded::Complete(head, encoded.len())));
+    }
+    for terms in [
+        ManyTerms::Taken { range_bytes_max: 4096 },
+        ManyTerms::Refused(ManyRefusal { status: Status::ErrorUnsupported, message: "no".into() }),
+    ] {
+        let encoded = terms.encode();
+        assert_eq!(ManyTerms::decode(&encoded), Ok(Decoded::Complete(terms, encoded.len())));
+    }
+}
+
+#[test]
+fn heads_that_announce_too_much_or_what_does_not_fit_are_refused() {
+    let (_, heads) = many();
+    let Ok(piece) = heads[0].piece.clone() else { panic!("the first was read") };
+    let encoded = |change: &dyn Fn(&mut crate::proto::hearth::ManyHeadProto)| {
+        let mut bytes = Vec::new();
+        ManyHead { request: 1, piece: Ok(piece) }.encode_into(&mut bytes);
+        let mut message = crate::proto::hearth::ManyHeadProto::decode_length_delimited(&bytes[..]).unwrap();
+        change(&mut message);
+        ManyHead::decode(&delimited::to_vec(&message))
+    };
+    assert!(encoded(&|_| ()).is_ok());
+    assert!(encoded(&|head| head.checksum_bytes = Some(8)).is_err());
+    assert!(encoded(&|head| head.checksum = None).is_err());
+    assert!(encoded(&|head| head.data_bytes = Some(u32::MAX)).is_err());
+    // A CRC for each byte would be four times the data.
+    assert!(
+        encoded(&|head| {
+            head.data_bytes = Some(ReadMany::RANGE_BYTES_MAX);
+            head.checksum.as_mut().unwrap().bytes_per_checksum = 1;
+            head.checksum_bytes = Some(4 * ReadMany::RANGE_BYTES_MAX);
+        })
+        .is_err()
+    );
+    let long = ManyRefusal { status: Status::Error, message: "ä".repeat(ReadMany::HEAD_BYTES_MAX) };
+    let mut bytes = Vec::new();
+    ManyHead { request: 1, piece: Err(long) }.encode_into(&mut bytes);
+    assert!(matches!(ManyHead::decode(&bytes), Ok(Decoded::Complete(..))), "a long text is cut");
+    assert!(matches!(ManyRange::decode(&[0xFF, 0xFF, 0xFF, 0x7F]), Err(MessageError::Unreadable(_))));
 }
 
 #[test]
@@ -451,10 +498,35 @@ proptest! {
         let _ = client_read_status(&body);
         let _ = ShmResponse::decode(&body);
         let _ = ShortCircuitReleaseResponse::decode(&body);
+        let _ = ManyRange::decode(&body);
+        let _ = ManyTerms::decode(&body);
+        if let Ok(Decoded::Complete(head, consumed)) = ManyHead::decode(&body) {
+            prop_assert!(consumed <= body.len() && head.body_bytes() <= 2 << 20);
+        }
     }
 
     #[test]
-    fn damaged_requests_are_decoded_or_refused(index in 0usize..9, at in 3usize..400, value: u8, cut in 0usize..400) {
+    fn damaged_ranges_and_heads_are_decoded_or_refused(at in 0usize..200, value: u8, cut in 0usize..200) {
+        let (ranges, heads) = many();
+        let mut messages: Vec<Vec<u8>> = vec![Vec::new(); ranges.len() + heads.len()];
+        let (of_ranges, of_heads) = messages.split_at_mut(ranges.len());
+        ranges.iter().zip(of_ranges).for_each(|(range, bytes)| range.encode_into(bytes));
+        heads.iter().zip(of_heads).for_each(|(head, bytes)| head.encode_into(bytes));
+        for mut bytes in messages {
+            let at = at.min(bytes.len() - 1);
+            bytes[at] = value;
+            for _ in 0..2 {
+                let _ = ManyRange::decode(&bytes);
+                if let Ok(Decoded::Complete(head, _)) = ManyHead::decode(&bytes) {
+                    prop_assert!(head.body_bytes() <= 2 << 20);
+                }
+                bytes.truncate(cut);
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_requests_are_decoded_or_refused(index in 0usize..operations().len(), at in 3usize..400, value: u8, cut in 0usize..400) {
         let mut request = operations()[index].encode();
         let at = at.min(request.len() - 1);
         request[at] = value;

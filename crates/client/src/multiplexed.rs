@@ -1,0 +1,122 @@
+//! Connections that each carry many reads of many readers (READ_MANY), to Hearth's datanodes: over TCP and over their domain sockets.
+//!
+//! ```text
+//! Multiplexed   one for a file system and its clones: datanodes by address
+//!  └ Links        one for each place where a datanode listens: how many connections, and which is used
+//!     └ Link        one connection: credit, what is asked and not answered, a task that receives
+//! ```
+
+mod growth;
+mod link;
+mod links;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_fabric::tcp::{self, Connection, SocketOptions};
+use hearth_fabric::{local, stream};
+use hearth_protocol::data_transfer::Timeouts;
+use hearth_types::{ByteRange, ExtendedBlock, Token};
+use hearth_wire::data_transfer::ReadMany;
+use parking_lot::Mutex;
+
+pub(crate) use links::Links;
+
+/// Datanodes that are remembered at most.
+const DATANODES_MAX: usize = 4096;
+
+/// The client's share of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct MultiplexOptions {
+    /// Connections to one datanode at most; 0: the transfer port is not used so.
+    pub connections_max: usize,
+    /// Bytes that are asked for and have not come, on one connection.
+    pub outstanding_bytes: u32,
+    /// Longest range that is read so.
+    pub range_bytes: u64,
+    /// A connection that is not used for so long is closed.
+    pub expiry: Duration,
+    pub timeouts: Timeouts,
+}
+
+impl MultiplexOptions {
+    pub(crate) fn read(configuration: &Configuration, timeouts: Timeouts) -> Result<Self, ConfigError> {
+        let outstanding = configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_BYTES)?;
+        let range = configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_RANGE_BYTES)?;
+        // A range that does not begin on a chunk boundary becomes longer by two chunks.
+        let most = u64::from(ReadMany::RANGE_BYTES_MAX) - (128 << 10);
+        Ok(Self {
+            connections_max: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_CONNECTIONS)? as usize,
+            outstanding_bytes: u32::try_from(outstanding).unwrap_or(u32::MAX).clamp(64 << 10, 1 << 30),
+            range_bytes: range.min(most),
+            expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
+            timeouts,
+        })
+    }
+}
+
+/// A range of a replica that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub block: &'a ExtendedBlock,
+    pub token: &'a Token,
+    pub range: ByteRange,
+}
+
+/// Where a datanode listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Tcp(SocketAddr),
+    Socket(PathBuf),
+}
+
+impl Place {
+    async fn connect(&self, timeout: Duration) -> Result<Connection, stream::Error> {
+        match self {
+            Self::Tcp(address) => tcp::connect(*address, None, SocketOptions::default(), timeout).await,
+            Self::Socket(path) => match tokio::time::timeout(timeout, local::connect(path)).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    let source = std::io::ErrorKind::TimedOut.into();
+                    Err(stream::Error::NoSocket { path: path.clone(), source })
+                }
+            },
+        }
+    }
+}
+
+/// What a file system and its clones have of such connections over TCP.
+#[derive(Debug)]
+pub(crate) struct Multiplexed {
+    options: MultiplexOptions,
+    client_name: String,
+    datanodes: Mutex<HashMap<SocketAddr, Arc<Links>>>,
+}
+
+impl Multiplexed {
+    pub(crate) fn new(options: MultiplexOptions, client_name: String) -> Self {
+        Self { options, client_name, datanodes: Mutex::default() }
+    }
+
+    /// Whether a range of this length is read so.
+    pub(crate) fn takes(&self, bytes: u64) -> bool {
+        self.options.connections_max > 0 && bytes <= self.options.range_bytes
+    }
+
+    /// Those to the datanode at `address`; `None` when that went wrong lately.
+    pub(crate) fn to(&self, address: SocketAddr) -> Option<Arc<Links>> {
+        let mut datanodes = self.datanodes.lock();
+        if datanodes.len() >= DATANODES_MAX && !datanodes.contains_key(&address) {
+            datanodes.clear();
+        }
+        let make = || Arc::new(Links::new(Place::Tcp(address), self.options.clone(), self.client_name.clone()));
+        let links = datanodes.entry(address).or_insert_with(make);
+        links.is_on().then(|| Arc::clone(links))
+    }
+}

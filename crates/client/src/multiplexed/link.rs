@@ -1,0 +1,420 @@
+//! One connection that carries many reads.
+//!
+//! Whoever asks takes credit, puts his request behind the others', and sends what is there, unless somebody is sending: then that one sends it too. A task
+//! receives the answers and hands each to who waits for it. When nobody does any more, the answer is dropped, and its credit is free as well.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use hearth_fabric::stream;
+use hearth_fabric::tcp::{Connection, PeerAddress};
+use hearth_protocol::data_transfer::{Timeouts, TransferError};
+use hearth_types::ByteRange;
+use hearth_wire::data_transfer::{
+    Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, MessageError, Operation, ReadMany,
+};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::links::credit;
+use super::{MultiplexOptions, Wanted};
+use crate::DatanodeError;
+use crate::local::Fetched;
+
+/// Memory that answers are received into, a piece at a time; readers hold what they got of it until they have copied that.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// With less room than this left, the next piece of memory is taken.
+const ROOM_BYTES: usize = 16 << 10;
+
+/// One connection. Ends when it breaks, is closed by the datanode, or was not used for a while.
+#[derive(Debug)]
+pub(super) struct Link {
+    connection: Connection,
+    timeouts: Timeouts,
+    expiry: Duration,
+    credit: Arc<Semaphore>,
+    credit_limit: u32,
+    state: Mutex<State>,
+    ended: AtomicBool,
+    /// Something is to be sent that the socket did not take, or the link is to end.
+    wake: Notify,
+    outstanding: AtomicUsize,
+    received: AtomicU64,
+    /// How long answers took lately, in microseconds.
+    answer_time: AtomicU64,
+    round_trip: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Requests that nobody has sent.
+    unsent: Vec<u8>,
+    /// Somebody sends, or waits until the socket takes more.
+    sending: bool,
+    /// The socket takes no more: the task waits for it.
+    blocked: bool,
+    next_request: u64,
+    waiting: HashMap<u64, Waiting>,
+    failure: Option<Failure>,
+}
+
+/// A range that was asked for.
+#[derive(Debug)]
+struct Waiting {
+    range: ByteRange,
+    since: Instant,
+    answer: oneshot::Sender<Answer>,
+    permit: OwnedSemaphorePermit,
+}
+
+pub(super) type Answer = Result<Fetched, ManyRefusal>;
+
+/// Its answer is on its way.
+#[derive(Debug)]
+pub(super) struct Asked(oneshot::Receiver<Answer>);
+
+/// Why a connection is of no use any more, for each of those who wait on it.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    Connection(Arc<TransferError>),
+    Misbehaviour { peer: PeerAddress, what: Arc<str> },
+}
+
+impl Failure {
+    /// The datanode went away or closed it.
+    pub(super) fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_disconnect())
+    }
+
+    /// The datanode does not keep to the protocol.
+    pub(super) fn is_misbehaviour(&self) -> bool {
+        matches!(self, Self::Misbehaviour { .. })
+    }
+}
+
+impl From<stream::Error> for Failure {
+    fn from(error: stream::Error) -> Self {
+        Self::Connection(Arc::new(error.into()))
+    }
+}
+
+impl From<Failure> for DatanodeError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Connection(source) => Self::Shared { source },
+            Failure::Misbehaviour { peer, what } => Self::Protocol { peer, what: what.to_string() },
+        }
+    }
+}
+
+impl Link {
+    /// Makes `connection` one of many reads.
+    pub(super) fn start(
+        connection: Connection,
+        round_trip: Duration,
+        options: &MultiplexOptions,
+        client_name: &str,
+    ) -> Arc<Self> {
+        let request = Operation::ReadMany(ReadMany { client_name: client_name.to_owned() });
+        let link = Arc::new(Self {
+            connection,
+            timeouts: options.timeouts,
+            expiry: options.expiry,
+            credit: Arc::new(Semaphore::new(options.outstanding_bytes as usize)),
+            credit_limit: options.outstanding_bytes,
+            state: Mutex::new(State { unsent: request.encode(), ..State::default() }),
+            ended: AtomicBool::new(false),
+            wake: Notify::new(),
+            outstanding: AtomicUsize::new(0),
+            received: AtomicU64::new(0),
+            answer_time: AtomicU64::new(0),
+            round_trip,
+        });
+        tokio::spawn(Arc::clone(&link).run());
+        link
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Asked for, and not yet there.
+    pub(super) fn outstanding_bytes(&self) -> usize {
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// How long answers took lately.
+    pub(super) fn answer_time(&self) -> Duration {
+        Duration::from_micros(self.answer_time.load(Ordering::Relaxed))
+    }
+
+    /// How long the connection took to be made.
+    pub(super) fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// Nobody asks for anything any more.
+    pub(super) fn close(&self) {
+        self.connection.shutdown();
+    }
+
+    /// Waits for credit and puts the request behind the others; `flush` sends it.
+    pub(super) async fn ask(&self, wanted: Wanted<'_>) -> Result<Asked, Failure> {
+        let since = Instant::now();
+        let bytes = credit(wanted.range, self.credit_limit);
+        let permit = match Arc::clone(&self.credit).try_acquire_many_owned(bytes) {
+            Ok(permit) => permit,
+            Err(_) => {
+                // Whoever waits here may wait for answers to what he has not sent.
+                self.flush();
+                let acquired = Arc::clone(&self.credit).acquire_many_owned(bytes);
+                match tokio::time::timeout(self.timeouts.read, acquired).await {
+                    Ok(Ok(permit)) => permit,
+                    Ok(Err(_)) => return Err(self.failure()),
+                    Err(_) => return Err(self.timed_out().into()),
+                }
+            }
+        };
+        let (answer, answered) = oneshot::channel();
+        let mut state = self.state.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        let request = state.next_request;
+        state.next_request += 1;
+        let Wanted { block, token, range } = wanted;
+        let message = ManyRange { request, block: block.clone(), token: token.clone(), range };
+        message.encode_into(&mut state.unsent);
+        self.outstanding.fetch_add(bytes as usize, Ordering::Relaxed);
+        state.waiting.insert(request, Waiting { range, since, answer, permit });
+        Ok(Asked(answered))
+    }
+
+    /// The answer to what was asked.
+    pub(super) async fn answer(&self, Asked(answered): Asked) -> Result<Answer, Failure> {
+        match tokio::time::timeout(self.timeouts.read, answered).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(self.failure()),
+            Err(_) => Err(self.timed_out().into()),
+        }
+    }
+
+    fn timed_out(&self) -> stream::Error {
+        stream::Error::ReadTimedOut { peer: self.connection.peer(), after: self.timeouts.read }
+    }
+
+    fn failure(&self) -> Failure {
+        let failure = self.state.lock().failure.clone();
+        failure.unwrap_or_else(|| stream::Error::Closed { peer: self.connection.peer() }.into())
+    }
+
+    /// Sends what is there, as far as the socket takes it now; the rest, the task sends. Never waits.
+    pub(super) fn flush(&self) {
+        let mut state = self.state.lock();
+        if !state.sending {
+            state.sending = true;
+            self.send(state);
+        }
+    }
+
+    /// Called by who has set `sending`.
+    fn send<'a>(&'a self, mut state: parking_lot::MutexGuard<'a, State>) {
+        loop {
+            if state.unsent.is_empty() {
+                state.sending = false;
+                return;
+            }
+            let bytes = std::mem::take(&mut state.unsent);
+            drop(state);
+            let mut sent = 0;
+            let blocked = loop {
+                if sent == bytes.len() {
+                    break false;
+                }
+                match self.connection.try_write(&bytes[sent..]) {
+                    Ok(Some(count)) => sent += count,
+                    Ok(None) => break true,
+                    Err(_) => {
+                        // The task sees the end of the connection and tells everybody.
+                        self.connection.shutdown();
+                        break true;
+                    }
+                }
+            };
+            state = self.state.lock();
+            if blocked {
+                let mut rest = bytes[sent..].to_vec();
+                rest.append(&mut state.unsent);
+                state.unsent = rest;
+                state.blocked = true;
+                drop(state);
+                self.wake.notify_one();
+                return;
+            }
+            if state.unsent.is_empty() {
+                // Its memory serves the next.
+                state.unsent = bytes;
+                state.unsent.clear();
+            }
+        }
+    }
+
+    /// Receives until the link ends, and tells everybody why.
+    async fn run(self: Arc<Self>) {
+        self.flush();
+        let failure = match self.receive().await {
+            Ok(()) => stream::Error::Closed { peer: self.connection.peer() }.into(),
+            Err(failure) => {
+                tracing::debug!(peer = %self.connection.peer(), ?failure, "a connection of many reads ends");
+                failure
+            }
+        };
+        self.end(failure);
+    }
+
+    fn end(&self, failure: Failure) {
+        let waiting = {
+            let mut state = self.state.lock();
+            state.failure.get_or_insert(failure);
+            std::mem::take(&mut state.waiting)
+        };
+        self.ended.store(true, Ordering::Release);
+        self.credit.close();
+        self.connection.shutdown();
+        // Their senders are dropped: that is how they hear of it.
+        drop(waiting);
+    }
+
+    /// Ends with `Ok` when the link was not used for long.
+    async fn receive(&self) -> Result<(), Failure> {
+        let mut buffer = BytesMut::with_capacity(RECEIVE_BYTES);
+        let mut taken = false;
+        loop {
+            let missing = self.take_answers(&mut buffer, &mut taken)?;
+            if buffer.capacity() - buffer.len() < missing.max(ROOM_BYTES) {
+                buffer.reserve(missing.max(RECEIVE_BYTES));
+            }
+            match self.connection.try_read_buf(&mut buffer)? {
+                Some(0) => return Err(stream::Error::Closed { peer: self.connection.peer() }.into()),
+                Some(_) => tokio::task::consume_budget().await,
+                None => {
+                    if !self.wait().await? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for something to receive, and sends meanwhile. False when nobody has used the link for long.
+    async fn wait(&self) -> Result<bool, Failure> {
+        loop {
+            let (idle, blocked) = {
+                let state = self.state.lock();
+                (state.waiting.is_empty(), state.blocked)
+            };
+            let patience = if idle { self.expiry } else { self.timeouts.read };
+            tokio::select! {
+                readable = self.connection.readable(patience) => match readable {
+                    Ok(()) => return Ok(true),
+                    Err(stream::Error::ReadTimedOut { .. }) if idle => {
+                        let mut state = self.state.lock();
+                        if state.waiting.is_empty() {
+                            state.failure = Some(stream::Error::Closed { peer: self.connection.peer() }.into());
+                            return Ok(false);
+                        }
+                        // Somebody has come meanwhile, and has all his time before him.
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+                writable = self.connection.writable(self.timeouts.write), if blocked => {
+                    writable?;
+                    let mut state = self.state.lock();
+                    state.blocked = false;
+                    self.send(state);
+                }
+                () = self.wake.notified() => {}
+            }
+        }
+    }
+
+    /// Hands out the whole answers at the front of `buffer`. How many bytes the next one lacks.
+    fn take_answers(&self, buffer: &mut BytesMut, taken: &mut bool) -> Result<usize, Failure> {
+        let unreadable = |source: MessageError| self.misbehaviour(source.to_string());
+        if !*taken {
+            match ManyTerms::decode(buffer).map_err(unreadable)? {
+                Decoded::Needs(missing) => return Ok(missing),
+                Decoded::Complete(ManyTerms::Taken { .. }, consumed) => {
+                    buffer.advance(consumed);
+                    *taken = true;
+                }
+                Decoded::Complete(ManyTerms::Refused(refusal), _) => {
+                    return Err(self.misbehaviour(format!("READ_MANY: {:?}: {}", refusal.status, refusal.message)));
+                }
+            }
+        }
+        loop {
+            let (head, head_bytes) = match ManyHead::decode(buffer).map_err(unreadable)? {
+                Decoded::Needs(missing) => return Ok(missing),
+                Decoded::Complete(head, consumed) => (head, consumed),
+            };
+            let whole = head_bytes + head.body_bytes();
+            if buffer.len() < whole {
+                return Ok(whole - buffer.len());
+            }
+            buffer.advance(head_bytes);
+            let body = buffer.split_to(head.body_bytes()).freeze();
+            self.received.fetch_add(whole as u64, Ordering::Relaxed);
+            self.deliver(head, body)?;
+        }
+    }
+
+    fn deliver(&self, head: ManyHead, body: Bytes) -> Result<(), Failure> {
+        let found = self.state.lock().waiting.remove(&head.request);
+        let Some(Waiting { range, since, answer, permit }) = found else {
+            return Err(self.misbehaviour(format!("an answer to request {}, which is not one", head.request)));
+        };
+        self.outstanding.fetch_sub(permit.num_permits(), Ordering::Relaxed);
+        let took = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        // Only this task writes it.
+        let lately = self.answer_time.load(Ordering::Relaxed);
+        self.answer_time.store(lately - lately / 8 + took / 8, Ordering::Relaxed);
+        drop(permit);
+        let fetched = match head.piece {
+            Ok(piece) => Ok(self.fit(range, piece, body)?),
+            Err(refusal) => Err(refusal),
+        };
+        // Who does not wait any more does not get it.
+        let _ = answer.send(fetched);
+        Ok(())
+    }
+
+    /// `body` as what was asked for: the chunks that `range` touches and no others.
+    fn fit(&self, range: ByteRange, piece: ManyPiece, mut body: Bytes) -> Result<Fetched, Failure> {
+        let chunk = u64::from(piece.checksum.bytes_per_chunk.max(1));
+        let (start, end) = (piece.offset, piece.offset.saturating_add(u64::from(piece.data_bytes)));
+        let fits = start % chunk == 0
+            && start <= range.start()
+            && range.start() - start < chunk
+            && end >= range.end()
+            && end - range.end() < chunk;
+        if !fits {
+            let what = format!("bytes {start}..{end} for {}..{}", range.start(), range.end());
+            return Err(self.misbehaviour(what));
+        }
+        let checksums = body.split_to(piece.checksum_bytes());
+        Ok(Fetched::new(start, body, checksums, piece.checksum))
+    }
+
+    fn misbehaviour(&self, what: String) -> Failure {
+        Failure::Misbehaviour { peer: self.connection.peer(), what: what.into() }
+    }
+}

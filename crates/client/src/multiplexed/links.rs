@@ -1,0 +1,264 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hearth_types::ByteRange;
+use hearth_wire::data_transfer::{ManyRefusal, Status};
+use parking_lot::Mutex;
+
+use super::growth::Growth;
+use super::link::{Asked, Failure, Link};
+use super::{MultiplexOptions, Place, Wanted};
+use crate::DatanodeError;
+use crate::local::Fetched;
+
+/// How long a datanode that broke the protocol is read in other ways.
+const OFF: Duration = Duration::from_secs(60);
+
+/// A connection with less than this outstanding is as good as an idle one: the first of them is taken, so that others can end.
+const LIGHT_BYTES: usize = 64 << 10;
+
+/// A connection with so much outstanding is held up when answers take longer than this and two round trips.
+const HEAVY_BYTES: usize = 256 << 10;
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// How often a read is begun anew because its connection had ended before it could be asked for.
+const TRIES: usize = 4;
+
+/// The connections to one place where a datanode listens.
+#[derive(Debug)]
+pub(crate) struct Links {
+    place: Place,
+    options: MultiplexOptions,
+    client_name: String,
+    links: Mutex<Vec<Arc<Link>>>,
+    /// Held while the first connection is made: others wait for it.
+    opening: tokio::sync::Mutex<()>,
+    growth: Mutex<Growth>,
+    growing: AtomicBool,
+    /// Bytes that came over connections that have ended.
+    ended_bytes: Mutex<u64>,
+    off_until: Mutex<Option<Instant>>,
+}
+
+impl Links {
+    pub(crate) fn new(place: Place, options: MultiplexOptions, client_name: String) -> Self {
+        Self {
+            place,
+            options,
+            client_name,
+            links: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            growth: Mutex::default(),
+            growing: AtomicBool::new(false),
+            ended_bytes: Mutex::default(),
+            off_until: Mutex::default(),
+        }
+    }
+
+    /// Whether the datanode has kept to the protocol lately.
+    pub(crate) fn is_on(&self) -> bool {
+        self.off_until.lock().is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// The chunks that the range touches, with their CRCs, not verified.
+    pub(crate) async fn fetch(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<Fetched, DatanodeError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (link, fresh) = self.link().await?;
+            let outcome = match link.ask(wanted).await {
+                Ok(asked) => {
+                    link.flush();
+                    link.answer(asked).await
+                }
+                Err(failure) => Err(failure),
+            };
+            match outcome {
+                Ok(Ok(fetched)) => return Ok(fetched),
+                Ok(Err(refusal)) => return Err(refused(wanted, refusal)),
+                // The datanode may have closed it in this moment: that says nothing of the datanode.
+                Err(failure) if !fresh && tries < TRIES && failure.is_disconnect() => {}
+                Err(failure) => return Err(self.failed(failure)),
+            }
+        }
+    }
+
+    /// As `fetch`, for many ranges at once: their answers come in any order.
+    pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>]) -> Vec<Result<Fetched, DatanodeError>> {
+        let mut fetched: Vec<Option<Result<Fetched, DatanodeError>>> = wanted.iter().map(|_| None).collect();
+        // A part at a time: another part may take another connection, and what has come is taken before more is asked for.
+        let parts = wanted.chunks(PART).zip(fetched.chunks_mut(PART));
+        let mut under_way: std::collections::VecDeque<(Part<'_>, &mut [Option<Result<Fetched, DatanodeError>>])> =
+            std::collections::VecDeque::new();
+        for (part, into) in parts {
+            if under_way.len() >= PARTS_AT_ONCE
+                && let Some((asked, into)) = under_way.pop_front()
+            {
+                self.take(asked, into).await;
+            }
+            under_way.push_back((self.ask_part(part).await, into));
+        }
+        for (asked, into) in under_way {
+            self.take(asked, into).await;
+        }
+        fetched.into_iter().map(|outcome| outcome.expect("each part was taken")).collect()
+    }
+
+    async fn ask_part<'a>(self: &Arc<Self>, wanted: &'a [Wanted<'a>]) -> Part<'a> {
+        let link = match self.link().await {
+            Ok((link, _)) => link,
+            Err(error) => return Part { wanted, asked: Err(Some(error)) },
+        };
+        let mut asked = Vec::with_capacity(wanted.len());
+        for range in wanted {
+            asked.push(link.ask(*range).await);
+        }
+        link.flush();
+        Part { wanted, asked: Ok((link, asked)) }
+    }
+
+    async fn take(self: &Arc<Self>, part: Part<'_>, into: &mut [Option<Result<Fetched, DatanodeError>>]) {
+        let Part { wanted, asked } = part;
+        let (link, asked) = match asked {
+            Ok(asked) => asked,
+            Err(mut error) => {
+                for (place, wanted) in into.iter_mut().zip(wanted) {
+                    // The first to hear of it hears why; the others try for themselves.
+                    *place = Some(match error.take() {
+                        Some(error) => Err(error),
+                        None => self.fetch(*wanted).await,
+                    });
+                }
+                return;
+            }
+        };
+        for ((place, asked), wanted) in into.iter_mut().zip(asked).zip(wanted) {
+            let outcome = match asked {
+                Ok(asked) => link.answer(asked).await,
+                Err(failure) => Err(failure),
+            };
+            *place = Some(match outcome {
+                Ok(Ok(fetched)) => Ok(fetched),
+                Ok(Err(refusal)) => Err(refused(*wanted, refusal)),
+                // Perhaps it had been closed while it was idle: once more, alone.
+                Err(failure) if failure.is_disconnect() => self.fetch(*wanted).await,
+                Err(failure) => Err(self.failed(failure)),
+            });
+        }
+    }
+
+    fn failed(&self, failure: Failure) -> DatanodeError {
+        if failure.is_misbehaviour() {
+            *self.off_until.lock() = Some(Instant::now() + OFF);
+        }
+        failure.into()
+    }
+
+    /// The connection to use, and whether it was made for this.
+    async fn link(self: &Arc<Self>) -> Result<(Arc<Link>, bool), DatanodeError> {
+        if let Some(link) = self.pick() {
+            return Ok((link, false));
+        }
+        let _first = self.opening.lock().await;
+        if let Some(link) = self.pick() {
+            return Ok((link, false));
+        }
+        Ok((self.open().await?, true))
+    }
+
+    async fn open(&self) -> Result<Arc<Link>, DatanodeError> {
+        let started = Instant::now();
+        let connected = self.place.connect(self.options.timeouts.connect).await;
+        let connection = connected.map_err(|error| DatanodeError::Transfer(error.into()))?;
+        // Whoever is on this machine has been reached before the clock ticks.
+        let link = Link::start(connection, started.elapsed(), &self.options, &self.client_name);
+        self.links.lock().push(Arc::clone(&link));
+        Ok(link)
+    }
+
+    /// The least loaded of the connections; `None` when there is none.
+    fn pick(self: &Arc<Self>) -> Option<Arc<Link>> {
+        let mut links = self.links.lock();
+        if links.iter().any(|link| link.has_ended()) {
+            let mut ended = self.ended_bytes.lock();
+            links.retain(|link| {
+                *ended += if link.has_ended() { link.received_bytes() } else { 0 };
+                !link.has_ended()
+            });
+        }
+        let load = |link: &&Arc<Link>| match link.outstanding_bytes() {
+            light if light < LIGHT_BYTES => 0,
+            bytes => bytes,
+        };
+        let best = links.iter().min_by_key(load)?;
+        let round_trip = best.round_trip();
+        if best.outstanding_bytes() >= HEAVY_BYTES
+            && links.len() < self.options.connections_max
+            && best.answer_time() > PATIENCE + 2 * round_trip
+        {
+            let bytes = links.iter().map(|link| link.received_bytes()).sum::<u64>() + *self.ended_bytes.lock();
+            if self.growth.lock().is_due(Instant::now(), bytes, round_trip)
+                && !self.growing.swap(true, Ordering::AcqRel)
+            {
+                self.grow();
+            }
+        }
+        Some(Arc::clone(best))
+    }
+
+    /// Opens another connection, while reads go on.
+    fn grow(self: &Arc<Self>) {
+        let links = Arc::clone(self);
+        tokio::spawn(async move {
+            match links.open().await {
+                Ok(_) => {
+                    let count = links.links.lock().len();
+                    tracing::debug!(place = ?links.place, count, "another connection, for the others are held up");
+                }
+                Err(error) => tracing::debug!(place = ?links.place, %error, "no further connection"),
+            }
+            links.growing.store(false, Ordering::Release);
+        });
+    }
+
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.links.lock().iter().filter(|link| !link.has_ended()).count()
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.links.get_mut().iter().for_each(|link| link.close());
+    }
+}
+
+/// Ranges that are asked for on one connection before another is looked for, and how many such parts are under way.
+const PART: usize = 32;
+const PARTS_AT_ONCE: usize = 4;
+
+/// Some ranges, asked for.
+struct Part<'a> {
+    wanted: &'a [Wanted<'a>],
+    asked: Result<(Arc<Link>, Vec<Result<Asked, Failure>>), Option<DatanodeError>>,
+}
+
+fn refused(wanted: Wanted<'_>, refusal: ManyRefusal) -> DatanodeError {
+    let block = Box::new(wanted.block.clone());
+    match refusal.status {
+        Status::ErrorAccessToken => DatanodeError::AccessToken { block },
+        status => DatanodeError::Refused {
+            operation: "READ_MANY",
+            block,
+            status: format!("{status:?}"),
+            message: refusal.message,
+        },
+    }
+}
+
+/// Credit that a range takes: its data, the chunks around it, CRCs and head, about.
+pub(super) fn credit(range: ByteRange, limit: u32) -> u32 {
+    let length = range.length().min(u64::from(limit));
+    u32::try_from(length + length / 100 + 1536).unwrap_or(u32::MAX).min(limit)
+}

@@ -1,0 +1,365 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use hearth_fabric::stream::ReceiveBuffer;
+use hearth_fabric::tcp::Listener;
+use hearth_types::{Block, BlockId, BlockPoolId, ChecksumSpec, GenerationStamp};
+use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Operation, Status};
+
+use super::*;
+use crate::DatanodeError;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The answer to `range` of a replica with these bytes, or of one that is not there.
+fn answer(range: &ManyRange, bytes: Option<&[u8]>) -> Vec<u8> {
+    let request = range.request;
+    let mut out = Vec::new();
+    let Some(bytes) = bytes.filter(|bytes| range.range.end() <= bytes.len() as u64) else {
+        let refusal = ManyRefusal { status: Status::Error, message: "no such replica".to_owned() };
+        ManyHead { request, piece: Err(refusal) }.encode_into(&mut out);
+        return out;
+    };
+    let widened = range.range.widened(512, bytes.len() as u64);
+    let data = &bytes[widened.start() as usize..widened.end() as usize];
+    let piece = ManyPiece {
+        stamp: range.block.stamp(),
+        replica_length: bytes.len() as u64,
+        checksum: ChecksumSpec::DEFAULT,
+        offset: widened.start(),
+        data_bytes: data.len() as u32,
+    };
+    ManyHead { request, piece: Ok(piece) }.encode_into(&mut out);
+    ChecksumSpec::DEFAULT.compute(data, &mut out);
+    out.extend_from_slice(data);
+    out
+}
+
+async fn receive<T>(
+    connection: &Connection,
+    buffer: &mut ReceiveBuffer,
+    decode: impl Fn(&[u8]) -> Option<Decoded<T>>,
+) -> Option<T> {
+    loop {
+        match decode(buffer.available())? {
+            Decoded::Complete(message, consumed) => {
+                buffer.consume(consumed);
+                return Some(message);
+            }
+            Decoded::Needs(missing) => {
+                let wanted = buffer.available().len() + missing;
+                buffer.fill_to(connection, wanted, WAIT).await.ok()?;
+            }
+        }
+    }
+}
+
+/// The next range that the client asks for; `None` at the connection's end.
+async fn next_range(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<ManyRange> {
+    receive(connection, buffer, |bytes| ManyRange::decode(bytes).ok()).await
+}
+
+async fn take_on(connection: &Connection) {
+    connection.write_all(&ManyTerms::Taken { range_bytes_max: 1 << 20 }.encode(), WAIT).await.unwrap();
+}
+
+/// Serves a connection behind its READ_MANY, each range when it comes.
+pub(crate) async fn serve_many(
+    connection: &Connection,
+    buffer: &mut ReceiveBuffer,
+    replica: impl Fn(&ManyRange) -> Option<Vec<u8>>,
+) {
+    take_on(connection).await;
+    while let Some(range) = next_range(connection, buffer).await {
+        if connection.write_all(&answer(&range, replica(&range).as_deref()), WAIT).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn content(id: i64, length: usize) -> Vec<u8> {
+    (0..length).map(|index| (index as i64 * 11 + index as i64 / 700 + id * 3) as u8).collect()
+}
+
+fn block(id: i64) -> ExtendedBlock {
+    ExtendedBlock {
+        pool: BlockPoolId::new("BP-1"),
+        block: Block { id: BlockId(id), stamp: GenerationStamp(1001), length: 100_000 },
+    }
+}
+
+/// A datanode that does on each connection what the test says, and how many connections it had.
+struct Fake {
+    links: Arc<Links>,
+    connections: Arc<AtomicUsize>,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// `serve`: a connection behind its READ_MANY, and its number from 0.
+fn fake<F>(options: MultiplexOptions, serve: impl Fn(Connection, ReceiveBuffer, usize) -> F + Send + 'static) -> Fake
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
+    let address = listener.address();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    let server = tokio::spawn(async move {
+        let mut serving = tokio::task::JoinSet::new();
+        while let Ok(connection) = listener.accept().await {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            let mut buffer = ReceiveBuffer::new(8192, 1 << 20);
+            let operation = receive(&connection, &mut buffer, |bytes| Operation::decode(bytes).ok()).await;
+            assert!(matches!(operation, Some(Operation::ReadMany(_))), "{operation:?}");
+            serving.spawn(serve(connection, buffer, number));
+        }
+    });
+    Fake { links: Arc::new(Links::new(Place::Tcp(address), options, "test".to_owned())), connections, server }
+}
+
+fn options() -> MultiplexOptions {
+    let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
+    MultiplexOptions::read(&Configuration::empty(), timeouts).unwrap()
+}
+
+async fn fetch(links: &Arc<Links>, id: i64, start: u64, end: u64) -> Result<Vec<u8>, DatanodeError> {
+    let (block, token) = (block(id), Token::default());
+    let range = ByteRange::new(start, end).unwrap();
+    let fetched = links.fetch(Wanted { block: &block, token: &token, range }).await?;
+    let mut bytes = vec![0; (end - start) as usize];
+    fetched.checked().copy((start - fetched.start) as usize, &mut bytes).unwrap();
+    Ok(bytes)
+}
+
+#[tokio::test]
+async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone() {
+    // Takes ten, and answers the last first.
+    let fake = fake(options(), |connection, mut buffer, _| async move {
+        take_on(&connection).await;
+        loop {
+            let mut ranges = Vec::new();
+            while ranges.len() < 10 {
+                let Some(range) = next_range(&connection, &mut buffer).await else { return };
+                ranges.push(range);
+            }
+            for range in ranges.iter().rev() {
+                let id = range.block.id().0;
+                let bytes = (id != 5).then(|| content(id, 100_000));
+                connection.write_all(&answer(range, bytes.as_deref()), WAIT).await.unwrap();
+            }
+        }
+    });
+    for _ in 0..3 {
+        let reading = (0..10).map(|id| fetch(&fake.links, id, 100 * id as u64, 20_000 + id as u64));
+        for (id, outcome) in futures_util::future::join_all(reading).await.into_iter().enumerate() {
+            match outcome {
+                Ok(bytes) => assert!(bytes == content(id as i64, 100_000)[100 * id..20_000 + id], "{id}"),
+                Err(error) => assert!(id == 5 && matches!(error, DatanodeError::Refused { .. }), "{id}: {error}"),
+            }
+        }
+    }
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
+    // Many at once, over several parts.
+    let (blocks, token): (Vec<_>, _) = ((0..100).map(block).collect(), Token::default());
+    let range = ByteRange::new(7, 700).unwrap();
+    let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
+    for (id, outcome) in fake.links.fetch_many(&wanted).await.into_iter().enumerate() {
+        match outcome {
+            Ok(fetched) => assert!(fetched.data() == &content(id as i64, 100_000)[..1024]),
+            Err(error) => assert!(id == 5 && matches!(error, DatanodeError::Refused { .. }), "{id}: {error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
+    let bounded = MultiplexOptions { outstanding_bytes: 64 << 10, connections_max: 1, ..options() };
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let served = Arc::clone(&go);
+    let fake = fake(bounded, move |connection, mut buffer, _| {
+        let go = Arc::clone(&served);
+        async move {
+            take_on(&connection).await;
+            while let Some(range) = next_range(&connection, &mut buffer).await {
+                go.acquire().await.unwrap().forget();
+                let bytes = content(range.block.id().0, 100_000);
+                connection.write_all(&answer(&range, Some(&bytes)), WAIT).await.unwrap();
+            }
+        }
+    });
+    for round in 0..20 {
+        // Takes nearly all the credit, and leaves.
+        let left = tokio::time::timeout(Duration::from_millis(5), fetch(&fake.links, 1, 0, 60_000)).await;
+        assert!(left.is_err(), "nobody answers yet");
+        let second = tokio::spawn({
+            let links = Arc::clone(&fake.links);
+            async move { fetch(&links, 2, 1000, 61_000).await }
+        });
+        tokio::task::yield_now().await;
+        go.add_permits(2);
+        assert!(second.await.unwrap().unwrap() == content(2, 100_000)[1000..61_000], "round {round}");
+    }
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn no_more_is_asked_for_than_the_credit_allows() {
+    let bounded = MultiplexOptions { outstanding_bytes: 256 << 10, connections_max: 1, ..options() };
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&most);
+    let fake = fake(bounded, move |connection, mut buffer, _| {
+        let most = Arc::clone(&seen);
+        async move {
+            take_on(&connection).await;
+            loop {
+                // What comes until nothing more comes.
+                let mut ranges = Vec::new();
+                let wait = |ranges: &Vec<ManyRange>| if ranges.is_empty() { WAIT } else { Duration::from_millis(20) };
+                while let Ok(next) = tokio::time::timeout(wait(&ranges), next_range(&connection, &mut buffer)).await {
+                    let Some(range) = next else { return };
+                    ranges.push(range);
+                }
+                let bytes: u64 = ranges.iter().map(|range| range.range.length()).sum();
+                most.fetch_max(bytes as usize, Ordering::Relaxed);
+                for range in &ranges {
+                    let bytes = content(range.block.id().0, 100_000);
+                    connection.write_all(&answer(range, Some(&bytes)), WAIT).await.unwrap();
+                }
+            }
+        }
+    });
+    let reading = (0..60).map(|id| fetch(&fake.links, id, 0, 32_768));
+    for (id, outcome) in futures_util::future::join_all(reading).await.into_iter().enumerate() {
+        assert!(outcome.unwrap() == content(id as i64, 32_768));
+    }
+    let most = most.load(Ordering::Relaxed);
+    assert!(most > 32_768 && most <= 256 << 10, "{most}");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is_left_alone() {
+    let head = |request, piece| {
+        let mut bytes = Vec::new();
+        ManyHead { request, piece: Ok(piece) }.encode_into(&mut bytes);
+        bytes.resize(bytes.len() + 2000, 0);
+        bytes
+    };
+    let piece = ManyPiece {
+        stamp: GenerationStamp(1001),
+        replica_length: 100_000,
+        checksum: ChecksumSpec::DEFAULT,
+        offset: 0,
+        data_bytes: 1024,
+    };
+    let wrong: HashMap<&str, Vec<u8>> = [
+        ("a number that was not asked", head(77, piece)),
+        ("other bytes of the block", head(0, ManyPiece { offset: 512, ..piece })),
+        ("too few", head(0, ManyPiece { data_bytes: 512, ..piece })),
+        ("too many", head(0, ManyPiece { data_bytes: 1536, ..piece })),
+        ("no chunk boundary", head(0, ManyPiece { offset: 5, ..piece })),
+        ("noise", vec![0xFF; 100]),
+        ("a head that is too long", vec![0xFF, 0xFF, 0xFF, 0x7F]),
+        ("terms that refuse", ManyTerms::Refused(ManyRefusal { status: Status::Error, message: "no".into() }).encode()),
+    ]
+    .into();
+    for (what, bytes) in wrong {
+        let sent = bytes.clone();
+        let fake = fake(options(), move |connection, mut buffer, _| {
+            let bytes = sent.clone();
+            async move {
+                if what != "terms that refuse" {
+                    take_on(&connection).await;
+                }
+                next_range(&connection, &mut buffer).await;
+                connection.write_all(&bytes, WAIT).await.unwrap();
+                while next_range(&connection, &mut buffer).await.is_some() {}
+            }
+        });
+        let reading = (0..3).map(|id| fetch(&fake.links, id, 0, 1000));
+        for outcome in futures_util::future::join_all(reading).await {
+            let error = outcome.expect_err(what);
+            assert!(matches!(error, DatanodeError::Protocol { .. }), "{what}: {error}");
+        }
+        assert!(!fake.links.is_on(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn when_the_datanode_dies_in_the_middle_all_hear_of_it_and_the_next_begins_anew() {
+    let fake = fake(options(), |connection, mut buffer, number| async move {
+        take_on(&connection).await;
+        while let Some(range) = next_range(&connection, &mut buffer).await {
+            let bytes = content(range.block.id().0, 100_000);
+            let whole = answer(&range, Some(&bytes));
+            if number < 2 {
+                // A part of an answer, and the end.
+                connection.write_all(&whole[..whole.len() / 2], WAIT).await.unwrap();
+                return;
+            }
+            connection.write_all(&whole, WAIT).await.unwrap();
+        }
+    });
+    let reading = (0..8).map(|id| fetch(&fake.links, id, 0, 30_000));
+    let outcomes = futures_util::future::join_all(reading).await;
+    for (id, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Ok(bytes) => assert!(bytes == content(id as i64, 30_000)),
+            // Who came first had made the connection for it.
+            Err(error) => assert!(matches!(error, DatanodeError::Shared { .. }), "{error}"),
+        }
+    }
+    assert!(fetch(&fake.links, 9, 0, 30_000).await.unwrap() == content(9, 30_000));
+    assert!(fake.links.is_on());
+}
+
+#[tokio::test]
+async fn a_connection_that_is_not_used_ends_and_the_next_read_makes_another() {
+    let brief = MultiplexOptions { expiry: Duration::from_millis(50), ..options() };
+    let fake = fake(brief, |connection, mut buffer, _| async move {
+        serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await;
+    });
+    for round in 1..=3 {
+        assert!(fetch(&fake.links, round, 0, 1000).await.unwrap() == content(round, 1000));
+        assert_eq!(fake.connections.load(Ordering::Relaxed), round as usize);
+        let deadline = Instant::now() + WAIT;
+        while fake.links.connections() > 0 {
+            assert!(Instant::now() < deadline, "it stays open");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_held_up_gets_company_up_to_the_limit() {
+    let three = MultiplexOptions { connections_max: 3, ..options() };
+    // Each connection brings a range in 2 ms.
+    let fake = fake(three, |connection, mut buffer, _| async move {
+        take_on(&connection).await;
+        while let Some(range) = next_range(&connection, &mut buffer).await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let bytes = content(range.block.id().0, 100_000);
+            if connection.write_all(&answer(&range, Some(&bytes)), WAIT).await.is_err() {
+                return;
+            }
+        }
+    });
+    let deadline = Instant::now() + 3 * WAIT;
+    while fake.links.connections() < 3 {
+        assert!(Instant::now() < deadline, "{} connections", fake.links.connections());
+        let reading = (0..60).map(|id| fetch(&fake.links, id, 0, 32_768));
+        for (id, outcome) in futures_util::future::join_all(reading).await.into_iter().enumerate() {
+            assert!(outcome.unwrap() == content(id as i64, 32_768));
+        }
+    }
+    for _ in 0..5 {
+        futures_util::future::join_all((0..60).map(|id| fetch(&fake.links, id, 0, 32_768))).await;
+    }
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 3);
+}

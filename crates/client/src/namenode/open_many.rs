@@ -1,0 +1,81 @@
+//! Many files opened by one call (`openMany`), where the namenode is Hearth's; else by many calls at once.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use hearth_types::LocatedBlocks;
+use hearth_wire::open_many;
+use hearth_wire::proto::hearth::OpenManyResponseProto;
+
+use super::files::converted;
+use super::{Exception, Namenode, without_stack_trace};
+use crate::Error;
+
+/// Paths of one call, and such calls at the same time.
+const PATHS: usize = 1024;
+const CALLS: usize = 2;
+
+/// Calls for one file each at the same time, where there is no call for many.
+const SINGLE_CALLS: usize = 64;
+
+/// How long it is remembered that a namenode does not know the method.
+const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(600);
+
+impl Namenode {
+    /// Where the bytes of a range of each of `paths` are, in their order.
+    pub(crate) async fn open_many(
+        &self,
+        paths: &[String],
+        offset: u64,
+        length: u64,
+    ) -> Vec<Result<LocatedBlocks, Error>> {
+        let calls = paths.chunks(PATHS).map(|paths| self.open_some(paths, offset, length));
+        let parts: Vec<_> = stream::iter(calls).buffered(CALLS).collect().await;
+        parts.into_iter().flatten().collect()
+    }
+
+    async fn open_some(&self, paths: &[String], offset: u64, length: u64) -> Vec<Result<LocatedBlocks, Error>> {
+        let mut located: Vec<Result<LocatedBlocks, Error>> = Vec::with_capacity(paths.len());
+        while located.len() < paths.len() {
+            let rest = &paths[located.len()..];
+            // A call for one is no fewer.
+            if rest.len() == 1 || !self.opens_many() {
+                let calls = rest.iter().map(|path| self.block_locations(path, offset, length));
+                located.extend(stream::iter(calls).buffered(SINGLE_CALLS).collect::<Vec<_>>().await);
+                break;
+            }
+            let answer: Result<OpenManyResponseProto, Error> =
+                self.call(open_many::METHOD, &open_many::request(rest, offset, length)).await;
+            let parts = match answer {
+                Ok(answer) => converted(open_many::METHOD, open_many::parts(answer, rest.len())),
+                Err(Error::Refused { exception: Exception::NoSuchMethod, .. }) => {
+                    *self.opens_single.lock() = Some(Instant::now());
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            match parts {
+                Ok(parts) => located.extend(parts.into_iter().map(|part| part.map_err(not_opened))),
+                Err(error) => {
+                    located.extend(rest.iter().map(|_| Err(error.clone())));
+                    break;
+                }
+            }
+        }
+        located
+    }
+
+    /// Whether the namenode may know the method.
+    fn opens_many(&self) -> bool {
+        self.opens_single.lock().is_none_or(|since| since.elapsed() >= UNKNOWN_REMEMBERED)
+    }
+}
+
+fn not_opened(why: open_many::NotOpened) -> Error {
+    Error::Refused {
+        method: open_many::METHOD,
+        exception: Exception::from_class(&why.exception),
+        message: without_stack_trace(&why.message).to_owned(),
+        class: why.exception,
+    }
+}

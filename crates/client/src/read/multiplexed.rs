@@ -1,0 +1,105 @@
+//! A short range of a replica over a connection that many reads share: one message to ask, one to answer. A form of the packets path.
+
+use std::sync::Arc;
+
+use hearth_types::{ByteRange, DatanodeId};
+use hearth_wire::data_transfer::OpCode;
+
+use super::way::Way;
+use crate::DatanodeError;
+use crate::datanode::address_of;
+use crate::file_system::Shared;
+use crate::local::Fetched;
+use crate::multiplexed::{Links, Wanted};
+
+/// Verified bytes of a replica, all of them here.
+#[derive(Debug)]
+pub(super) struct MultiplexedStream {
+    fetched: Fetched,
+    /// Asked for, and not yet shown.
+    left: ByteRange,
+    /// Verified, shown and not consumed.
+    shown: ByteRange,
+}
+
+/// The connections to `datanode` that many reads share; `None` when it has no such, or did not keep to the protocol lately.
+pub(super) async fn links(shared: &Shared, datanode: &DatanodeId) -> Option<Arc<Links>> {
+    // Who cannot be asked cannot be read either, and reading says what is the matter.
+    let offer = shared.offers.ask(shared, datanode).await.ok()?.offer?;
+    if !offer.serves(OpCode::ReadMany) {
+        return None;
+    }
+    let address = address_of(&shared.options, datanode, datanode.transfer_port).await.ok()?;
+    shared.multiplexed.to(address)
+}
+
+impl MultiplexedStream {
+    /// Fetches `range` (not empty) of the replica of `way`. `None`: it is to be read by READ_BLOCK, for the range is long, or its datanode
+    /// does not serve that, or has refused.
+    pub(super) async fn open(shared: &Shared, way: &Way, range: ByteRange) -> Result<Option<Self>, DatanodeError> {
+        if !shared.multiplexed.takes(range.length()) {
+            return Ok(None);
+        }
+        let Some(links) = links(shared, &way.datanode().id).await else { return Ok(None) };
+        let wanted = Wanted { block: &way.block.block, token: &way.block.token, range };
+        match links.fetch(wanted).await {
+            Ok(fetched) => Ok(Some(Self { fetched, left: range, shown: empty(range.start()) })),
+            // Who was silent for so long is not waited for as long again.
+            Err(DatanodeError::Shared { source }) if source.is_time_out() => Err(DatanodeError::Shared { source }),
+            // Asking in another form does not help.
+            Err(error @ (DatanodeError::AccessToken { .. } | DatanodeError::Transfer(_))) => Err(error),
+            Err(error) => {
+                tracing::info!(block = %way.block.block, datanode = %way.datanode().id, %error, "READ_BLOCK instead");
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        let start = self.fetched.start;
+        &self.fetched.data()[(self.shown.start() - start) as usize..(self.shown.end() - start) as usize]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        let start = self.shown.start() + bytes as u64;
+        self.shown = ByteRange::new(start, self.shown.end()).expect("more consumed than there is");
+    }
+
+    /// Verifies all of it. False when it was shown before.
+    pub(super) fn advance(&mut self, way: &Way) -> Result<bool, DatanodeError> {
+        self.shown = empty(self.left.start());
+        if self.left.is_empty() {
+            return Ok(false);
+        }
+        let start = (self.left.start() - self.fetched.start) as usize;
+        let verified = self.fetched.checked().verify(start, start + self.left.length() as usize);
+        verified.map_err(|source| self.bad(way, source))?;
+        self.shown = self.left;
+        self.left = empty(self.left.end());
+        Ok(true)
+    }
+
+    /// Copies into `into` (not empty), verified in the same go. 0 when everything asked for was taken.
+    pub(super) fn read(&mut self, way: &Way, into: &mut [u8]) -> Result<usize, DatanodeError> {
+        if !self.shown.is_empty() {
+            let data = self.data();
+            let count = data.len().min(into.len());
+            into[..count].copy_from_slice(&data[..count]);
+            self.consume(count);
+            return Ok(count);
+        }
+        let count = (self.left.length() as usize).min(into.len());
+        let start = (self.left.start() - self.fetched.start) as usize;
+        self.fetched.checked().copy(start, &mut into[..count]).map_err(|source| self.bad(way, source))?;
+        self.left = ByteRange::new(self.left.start() + count as u64, self.left.end()).expect("a part of it");
+        Ok(count)
+    }
+
+    fn bad(&self, way: &Way, source: hearth_types::ChecksumError) -> DatanodeError {
+        DatanodeError::Checksum { block: Box::new(way.block.block.clone()), offset: self.fetched.start, source }
+    }
+}
+
+fn empty(at: u64) -> ByteRange {
+    ByteRange::new(at, at).expect("it does not end before it starts")
+}

@@ -1,0 +1,318 @@
+//! READ_MANY (0xA3): a connection that carries ranges of many replicas, each answered as soon as it is ready.
+//!
+//! What is in memory is answered at once, many ranges in one go: bytes of slabs straight from the slab, bytes of files by sendfile,
+//! short ones copied beside their heads. What has to wait, for a disk or for its pool, waits in a task of its own, and others pass it.
+//! Whatever is wrong with a range is that range's answer.
+//!
+//! Bounds: a new range is taken on only when all that was ready has been sent and fewer than [`WAITING_MAX`] wait. Else it
+//! stays in the socket, and its sender waits.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hearth_blockstore::{DataSource, ReplicaReader, StoreError};
+use hearth_protocol::block_token::AccessMode;
+use hearth_types::ByteRange;
+use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, ReadMany};
+use tokio::task::JoinSet;
+
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError, check_token};
+use crate::pool::Pool;
+use crate::session::{Session, SessionError};
+
+/// Ranges that wait for a disk or a pool at once; of at most a MiB each, and as many MiB in all.
+const WAITING_MAX: usize = 64;
+const WAITING_BYTES_MAX: u64 = 4 << 20;
+
+/// So many bytes of data are made ready before they are sent.
+const BATCH_BYTES: u64 = 512 << 10;
+
+/// Data of a file up to this many bytes is copied beside its head: below it, copying is cheaper than a second system call.
+const INLINE_BYTES_MAX: u64 = 32 << 10;
+
+/// Requests are short; one call receives many.
+const RECEIVE_BYTES: usize = 32 << 10;
+
+pub async fn serve(session: &Session, request: ReadMany) -> Result<After, OpError> {
+    tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "many reads on one connection");
+    session.send(&ManyTerms::Taken { range_bytes_max: ReadMany::RANGE_BYTES_MAX }.encode()).await?;
+    Ok(After::Many)
+}
+
+/// Answers ranges until the client has no more, or none for as long as `read_timeout`.
+pub async fn converse(datanode: &Arc<Datanode>, session: &mut Session) -> Result<(), OpError> {
+    let timeout = datanode.options.transfer.read_timeout;
+    session.buffer.grow_to(RECEIVE_BYTES);
+    let mut waiting = Waiting::default();
+    let mut ready = Ready::default();
+    loop {
+        let mut wanted = 0;
+        // Counted as an operation while something is done, not while the client has nothing to ask.
+        let served = datanode.load.operation();
+        while ready.bytes < BATCH_BYTES && waiting.has_room() {
+            let peer = session.connection.peer();
+            let decoded = ManyRange::decode(session.buffer.available());
+            match decoded.map_err(|source| SessionError::Message { peer, source })? {
+                Decoded::Complete(range, consumed) => {
+                    session.buffer.consume(consumed);
+                    begin(datanode, range, &mut ready, &mut waiting);
+                }
+                Decoded::Needs(missing) => {
+                    wanted = session.buffer.available().len() + missing;
+                    break;
+                }
+            }
+        }
+        while ready.bytes < BATCH_BYTES
+            && let Some(done) = waiting.tasks.try_join_next()
+        {
+            waiting.take(done, &mut ready);
+        }
+        if !ready.parts.is_empty() {
+            ready.send(datanode, session).await?;
+            // One client's many reads leave other connections of this thread their turn.
+            tokio::task::consume_budget().await;
+            continue;
+        }
+        drop(served);
+        // Something is to be received, or all places of those that wait are taken.
+        tokio::select! {
+            Some(done) = waiting.tasks.join_next(), if !waiting.tasks.is_empty() => waiting.take(done, &mut ready),
+            readable = session.connection.readable(timeout), if waiting.has_room() => {
+                match readable {
+                    Ok(()) => {}
+                    // Nothing to be done for so long, and nobody waits.
+                    Err(hearth_fabric::tcp::Error::ReadTimedOut { .. })
+                        if session.buffer.available().is_empty() && waiting.tasks.is_empty() => return Ok(()),
+                    Err(hearth_fabric::tcp::Error::ReadTimedOut { .. }) if !waiting.tasks.is_empty() => {}
+                    Err(error) => return Err(error.into()),
+                }
+                match session.buffer.try_fill(&session.connection, wanted)? {
+                    // The client has no more to ask; what it still waits for is answered.
+                    Some(0) if session.buffer.available().is_empty() => return finish(datanode, session, waiting).await,
+                    Some(0) => return Err(hearth_fabric::tcp::Error::Closed { peer: session.connection.peer() }.into()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Answers what is left after the client's last range.
+async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: Waiting) -> Result<(), OpError> {
+    let mut ready = Ready::default();
+    while let Some(done) = waiting.tasks.join_next().await {
+        waiting.take(done, &mut ready);
+        ready.send(datanode, session).await?;
+    }
+    Ok(())
+}
+
+/// Makes the answer to `range`, or has a task make it.
+fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting: &mut Waiting) {
+    let request = range.request;
+    let opened = match datanode.pools.get(&range.block.pool).filter(|pool| pool.is_registered()) {
+        Some(pool) => open(datanode, &pool, &range).map(Some),
+        None => Ok(None),
+    };
+    match opened {
+        Ok(Some(opened)) if opened.reader.in_memory() => {
+            ready.push(request, opened, datanode.options.transfer.transfer_to)
+        }
+        Ok(_) => waiting.start(datanode.clone(), range),
+        Err(error) => ready.refuse(request, &error),
+    }
+}
+
+/// A replica that may be read, and which of its bytes: whole chunks.
+struct Opened {
+    reader: ReplicaReader,
+    range: ByteRange,
+}
+
+impl Opened {
+    fn head(&self, request: u64) -> ManyHead {
+        let piece = ManyPiece {
+            stamp: self.reader.block().stamp(),
+            replica_length: self.reader.length(),
+            checksum: self.reader.checksum(),
+            offset: self.range.start(),
+            data_bytes: self.range.length() as u32,
+        };
+        ManyHead { request, piece: Ok(piece) }
+    }
+}
+
+fn open(datanode: &Datanode, pool: &Pool, asked: &ManyRange) -> Result<Opened, OpError> {
+    check_token(pool, &asked.token, &asked.block, AccessMode::Read)?;
+    let reader = datanode.store.reader(&asked.block)?;
+    if asked.range.end() > reader.length() {
+        let (block, range, length) = (reader.block().clone(), asked.range, reader.length());
+        return Err(StoreError::OutOfRange { block, range, length }.into());
+    }
+    let checksum = reader.checksum();
+    let range = asked.range.widened(checksum.bytes_per_chunk, reader.length());
+    if range.length() > u64::from(ReadMany::RANGE_BYTES_MAX)
+        || checksum.checksum_bytes(range.length()) > ReadMany::CHECKSUM_BYTES_MAX as u64
+    {
+        return Err(OpError::Malformed("a range is too long to be read with others"));
+    }
+    Ok(Opened { reader, range })
+}
+
+/// Answers that can be sent.
+#[derive(Default)]
+struct Ready {
+    /// Heads, CRCs, and data that was copied.
+    heads: Vec<u8>,
+    parts: Vec<Part>,
+    /// Of data.
+    bytes: u64,
+    ranges: u64,
+}
+
+/// A piece of `heads` and what follows it.
+struct Part {
+    head: Range<usize>,
+    data: Option<Opened>,
+}
+
+impl Ready {
+    fn push(&mut self, request: u64, opened: Opened, transfer_to: bool) {
+        let start = self.heads.len();
+        opened.head(request).encode_into(&mut self.heads);
+        let (bytes, mut failed) = (opened.range.length(), None);
+        let mut data = None;
+        if let Err(error) = opened.reader.checksums(opened.range, &mut self.heads) {
+            failed = Some(error);
+        } else if matches!(opened.reader.data(), DataSource::File { .. }) && (bytes <= INLINE_BYTES_MAX || !transfer_to)
+        {
+            let at = self.heads.len();
+            self.heads.resize(at + bytes as usize, 0);
+            failed = opened.reader.read_at(opened.range.start(), &mut self.heads[at..]).err();
+        } else {
+            data = Some(opened);
+        }
+        if let Some(error) = failed {
+            self.heads.truncate(start);
+            self.refuse(request, &error.into());
+            return;
+        }
+        self.add(start, data, bytes);
+    }
+
+    /// Bytes that a task has read: CRCs, then data.
+    fn push_read(&mut self, head: &ManyHead, body: &[u8]) {
+        let start = self.heads.len();
+        head.encode_into(&mut self.heads);
+        self.heads.extend_from_slice(body);
+        self.add(start, None, body.len() as u64);
+    }
+
+    fn refuse(&mut self, request: u64, error: &OpError) {
+        tracing::debug!(error = error as &dyn std::error::Error, "a range is refused");
+        let refusal = ManyRefusal { status: error.status(), message: error.text() };
+        let start = self.heads.len();
+        ManyHead { request, piece: Err(refusal) }.encode_into(&mut self.heads);
+        // It counts for something: a thousand refusals are sent at some point, too.
+        self.add(start, None, (self.heads.len() - start) as u64);
+    }
+
+    fn add(&mut self, start: usize, data: Option<Opened>, bytes: u64) {
+        self.bytes += bytes;
+        self.ranges += 1;
+        let end = self.heads.len();
+        // What stands side by side in memory is one part.
+        match self.parts.last_mut() {
+            Some(last) if last.data.is_none() => {
+                last.head.end = end;
+                last.data = data;
+            }
+            _ => self.parts.push(Part { head: start..end, data }),
+        }
+    }
+
+    /// Sends all of it, and forgets it.
+    async fn send(&mut self, datanode: &Datanode, session: &Session) -> Result<(), OpError> {
+        let (connection, timeout) = (&session.connection, session.write_timeout);
+        let mut slices: Vec<&[u8]> = Vec::with_capacity(2 * self.parts.len());
+        for part in &self.parts {
+            slices.push(&self.heads[part.head.clone()]);
+            let Some(Opened { reader, range }) = &part.data else { continue };
+            match reader.data() {
+                DataSource::Bytes(bytes) => slices.push(&bytes[range.start() as usize..range.end() as usize]),
+                DataSource::File { file, offset } => {
+                    connection.write_vectored(&slices, true, timeout).await?;
+                    slices.clear();
+                    connection.send_file_range(file, offset + range.start(), range.length(), timeout).await?;
+                }
+            }
+        }
+        connection.write_vectored(&slices, false, timeout).await?;
+        datanode.load.many_read(self.ranges, self.bytes);
+        self.heads.clear();
+        self.parts.clear();
+        (self.bytes, self.ranges) = (0, 0);
+        Ok(())
+    }
+}
+
+/// Ranges whose bytes are being fetched.
+#[derive(Default)]
+struct Waiting {
+    tasks: JoinSet<Fetched>,
+    bytes: u64,
+}
+
+struct Fetched {
+    request: u64,
+    /// What it counts for while it waits.
+    bytes: u64,
+    outcome: Result<(ManyHead, Vec<u8>), OpError>,
+}
+
+impl Waiting {
+    fn has_room(&self) -> bool {
+        self.tasks.len() < WAITING_MAX && self.bytes < WAITING_BYTES_MAX
+    }
+
+    fn start(&mut self, datanode: Arc<Datanode>, range: ManyRange) {
+        let request = range.request;
+        let bytes = range.range.length().min(u64::from(ReadMany::RANGE_BYTES_MAX));
+        self.bytes += bytes;
+        self.tasks.spawn(async move {
+            let outcome = fetch(&datanode, range).await;
+            Fetched { request, bytes, outcome }
+        });
+    }
+
+    fn take(&mut self, done: Result<Fetched, tokio::task::JoinError>, ready: &mut Ready) {
+        let Fetched { request, bytes, outcome } = match done {
+            Ok(fetched) => fetched,
+            // Nobody cancels them.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        };
+        self.bytes -= bytes;
+        match outcome {
+            Ok((head, body)) => ready.push_read(&head, &body),
+            Err(error) => ready.refuse(request, &error),
+        }
+    }
+}
+
+/// Reads a range where that may take a while.
+async fn fetch(datanode: &Arc<Datanode>, range: ManyRange) -> Result<(ManyHead, Vec<u8>), OpError> {
+    let pool = datanode.ready_pool(&range.block.pool).await?;
+    let opened = open(datanode, &pool, &range)?;
+    datanode
+        .blocking_op(move |_| {
+            let mut body = Vec::new();
+            opened.reader.checksums(opened.range, &mut body)?;
+            let at = body.len();
+            body.resize(at + opened.range.length() as usize, 0);
+            opened.reader.read_at(opened.range.start(), &mut body[at..])?;
+            Ok((opened.head(range.request), body))
+        })
+        .await
+}

@@ -1,0 +1,244 @@
+//! READ_MANY: one connection, many ranges of many replicas.
+
+use hearth_datanode::Handle;
+use hearth_fabric::local;
+use hearth_fabric::stream::{Connection, ReceiveBuffer};
+use hearth_fabric::tcp::{self, SocketOptions};
+use hearth_protocol::block_token::AccessMode;
+use hearth_types::{ByteRange, ExtendedBlock, Token};
+use hearth_wire::data_transfer::{
+    Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, MessageError, Operation, ReadMany, Stage, Status,
+};
+
+use super::client::{WAIT, Writer, block, content, write, write_request};
+use super::namenode::FakeNamenode;
+use super::{scratch, start_datanode};
+
+struct Client {
+    connection: Connection,
+    buffer: ReceiveBuffer,
+    next: u64,
+}
+
+type Answer = (u64, Result<(ManyPiece, Vec<u8>), ManyRefusal>);
+
+impl Client {
+    async fn start(connection: Connection) -> Self {
+        let mut client = Self { connection, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
+        let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned() });
+        client.connection.write_all(&request.encode(), WAIT).await.unwrap();
+        assert_eq!(client.receive(ManyTerms::decode).await, ManyTerms::Taken { range_bytes_max: 1 << 20 });
+        client
+    }
+
+    async fn tcp(handle: &Handle) -> Self {
+        let address = handle.addresses().transfer;
+        Self::start(tcp::connect(address, None, SocketOptions::default(), WAIT).await.unwrap()).await
+    }
+
+    async fn receive<T>(&mut self, decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>) -> T {
+        loop {
+            match decode(self.buffer.available()).unwrap() {
+                Decoded::Complete(message, consumed) => {
+                    self.buffer.consume(consumed);
+                    return message;
+                }
+                Decoded::Needs(missing) => {
+                    let wanted = self.buffer.available().len() + missing;
+                    self.buffer.fill_to(&self.connection, wanted, WAIT).await.unwrap();
+                }
+            }
+        }
+    }
+
+    /// Asks for all of them in one write; the number of the first.
+    async fn ask(&mut self, ranges: &[(ExtendedBlock, Token, u64, u64)]) -> u64 {
+        let first = self.next;
+        let mut bytes = Vec::new();
+        for (block, token, offset, length) in ranges {
+            let range = ByteRange::with_length(*offset, *length).unwrap();
+            let (block, token) = (block.clone(), token.clone());
+            ManyRange { request: self.next, block, token, range }.encode_into(&mut bytes);
+            self.next += 1;
+        }
+        self.connection.write_all(&bytes, WAIT).await.unwrap();
+        first
+    }
+
+    /// The next answer; its bytes have been verified.
+    async fn answer(&mut self) -> Answer {
+        let head = self.receive(ManyHead::decode).await;
+        let piece = match head.piece {
+            Ok(piece) => piece,
+            Err(refusal) => return (head.request, Err(refusal)),
+        };
+        self.buffer.fill_to(&self.connection, piece.body_bytes(), WAIT).await.unwrap();
+        let (checksums, rest) = self.buffer.available().split_at(piece.checksum_bytes());
+        let data = rest[..piece.data_bytes as usize].to_vec();
+        piece.checksum.verify(&data, checksums).unwrap();
+        self.buffer.consume(piece.body_bytes());
+        (head.request, Ok((piece, data)))
+    }
+}
+
+fn wanted(id: i64, offset: u64, length: u64) -> (ExtendedBlock, Token, u64, u64) {
+    (block(id, 1001, 0), Token::default(), offset, length)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_of_many_replicas_are_answered_on_one_connection_and_fail_apart() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let path = dir.path().join("dn_PORT");
+    for transfer_to in ["true", "false"] {
+        let settings =
+            [("dfs.domain.socket.path", path.to_str().unwrap()), ("dfs.datanode.transferTo.allowed", transfer_to)];
+        let datanode = start_datanode(&namenode, &dir.path().join(transfer_to), &settings).await;
+        // In slabs, and one with a file of its own.
+        for id in 1..=20 {
+            write(&datanode, &[], &block(id, 1001, 0), &content(1000 * id as usize, id as u64)).await;
+        }
+        write(&datanode, &[], &block(50, 1001, 0), &content(2 << 20, 50)).await;
+        let mut ranges: Vec<_> = (1..=20).map(|id| wanted(id, 300 * id as u64, 500)).collect();
+        ranges.extend(
+            [(0, 1 << 20), (777, 40_000), (5, 10), (100_000, 300_000)].map(|(at, length)| wanted(50, at, length)),
+        );
+        // Not there, beyond its end, too long, and nothing at all.
+        ranges.extend([wanted(99, 0, 10), wanted(1, 900, 200), wanted(50, 0, 2 << 20), wanted(3, 100, 0)]);
+        let sockets = local::connect(datanode.domain_socket().unwrap()).await.unwrap();
+        for mut client in [Client::tcp(&datanode).await, Client::start(sockets).await] {
+            for _ in 0..3 {
+                let first = client.ask(&ranges).await;
+                let mut seen = vec![false; ranges.len()];
+                for _ in 0..ranges.len() {
+                    let (request, answer) = client.answer().await;
+                    let index = (request - first) as usize;
+                    assert!(!std::mem::replace(&mut seen[index], true), "one answer each");
+                    let (block, _, offset, length) = &ranges[index];
+                    let id = block.id().0;
+                    match answer {
+                        Ok((piece, data)) => {
+                            let all = content(piece.replica_length as usize, id as u64);
+                            assert!(data == all[piece.offset as usize..][..data.len()]);
+                            assert!(piece.offset <= *offset && offset - piece.offset < 512);
+                            assert!(piece.offset + data.len() as u64 >= offset + length);
+                            assert!(index < 24 || id == 3);
+                        }
+                        Err(refusal) => match id {
+                            99 | 1 => assert_eq!(refusal.status, Status::Error),
+                            _ => assert_eq!((id, *length, refusal.status), (50, 2 << 20, Status::ErrorInvalid)),
+                        },
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_a_disk_is_passed_by_others_and_comes() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    // So little memory that the first replicas are on disk only when the last are written.
+    let settings = [("hearth.memory.limit", "8m")];
+    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
+    for id in 1..=24 {
+        write(&datanode, &[], &block(id, 1001, 0), &content(1 << 20, id as u64)).await;
+    }
+    let mut client = Client::tcp(&datanode).await;
+    let ranges: Vec<_> = (0..200).map(|index| wanted(index % 24 + 1, index as u64 * 3001, 32_768)).collect();
+    let first = client.ask(&ranges).await;
+    let mut seen = vec![false; ranges.len()];
+    for _ in 0..ranges.len() {
+        let (request, answer) = client.answer().await;
+        let index = (request - first) as usize;
+        assert!(!std::mem::replace(&mut seen[index], true));
+        let (piece, data) = answer.unwrap();
+        let all = content(1 << 20, index as u64 % 24 + 1);
+        assert!(data == all[piece.offset as usize..][..data.len()], "range {index}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_asks_and_does_not_receive_stops_in_its_own_send() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let datanode = start_datanode(&namenode, dir.path(), &[]).await;
+    write(&datanode, &[], &block(1, 1001, 0), &content(1 << 20, 1)).await;
+    let mut client = Client::tcp(&datanode).await;
+    let mut bytes = Vec::new();
+    for request in 0..1_000_000 {
+        let range = ByteRange::new(0, 1 << 20).unwrap();
+        ManyRange { request, block: block(1, 1001, 0), token: Token::default(), range }.encode_into(&mut bytes);
+        if bytes.len() > 1 << 20 {
+            break;
+        }
+    }
+    // The sockets' buffers take some; no datanode takes on all of it, again and again.
+    let mut sent = 0u64;
+    loop {
+        let outcome = client.connection.write_all(&bytes, std::time::Duration::from_millis(300)).await;
+        sent += bytes.len() as u64;
+        if outcome.is_err() {
+            break;
+        }
+        assert!(sent < 64 << 20, "{sent} bytes of requests were taken");
+    }
+    // It is served on, and others are.
+    let (_, answer) = client.answer().await;
+    assert!(answer.unwrap().1 == content(1 << 20, 1));
+    let mut other = Client::tcp(&datanode).await;
+    other.ask(&[wanted(1, 0, 1000)]).await;
+    assert!(other.answer().await.1.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_tokens_on_each_range_needs_its_own() {
+    let ((namenode, minter), dir) = (FakeNamenode::with_tokens().await, scratch());
+    let datanode = start_datanode(&namenode, dir.path(), &[]).await;
+    let (here, other) = (block(1, 1001, 0), block(2, 1001, 0));
+    let mut request = write_request(&here, Stage::PipelineSetupCreate, Vec::new());
+    request.token = minter.token(&here, AccessMode::Write);
+    Writer::new(datanode.addresses().transfer, request).await.finish(&content(10_000, 1), 1).await;
+    let tokens = [
+        Token::default(),
+        minter.token(&here, AccessMode::Write),
+        minter.token(&other, AccessMode::Read),
+        minter.token(&here, AccessMode::Read),
+    ];
+    let mut client = Client::tcp(&datanode).await;
+    let ranges: Vec<_> = tokens.into_iter().map(|token| (here.clone(), token, 0, 10_000)).collect();
+    client.ask(&ranges).await;
+    for _ in 0..4 {
+        match client.answer().await {
+            (3, answer) => assert!(answer.unwrap().1 == content(10_000, 1)),
+            (_, answer) => assert_eq!(answer.unwrap_err().status, Status::ErrorAccessToken),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noise_ends_the_connection_and_nothing_else() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let datanode = start_datanode(&namenode, dir.path(), &[]).await;
+    write(&datanode, &[], &block(1, 1001, 0), &content(1000, 1)).await;
+    let mut steady = Client::tcp(&datanode).await;
+    let mut range = Vec::new();
+    let whole = ByteRange::new(0, 1000).unwrap();
+    ManyRange { request: 0, block: block(1, 1001, 0), token: Token::default(), range: whole }.encode_into(&mut range);
+    let mut inputs: Vec<Vec<u8>> = (0..range.len()).map(|cut| range[..cut].to_vec()).collect();
+    inputs.extend((0..range.len()).map(|at| {
+        let mut bytes = range.clone();
+        bytes[at] ^= 0xFF;
+        bytes
+    }));
+    inputs.extend((0..40).map(|seed| content(1 + seed * 71, seed as u64 + 7)));
+    inputs.push(vec![0xFF, 0xFF, 0xFF, 0xFF, 0x0F]);
+    for input in inputs {
+        let client = Client::tcp(&datanode).await;
+        // It may have closed already.
+        let _ = client.connection.write_all(&input, WAIT).await;
+        client.connection.shutdown_write();
+        let mut rest = vec![0; 1 << 16];
+        while !matches!(client.connection.read(&mut rest, WAIT).await, Ok(0) | Err(tcp::Error::Socket { .. })) {}
+    }
+    steady.ask(&[wanted(1, 0, 1000)]).await;
+    assert!(steady.answer().await.1.is_ok());
+}

@@ -1,0 +1,41 @@
+use bytes::Bytes;
+use hearth_wire::open_many::{NotOpened, OpenManyAnswer, PATHS_MAX};
+use hearth_wire::proto::hearth::OpenManyRequestProto;
+
+use super::get_block_locations::{locate, touch};
+use crate::error::Error;
+use crate::state::{Context, Namenode};
+
+/// Files that are looked up before others get the lock.
+const AT_ONCE: usize = 64;
+
+/// `openMany`, Hearth's own: what `getBlockLocations` says of each of many paths, its refusals included.
+pub async fn open_many(namenode: &Namenode, context: &Context, request: OpenManyRequestProto) -> Result<Bytes, Error> {
+    if request.paths.len() > PATHS_MAX {
+        return Err(Error::Malformed(format!("{} paths, {PATHS_MAX} are the limit", request.paths.len())));
+    }
+    let range = (request.offset, request.length);
+    let mut answer = OpenManyAnswer::default();
+    let mut read = Vec::new();
+    for paths in request.paths.chunks(AT_ONCE) {
+        {
+            let state = namenode.read();
+            let now = namenode.now();
+            for path in paths {
+                if answer.is_full() {
+                    break;
+                }
+                answer.push(match locate(namenode, &state, context, path, range, now) {
+                    Ok((located, touched)) => {
+                        read.extend(touched);
+                        Ok(located)
+                    }
+                    Err(error) => Err(NotOpened { exception: error.class().to_owned(), message: error.to_string() }),
+                });
+            }
+        }
+        tokio::task::consume_budget().await;
+    }
+    read.into_iter().for_each(|id| touch(namenode, id));
+    Ok(answer.encode())
+}
