@@ -13,6 +13,7 @@ mod minimal;
 mod put_get;
 mod rdma;
 mod record;
+mod small_files;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ enum Workload {
     LocalWrite(local_write::Arguments),
     /// The RDMA transport beside a probe in C and perftest: throughput, and time of single reads
     Rdma(rdma::Arguments),
+    /// The first 32 KiB of 17,836 files by 1, 8, 60 threads, over every path; beside Apache's client
+    SmallFiles(small_files::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Workload::LocalRead(arguments) => local_read::run(&arguments),
         Workload::LocalWrite(arguments) => local_write::run(&arguments),
         Workload::Rdma(arguments) => rdma::run(&arguments),
+        Workload::SmallFiles(arguments) => small_files::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

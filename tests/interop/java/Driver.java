@@ -329,6 +329,20 @@ public final class Driver {
                         cat(in, r.path("piece").asInt(PIECE));
                     }
                 });
+            // dir, count, threads; length: reads so many bytes from the start of each; answers what it took, and the bytes that came by descriptor
+            case "firstMany": {
+                java.util.concurrent.atomic.AtomicLong shortCircuit = new java.util.concurrent.atomic.AtomicLong();
+                int length = r.get("length").asInt();
+                ThreadLocal<byte[]> buffer = ThreadLocal.withInitial(() -> new byte[length]);
+                Object took = many(r, (file, i) -> {
+                    try (FSDataInputStream in = fs().open(file)) {
+                        in.readFully(buffer.get());
+                        shortCircuit.addAndGet(shortCircuitBytes(in));
+                    }
+                });
+                return ((ObjectNode) JSON.valueToTree(took))
+                        .put("shortCircuit", shortCircuit.get());
+            }
             // as storeMany; fails at the first file that differs
             case "readMany":
                 return many(r, (file, i) -> {

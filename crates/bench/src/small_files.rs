@@ -1,0 +1,386 @@
+//! Many threads of one client each read the first bytes of many small files: our client over every path, with and without opening many at
+//! once, beside Apache's client on Apache's servers. They take turns within each run; what is read is in memory and everybody is warm.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hearth_client::{CreateOptions, DataPath, FileSystem};
+use hearth_config::{Configuration, Environment};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, unshared_directory, usage};
+use hearth_types::ByteRange;
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::record::{self, Figures};
+use crate::{chart, memory};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// How many files
+    #[arg(long, default_value_t = 17_836)]
+    files: usize,
+    /// Size of each in KiB
+    #[arg(long, default_value_t = 32)]
+    file_kib: usize,
+    /// How much of each is read from its beginning, in KiB
+    #[arg(long, default_value_t = 32)]
+    read_kib: usize,
+    /// Threads that read at the same time
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 60])]
+    threads: Vec<usize>,
+    /// Files that a thread reads with one call where many are opened at once
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Without Apache's servers and client
+    #[arg(long)]
+    no_apache: bool,
+    /// Only what has this in its name, e.g. "local" or "one by one"
+    #[arg(long)]
+    only: Option<String>,
+    /// Print only: neither the record nor the chart changes
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+const DIRECTORY: &str = "/small";
+
+/// Files that are stored at the same time.
+const STORED_AT_ONCE: usize = 32;
+
+/// How long the DataNode's flusher may take before anything is measured.
+const FLUSHED_AFTER: Duration = Duration::from_secs(13);
+
+impl Arguments {
+    fn path(&self, index: usize) -> String {
+        // As the driver names them.
+        format!("{DIRECTORY}/file-{index}")
+    }
+
+    fn content(&self, index: usize, bytes: usize) -> Vec<u8> {
+        Content::new(index as u64).bytes(0, bytes)
+    }
+
+    /// A lone thread takes so much longer: it has fewer files to read.
+    fn files_for(&self, threads: usize) -> usize {
+        if threads < 8 { (self.files / 8).max(1) } else { self.files }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only))
+    }
+}
+
+struct System {
+    name: &'static str,
+    cluster: Cluster,
+    _sockets: tempfile::TempDir,
+}
+
+impl System {
+    fn start(make: Make) -> Result<Self> {
+        let sockets = tempfile::Builder::new()
+            .prefix("hearth-bench-")
+            .tempdir_in(unshared_directory())
+            .context("cannot make a directory for sockets")?;
+        let mut spec = ClusterSpec::new(make, make)
+            .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
+            .short_circuit()
+            .set("dfs.heartbeat.interval", 3)
+            .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
+            // Sixty readers with a connection each are what the thing is about.
+            .set("dfs.datanode.max.transfer.threads", 4096)
+            .for_measuring();
+        if make == Make::Apache {
+            spec = spec.within(Path::new(memory::TMPFS));
+        }
+        let name = if make == Make::Apache { "Apache" } else { "Hearth" };
+        Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
+    }
+
+    fn client(&self, settings: &[(&str, &str)]) -> Result<FileSystem> {
+        let mut configuration = Configuration::load_dir(self.cluster.conf(), Environment::empty())?;
+        for (key, value) in settings {
+            configuration.set(key, (*value).to_owned());
+        }
+        Ok(FileSystem::connect(&configuration, None, &hearth_client::os_user_name())?)
+    }
+
+    fn store(&self, runtime: &Runtime, arguments: &Arguments) -> Result<()> {
+        let fs = self.client(&[("hearth.client.paths", "packets")])?;
+        memory::touch((arguments.files * arguments.file_kib) as u64 * 1024)?;
+        let (next, started) = (AtomicUsize::new(0), Instant::now());
+        let store = || async {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= arguments.files {
+                    return anyhow::Ok(());
+                }
+                if index % 2000 == 0 {
+                    eprintln!("{}: storing file {index} of {}", self.name, arguments.files);
+                }
+                let mut writer = fs.create(&arguments.path(index), CreateOptions::default()).await?;
+                writer.write(&arguments.content(index, arguments.file_kib << 10)).await?;
+                writer.close().await?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..STORED_AT_ONCE).map(|_| scope.spawn(|| runtime.block_on(store()))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a thread does not panic"))
+        })?;
+        eprintln!("{}: stored in {:.1} s", self.name, started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// CPU seconds of NameNode and DataNode so far.
+    fn cpu(&self) -> Result<(f64, f64)> {
+        Ok((usage(self.cluster.namenode.id()?)?.cpu(), usage(self.cluster.datanodes[0].id()?)?.cpu()))
+    }
+}
+
+/// Adds the figures of one measurement.
+fn add(
+    figures: &mut Figures,
+    system: &System,
+    client: &str,
+    threads: usize,
+    files: usize,
+    before: (f64, f64),
+    (seconds, client_cpu): (f64, f64),
+) -> Result<()> {
+    let (after, work) = (system.cpu()?, format!("{threads} threads"));
+    let each = |cpu: f64| cpu * 1e6 / files as f64;
+    figures.add(&work, system.name, client, "throughput", "files/s", files as f64 / seconds);
+    figures.add(&work, system.name, client, "client CPU", "us/file", each(client_cpu));
+    figures.add(&work, system.name, client, "DataNode CPU", "us/file", each(after.1 - before.1));
+    figures.add(&work, system.name, client, "NameNode CPU", "us/file", each(after.0 - before.0));
+    Ok(())
+}
+
+/// A way in which our client reads.
+struct Ours {
+    name: String,
+    fs: FileSystem,
+    path: DataPath,
+    many: bool,
+}
+
+impl Ours {
+    fn all(system: &System, arguments: &Arguments) -> Result<Vec<Self>> {
+        let ways = [
+            ("local", DataPath::Local, "local", "16"),
+            ("multiplexed", DataPath::Packets, "packets", "16"),
+            ("packets", DataPath::Packets, "packets", "0"),
+        ];
+        let mut all = Vec::new();
+        for (name, path, paths, connections) in ways {
+            for many in [true, false] {
+                let name = format!("hearth, {name}, {}", if many { "many opened" } else { "one by one" });
+                if !arguments.wants(&name) {
+                    continue;
+                }
+                // As many connections are kept as there are threads, which is to the packets' advantage.
+                let fs = system.client(&[
+                    ("hearth.client.paths", paths),
+                    ("hearth.client.multiplex.connections", connections),
+                    ("dfs.client.socketcache.capacity", "64"),
+                ])?;
+                all.push(Self { name, fs, path, many });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads `files` files by some threads; seconds that it took. `check`: compares what was read.
+    fn read(&self, runtime: &Runtime, threads: usize, files: usize, arguments: &Arguments, check: bool) -> Result<f64> {
+        let next = AtomicUsize::new(0);
+        let bytes = arguments.read_kib.min(arguments.file_kib) << 10;
+        let batch = if self.many { arguments.batch.min(files.div_ceil(threads)).max(1) } else { 1 };
+        let range = ByteRange::new(0, bytes as u64).context("a range")?;
+        let verify = |index: usize, read: &[u8]| {
+            ensure!(read.len() == bytes, "{} of {bytes} bytes of file {index}", read.len());
+            ensure!(!check || read == arguments.content(index, bytes), "file {index} differs");
+            Ok(())
+        };
+        let work = async || {
+            let mut into = vec![0; bytes];
+            loop {
+                let first = next.fetch_add(batch, Ordering::Relaxed);
+                let indices = first..(first + batch).min(files);
+                if indices.is_empty() {
+                    return anyhow::Ok(());
+                }
+                let paths: Vec<_> = indices.clone().map(|index| arguments.path(index)).collect();
+                if self.many {
+                    let wanted: Vec<_> = paths.iter().map(|path| (path.as_str(), range)).collect();
+                    for (index, read) in indices.zip(self.fs.read_many(&wanted).await) {
+                        verify(index, &read?)?;
+                    }
+                    continue;
+                }
+                for (index, path) in indices.zip(&paths) {
+                    let count = self.fs.open(path).await?.read_at(0, &mut into).await?;
+                    verify(index, &into[..count])?;
+                }
+            }
+        };
+        let carried = self.fs.statistics().read_bytes(self.path);
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| runtime.block_on(work()))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a thread does not panic"))
+        })?;
+        let seconds = started.elapsed().as_secs_f64();
+        let carried = self.fs.statistics().read_bytes(self.path) - carried;
+        ensure!(carried == (files * bytes) as u64, "{}: {carried} bytes by {}", self.name, self.path);
+        Ok(seconds)
+    }
+
+    fn measure(
+        &self,
+        runtime: &Runtime,
+        system: &System,
+        threads: usize,
+        arguments: &Arguments,
+        figures: &mut Figures,
+    ) -> Result<()> {
+        let files = arguments.files_for(threads);
+        let (before, own) = (system.cpu()?, usage(std::process::id())?.cpu());
+        let seconds = self.read(runtime, threads, files, arguments, false)?;
+        let took = (seconds, usage(std::process::id())?.cpu() - own);
+        add(figures, system, &self.name, threads, files, before, took)
+    }
+}
+
+/// Apache's client in a JVM of its own.
+struct Java {
+    name: &'static str,
+    driver: Driver,
+    short_circuit: bool,
+}
+
+impl Java {
+    fn start(apache: &Apache, system: &System, short_circuit: bool, arguments: &Arguments) -> Result<Self> {
+        let conf = system.cluster.conf_with(
+            if short_circuit { "short-circuit-conf" } else { "tcp-conf" },
+            &[
+                ("dfs.client.read.shortcircuit", if short_circuit { "true" } else { "false" }),
+                ("dfs.client.socketcache.capacity", "64"),
+            ],
+        )?;
+        let name = if short_circuit { "warm JVM, short-circuit" } else { "warm JVM, TCP" };
+        let mut driver = Driver::java(apache, &conf)?;
+        driver.set_patience(Duration::from_secs(600));
+        let mut java = Self { name, driver, short_circuit };
+        // Until its compiler, and that of its servers, have seen all of it.
+        for _ in 0..3 {
+            java.read(8, arguments.files, arguments)?;
+        }
+        Ok(java)
+    }
+
+    fn read(&mut self, threads: usize, files: usize, arguments: &Arguments) -> Result<f64> {
+        let length = arguments.read_kib.min(arguments.file_kib) << 10;
+        let request = json!({"dir": DIRECTORY, "count": files, "threads": threads, "length": length});
+        let answer = self.driver.call("firstMany", request)?;
+        // Without Hadoop's native library it reads over TCP and says nothing.
+        let by_descriptor = answer["shortCircuit"].as_u64().unwrap_or(0) > 0;
+        ensure!(by_descriptor == self.short_circuit, "{} was served otherwise", self.name);
+        answer["seconds"].as_f64().context("a number")
+    }
+
+    fn measure(&mut self, system: &System, threads: usize, arguments: &Arguments, figures: &mut Figures) -> Result<()> {
+        let files = arguments.files_for(threads);
+        let (before, own) = (system.cpu()?, usage(self.driver.id())?.cpu());
+        let seconds = self.read(threads, files, arguments)?;
+        let took = (seconds, usage(self.driver.id())?.cpu() - own);
+        add(figures, system, self.name, threads, files, before, took)
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let runtime = Runtime::new()?;
+    let mut figures = Figures::default();
+    let hearth = System::start(Make::Hearth)?;
+    hearth.store(&runtime, arguments)?;
+    let mut apache = None;
+    if !arguments.no_apache {
+        let system = System::start(Make::Apache)?;
+        system.store(&runtime, arguments)?;
+        let program = Apache::for_measuring()?.with_native()?;
+        let mut java = Vec::new();
+        for short_circuit in [false, true] {
+            eprintln!("warming a JVM");
+            java.push(Java::start(&program, &system, short_circuit, arguments)?);
+        }
+        apache = Some((system, java));
+    }
+    // The flusher has had its time.
+    std::thread::sleep(FLUSHED_AFTER);
+    let ours = Ours::all(&hearth, arguments)?;
+    for way in &ours {
+        way.read(&runtime, 8, arguments.files, arguments, true).with_context(|| way.name.clone())?;
+    }
+    for run in 1..=arguments.runs {
+        eprintln!("run {run} of {}", arguments.runs);
+        for threads in &arguments.threads {
+            for way in &ours {
+                way.measure(&runtime, &hearth, *threads, arguments, &mut figures)?;
+            }
+            if let Some((system, java)) = &mut apache {
+                for java in java {
+                    java.measure(system, *threads, arguments, &mut figures)?;
+                }
+            }
+        }
+    }
+    print(&figures, arguments);
+    if !arguments.no_record {
+        let Arguments { files, file_kib, read_kib, batch, .. } = arguments;
+        let workload =
+            format!("small-files {files} files of {file_kib} KiB, the first {read_kib} KiB, {batch} a batch");
+        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        chart::write("small-files", &workload, &figures.0)?;
+    }
+    Ok(())
+}
+
+fn print(figures: &Figures, arguments: &Arguments) {
+    println!("{:<12} {:<8} {:<34} {:<14} {:>10}  runs", "work", "system", "client", "figure", "median");
+    for figure in &figures.0 {
+        let runs: Vec<String> = figure.values.iter().map(|value| format!("{value:.1}")).collect();
+        println!(
+            "{:<12} {:<8} {:<34} {:<14} {:>10.1} {:<8} {}",
+            figure.work,
+            figure.system,
+            figure.client,
+            figure.what,
+            figure.median(),
+            figure.unit,
+            runs.join(" ")
+        );
+    }
+    let Some(most) = arguments.threads.iter().max() else { return };
+    let work = format!("{most} threads");
+    let of = |system, client: &str| figures.median(&work, system, client, "throughput");
+    let java = ["warm JVM, TCP", "warm JVM, short-circuit"].map(|client| of("Apache", client));
+    let best = java.into_iter().flatten().reduce(f64::max);
+    let goals = [
+        ("local, many opened, to Apache's better", "hearth, local, many opened", best, 10.0),
+        ("multiplexed, many opened, to Apache's by TCP", "hearth, multiplexed, many opened", java[0], 4.0),
+    ];
+    println!();
+    for (what, client, to, goal) in goals {
+        let (Some(value), Some(to)) = (of("Hearth", client), to) else { continue };
+        let ratio = value / to;
+        let met = if ratio >= goal { "met" } else { "not met" };
+        println!("{what:<46} {value:>9.0} / {to:>9.0} = {ratio:.2} (goal at least {goal:.0}: {met})");
+    }
+}
