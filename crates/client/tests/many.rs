@@ -2,7 +2,7 @@
 
 use hearth_client::{CreateOptions, DataPath, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, unshared_directory};
 use hearth_types::ByteRange;
 
 type Outcome = anyhow::Result<()>;
@@ -11,6 +11,13 @@ const BLOCK: usize = 1 << 20;
 
 /// Lengths around what decides how a file is read: nothing, a slab, its limit, a file of its own, the longest shared range, several blocks.
 const LENGTHS: [usize; 9] = [0, 1, 511, 32 << 10, 64 << 10, (64 << 10) + 1, 256 << 10, 300_000, 2 * BLOCK + 77];
+
+/// A directory for domain sockets, into which nobody else can put anything.
+fn sockets() -> (tempfile::TempDir, String) {
+    let directory = tempfile::Builder::new().prefix("hearth-many-").tempdir_in(unshared_directory()).unwrap();
+    let path = directory.path().join("dn_PORT").display().to_string();
+    (directory, path)
+}
 
 fn client(cluster: &Cluster, settings: &[(&str, &str)]) -> FileSystem {
     let mut conf = Configuration::load_dir(cluster.conf(), Environment::empty()).unwrap();
@@ -83,7 +90,9 @@ async fn check(fs: &FileSystem, count: usize) -> Outcome {
 
 #[test]
 fn many_files_are_read_at_once_over_every_path() {
-    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth).set("dfs.replication", 1).start().unwrap();
+    let (_directory, socket) = sockets();
+    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).set("dfs.replication", 1);
+    let cluster = spec.set("dfs.domain.socket.path", socket).start().unwrap();
     run(async {
         store(&client(&cluster, &[]), 36).await?;
         let local = client(&cluster, &[("hearth.client.paths", "local")]);
@@ -141,7 +150,8 @@ fn reads_go_on_when_the_datanode_is_killed_and_started_again() {
 fn without_the_call_for_many_files_they_are_opened_one_by_one_at_once() {
     // Apache's NameNode, where there is one on this machine.
     let spec = ClusterSpec::mixed(Make::Apache, &[Make::Hearth]).set("dfs.replication", 1);
-    let cluster = match spec.start() {
+    let (_directory, socket) = sockets();
+    let cluster = match spec.set("dfs.domain.socket.path", socket).start() {
         Ok(cluster) => cluster,
         Err(error) => {
             return skip_or_fail("without_the_call_for_many_files_they_are_opened_one_by_one_at_once", &error);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
-use hearth_types::{ByteRange, LocatedBlock};
+use hearth_types::{ByteRange, DatanodeUuid, LocatedBlock};
 
 use super::replica::Replicas;
 use super::way::Way;
@@ -90,6 +90,7 @@ pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) ->
     let mut contents: Vec<Vec<u8>> = Vec::with_capacity(ranges.len());
     let mut left = Vec::new();
     let mut groups: Vec<Group> = Vec::new();
+    let mut known = Vec::new();
     for (index, FileRange { replicas, range }) in ranges.iter().enumerate() {
         let end = range.end().min(replicas.locations.length());
         let length = usize::try_from(end.saturating_sub(range.start())).unwrap_or(usize::MAX);
@@ -99,10 +100,10 @@ pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) ->
         if filled == length {
             continue;
         }
-        match place(shared, replicas, index, range.start(), length as u64).await {
+        match place(shared, &mut known, replicas, index, range.start(), length as u64).await {
             Some((links, path, piece)) => {
-                let known = groups.iter_mut().find(|group| Arc::ptr_eq(&group.links, &links));
-                match known {
+                let group = groups.iter_mut().find(|group| Arc::ptr_eq(&group.links, &links));
+                match group {
                     Some(group) => group.pieces.push(piece),
                     None => groups.push(Group { links, path, pieces: vec![piece] }),
                 }
@@ -141,9 +142,15 @@ impl Piece {
     }
 }
 
+/// The connections by which small replicas of a datanode are read over a path; `None`: there are none.
+type Known = Vec<(DatanodeUuid, DataPath, Option<Arc<Links>>)>;
+
 /// By which connections a range can be fetched with others; `None`: it is to be read alone.
+///
+/// `known`: what was found out for ranges before this one.
 async fn place(
     shared: &Shared,
+    known: &mut Known,
     replicas: &Replicas,
     index: usize,
     start: u64,
@@ -158,17 +165,32 @@ async fn place(
     if start + length > block.block.length() {
         return None;
     }
-    let datanode = &way.datanode().id;
-    let links = match path {
-        DataPath::Local if block.block.length() <= SMALL_BYTES => {
-            shared.local.learn(shared, datanode).await.ok()?;
-            shared.local.small(block, datanode).await.ok()??.links()
-        }
-        DataPath::Packets if shared.multiplexed.takes(length) => multiplexed::links(shared, datanode).await?,
+    match path {
+        DataPath::Local if block.block.length() <= SMALL_BYTES => {}
+        DataPath::Packets if shared.multiplexed.takes(length) => {}
         _ => return None,
-    };
+    }
+    let uuid = &way.datanode().id.uuid;
+    let links = match known.iter().find(|(datanode, over, _)| over == path && datanode == uuid) {
+        Some((_, _, links)) => links.clone(),
+        None => {
+            let links = links(shared, &way).await;
+            known.push((uuid.clone(), *path, links.clone()));
+            links
+        }
+    }?;
     let range = ByteRange::with_length(start, length)?;
     Some((links, *path, Piece { index, block: Arc::clone(block), range }))
+}
+
+/// The connections by which a small replica is read over `way`.
+async fn links(shared: &Shared, way: &Way) -> Option<Arc<Links>> {
+    let datanode = &way.datanode().id;
+    if way.path == DataPath::Packets {
+        return multiplexed::links(shared, datanode).await.ok().flatten();
+    }
+    shared.local.learn(shared, datanode).await.ok()?;
+    Some(shared.local.small(&way.block, datanode).await.ok()??.links())
 }
 
 /// Reads those of `ranges` whose places are `left` each for itself, some at the same time.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_protocol::data_transfer::TransferError;
 use hearth_types::{ByteRange, DatanodeId};
 use hearth_wire::data_transfer::OpCode;
 
@@ -23,14 +24,20 @@ pub(super) struct MultiplexedStream {
 }
 
 /// The connections to `datanode` that many reads share; `None` when it has no such, or did not keep to the protocol lately.
-pub(super) async fn links(shared: &Shared, datanode: &DatanodeId) -> Option<Arc<Links>> {
-    // Who cannot be asked cannot be read either, and reading says what is the matter.
-    let offer = shared.offers.ask(shared, datanode).await.ok()?.offer?;
-    if !offer.serves(OpCode::ReadMany) {
-        return None;
+///
+/// Errors: it cannot be reached, to be asked what it has.
+pub(super) async fn links(shared: &Shared, datanode: &DatanodeId) -> Result<Option<Arc<Links>>, DatanodeError> {
+    let offer = match shared.offers.ask(shared, datanode).await {
+        Ok(answer) => answer.offer,
+        // It would not be reached by READ_BLOCK either, and after as long a wait.
+        Err(error @ DatanodeError::Transfer(TransferError::Connection(_))) => return Err(error),
+        Err(_) => None,
+    };
+    if !offer.is_some_and(|offer| offer.serves(OpCode::ReadMany)) {
+        return Ok(None);
     }
-    let address = address_of(&shared.options, datanode, datanode.transfer_port).await.ok()?;
-    shared.multiplexed.to(address)
+    let address = address_of(&shared.options, datanode, datanode.transfer_port).await?;
+    Ok(shared.multiplexed.to(address))
 }
 
 impl MultiplexedStream {
@@ -40,7 +47,7 @@ impl MultiplexedStream {
         if !shared.multiplexed.takes(range.length()) {
             return Ok(None);
         }
-        let Some(links) = links(shared, &way.datanode().id).await else { return Ok(None) };
+        let Some(links) = links(shared, &way.datanode().id).await? else { return Ok(None) };
         let wanted = Wanted { block: &way.block.block, token: &way.block.token, range };
         match links.fetch(wanted).await {
             Ok(fetched) => Ok(Some(Self { fetched, left: range, shown: empty(range.start()) })),
