@@ -85,12 +85,11 @@ impl Links {
     }
 
     /// As `fetch`, for many ranges at once: their answers come in any order.
-    pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>]) -> Vec<Result<Fetched, DatanodeError>> {
-        let mut fetched: Vec<Option<Result<Fetched, DatanodeError>>> = wanted.iter().map(|_| None).collect();
+    pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>]) -> Vec<Outcome> {
+        let mut fetched: Vec<Option<Outcome>> = wanted.iter().map(|_| None).collect();
         // A part at a time: another part may take another connection, and what has come is taken before more is asked for.
         let parts = wanted.chunks(PART).zip(fetched.chunks_mut(PART));
-        let mut under_way: std::collections::VecDeque<(Part<'_>, &mut [Option<Result<Fetched, DatanodeError>>])> =
-            std::collections::VecDeque::new();
+        let mut under_way = std::collections::VecDeque::<(Part<'_>, &mut [Option<Outcome>])>::new();
         for (part, into) in parts {
             if under_way.len() >= PARTS_AT_ONCE
                 && let Some((asked, into)) = under_way.pop_front()
@@ -118,7 +117,7 @@ impl Links {
         Part { wanted, asked: Ok((link, asked)) }
     }
 
-    async fn take(self: &Arc<Self>, part: Part<'_>, into: &mut [Option<Result<Fetched, DatanodeError>>]) {
+    async fn take(self: &Arc<Self>, part: Part<'_>, into: &mut [Option<Outcome>]) {
         let Part { wanted, asked } = part;
         let (link, asked) = match asked {
             Ok(asked) => asked,
@@ -241,8 +240,14 @@ const PARTS_AT_ONCE: usize = 4;
 /// Some ranges, asked for.
 struct Part<'a> {
     wanted: &'a [Wanted<'a>],
-    asked: Result<(Arc<Link>, Vec<Result<Asked, Failure>>), Option<DatanodeError>>,
+    asked: Result<AskedOn, Option<DatanodeError>>,
 }
+
+/// The connection on which ranges were asked for, and what became of each question.
+type AskedOn = (Arc<Link>, Vec<Result<Asked, Failure>>);
+
+/// What became of a range in the end.
+type Outcome = Result<Fetched, DatanodeError>;
 
 fn refused(wanted: Wanted<'_>, refusal: ManyRefusal) -> DatanodeError {
     let block = Box::new(wanted.block.clone());
