@@ -37,6 +37,9 @@ pub struct Arguments {
     /// How much is re-replicated, in MiB, once; 0: nothing
     #[arg(long, default_value_t = 10 << 10)]
     rereplicated_mib: u64,
+    /// What each of our DataNodes may keep in memory meanwhile, in MiB [default: all of it, a quarter of the machine's memory at most]
+    #[arg(long)]
+    memory_limit_mib: Option<u64>,
     /// Where the re-replication has its data, and our DataNode its disk [default: target/]
     #[arg(long)]
     disk: Option<PathBuf>,

@@ -4,4 +4,5 @@ pub mod copy;
 pub mod layout;
 pub mod lock;
 pub mod scan;
+pub mod stream;
 pub mod version;

@@ -7,6 +7,7 @@ use hearth_types::{BlockId, ChecksumSpec, GenerationStamp, ReplicaState};
 
 use crate::disk::copy::{DiskCopy, DiskWriter};
 use crate::disk::layout::Place;
+use crate::disk::stream::DiskStream;
 use crate::error::{Result, StoreError};
 use crate::inner::{Inner, count};
 use crate::memory::file::{FileWriter, NewCopy};
@@ -15,6 +16,7 @@ use crate::memory::slab::{NoSlot, Slot};
 use crate::options::Engine;
 use crate::replica::{Core, Hands, MemoryCopy, Replica};
 use crate::snapshot::{CopyError, Snapshot};
+use crate::sys;
 use crate::volume::Slice;
 
 /// What a new copy is for.
@@ -38,6 +40,8 @@ impl Hands {
             }
             Self::File(file) => file.read_data(offset, into),
             Self::Disk(disk) => std::os::unix::fs::FileExt::read_exact_at(&disk.files.data, into, offset),
+            Self::Stream(_) if into.is_empty() => Ok(()),
+            Self::Stream(_) => Err(io::Error::other("a stream is ended before it is read")),
             Self::Gone => Err(gone()),
         }
     }
@@ -65,7 +69,16 @@ impl Hands {
                 crcs.extend_from_slice(partial);
                 disk.write_crcs(crc_at, &crcs)
             }
+            Self::Stream(_) => Err(io::Error::other("a stream is only added to")),
             Self::Gone => Err(gone()),
+        }
+    }
+
+    /// The same for data that joins what is there.
+    pub fn append(&mut self, offset: u64, data: &[u8], crc_at: u64, whole: &[u8], partial: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Stream(stream) => stream.write(offset, data, whole, partial),
+            _ => self.write(offset, data, crc_at, whole, partial),
         }
     }
 
@@ -73,7 +86,7 @@ impl Hands {
         match self {
             Self::Slot(slot) => Some(MemoryCopy::Slot(slot.clone())),
             Self::File(file) => Some(MemoryCopy::File(file.copy.clone())),
-            Self::Disk(_) | Self::Gone => None,
+            Self::Disk(_) | Self::Stream(_) | Self::Gone => None,
         }
     }
 
@@ -156,14 +169,16 @@ impl Inner {
         if wanted.slice.volume.engine != Engine::Memory {
             return Ok(None);
         }
-        let made = self.with_memory(|| {
-            let mut writer = self.new_copy(wanted, self.next_nonce()).create()?;
-            writer.reserve(&self.budget, room, u64::from(self.options.memory.slice_bytes)).inspect_err(|_| {
-                writer.copy.retire();
-            })?;
-            Ok(writer)
-        });
+        let made = self.with_memory(|| self.make_file(wanted, room));
         made.map_err(|error| self.memory_error(wanted.slice, error))
+    }
+
+    fn make_file(&self, wanted: &Wanted<'_>, room: u64) -> io::Result<FileWriter> {
+        let mut writer = self.new_copy(wanted, self.next_nonce()).create()?;
+        writer.reserve(&self.budget, room, u64::from(self.options.memory.slice_bytes)).inspect_err(|_| {
+            writer.copy.retire();
+        })?;
+        Ok(writer)
     }
 
     /// Hands on a new, empty replica, recorded as `core` says, which is pointed at them.
@@ -176,6 +191,56 @@ impl Inner {
         let hands = self.hands_for(wanted, core, capacity, None)?;
         core.checksum = Some(wanted.checksum);
         Ok(hands)
+    }
+
+    /// Hands on a new, empty replica that a datanode copies here and for which no client waits: memory for all its bytes, taken now and
+    /// without pushing out what others read; if there is not that much, the bytes go straight to disk. Waits for the disk.
+    pub fn copy_hands(&self, wanted: &Wanted<'_>, core: &mut Core) -> Result<Hands> {
+        let bytes = wanted.expected_bytes;
+        if bytes <= u64::from(self.options.memory.slab_replica_bytes_max) {
+            // It takes a slot; one whose length is not known begins in one.
+            return self.new_hands(wanted, core);
+        }
+        let file = match wanted.slice.volume.engine {
+            Engine::Memory => self.budget.for_copy(bytes, || self.make_file(wanted, bytes)),
+            Engine::File => None,
+        };
+        match file {
+            Some(Ok(file)) => {
+                self.new_copy(wanted, file.copy.nonce).begin(&file, &core.progress());
+                let hands = Hands::File(file);
+                hands.install(core);
+                core.checksum = Some(wanted.checksum);
+                return Ok(hands);
+            }
+            Some(Err(error)) if !sys::is_out_of_space(&error) => return Err(self.memory_error(wanted.slice, error)),
+            Some(Err(_)) | None => {}
+        }
+        let failed = |error| self.disk_error(wanted.slice, "write a replica in", error);
+        let (place, dirs) = (place_of(core.state), &wanted.slice.dirs);
+        let stream = DiskStream::create(dirs, place, wanted.id, core.stamp, wanted.checksum, wanted.expected_bytes)
+            .map_err(failed)?;
+        // Nothing of it counts before its end.
+        core.disk = Some(DiskCopy { place, stamp: core.stamp, length: 0 });
+        core.checksum = Some(wanted.checksum);
+        let hands = Hands::Stream(Box::new(stream));
+        hands.install(core);
+        Ok(hands)
+    }
+
+    /// A copy that streams to disk is one that is written there in any order: what was held back is written. Under the writer's lock.
+    pub fn end_stream(&self, replica: &Replica, hands: &mut Hands) -> Result<()> {
+        let Hands::Stream(_) = hands else { return Ok(()) };
+        let Hands::Stream(stream) = std::mem::replace(hands, Hands::Gone) else { return Ok(()) };
+        let writer = stream.end().map_err(|error| self.disk_error(&replica.slice, "write a replica in", error))?;
+        *hands = Hands::Disk(writer);
+        let mut core = replica.core();
+        hands.install(&mut core);
+        let received = core.received;
+        if let Some(disk) = &mut core.disk {
+            disk.length = received;
+        }
+        Ok(())
     }
 
     /// Hands on a new copy of all that `content` has, with room for `capacity` bytes at least: in a slot, in files of the
@@ -360,7 +425,7 @@ impl Inner {
     pub fn make_room(&self, replica: &Arc<Replica>, hands: &mut Hands, end: u64, expected_bytes: u64) -> Result<()> {
         match hands {
             Hands::Slot(slot) if end <= u64::from(slot.capacity()) => return Ok(()),
-            Hands::Disk(_) | Hands::Gone => return Ok(()),
+            Hands::Disk(_) | Hands::Stream(_) | Hands::Gone => return Ok(()),
             Hands::Slot(_) => {}
             Hands::File(file) => {
                 let slice_bytes = u64::from(self.options.memory.slice_bytes);

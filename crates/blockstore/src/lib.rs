@@ -17,6 +17,7 @@ mod offline;
 mod ops;
 mod options;
 mod pool;
+mod read_ahead;
 mod read_back;
 mod reader;
 mod replica;
@@ -31,6 +32,7 @@ mod volume;
 mod withdraw;
 mod writer;
 
+pub use disk::stream::{DuePiece, WrittenPiece};
 pub use error::{Reaction, Result, StoreError};
 pub use hold::HeldReplica;
 pub use in_place::InPlace;
@@ -38,6 +40,7 @@ pub use options::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, PipelineRecovery, Reserved, StoreOptions,
     VolumeOptions,
 };
+pub use read_ahead::{DueRead, Pieces, ReadPiece};
 pub use reader::{DataSource, ReplicaReader};
 pub use show::Shown;
 pub use store::Blockstore;

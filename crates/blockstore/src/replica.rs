@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::disk::copy::{DiskCopy, DiskFiles, DiskWriter};
 use crate::disk::layout::Place;
+use crate::disk::stream::DiskStream;
 use crate::error::{Result, StoreError};
 use crate::memory::file::{CrcMap, FileCopy, FileWriter};
 use crate::memory::header::Progress;
@@ -309,6 +310,8 @@ pub enum Hands {
     Slot(Arc<Slot>),
     File(FileWriter),
     Disk(DiskWriter),
+    /// On disk too, of a copy that nobody reads before its end: see `Inner::end_stream`.
+    Stream(Box<DiskStream>),
     /// Taken away by `stop`.
     Gone,
 }

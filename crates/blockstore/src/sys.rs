@@ -97,6 +97,21 @@ pub fn create_direct(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// An existing file, for writing around the page cache. `Ok(None)`: this file system cannot.
+pub fn open_direct(path: &Path) -> io::Result<Option<File>> {
+    match OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same file once more, for reading around the page cache, though it has another name by now.
+pub fn reopen_direct(file: &File) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)
+}
+
 /// Anonymous memory with `content`, sealed against any change: safe to hand to another process.
 pub fn sealed_copy(name: &CStr, parts: &[&[u8]]) -> io::Result<OwnedFd> {
     let memory = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;

@@ -7,6 +7,7 @@ use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, Storage
 use parking_lot::MutexGuard;
 
 use crate::disk::layout::Place;
+use crate::disk::stream::{DuePiece, WrittenPiece};
 use crate::inner::Inner;
 use crate::replica::{Hands, Replica, WriterShared};
 use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
@@ -143,6 +144,11 @@ impl ReplicaWriter {
         if end <= self.received {
             return Ok(self.received);
         }
+        let within = u64::from(self.checksum.bytes_per_chunk);
+        if !self.received.is_multiple_of(within) {
+            // The chunk at the seam is read and its CRC replaced, which a stream has no way to do.
+            self.store.end_stream(&self.replica, &mut hands)?;
+        }
         let fresh = &data[(self.received - offset) as usize..];
         let crcs = self.crcs(&hands, offset, fresh, end, checksums)?;
 
@@ -152,7 +158,7 @@ impl ReplicaWriter {
         let (whole, partial) = crcs.split_at(((end / chunk - first) * size) as usize);
         self.store.make_room(&self.replica, &mut hands, end, self.expected_bytes)?;
         hands
-            .write(self.received, fresh, first * size, whole, partial)
+            .append(self.received, fresh, first * size, whole, partial)
             .map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))?;
         if !self.checked && matches!(checksums, Checksums::Given(_)) {
             self.replica.core().verified = false;
@@ -248,10 +254,39 @@ impl ReplicaWriter {
         Ok(Cow::Owned(crcs))
     }
 
+    /// Bytes that are ready to be written to disk, by [`DuePiece::write`] on a thread that may wait; it goes back with
+    /// [`Self::piece_written`] before the next one is asked for and before the end. Nothing has to be taken: what is not taken,
+    /// later calls write themselves.
+    pub fn due_piece(&mut self) -> Option<DuePiece> {
+        match &mut *self.shared.hands.lock() {
+            Hands::Stream(stream) => stream.take_due(),
+            _ => None,
+        }
+    }
+
+    /// Whether writing `bytes` more makes a piece due, so that one which is out had better be back before.
+    pub fn makes_piece_due(&self, bytes: usize) -> bool {
+        match &*self.shared.hands.lock() {
+            Hands::Stream(stream) => stream.fills_with(bytes),
+            _ => false,
+        }
+    }
+
+    /// Errors: `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`: the bytes are lost.
+    pub fn piece_written(&mut self, piece: WrittenPiece) -> Result<()> {
+        let mut hands = self.hands(&self.shared)?;
+        let outcome = match &mut *hands {
+            Hands::Stream(stream) => stream.take_back(piece),
+            _ => piece.outcome,
+        };
+        outcome.map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))
+    }
+
     /// hsync: all bytes received, their CRCs and the directory entries are on disk on return. Waits for the disk.
     pub fn sync(&mut self) -> Result<()> {
         let _change = self.replica.change.lock();
-        let hands = self.hands(&self.shared)?;
+        let mut hands = self.hands(&self.shared)?;
+        self.store.end_stream(&self.replica, &mut hands)?;
         if let Hands::Disk(disk) = &*hands {
             let synced = disk.sync().and_then(|()| self.sync_dir());
             return synced.map_err(|error| self.store.disk_error(&self.replica.slice, "sync a replica in", error));
@@ -287,6 +322,7 @@ impl ReplicaWriter {
         let shared = self.shared.clone();
         let _change = replica.change.lock();
         let mut hands = self.hands(&shared)?;
+        self.store.end_stream(&replica, &mut hands)?;
         self.store.leave_being_written(&replica)?;
         shared.finish(&mut hands);
         self.done = true;

@@ -258,3 +258,158 @@ fn small_replicas_are_small() {
     eprintln!("a replica of 100 bytes: {memory} bytes of tmpfs, {process} of the process");
     assert!(memory <= 600 && memory + process <= 2048);
 }
+
+/// Files of that name anywhere on the disk.
+fn files_named(bed: &Bed, name: &str) -> Vec<std::path::PathBuf> {
+    let (mut found, mut dirs) = (Vec::new(), vec![bed.disk.path().to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false if path.file_name().is_some_and(|file| file == name) => found.push(path),
+                false => {}
+            }
+        }
+    }
+    found
+}
+
+/// A datanode's copy of `data`, packet by packet, its pieces for the disk written in between as `driven` says.
+fn copy(store: &Blockstore, id: i64, data: &[u8], packet: usize, driven: bool) -> ReplicaWriter {
+    let options = CreateOptions { expected_bytes: data.len() as u64, ..CreateOptions::default() };
+    let mut writer = store.create(&block(id, 1, data.len() as u64), CreateKind::Temporary, &options).unwrap();
+    let mut out: Option<DuePiece> = None;
+    for piece in data.chunks(packet) {
+        if writer.makes_piece_due(piece.len())
+            && let Some(due) = out.take()
+        {
+            writer.piece_written(due.write()).unwrap();
+        }
+        let sums = crcs(writer.checksum(), piece);
+        let at = writer.received();
+        let given = if at.is_multiple_of(512) { Checksums::Given(&sums) } else { Checksums::Compute };
+        writer.write(at, piece, given).unwrap();
+        if driven {
+            out = out.or_else(|| writer.due_piece());
+        }
+    }
+    if let Some(due) = out {
+        writer.piece_written(due.write()).unwrap();
+    }
+    writer
+}
+
+#[test]
+fn copies_of_datanodes_push_nothing_out_of_memory() {
+    for engine in [Engine::Memory, Engine::File] {
+        let mut bed = Bed::new(Kind::Memory);
+        bed.options.memory.limit = 8 << 20;
+        bed.options.volumes[0].engine = engine;
+        let store = bed.open();
+        for id in 0..3 {
+            put(&store, id, 1, &bytes(id as u64, MIB));
+        }
+        bed.flush(&store);
+        // Whole and broken pieces, chunks and packets; the last begins a packet within a chunk.
+        let cases = [
+            (10, 2 * MIB, 64 << 10),
+            (11, 3 * MIB, 64 << 10),
+            (12, 3 * MIB + 700, 64 << 10),
+            (13, 512 << 10, 512 << 10),
+            (14, 2 * MIB + 1, 3 * MIB),
+            (15, 100_000, 64 << 10),
+            (16, 1_500_100, 700),
+        ];
+        for (id, length, packet) in cases {
+            let data = bytes(id as u64, length);
+            copy(&store, id, &data, packet, id % 2 == 0).finalize(Durability::Memory).unwrap();
+            assert!(get(&store, id, 1) == data, "{engine:?} {id}");
+            let on_disk = files_named(&bed, &format!("blk_{id}"));
+            let lengths: Vec<_> = on_disk.iter().map(|file| std::fs::metadata(file).unwrap().len()).collect();
+            assert_eq!(lengths, if info(&store, id).in_memory { vec![] } else { vec![length as u64] });
+        }
+        let in_memory = |id| info(&store, id).in_memory;
+        if engine == Engine::Memory {
+            // What was there is there; the first copy found room, and the second would have left less than a quarter.
+            assert!((0..3).all(in_memory), "pushed out");
+            assert!(in_memory(10) && !in_memory(11) && !in_memory(12) && !in_memory(16));
+            assert_eq!(store.metrics().evictions, 0);
+        }
+        assert!(cases.iter().all(|(id, ..)| in_memory(*id) != info(&store, *id).on_disk));
+        // What does not come to its end leaves nothing behind.
+        let dropped = copy(&store, 20, &bytes(20, 3 * MIB), 64 << 10, true);
+        assert!(store.reader(&block(20, 1, 0)).is_err(), "it is not to be read before its end");
+        drop(dropped);
+        assert_eq!(files_named(&bed, "blk_20"), Vec::<std::path::PathBuf>::new());
+        // The same after a start.
+        store.flush_all(&mut |_| true);
+        drop(store);
+        let store = bed.open();
+        for (id, length, _) in cases {
+            assert!(get(&store, id, 1) == bytes(id as u64, length), "{engine:?} {id}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_on_its_way_to_disk_can_join_a_pipeline_and_be_stopped() {
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.limit = 2 << 20;
+    let store = bed.open();
+    let data = bytes(1, 3 * MIB + 100);
+    let replica = copy(&store, 1, &data, 64 << 10, true).leave_being_written().unwrap();
+    assert_eq!((replica.block.length(), info(&store, 1).visible_length), (data.len() as u64, Some(data.len() as u64)));
+    assert!(get(&store, 1, 1) == data);
+    // A newer one takes the place of one that is still coming; a piece of that may be on its way to the disk.
+    let mut old = copy(&store, 2, &data, 64 << 10, false);
+    let due = old.due_piece().expect("the last one is nobody's");
+    let options = CreateOptions { expected_bytes: data.len() as u64, ..CreateOptions::default() };
+    let mut new = store.create(&block(2, 2, 0), CreateKind::Temporary, &options).unwrap();
+    assert!(matches!(old.piece_written(due.write()), Err(StoreError::WriterStopped { .. })));
+    drop(old);
+    new.write(0, &data, Checksums::Compute).unwrap();
+    new.finalize(Durability::Disk).unwrap();
+    assert!(get(&store, 2, 2) == data);
+}
+
+#[test]
+fn a_replica_on_disk_is_read_in_pieces() {
+    let mut bed = Bed::new(Kind::File);
+    bed.options.memory.limit = 64 << 20;
+    let store = bed.open();
+    for (id, length, packet) in [(1, 3 * MIB + 700, 64 << 10), (2, 2 * MIB, 96 << 10), (3, MIB, 512 << 10)] {
+        let data = bytes(id as u64, length);
+        put(&store, id, 1, &data);
+        let reader = store.reader(&block(id, 1, 0)).unwrap();
+        let Some(mut pieces) = reader.pieces(packet) else {
+            eprintln!("SKIPPED: {} has no direct I/O", bed.disk.path().display());
+            return;
+        };
+        let (mut all, mut used) = (Vec::new(), None);
+        while let Some(due) = pieces.next(used.take()) {
+            let piece = due.read().unwrap();
+            while let at = all.len() as u64
+                && let Some(packet) =
+                    piece.bytes(at, packet.min(length as u64 - at)).filter(|packet| !packet.is_empty())
+            {
+                all.extend_from_slice(packet);
+            }
+            used = Some(piece);
+        }
+        assert!(all == data, "{id}: {} of {length}", all.len());
+    }
+    // Not for packets that do not fit pages, nor for what is small; and a file that is cut says so.
+    let reader = store.reader(&block(3, 1, 0)).unwrap();
+    assert!(reader.pieces(1000).is_none() && reader.pieces(1 << 20).is_none());
+    let mut pieces = reader.pieces(64 << 10).unwrap();
+    let [path] = &files_named(&bed, "blk_3")[..] else { panic!("one file") };
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(5000).unwrap();
+    let Err(error) = pieces.next(None).unwrap().read() else { panic!("read what is not there") };
+    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    // What is in memory needs none of it.
+    let memory = Bed::new(Kind::Memory);
+    let store = memory.open();
+    put(&store, 1, 1, &bytes(1, MIB));
+    assert!(store.reader(&block(1, 1, 0)).unwrap().pieces(64 << 10).is_none());
+}

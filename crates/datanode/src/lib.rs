@@ -30,6 +30,7 @@ mod one_sided;
 mod ops;
 mod options;
 mod pool;
+mod read_ahead;
 mod receiver;
 mod recovery;
 mod reports;

@@ -13,12 +13,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Acker, Checksums, Durability, ReplicaWriter, StoreError};
+use hearth_blockstore::{Acker, Checksums, Durability, ReplicaWriter, StoreError, WrittenPiece};
 use hearth_fabric::tcp::Connection;
 use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::{AckReply, Decoded, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::forward::{Data, Forward, Mirror};
 use crate::grants::Grants;
@@ -112,6 +113,7 @@ impl Receiver<'_> {
             throttle: self.throttle,
             grants: self.grants,
             batch: Vec::new(),
+            to_disk: None,
         };
         let own = self.own_reply;
         let (last, ack) = match (self.mirror, self.acknowledge) {
@@ -134,6 +136,7 @@ impl Receiver<'_> {
                 )?
             }
         };
+        intake.await_disk().await?;
         let writer = intake.writer.take().expect("the writer is away only while it syncs");
         let durability = if last.sync { Durability::Disk } else { Durability::Memory };
         Ok(Received { writer, durability, last_ack: LastAck { bytes: ack, upstream, write_timeout } })
@@ -180,6 +183,8 @@ struct Intake<'a> {
     grants: Option<Grants>,
     /// The whole packets at the front of the buffer, at their positions there.
     batch: Vec<Packet>,
+    /// Of a copy that goes straight to disk: the piece that is being written while the next one comes in.
+    to_disk: Option<JoinHandle<WrittenPiece>>,
 }
 
 /// A whole packet in the receive buffer.
@@ -223,7 +228,11 @@ impl Intake<'_> {
             if let Some(forward) = forward.filter(|_| !local) {
                 forward.send(&self.upstream.buffer.available()[..bytes]).await;
             }
+            if self.to_disk.is_some() && self.writer.as_ref().is_some_and(|writer| writer.makes_piece_due(bytes)) {
+                self.await_disk().await?;
+            }
             let (stored, rejected) = self.store();
+            self.start_disk().await?;
             if let Some(forward) = forward.filter(|_| local) {
                 self.pass_on(forward, stored, received, acks).await?;
             }
@@ -398,8 +407,25 @@ impl Intake<'_> {
         }
     }
 
+    /// Has what is ready for the disk written on a thread that may wait for it.
+    async fn start_disk(&mut self) -> Result<(), OpError> {
+        let Some(piece) = self.writer.as_mut().and_then(ReplicaWriter::due_piece) else { return Ok(()) };
+        self.await_disk().await?;
+        self.to_disk = Some(tokio::task::spawn_blocking(move || piece.write()));
+        Ok(())
+    }
+
+    /// Nothing of this copy is being written to disk on return.
+    async fn await_disk(&mut self) -> Result<(), OpError> {
+        let Some(running) = self.to_disk.take() else { return Ok(()) };
+        let written = running.await.map_err(|_| OpError::Interrupted)?;
+        let writer = self.writer.as_mut().ok_or(OpError::Interrupted)?;
+        Ok(writer.piece_written(written)?)
+    }
+
     /// hsync: waits for the disk on a thread that may.
     async fn sync(&mut self) -> Result<(), OpError> {
+        self.await_disk().await?;
         let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
         let (writer, synced) = tokio::task::spawn_blocking(move || {
             let synced = writer.sync();

@@ -7,6 +7,7 @@ use hearth_fabric::tcp::{self, Connection};
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec};
 use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 
+use crate::read_ahead::ReadAhead;
 use crate::throttle::Throttle;
 
 /// Data up to this many bytes goes out in one write with everything around it: below it, copying is cheaper than a
@@ -76,6 +77,8 @@ pub struct PacketSender<'a> {
     pub packet_bytes: usize,
     pub write_timeout: Duration,
     pub throttle: Option<&'a Throttle>,
+    /// All of the replica goes to one who will not ask again: if it is on disk it is read around the page cache.
+    pub passes_through: bool,
 }
 
 impl PacketSender<'_> {
@@ -90,6 +93,8 @@ impl PacketSender<'_> {
         let mut crcs = ChecksumsAhead::default();
         let mut offset = range.start();
         let mut seqno = 0;
+        let whole = range == ByteRange::new(0, self.reader.length()).unwrap_or(range);
+        let mut ahead = if self.passes_through && whole { ReadAhead::start(self.reader, packet_bytes) } else { None };
         while offset < range.end() {
             let data_bytes = packet_bytes.min(range.end() - offset);
             if let Some(throttle) = self.throttle {
@@ -104,7 +109,11 @@ impl PacketSender<'_> {
             offset += data_bytes;
             seqno += 1;
             let ends = offset == range.end();
-            if ends && data_bytes <= INLINE_BYTES_MAX {
+            if let Some(ahead) = &mut ahead {
+                let data = ahead.packet(offset - data_bytes, data_bytes).await?;
+                self.connection.write_vectored(&[&head, data], false, self.write_timeout).await?;
+                head.clear();
+            } else if ends && data_bytes <= INLINE_BYTES_MAX {
                 self.append_data(offset - data_bytes, data_bytes, &mut head)?;
             } else {
                 self.send_data(&head, offset - data_bytes, data_bytes, &mut scratch).await?;

@@ -70,6 +70,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
         packet_bytes: options.read_packet_bytes,
         write_timeout: waits.write,
         throttle: Some(&datanode.transfer_throttle),
+        passes_through: true,
     };
     sender.send(Vec::new(), range).await.map_err(|source| OpError::Send { block: block.clone(), source })?;
     if is_client {

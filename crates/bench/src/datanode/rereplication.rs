@@ -21,6 +21,9 @@ const FILE_MIB: u64 = 256;
 /// What each of Hearth's DataNodes may keep in memory: what is re-replicated twice does not fit into most machines, and Apache's side
 /// has the page cache for it, which takes what is free. A quarter of the memory each leaves a half to all others.
 pub fn memory_limit(arguments: &Arguments) -> Result<u64> {
+    if let Some(limit) = arguments.memory_limit_mib {
+        return Ok(limit << 20);
+    }
     let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let total =
         meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());

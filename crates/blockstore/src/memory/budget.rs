@@ -11,6 +11,8 @@ use crate::sys;
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
+    /// Held by whoever takes memory for a copy, from the look at what is free on.
+    copying: Mutex<()>,
     /// Memory that left the store and that other processes still have open or mapped: their bytes stay counted.
     lingering: Mutex<Vec<(File, Share)>>,
 }
@@ -20,7 +22,7 @@ const LINGERING_MAX: usize = 1024;
 
 impl Budget {
     pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0), lingering: Mutex::new(Vec::new()) })
+        Arc::new(Self { limit, used: AtomicU64::new(0), copying: Mutex::new(()), lingering: Mutex::new(Vec::new()) })
     }
 
     pub fn limit(&self) -> u64 {
@@ -54,6 +56,13 @@ impl Budget {
     /// The store ends.
     pub fn forget_lingering(&self) {
         self.lingering.lock().clear();
+    }
+
+    /// Runs `take` if there is room for `bytes` of a copy that nobody has asked to read: such copies push out nothing, and leave a
+    /// quarter to those who wait for their writes. One at a time, so that they leave it together, too.
+    pub fn for_copy<T>(&self, bytes: u64, take: impl FnOnce() -> T) -> Option<T> {
+        let _one = self.copying.lock();
+        (self.used().saturating_add(bytes) <= self.limit / 4 * 3).then(take)
     }
 
     /// `None` when that would exceed the limit.

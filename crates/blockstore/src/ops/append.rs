@@ -123,7 +123,7 @@ impl Inner {
             Hands::Slot(slot) => slot.retire(),
             Hands::File(file) if shared(file) => file.copy.retire_crcs(),
             Hands::File(file) => file.copy.retire(),
-            Hands::Disk(_) | Hands::Gone => {}
+            Hands::Disk(_) | Hands::Stream(_) | Hands::Gone => {}
         })?;
         let extended = matches!(&hands, Hands::File(file) if shared(file));
         let mut core = replica.core();

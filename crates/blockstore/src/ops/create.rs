@@ -83,7 +83,11 @@ impl Inner {
             checksum: options.checksum,
             expected_bytes: options.expected_bytes,
         };
-        let hands = self.new_hands(&wanted, &mut core).inspect_err(|_| slice.volume.change_reserved(expected, 0))?;
+        let hands = match kind {
+            CreateKind::Temporary => self.copy_hands(&wanted, &mut core),
+            CreateKind::BeingWritten { .. } | CreateKind::Transfer => self.new_hands(&wanted, &mut core),
+        };
+        let hands = hands.inspect_err(|_| slice.volume.change_reserved(expected, 0))?;
         Ok((Arc::new(Replica::new(block.id(), slice, core)), hands, expected))
     }
 }

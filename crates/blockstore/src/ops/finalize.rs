@@ -15,6 +15,7 @@ impl Inner {
     /// by the holder of `hands`.
     pub fn finish(&self, replica: &Arc<Replica>, hands: &mut Hands, durability: Durability) -> Result<()> {
         self.take_back(replica, hands)?;
+        self.end_stream(replica, hands)?;
         match hands {
             Hands::Slot(_) => self.finish_slot(replica)?,
             Hands::File(file) => {
@@ -46,7 +47,9 @@ impl Inner {
                 core.acked = core.received;
                 core.state = ReplicaState::Finalized;
             }
-            Hands::Gone => return Err(StoreError::WriterStopped { block: replica.block(&replica.core()) }),
+            Hands::Stream(_) | Hands::Gone => {
+                return Err(StoreError::WriterStopped { block: replica.block(&replica.core()) });
+            }
         }
         self.settle_finalized(replica);
         Ok(())

@@ -55,9 +55,10 @@ impl ReplicaWriter {
         self.granted
     }
 
-    /// Finalize will copy the replica's bytes to other memory: it takes as long as that.
-    pub fn copies_at_end(&self) -> bool {
+    /// Finalize will copy the replica's bytes to other memory, or write to disk: it takes as long as that.
+    pub fn waits_at_end(&self) -> bool {
         match &*self.shared.hands.lock() {
+            Hands::Stream(_) => true,
             Hands::File(file) => file.is_to_be_copied(self.received),
             _ => false,
         }

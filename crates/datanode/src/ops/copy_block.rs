@@ -40,6 +40,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Cop
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
         throttle: Some(&datanode.balance_throttle),
+        passes_through: true,
     };
     let all = ByteRange::with_length(0, reader.length()).ok_or(OpError::Malformed("the replica's length"))?;
     sender

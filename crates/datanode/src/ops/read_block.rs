@@ -39,6 +39,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Rea
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
         throttle: None,
+        passes_through: false,
     };
     let sent = sender.send(BlockOpResponse::read(checksum, range.start()).encode(), range).await;
     sent.map_err(|source| OpError::Send { block: request.block, source })?;

@@ -373,7 +373,7 @@ async fn finish(
         return Ok(After::Close);
     }
     let replica = match durability {
-        Durability::Memory if !writer.copies_at_end() => writer.finalize(durability)?,
+        Durability::Memory if !writer.waits_at_end() => writer.finalize(durability)?,
         Durability::Memory | Durability::Disk => datanode.blocking(move |_| writer.finalize(durability)).await?,
     };
     datanode.load.written_bytes(replica.block.length());

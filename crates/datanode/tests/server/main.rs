@@ -13,6 +13,7 @@ mod pipelines;
 mod reads_and_writes;
 mod recovery;
 mod tokens;
+mod transfers;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,0 +1,46 @@
+//! Pieces of a replica on disk, one read while the one before it is sent.
+
+use std::io;
+
+use hearth_blockstore::{Pieces, ReadPiece, ReplicaReader};
+use tokio::task::JoinHandle;
+
+use crate::sender::SendError;
+
+/// Goes through a replica once, from its first byte to its last.
+pub struct ReadAhead<'a> {
+    reader: &'a ReplicaReader,
+    pieces: Pieces,
+    current: Option<ReadPiece>,
+    coming: Option<JoinHandle<io::Result<ReadPiece>>>,
+}
+
+impl<'a> ReadAhead<'a> {
+    /// `None`: this replica is sent from where it is.
+    pub fn start(reader: &'a ReplicaReader, packet_bytes: u64) -> Option<Self> {
+        let mut ahead = Self { reader, pieces: reader.pieces(packet_bytes)?, current: None, coming: None };
+        ahead.ask(None);
+        Some(ahead)
+    }
+
+    fn ask(&mut self, used: Option<ReadPiece>) {
+        self.coming = self.pieces.next(used).map(|due| tokio::task::spawn_blocking(move || due.read()));
+    }
+
+    /// The next packet's bytes: packets come in order, none is left out.
+    pub async fn packet(&mut self, offset: u64, length: u64) -> Result<&[u8], SendError> {
+        let has = |piece: &ReadPiece| piece.bytes(offset, length).is_some();
+        if !self.current.as_ref().is_some_and(has) {
+            let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
+            let read = match self.coming.take() {
+                Some(coming) => coming.await.unwrap_or_else(|_| Err(ended())),
+                None => Err(ended()),
+            };
+            let piece = read.map_err(|error| self.reader.piece_error(error))?;
+            let used = self.current.replace(piece);
+            self.ask(used);
+        }
+        let bytes = self.current.as_ref().and_then(|piece| piece.bytes(offset, length));
+        bytes.ok_or_else(|| self.reader.piece_error(io::Error::from(io::ErrorKind::UnexpectedEof)).into())
+    }
+}

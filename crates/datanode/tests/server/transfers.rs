@@ -1,0 +1,70 @@
+//! Copies from one datanode to another on a namenode's word, with memory for some of them only.
+
+use hearth_datanode::Handle;
+use hearth_types::Block;
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+use hearth_wire::proto::hdfs::{
+    BlockCommandProto, DatanodeCommandProto, DatanodeInfosProto, StorageTypesProto, StorageUuidsProto,
+    block_command_proto, datanode_command_proto,
+};
+
+use super::client::{block, content, read, target, write};
+use super::namenode::{FakeNamenode, POOL};
+use super::one_sided_writes::figure;
+use super::{scratch, start_datanode};
+
+/// What tells a datanode to send `blocks` to `to`.
+fn transfer(blocks: &[Block], to: &Handle) -> DatanodeCommandProto {
+    let target = target(to).datanode;
+    DatanodeCommandProto {
+        cmd_type: datanode_command_proto::Type::Block as i32,
+        blk_cmd: Some(BlockCommandProto {
+            action: block_command_proto::Action::Transfer as i32,
+            block_pool_id: POOL.to_owned(),
+            blocks: blocks.iter().map(|block| block.into()).collect(),
+            targets: blocks.iter().map(|_| DatanodeInfosProto { datanodes: vec![(&target).into()] }).collect(),
+            target_storage_uuids: blocks
+                .iter()
+                .map(|_| StorageUuidsProto { storage_uuids: vec![String::new()] })
+                .collect(),
+            target_storage_types: blocks.iter().map(|_| StorageTypesProto { storage_types: vec![0] }).collect(),
+        }),
+        ..Default::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_memory_has_no_room_for_pass_from_disk_to_disk() {
+    // A namenode each, so that a command reaches the one that it is for.
+    let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
+    let dirs = [scratch(), scratch()];
+    let disks = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut nodes = Vec::new();
+    for index in 0..2 {
+        let disk = disks[index].path().display().to_string();
+        // The first one has no memory at all, the second one for the first few.
+        let settings = [("hearth.memory.limit", ["1k", "8m"][index]), ("dfs.datanode.data.dir", disk.as_str())];
+        nodes.push(start_datanode(&namenodes[index], dirs[index].path(), &settings).await);
+    }
+    let mut finalized = Vec::new();
+    for id in 1..=6 {
+        // Whole pieces and parts, of chunks too.
+        let size = (2 << 20) + [0, 1, 700, 4096, 512 << 10, 99_999][id as usize - 1];
+        let stored = block(id, 1001, 128 << 20);
+        write(&nodes[0], &[], &stored, &content(size, id as u64)).await;
+        finalized.push(Block { length: size as u64, ..stored.block });
+    }
+    namenodes[0].told(|told| told.commands.push_back(transfer(&finalized, &nodes[1])));
+    for copy in &finalized {
+        namenodes[1].wait_event(BlockStatus::Received, *copy).await;
+    }
+    for copy in &finalized {
+        let data = content(copy.length as usize, copy.id.0 as u64);
+        assert!(read(&nodes[1], &block(copy.id.0, 1001, 0), 0, None).await.unwrap() == data, "{copy}");
+    }
+    let used = figure(&nodes[1], "hearth_memory_used_bytes").await;
+    assert!((1..7 << 20).contains(&used), "copies leave a quarter of memory: {used}");
+    // They pushed nothing out, and none moved in the middle.
+    assert_eq!(figure(&nodes[1], "hearth_memory_evictions").await, 0);
+    assert_eq!(figure(&nodes[1], "hearth_memory_full").await, 0);
+}
