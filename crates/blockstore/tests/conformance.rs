@@ -507,6 +507,31 @@ fn hsync_survives_a_power_failure() {
 }
 
 #[test]
+fn what_a_restart_left_of_a_writer_gives_way_to_a_copy_of_what_the_block_became() {
+    for_each_kind(|bed, _| {
+        let data = bytes(1, 100_300);
+        {
+            let store = bed.open();
+            send(&mut create(&store, 1, 5), &data[..70_000], 64 << 10);
+        }
+        let store = bed.open();
+        assert_eq!(info(&store, 1).state, ReplicaState::WaitingToBeRecovered);
+        let copy = |stamp| store.create(&block(1, stamp, 0), CreateKind::Temporary, &CreateOptions::default());
+        for stamp in [4, 5] {
+            assert!(matches!(copy(stamp), Err(StoreError::ReplicaExists { .. })), "it may be all that there is");
+        }
+        let mut writer = copy(6).unwrap();
+        send(&mut writer, &data, 64 << 10);
+        writer.finalize(Durability::Memory).unwrap();
+        assert!(get(&store, 1, 6) == data);
+        assert!(
+            matches!(copy(7), Err(StoreError::ReplicaExists { .. })),
+            "a finalized one is not replaced by replication"
+        );
+    });
+}
+
+#[test]
 fn a_kill_loses_nothing_that_was_received() {
     for_each_kind(|bed, kind| {
         let mut store = bed.open();

@@ -45,7 +45,9 @@ impl Inner {
         let may = match kind {
             CreateKind::BeingWritten { replace } => replace,
             CreateKind::Transfer => older,
-            CreateKind::Temporary => older && matches!(state, ReplicaState::Temporary | ReplicaState::BeingWritten),
+            // What a restart left of a writer's block is of no use to anybody once the block went on without it: who has a copy made has
+            // a finalized replica of a later stamp. (Apache's DataNode refuses, and the copy is ordered in vain until its next full report.)
+            CreateKind::Temporary => older && state != ReplicaState::Finalized && state != ReplicaState::UnderRecovery,
         };
         if !may {
             return Err(StoreError::ReplicaExists { block: there.named(stamp), state, stamp });
