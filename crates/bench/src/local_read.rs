@@ -410,20 +410,7 @@ impl Places {
 }
 
 fn print(figures: &Figures) {
-    println!("{:<30} {:<8} {:<24} {:<26} {:>10}  runs", "work", "system", "client", "figure", "median");
-    for figure in &figures.0 {
-        let runs: Vec<String> = figure.values.iter().map(|value| format!("{value:.2}")).collect();
-        println!(
-            "{:<30} {:<8} {:<24} {:<26} {:>10.2} {:<5} {}",
-            figure.work,
-            figure.system,
-            figure.client,
-            figure.what,
-            figure.median(),
-            figure.unit,
-            runs.join(" ")
-        );
-    }
+    figures.print();
     let (whole, local) = ("read whole, into one buffer", "hearth, local");
     let ours = figures.median(whole, "Hearth", local, "wall");
     let java = |client| {

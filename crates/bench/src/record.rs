@@ -93,20 +93,27 @@ impl Figures {
         self.0.iter().find(of).map(Figure::median)
     }
 
+    /// As a table; its columns are as wide as what stands in them.
     pub fn print(&self) {
-        println!("{:<5} {:<11} {:<28} {:<16} {:>9}  runs", "work", "system", "client", "figure", "median");
+        let width = |title: &str, of: fn(&Figure) -> &str| {
+            self.0.iter().map(|figure| of(figure).chars().count()).chain([title.len()]).max().unwrap_or(0)
+        };
+        let work = width("work", |figure| &figure.work);
+        let system = width("system", |figure| &figure.system);
+        let client = width("client", |figure| &figure.client);
+        let what = width("figure", |figure| &figure.what);
+        let unit = width("", |figure| figure.unit);
+        let row = |cells: [&str; 7]| {
+            let [of_work, of_system, of_client, of_what, median, of_unit, runs] = cells;
+            println!(
+                "{of_work:work$}  {of_system:system$}  {of_client:client$}  {of_what:what$}  {median:>10} {of_unit:unit$}  {runs}"
+            );
+        };
+        row(["work", "system", "client", "figure", "median", "", "runs"]);
         for figure in &self.0 {
             let runs: Vec<String> = figure.values.iter().map(|value| format!("{value:.2}")).collect();
-            println!(
-                "{:<5} {:<11} {:<28} {:<16} {:>7.2} {:<3}  {}",
-                figure.work,
-                figure.system,
-                figure.client,
-                figure.what,
-                figure.median(),
-                figure.unit,
-                runs.join(" ")
-            );
+            let (median, runs) = (format!("{:.2}", figure.median()), runs.join(" "));
+            row([&figure.work, &figure.system, &figure.client, &figure.what, &median, figure.unit, &runs]);
         }
     }
 }

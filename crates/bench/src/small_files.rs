@@ -353,20 +353,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn print(figures: &Figures, arguments: &Arguments) {
-    println!("{:<12} {:<8} {:<34} {:<14} {:>10}  runs", "work", "system", "client", "figure", "median");
-    for figure in &figures.0 {
-        let runs: Vec<String> = figure.values.iter().map(|value| format!("{value:.1}")).collect();
-        println!(
-            "{:<12} {:<8} {:<34} {:<14} {:>10.1} {:<8} {}",
-            figure.work,
-            figure.system,
-            figure.client,
-            figure.what,
-            figure.median(),
-            figure.unit,
-            runs.join(" ")
-        );
-    }
+    figures.print();
     let Some(most) = arguments.threads.iter().max() else { return };
     let work = format!("{most} threads");
     let of = |system, client: &str| figures.median(&work, system, client, "throughput");

@@ -317,7 +317,7 @@ impl Inner {
     pub fn flush_due(&self, volume: &Volume) -> FlushProgress {
         let StoreOptions { flush_delay, .. } = &self.options;
         let now = self.now_ms();
-        let short = self.budget.used() > self.budget.limit() / 4 * 3;
+        let short = self.budget.is_short_with(0);
         let before = if short { u64::MAX } else { now.saturating_sub(flush_delay.as_millis() as u64) };
         let mut total = FlushProgress::default();
         let due = short || now >= flush_delay.as_millis() as u64;

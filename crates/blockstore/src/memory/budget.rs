@@ -62,7 +62,12 @@ impl Budget {
     /// quarter to those who wait for their writes. One at a time, so that they leave it together, too.
     pub fn for_copy<T>(&self, bytes: u64, take: impl FnOnce() -> T) -> Option<T> {
         let _one = self.copying.lock();
-        (self.used().saturating_add(bytes) <= self.limit / 4 * 3).then(take)
+        (!self.is_short_with(bytes)).then(take)
+    }
+
+    /// Whether `more` bytes would leave less than a quarter.
+    pub fn is_short_with(&self, more: u64) -> bool {
+        self.used().saturating_add(more) > self.limit / 4 * 3
     }
 
     /// `None` when that would exceed the limit.
