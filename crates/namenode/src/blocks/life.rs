@@ -210,7 +210,7 @@ impl BlockMap {
     }
 
     /// The writer has rebuilt its pipeline: stores the new stamp, length and members. Replicas of the old stamp are forgotten
-    /// (the ones that went on report again).
+    /// (the ones that went on report again); what a member has said of the new one already is kept: it will not say it again.
     ///
     /// Errors: `NotUnderConstruction`; `OlderState` when the stamp does not rise or the length falls.
     pub fn update_pipeline(
@@ -242,7 +242,12 @@ impl BlockMap {
         }
         let entry = self.entry_mut(old.id);
         entry.block = Block { id: old.id, stamp: new_stamp, length: new_length };
-        let expected = targets.iter().map(|storage| Expected::new(*storage, new_stamp)).collect();
+        let said = |storage: StorageIndex| {
+            let said = entry.construction()?.expected.iter();
+            said.copied().find(|said| said.storage == storage && said.stamp == new_stamp)
+        };
+        let expected =
+            targets.iter().map(|storage| said(*storage).unwrap_or(Expected::new(*storage, new_stamp))).collect();
         entry.phase = Phase::Open(Box::new(Construction { expected, ..Construction::default() }));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What datanodes say they hold, one replica at a time and all at once.
 
-use hearth_types::{Block, BlockId, DatanodeId, DatanodeUuid, ReplicaState, StorageId, StorageType};
+use hearth_types::{Block, BlockId, DatanodeId, DatanodeUuid, GenerationStamp, ReplicaState, StorageId, StorageType};
 use hearth_wire::block_report::ReportedReplica;
 
 use super::datanodes::{BlockSet, DatanodeIndex, StorageIndex};
@@ -203,7 +203,7 @@ impl BlockMap {
         match (&entry.phase, replica.state) {
             (Phase::Open(_), ReplicaState::Finalized) => {
                 self.note_pipeline_member(storage, replica);
-                if entry_wants(self.entry(block.id), storage) {
+                if entry_wants(self.entry(block.id), storage, block.stamp) {
                     self.book_finalized(storage, block, now);
                 }
             }
@@ -211,7 +211,7 @@ impl BlockMap {
                 self.note_pipeline_member(storage, replica);
             }
             (Phase::Committed(_) | Phase::Complete, ReplicaState::Finalized) => {
-                if entry_wants(entry, storage) {
+                if entry_wants(entry, storage, block.stamp) {
                     self.book_finalized(storage, block, now);
                 } else if entry.replica(storage).is_some_and(|known| known.health == Health::Excess) {
                     // Told to delete it, and it is still there: tell it again.
@@ -328,10 +328,15 @@ impl BlockMap {
     }
 }
 
-/// No good replica is booked for this storage yet. One that was bad for its stamp can come back with the right one; one whose
-/// bytes were found wrong cannot, whatever it says of its length.
-fn entry_wants(entry: &Entry, storage: StorageIndex) -> bool {
-    entry.replica(storage).is_none_or(|known| known.health == Health::Corrupt && known.stamp != entry.block.stamp)
+/// No good replica of this stamp is booked for this storage yet. One that was bad for its stamp can come back with the right one;
+/// one whose bytes were found wrong cannot, whatever it says of its length. One of an open block can come back with a stamp that
+/// its writer has yet to tell: a finalized replica only takes on the new stamp, and reports it at once.
+fn entry_wants(entry: &Entry, storage: StorageIndex, stamp: GenerationStamp) -> bool {
+    entry.replica(storage).is_none_or(|known| match known.health {
+        Health::Corrupt => known.stamp != entry.block.stamp,
+        Health::Live => !entry.is_complete() && known.stamp < stamp,
+        _ => false,
+    })
 }
 
 /// Whether a reported replica contradicts the block. Source: `checkReplicaCorrupt` of BlockManager.

@@ -78,6 +78,25 @@ fn a_pipeline_update_forgets_the_member_that_went() {
     assert_eq!(cluster.good(block).len(), 3);
 }
 
+/// The writer's last DataNode died when the block was whole: the other only takes on the new stamp, and may report it before the writer
+/// tells it here.
+#[test]
+fn a_report_of_the_new_stamp_may_come_before_the_pipeline_update() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, nodes) = cluster.open(2);
+    let whole = Block { length: 100, ..block };
+    cluster.receive(nodes[0], whole);
+    cluster.receive(nodes[1], whole);
+    let restamped = Block { stamp: cluster.new_stamp(), ..whole };
+    cluster.receive(nodes[0], restamped);
+    let left = cluster.map.expected_storages(block.id)[..1].to_vec();
+    cluster.map.update_pipeline(whole, restamped.stamp, 100, &left).unwrap();
+    assert_eq!(cluster.map.commit(restamped, cluster.now), Ok(BlockState::Complete));
+    assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().corrupt, 0);
+    cluster.run(20);
+    assert_eq!(cluster.good(restamped).len(), 2);
+}
+
 #[test]
 fn append_reopens_on_the_replicas() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
