@@ -585,27 +585,37 @@ fn protection_refused(session: &mut Session) -> Result<()> {
 }
 
 /// Writes below the directory fail with EROFS, as on a disk that the kernel gave up, until it is dropped.
-struct ReadOnly(PathBuf);
+struct ReadOnly {
+    mounts: Vec<PathBuf>,
+    _aside: tempfile::TempDir,
+}
 
 impl ReadOnly {
-    /// A mount of the directory onto itself: files that are open do not keep that from becoming read-only.
+    /// A mount of the directory onto itself: files that are open do not keep that from becoming read-only. It becomes so aside, where
+    /// nobody can open a file for writing before that is done: then it would be busy.
     fn new(at: &Path) -> Result<Self> {
-        let mount = |options: &[&str]| -> Result<()> {
-            let output = Command::new("mount").args(options).arg(at).output()?;
+        let mount = |arguments: &[&str]| -> Result<()> {
+            let output = Command::new("mount").args(arguments).output()?;
             ensure!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
             Ok(())
         };
-        mount(&["--bind", text(at)?])?;
-        let mounted = Self(at.to_owned());
-        mount(&["-o", "remount,ro,bind"])?;
+        let directory = tempfile::tempdir()?;
+        let aside = directory.path().to_owned();
+        mount(&["--bind", text(at)?, text(&aside)?])?;
+        let mut mounted = Self { mounts: vec![aside.clone()], _aside: directory };
+        mount(&["-o", "remount,ro,bind", text(&aside)?])?;
+        mount(&["--bind", text(&aside)?, text(at)?])?;
+        mounted.mounts.push(at.to_owned());
         Ok(mounted)
     }
 }
 
 impl Drop for ReadOnly {
     fn drop(&mut self) {
-        // Lazily: a DataNode may still run in it.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        for at in self.mounts.iter().rev() {
+            // Lazily: a DataNode may still run in it.
+            let _ = Command::new("umount").arg("-l").arg(at).status();
+        }
     }
 }
 
