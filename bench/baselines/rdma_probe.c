@@ -2,7 +2,7 @@
 // messages, at the same depth, on memory of the same kind, checked by the same CRC. Nothing is limited, timed out,
 // recovered or shared; one connection, then the end.
 //
-//   rdma_probe serve ADDRESS PORT MEBIBYTES PASSES      registers PASSES memories for writing and one for reading
+//   rdma_probe serve ADDRESS PORT MEBIBYTES PASSES      offers PASSES memories for writing and one for reading
 //   rdma_probe read ADDRESS PORT PIECE DEPTH PASSES CHECK    prints seconds a pass; CHECK: 1 verifies every chunk's CRC
 //   rdma_probe write ADDRESS PORT PIECE DEPTH PASSES CHECK   a message behind every PIECE, answered when it was checked
 //   rdma_probe latency ADDRESS PORT PIECE COUNT CHECK BEHIND prints microseconds: 50th and 99th percentile of single READs;
@@ -138,23 +138,25 @@ static int serve(char **argument) {
     size_t mebibytes = atol(argument[2]), bytes = mebibytes << 20, crc_bytes = bytes / CHUNK * 4;
     uint32_t passes = atoi(argument[3]);
     struct rdma_cm_id *listener = endpoint(argument[0], argument[1], 1), *id;
-    if (rdma_listen(listener, 1)) die("rdma_listen");
-    puts("listening");
-    fflush(stdout);
-    if (rdma_get_request(listener, &id)) die("rdma_get_request");
     struct offer *offer = fresh(4096);
     uint8_t *data[PASSES_MAX];
     uint32_t *crcs[PASSES_MAX];
     uint64_t *source = fresh(bytes);
     for (size_t i = 0; i < bytes / 8; i++) source[i] = i * 0x9E3779B97F4A7C15ull;
+    for (uint32_t i = 0; i < passes; i++) data[i] = fresh(bytes), crcs[i] = fresh(crc_bytes);
+    // Only now: the kernel gives up a connection that is not accepted within seconds.
+    if (rdma_listen(listener, 1)) die("rdma_listen");
+    puts("listening");
+    fflush(stdout);
+    if (rdma_get_request(listener, &id)) die("rdma_get_request");
     struct ibv_mr *region = registered(id, source, bytes, IBV_ACCESS_REMOTE_READ);
     offer->read = (struct memory){(uintptr_t)source, region->rkey, mebibytes};
     offer->passes = passes;
     for (uint32_t i = 0; i < passes; i++) {
         int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-        region = registered(id, data[i] = fresh(bytes), bytes, access);
+        region = registered(id, data[i], bytes, access);
         offer->data[i] = (struct memory){(uintptr_t)data[i], region->rkey, mebibytes};
-        region = registered(id, crcs[i] = fresh(crc_bytes), crc_bytes, access);
+        region = registered(id, crcs[i], crc_bytes, access);
         offer->crcs[i] = (struct memory){(uintptr_t)crcs[i], region->rkey, 0};
     }
     region = registered(id, offer, 4096, IBV_ACCESS_REMOTE_READ);

@@ -113,22 +113,32 @@ pub fn run(arguments: &VmArguments) -> Result<ExitCode> {
 
 /// A benchmark that needs verbs: built here, run in the machine.
 pub fn bench(arguments: &[String]) -> Result<ExitCode> {
+    let root = crate::root();
+    let program = root.join("target/release/hearth-bench");
+    let build =
+        || run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]));
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        build()?;
+        run::loud(Command::new(program).args(arguments))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let kernel = prepare()?;
     if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         run::install(&["gcc", "libc6-dev", "libibverbs-dev", "librdmacm-dev"])?;
     }
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
-    let root = crate::root();
+    build()?;
     // What needs hosts of its own is started on the first of them, and starts the others' programs there.
     let hosts = if arguments.first().is_some_and(|workload| workload == "rdma-files") { 3 } else { 0 };
     let mut command: Vec<OsString> = Vec::new();
     if hosts > 0 {
         command.extend(["ip", "netns", "exec", "host1"].map(OsString::from));
     }
-    command.push(root.join("target/release/hearth-bench").into_os_string());
+    command.push(program.into_os_string());
     command.extend(arguments.iter().map(OsString::from));
     let mut machine = VmArguments::long(command, 1800);
     machine.hosts = hosts;
+    // Jumbo frames, as such a network has: SoftiWARP makes a segment for each frame, TCP cuts 64 KiB at once.
+    machine.mtu = (hosts > 0).then_some(9000);
     machine.writable = vec![root.join("bench")];
     let status = Machine::start(&kernel, &machine, Stdio::null())?.stream(&mut std::io::stdout())?;
     Ok(ExitCode::from(status))

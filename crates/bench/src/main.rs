@@ -12,6 +12,7 @@ mod memory;
 mod minimal;
 mod put_get;
 mod rdma;
+mod rdma_files;
 mod record;
 mod small_files;
 
@@ -40,6 +41,8 @@ enum Workload {
     Rdma(rdma::Arguments),
     /// The first 32 KiB of 17,836 files by 1, 8, 60 threads, over every path; beside Apache's client
     SmallFiles(small_files::Arguments),
+    /// A remote client over RDMA and in packets: a file written, read whole and at random
+    RdmaFiles(rdma_files::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Workload::LocalWrite(arguments) => local_write::run(&arguments),
         Workload::Rdma(arguments) => rdma::run(&arguments),
         Workload::SmallFiles(arguments) => small_files::run(&arguments),
+        Workload::RdmaFiles(arguments) => rdma_files::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

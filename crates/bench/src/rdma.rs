@@ -60,6 +60,9 @@ pub struct Arguments {
     /// The far end of the transport measured: started by the benchmark itself
     #[arg(long, hide = true)]
     far: bool,
+    /// Memories that the far end offers for writing
+    #[arg(long, hide = true, default_value_t = 0)]
+    sinks: usize,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -178,7 +181,8 @@ fn probe(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, rest: &
     let address = address(rdma);
     let (ip, port) = (address.ip().to_string(), address.port().to_string());
     let mut serve = Command::new(program);
-    serve.args(["serve", &ip, &port, &arguments.mib.to_string(), &PASSES.to_string()]);
+    let sinks = if kind == "write" { PASSES } else { 0 };
+    serve.args(["serve", &ip, &port, &arguments.mib.to_string(), &sinks.to_string()]);
     let _far = Far::start(&mut serve, "listening")?;
     let output = Command::new(program).args([kind, &ip, &port]).args(rest).output().context("the probe")?;
     ensure!(output.status.success(), "the probe: {}", String::from_utf8_lossy(&output.stderr));
@@ -197,7 +201,6 @@ fn probe_passes(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, 
 async fn far(arguments: &Arguments) -> Result<()> {
     let rdma = open()?;
     let listener = rdma.listen(SocketAddr::new(rdma.address(), 0)).await?;
-    println!("listening on {}", listener.address());
     let domain = rdma.domain()?;
     let bytes = arguments.mib << 20;
     let region = |bytes: u64, access| -> Result<Arc<dyn Region>> {
@@ -206,9 +209,11 @@ async fn far(arguments: &Arguments) -> Result<()> {
     let source = region(bytes, Access::RemoteRead)?;
     fill(source.memory());
     let mut sinks = Vec::new();
-    for _ in 0..PASSES {
+    for _ in 0..arguments.sinks {
         sinks.push((region(bytes, Access::RemoteWrite)?, region(bytes / 512 * 4, Access::RemoteWrite)?));
     }
+    // Only now: the kernel gives up a connection that is not accepted within seconds, and the two may share a processor.
+    println!("listening on {}", listener.address());
     let connection = listener.accept().await?.accept(&domain, b"", Limits::default(), LONG).await?;
     let slice = |region: &Arc<dyn Region>| {
         let RemoteSlice { address, length, key } = region.remote();
@@ -288,9 +293,9 @@ struct Near {
 }
 
 impl Near {
-    async fn connect(rdma: &Rdma, arguments: &Arguments) -> Result<Self> {
+    async fn connect(rdma: &Rdma, arguments: &Arguments, sinks: usize) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("this program")?);
-        command.args(["rdma", "--far", "--mib", &arguments.mib.to_string()]);
+        command.args(["rdma", "--far", "--mib", &arguments.mib.to_string(), "--sinks", &sinks.to_string()]);
         let (far, address) = Far::start(&mut command, "listening on ")?;
         let domain: Arc<dyn Domain> = rdma.domain()?;
         let connection = rdma.connect(&domain, address.parse()?, b"", Limits::default(), LONG).await?;
@@ -323,7 +328,7 @@ impl Near {
 
 /// Seconds of the best pass, and the far end's CPU seconds in it.
 async fn own_passes(rdma: &Rdma, arguments: &Arguments, writing: bool, checked: bool) -> Result<(f64, f64)> {
-    let near = Near::connect(rdma, arguments).await?;
+    let near = Near::connect(rdma, arguments, if writing { PASSES } else { 0 }).await?;
     let mut passes = Vec::new();
     for pass in 0..PASSES {
         let cpu = near.far_cpu()?;

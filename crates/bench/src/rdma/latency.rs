@@ -87,7 +87,7 @@ fn probe_latency(program: &Path, rdma: &Rdma, arguments: &Arguments, single: Sin
 }
 
 async fn own_latency(rdma: &Rdma, arguments: &Arguments, single: Single) -> Result<Latency> {
-    let near = Near::connect(rdma, arguments).await?;
+    let near = Near::connect(rdma, arguments, 0).await?;
     let record = near.source.part(0, single.behind as u64).context("a range of the source")?;
     let places = (arguments.mib << 20) / BYTES;
     let mut took = Vec::with_capacity(arguments.reads);

@@ -68,7 +68,11 @@ impl Stream {
     /// By which paths a new block may be written. One that begins small may stay so: its replica is kept among others, in
     /// memory that is never lent.
     fn paths(&self, window: &Window) -> &[DataPath] {
-        if window.first_bytes() < LENT_BYTES_MIN { &[] } else { self.shared.options.write_paths.as_slice() }
+        if window.first_bytes() < LENT_BYTES_MIN.min(self.shared.options.packet_data_bytes) {
+            &[]
+        } else {
+            self.shared.options.write_paths.as_slice()
+        }
     }
 
     /// `addBlock`, again while the namenode has not heard of earlier blocks from their datanodes.

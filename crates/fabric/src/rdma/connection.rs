@@ -38,6 +38,9 @@ const PIECE_BYTES_MAX: u64 = 1 << 30;
 /// Longer operations are not polled for: they take much longer than waking up does.
 const POLLED_BYTES_MAX: u64 = 256 << 10;
 
+/// For the first question where a peer is; each further one waits twice as long.
+const RESOLVE_FIRST: Duration = Duration::from_millis(100);
+
 /// Names of the two completion queues of a connection.
 const SENDS: usize = 1;
 const RECEIVES: usize = 2;
@@ -47,6 +50,30 @@ pub struct RdmaConnection {
     shared: Arc<Shared>,
     private: Bytes,
     peer: SocketAddr,
+}
+
+/// The kernel may miss the answer of a neighbour that nobody has spoken to yet, and look again only when its time is up: seen with
+/// network namespaces. So that is short at first.
+async fn resolve_address(
+    events: &Events,
+    id: &Id,
+    from: Option<SocketAddr>,
+    peer: SocketAddr,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let mut wait = RESOLVE_FIRST;
+    let mut left = timeout;
+    loop {
+        let tried = wait.min(left);
+        id.resolve_address(from, peer, tried).map_err(|source| Error::Connect { peer, source })?;
+        left -= tried;
+        match events.until(EventKind::AddressResolved, peer).await {
+            Err(Error::Connect { source, .. }) if source.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {
+                wait *= 2;
+            }
+            resolved => return resolved.map(drop),
+        }
+    }
 }
 
 /// Connects to `peer`. Dropped before it is done, it leaves nothing behind; the caller bounds the time it takes.
@@ -64,8 +91,7 @@ pub async fn connect(
     let id = Id::new(events.channel()).map_err(failed)?;
     // From the device's own address, so that the route goes through it.
     let from = (device.address().is_ipv4() == peer.is_ipv4()).then(|| SocketAddr::new(device.address(), 0));
-    id.resolve_address(from, peer, timeout).map_err(failed)?;
-    events.until(EventKind::AddressResolved, peer).await?;
+    resolve_address(&events, &id, from, peer, timeout).await?;
     if !id.is_on(device) {
         let why = format!("it is not reached through {}", device.name());
         return Err(failed(io::Error::new(io::ErrorKind::NetworkUnreachable, why)));
