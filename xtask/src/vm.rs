@@ -144,6 +144,19 @@ pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
+/// Each page of a process in the machine may be a mapping of its own on the host. With more of them than the host allows, the process
+/// faults on one page for ever or is killed: 256 MiB are as many as the usual limit.
+fn allow_mappings() {
+    const FILE: &str = "/proc/sys/vm/max_map_count";
+    const WANTED: u64 = 1 << 20;
+    let allowed = fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let Some(allowed) = allowed.filter(|allowed| *allowed < WANTED) else { return };
+    match fs::write(FILE, WANTED.to_string()) {
+        Ok(()) => eprintln!("vm.max_map_count raised from {allowed} to {WANTED}, for User Mode Linux"),
+        Err(error) => eprintln!("vm.max_map_count is {allowed}, and large processes in the machine may hang: {error}"),
+    }
+}
+
 /// Everything that the machine needs, fetched and built when it is not there. An error says what is missing and how it
 /// is had.
 pub fn prepare() -> Result<PathBuf> {
@@ -178,6 +191,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn start(kernel: &Path, arguments: &VmArguments, input: Stdio) -> Result<Self> {
+        allow_mappings();
         // The kernel's sockets lie in it: their paths must be short, and without spaces for the kernel's command line.
         let folder = std::env::temp_dir().join(format!("hearth-vm-{}-{}", std::process::id(), serial()));
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;

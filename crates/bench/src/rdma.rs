@@ -77,6 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let probe = compile(folder.path())?;
     let mut figures = Figures::default();
     let mut note = |work: &str, system: &str, what: &str, unit: &'static str, value: f64| {
+        println!("  {work}, {system}: {what} {value:.2} {unit}");
         figures.add(work, system, "", what, unit, value);
     };
     let bytes = (arguments.mib << 20) as f64;
@@ -164,7 +165,8 @@ impl Far {
                 return Ok((far, rest.trim().to_owned()));
             }
         }
-        bail!("{command:?} ended before it was ready")
+        let status = far.0.wait().context("the far end")?;
+        bail!("{command:?} ended before it was ready: {status}")
     }
 }
 
