@@ -38,7 +38,10 @@ struct Latency {
     far_cpu: f64,
 }
 
-/// On each processor in turn, and the better one counts: on which of them SoftiWARP's sending thread is changes from
+/// Connections on each processor.
+const CONNECTIONS: usize = 2;
+
+/// On each processor in turn, and the best connection counts: on which of them SoftiWARP's sending thread is changes from
 /// connection to connection, and a reader beside it needs half the time of one that is not, whoever he is.
 pub(super) fn measure(
     runtime: &Runtime,
@@ -50,8 +53,10 @@ pub(super) fn measure(
     for single in SINGLES.into_iter().filter(|single| single.work.contains(&arguments.only)) {
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         on_each_processor(|| {
-            theirs.push(probe_latency(program, rdma, arguments, single)?);
-            ours.push(runtime.block_on(own_latency(rdma, arguments, single))?);
+            for _ in 0..CONNECTIONS {
+                theirs.push(probe_latency(program, rdma, arguments, single)?);
+                ours.push(runtime.block_on(own_latency(rdma, arguments, single))?);
+            }
             Ok(())
         })?;
         for (system, measured) in [("probe in C", &theirs), ("Hearth", &ours)] {
