@@ -4,7 +4,8 @@ use std::time::Instant;
 use hearth_config::{Configuration, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::{
-    ByteRange, ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks, ServerDefaults,
+    AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks,
+    ServerDefaults, Xattr,
 };
 use parking_lot::Mutex;
 
@@ -266,6 +267,29 @@ impl FileSystem {
     /// `None` leaves owner or group as it is.
     pub async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
         self.shared.namenode.set_owner(&self.absolute(path)?, user, group).await
+    }
+
+    pub async fn acl(&self, path: &str) -> Result<AclStatus, Error> {
+        self.shared.namenode.acl(&self.absolute(path)?).await
+    }
+
+    /// Errors: kind `Unsupported` where the namenode has ACLs turned off.
+    pub async fn change_acl(&self, path: &str, change: &AclChange) -> Result<(), Error> {
+        self.shared.namenode.change_acl(&self.absolute(path)?, change).await
+    }
+
+    /// Makes an attribute, or gives it another value.
+    pub async fn set_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
+        self.shared.namenode.set_xattr(&self.absolute(path)?, xattr).await
+    }
+
+    /// The attributes of these names, all that the user may see when there is none. A name that is not there is an error.
+    pub async fn xattrs(&self, path: &str, wanted: Vec<Xattr>) -> Result<Vec<Xattr>, Error> {
+        self.shared.namenode.xattrs(&self.absolute(path)?, wanted).await
+    }
+
+    pub async fn remove_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
+        self.shared.namenode.remove_xattr(&self.absolute(path)?, xattr).await
     }
 
     /// Milliseconds since the epoch; `None` leaves a time as it is.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod exceptions;
+mod extended;
 mod failover;
 mod files;
 mod observer;

@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use hearth_types::Access;
 use hearth_wire::proto::hdfs::DeleteRequestProto;
 
-use crate::namespace::{Access, Caller, InodeId, Need, Purpose};
+use crate::namespace::{Caller, InodeId, Need, Purpose};
 use crate::ops::delete::delete;
 use crate::state::Context;
 use crate::{Namenode, State};

@@ -30,7 +30,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use hearth_types::{BlockId, FsPermission, GenerationStamp};
 
-pub use acl::{AclChange, AclEntry, AclScope, AclType};
 pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
@@ -38,13 +37,13 @@ pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, In
 pub use listing::Listing;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
-pub use permission::{Access, Caller, Need, join};
+pub use permission::{Caller, Need, join};
 pub use quota::{Limit, QUOTA_TYPES, Quota, Usage};
 pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
 pub use rename::Renamed;
 pub use summary::Summary;
-pub use xattrs::{Xattr, XattrFlags, XattrSpace};
+pub use xattrs::XattrFlags;
 
 use crate::changes::{Changes, Counters};
 use crate::error::Error;

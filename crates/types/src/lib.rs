@@ -1,5 +1,7 @@
 //! The nouns of HDFS and pure arithmetic on them. No I/O, no async, no protobuf: every other room speaks in these.
 
+mod access;
+mod acl;
 mod block;
 pub mod block_file;
 mod checksum;
@@ -12,7 +14,10 @@ mod range;
 mod remote_slice;
 mod shown;
 mod token;
+mod xattr;
 
+pub use access::Access;
+pub use acl::{AclChange, AclEntry, AclKey, AclScope, AclSpecError, AclStatus, AclType, effective};
 pub use block::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState};
 pub use checksum::{ChecksumError, ChecksumKind, ChecksumSpec, crc32c};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -26,3 +31,4 @@ pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;
 pub use shown::ShownRecord;
 pub use token::Token;
+pub use xattr::{Xattr, XattrSpace};

@@ -4,11 +4,13 @@
 //! the schema cannot: ports that fit, names that are not empty, lists that belong together. Whatever the rest of Hearth
 //! sees has passed here.
 
+mod acl;
 mod block;
 mod datanode;
 mod file;
 mod located;
 mod token;
+mod xattr;
 
 pub use block::storage_info;
 pub use datanode::{storage_type_from_wire, storage_types_from_wire, storage_types_to_wire};

@@ -4,6 +4,7 @@
 //! Options are Hadoop's single-dash words, which [`options`] parses. A command goes on with its other arguments when one
 //! fails; the exit code is 1 then, and 255 when the command line itself was wrong.
 
+mod acl;
 mod attributes;
 mod cat;
 mod checksum;
@@ -34,6 +35,8 @@ mod text;
 pub(super) mod time;
 mod trash;
 mod truncate;
+mod walk;
+mod xattrs;
 
 use std::process::ExitCode;
 
@@ -134,6 +137,8 @@ async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments)
         "du" | "dus" => du::du(shell, arguments, command.name == "dus").await,
         "expunge" => trash::expunge(shell, arguments).await,
         "find" => find::find(shell, arguments).await,
+        "getfacl" => acl::getfacl(shell, arguments).await,
+        "getfattr" => xattrs::getfattr(shell, arguments).await,
         "getmerge" => merge::getmerge(shell, arguments).await,
         "head" => cat::head(shell, arguments).await,
         "help" => commands::help(shell, arguments),
@@ -144,6 +149,8 @@ async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments)
         "mv" => moving::mv(shell, arguments).await,
         "rm" | "rmr" => remove::rm(shell, arguments, command.name == "rmr").await,
         "rmdir" => remove::rmdir(shell, arguments).await,
+        "setfacl" => acl::setfacl(shell, arguments).await,
+        "setfattr" => xattrs::setfattr(shell, arguments).await,
         "setrep" => replication::setrep(shell, arguments).await,
         "stat" => stat::stat(shell, arguments).await,
         "tail" => cat::tail(shell, arguments).await,

@@ -3,96 +3,17 @@
 //! An ACL in full has the three entries of the mode bits as well. Where it has named entries, the group bits of the mode hold its mask,
 //! the most that named users and any group may do, and the group's own rights stand in an entry.
 
-use std::fmt;
-
-use hearth_types::FsPermission;
+use hearth_types::{Access, AclChange, AclEntry, AclScope, AclType, FsPermission};
 
 use super::inode::{Inode, Slot};
-use super::permission::{Access, Caller};
+use super::permission::Caller;
 use super::{Namespace, Purpose};
 use crate::error::Error;
-
-/// Numbers as in `AclEntryProto`; they are stored.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum AclScope {
-    Access = 0,
-    Default = 1,
-}
-
-/// Numbers as in `AclEntryProto`; they are stored.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum AclType {
-    User = 0,
-    Group = 1,
-    Mask = 2,
-    Other = 3,
-}
-
-impl AclScope {
-    pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Access, Self::Default].get(usize::from(number)).copied()
-    }
-}
-
-impl AclType {
-    pub fn from_number(number: u8) -> Option<Self> {
-        [Self::User, Self::Group, Self::Mask, Self::Other].get(usize::from(number)).copied()
-    }
-
-    fn name(self) -> &'static str {
-        ["user", "group", "mask", "other"][self as usize]
-    }
-}
-
-/// One entry. Its order: scope, type, the unnamed first, then by name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AclEntry {
-    pub scope: AclScope,
-    pub kind: AclType,
-    /// A user or group; `None` for the owner, the group, the mask and others.
-    pub name: Option<Box<str>>,
-    pub access: Access,
-}
-
-type Key<'a> = (AclScope, AclType, Option<&'a str>);
-
-impl AclEntry {
-    fn key(&self) -> Key<'_> {
-        (self.scope, self.kind, self.name.as_deref())
-    }
-
-    fn unnamed(scope: AclScope, kind: AclType, access: Access) -> Self {
-        Self { scope, kind, name: None, access }
-    }
-}
-
-impl fmt::Display for AclEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scope = if self.scope == AclScope::Default { "default:" } else { "" };
-        write!(f, "{scope}{}:{}:{}", self.kind.name(), self.name.as_deref().unwrap_or_default(), self.access.letters())
-    }
-}
 
 /// Entries of one scope at most. Source: AclTransformation.java.
 const ENTRIES_MAX: usize = 32;
 
 const BASE: [AclType; 3] = [AclType::User, AclType::Group, AclType::Other];
-
-/// What is to be done to an ACL.
-#[derive(Debug)]
-pub enum AclChange {
-    /// These entries are added, or take the place of those of the same scope, type and name.
-    Modify(Vec<AclEntry>),
-    /// Entries of these scopes, types and names go.
-    Remove(Vec<AclEntry>),
-    RemoveDefault,
-    /// Only the mode bits stay.
-    RemoveAll,
-    /// The scopes that these entries have are replaced as a whole.
-    Set(Vec<AclEntry>),
-}
 
 /// A new ACL in the making.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! Mode, owner, times, replication and storage policy of what exists.
 
-use hearth_types::FsPermission;
+use hearth_types::{Access, FsPermission};
 
 use super::inode::{InodeKind, Slot};
-use super::permission::{Access, Caller, Need};
+use super::permission::{Caller, Need};
 use super::{Namespace, Purpose};
 use crate::error::Error;
 

@@ -1,11 +1,11 @@
 //! Making directories and files.
 
-use hearth_types::FsPermission;
+use hearth_types::{Access, FsPermission};
 
 use super::extra::Extra;
 use super::inode::{BlockList, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
 use super::path::{self, Trail};
-use super::permission::{Access, Caller, Need};
+use super::permission::{Caller, Need};
 use super::{Children, Namespace, Purpose, is_exactly_reserved};
 use crate::error::Error;
 

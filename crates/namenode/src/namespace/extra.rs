@@ -2,11 +2,9 @@
 //!
 //! Stored as tagged extensions of the inode's record (`record.rs`): 1 extended attributes, 2 ACL, 3 quota.
 
-use super::acl::{AclEntry, AclScope, AclType};
-use super::permission::Access;
 use super::quota::Quota;
 use super::record::{Reader, put, put_bytes};
-use super::xattrs::{Xattr, XattrSpace};
+use hearth_types::{Access, AclEntry, AclScope, AclType, Xattr, XattrSpace};
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Extra {

@@ -1,13 +1,11 @@
 //! One file or directory, kept small: a namespace of millions of files lives in memory.
 
-use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
+use hearth_types::{AclEntry, Block, BlockId, FsPermission, GenerationStamp, Xattr};
 
-use super::acl::AclEntry;
 use super::children::Children;
 use super::extra::Extra;
 use super::names::NameId;
 use super::quota::Quota;
-use super::xattrs::Xattr;
 
 /// The number of a file or directory, never reused. The root is 16385.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,9 +1,10 @@
 //! A page of a directory.
 
 use super::inode::{InodeKind, Slot};
-use super::permission::{Access, Caller, Need};
+use super::permission::{Caller, Need};
 use super::{Namespace, Purpose, compare_names};
 use crate::error::Error;
+use hearth_types::Access;
 
 /// One page.
 #[derive(Debug, PartialEq, Eq)]

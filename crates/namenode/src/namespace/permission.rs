@@ -1,6 +1,6 @@
 //! Who may do what: traversal, permission bits, the sticky bit, ownership, the superuser.
 
-use hearth_types::FsPermission;
+use hearth_types::{Access, FsPermission};
 
 use super::Namespace;
 use super::inode::{Inode, InodeKind, Slot};
@@ -17,41 +17,6 @@ pub struct Caller {
     pub superuser: bool,
     /// Text of the caller's IP address.
     pub machine: String,
-}
-
-/// A set of rights: the bits of one `rwx` triple.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Access(u8);
-
-impl Access {
-    pub const EXECUTE: Self = Self(1);
-    pub const WRITE: Self = Self(2);
-    pub const READ: Self = Self(4);
-    pub const READ_EXECUTE: Self = Self(5);
-    pub const ALL: Self = Self(7);
-
-    /// The low three bits, numbered as `FsActionProto`.
-    pub fn from_bits(bits: u8) -> Self {
-        Self(bits & 7)
-    }
-
-    pub fn includes(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    pub fn bits(self) -> u8 {
-        self.0
-    }
-
-    /// `r-x`.
-    pub fn letters(self) -> &'static str {
-        ["---", "--x", "-w-", "-wx", "r--", "r-x", "rw-", "rwx"][self.0 as usize]
-    }
-
-    /// Java's name of the set.
-    pub fn name(self) -> &'static str {
-        ["NONE", "EXECUTE", "WRITE", "WRITE_EXECUTE", "READ", "READ_EXECUTE", "READ_WRITE", "ALL"][self.0 as usize]
-    }
 }
 
 /// What an operation needs on a path beside the right to traverse it. Checked in the order of the fields.
@@ -224,7 +189,7 @@ impl Namespace {
         } else {
             mode
         };
-        Access(bits as u8 & 7).includes(access)
+        Access::from_bits(bits as u8).includes(access)
     }
 
     fn denied(&self, caller: &Caller, access: Access, path: String, inode: &Inode) -> Error {

@@ -349,10 +349,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::namespace::Access;
-    use crate::namespace::acl::{AclEntry, AclScope, AclType};
     use crate::namespace::quota::Quota;
-    use crate::namespace::xattrs::{Xattr, XattrSpace};
+    use hearth_types::{Access, AclEntry, AclScope, AclType};
+    use hearth_types::{Xattr, XattrSpace};
 
     fn file_inode() -> Inode {
         let blocks = [(1073741825, 1001, 5, BlockState::Complete), (-9, u64::MAX, u64::MAX, BlockState::Committed)];

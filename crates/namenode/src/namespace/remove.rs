@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use hearth_types::BlockId;
+use hearth_types::{Access, BlockId};
 
 use super::inode::{InodeId, InodeKind, Slot};
 use super::path::{Trail, is_exactly_reserved};
-use super::permission::{Access, Caller, Need};
+use super::permission::{Caller, Need};
 use super::{Namespace, Purpose};
 use crate::error::Error;
 

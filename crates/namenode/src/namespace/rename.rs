@@ -2,10 +2,11 @@
 
 use super::inode::Slot;
 use super::path::{Trail, is_below, is_exactly_reserved};
-use super::permission::{Access, Caller, Need};
+use super::permission::{Caller, Need};
 use super::remove::Removed;
 use super::{Namespace, Purpose};
 use crate::error::Error;
+use hearth_types::Access;
 
 /// A rename that was done.
 #[derive(Debug, PartialEq, Eq)]

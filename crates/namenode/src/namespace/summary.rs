@@ -1,10 +1,11 @@
 //! What a tree holds in all.
 
 use super::inode::InodeKind;
-use super::permission::{Access, Caller, Need};
+use super::permission::{Caller, Need};
 use super::quota::{Quota, Usage};
 use super::{Namespace, Purpose};
 use crate::error::Error;
+use hearth_types::Access;
 
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Summary {

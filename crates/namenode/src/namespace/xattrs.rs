@@ -1,86 +1,29 @@
 //! Extended attributes: named bytes that users and programs attach to files and directories.
 
 use super::inode::Slot;
-use super::permission::{Access, Caller, Need};
+use super::permission::{Caller, Need};
 use super::{Namespace, Purpose};
 use crate::error::Error;
-
-/// Whose attributes they are. Numbers as in `XAttrProto`; they are stored.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum XattrSpace {
-    /// Anybody's who may read and write the file.
-    User = 0,
-    /// Superusers'.
-    Trusted = 1,
-    /// One is known, [`UNREADABLE_BY_SUPERUSER`].
-    Security = 2,
-    /// The NameNode's own: nobody's.
-    System = 3,
-    /// Below `/.reserved/raw` only.
-    Raw = 4,
-}
-
-impl XattrSpace {
-    pub fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            0 => Self::User,
-            1 => Self::Trusted,
-            2 => Self::Security,
-            3 => Self::System,
-            4 => Self::Raw,
-            _ => return None,
-        })
-    }
-
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Trusted => "trusted",
-            Self::Security => "security",
-            Self::System => "system",
-            Self::Raw => "raw",
-        }
-    }
-}
+use hearth_types::{Access, Xattr, XattrSpace};
 
 /// A file that has it is not shown to superusers. Set once, for ever, and without a value.
 const UNREADABLE_BY_SUPERUSER: &str = "hdfs.unreadable.by.superuser";
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Xattr {
-    pub space: XattrSpace,
-    /// Without the space's prefix.
-    pub name: Box<str>,
-    /// Empty is the same as none.
-    pub value: Box<[u8]>,
+fn is_unreadable_mark(xattr: &Xattr) -> bool {
+    xattr.space == XattrSpace::Security && &*xattr.name == UNREADABLE_BY_SUPERUSER
 }
 
-impl Xattr {
-    fn is(&self, other: &Self) -> bool {
-        self.space == other.space && self.name == other.name
-    }
+/// Whether it counts against the limit of an inode's attributes.
+fn is_counted(xattr: &Xattr) -> bool {
+    matches!(xattr.space, XattrSpace::User | XattrSpace::Trusted)
+}
 
-    fn full_name(&self) -> String {
-        format!("{}.{}", self.space.prefix(), self.name)
-    }
-
-    fn is_unreadable_mark(&self) -> bool {
-        self.space == XattrSpace::Security && &*self.name == UNREADABLE_BY_SUPERUSER
-    }
-
-    /// Whether it counts against the limit of an inode's attributes.
-    fn is_counted(&self) -> bool {
-        matches!(self.space, XattrSpace::User | XattrSpace::Trusted)
-    }
-
-    fn is_visible_to(&self, caller: &Caller, raw: bool) -> bool {
-        match self.space {
-            XattrSpace::User => true,
-            XattrSpace::Trusted => caller.superuser,
-            XattrSpace::Raw => raw,
-            XattrSpace::Security | XattrSpace::System => self.is_unreadable_mark(),
-        }
+fn is_visible(xattr: &Xattr, caller: &Caller, raw: bool) -> bool {
+    match xattr.space {
+        XattrSpace::User => true,
+        XattrSpace::Trusted => caller.superuser,
+        XattrSpace::Raw => raw,
+        XattrSpace::Security | XattrSpace::System => is_unreadable_mark(xattr),
     }
 }
 
@@ -101,8 +44,8 @@ fn check_may_name(caller: &Caller, xattr: &Xattr, raw: bool) -> Result<(), Error
         XattrSpace::User => Ok(()),
         XattrSpace::Trusted if caller.superuser => Ok(()),
         XattrSpace::Raw if raw => Ok(()),
-        _ if xattr.is_unreadable_mark() && xattr.value.is_empty() => Ok(()),
-        _ if xattr.is_unreadable_mark() => Err(Error::XattrUnreadableValue { name: xattr.full_name() }),
+        _ if is_unreadable_mark(xattr) && xattr.value.is_empty() => Ok(()),
+        _ if is_unreadable_mark(xattr) => Err(Error::XattrUnreadableValue { name: xattr.full_name() }),
         _ => Err(Error::XattrDenied { name: xattr.full_name() }),
     }
 }
@@ -115,7 +58,7 @@ impl Namespace {
             return Err(Error::XattrTooBig { limit, size });
         }
         let slot = self.check_xattr_change(caller, path, &xattr)?;
-        if xattr.is_unreadable_mark() && !self.is_file(slot) {
+        if is_unreadable_mark(&xattr) && !self.is_file(slot) {
             return Err(Error::XattrUnreadableDirectory);
         }
         if !flags.create && !flags.replace {
@@ -128,8 +71,8 @@ impl Namespace {
             None if !flags.create => return Err(Error::XattrMissing { name: xattr.name.into() }),
             _ => {}
         }
-        let count = existing.iter().filter(|other| other.is_counted()).count();
-        let added = usize::from(found.is_none() && xattr.is_counted());
+        let count = existing.iter().filter(|other| is_counted(other)).count();
+        let added = usize::from(found.is_none() && is_counted(&xattr));
         if count + added > self.limits.xattrs_max {
             return Err(Error::XattrLimit { limit: self.limits.xattrs_max });
         }
@@ -146,7 +89,7 @@ impl Namespace {
     pub fn remove_xattr(&mut self, caller: &Caller, path: &str, xattr: &Xattr) -> Result<(), Error> {
         let slot = self.check_xattr_change(caller, path, xattr)?;
         let existing = self.inode(slot).xattrs();
-        if !existing.is_empty() && xattr.is_unreadable_mark() {
+        if !existing.is_empty() && is_unreadable_mark(xattr) {
             return Err(Error::XattrUnreadableForever { name: xattr.full_name() });
         }
         let at = existing.iter().position(|other| other.is(xattr)).ok_or(Error::XattrNothingRemoved)?;
@@ -180,7 +123,7 @@ impl Namespace {
         }
         let (trail, slot) = self.resolve_existing(caller, path, Purpose::Read, |path| Error::CannotFind { path })?;
         self.check(caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
-        let visible = || self.inode(slot).xattrs().iter().filter(|xattr| xattr.is_visible_to(caller, raw));
+        let visible = || self.inode(slot).xattrs().iter().filter(|xattr| is_visible(xattr, caller, raw));
         if wanted.is_empty() {
             return Ok(visible().cloned().collect());
         }
@@ -190,7 +133,7 @@ impl Namespace {
 
     /// Refuses a superuser who wants to read a file that is closed to superusers.
     pub fn check_readable_by_superuser(&self, caller: &Caller, slot: Slot) -> Result<(), Error> {
-        if caller.superuser && self.inode(slot).xattrs().iter().any(Xattr::is_unreadable_mark) {
+        if caller.superuser && self.inode(slot).xattrs().iter().any(is_unreadable_mark) {
             return Err(Error::UnreadableBySuperuser { user: caller.user.clone() });
         }
         Ok(())

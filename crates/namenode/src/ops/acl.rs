@@ -1,36 +1,22 @@
 //! Access control lists.
 
 use bytes::Bytes;
+use hearth_types::{AclChange, AclEntry, AclStatus};
+use hearth_wire::convert::ConvertError;
 use hearth_wire::proto::hdfs::{
-    AclEntryProto, AclStatusProto, GetAclStatusRequestProto, GetAclStatusResponseProto, ModifyAclEntriesRequestProto,
+    AclEntryProto, GetAclStatusRequestProto, GetAclStatusResponseProto, ModifyAclEntriesRequestProto,
     ModifyAclEntriesResponseProto, RemoveAclEntriesRequestProto, RemoveAclEntriesResponseProto, RemoveAclRequestProto,
     RemoveAclResponseProto, RemoveDefaultAclRequestProto, RemoveDefaultAclResponseProto, SetAclRequestProto,
     SetAclResponseProto,
 };
 
 use crate::error::Error;
-use crate::namespace::{Access, AclChange, AclEntry, AclScope, AclType, Purpose};
+use crate::namespace::Purpose;
 use crate::state::{Context, Namenode, encode};
 
 fn from_wire(entries: Vec<AclEntryProto>) -> Result<Vec<AclEntry>, Error> {
-    let number = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
-    let entry = |entry: AclEntryProto| {
-        let scope = AclScope::from_number(number(entry.scope))?;
-        let kind = AclType::from_number(number(entry.r#type))?;
-        let access = Access::from_bits(number(entry.permissions));
-        let name = entry.name.filter(|name| !name.is_empty()).map(Into::into);
-        Some(AclEntry { scope, kind, name, access })
-    };
-    entries.into_iter().map(|wire| entry(wire).ok_or_else(|| Error::Malformed("an ACL entry".into()))).collect()
-}
-
-fn to_wire(entry: &AclEntry) -> AclEntryProto {
-    AclEntryProto {
-        r#type: entry.kind as i32,
-        scope: entry.scope as i32,
-        permissions: i32::from(entry.access.bits()),
-        name: entry.name.as_deref().map(str::to_owned),
-    }
+    let converted = entries.into_iter().map(TryInto::try_into).collect::<Result<_, ConvertError>>();
+    converted.map_err(|error| Error::Malformed(error.to_string()))
 }
 
 fn check_on(namenode: &Namenode) -> Result<(), Error> {
@@ -109,12 +95,11 @@ pub async fn get_acl_status(
     let missing = |path| Error::CannotFind { path };
     let (_, slot) = state.namespace.resolve_existing(&context.caller, &request.src, Purpose::Read, missing)?;
     let inode = state.namespace.inode(slot);
-    let result = AclStatusProto {
+    let status = AclStatus {
         owner: state.namespace.names.text(inode.owner).to_string(),
         group: state.namespace.names.text(inode.group).to_string(),
-        sticky: inode.permission.0 & 0o1000 != 0,
-        entries: inode.acl().iter().map(to_wire).collect(),
-        permission: Some(inode.permission.into()),
+        permission: inode.permission,
+        entries: inode.acl().to_vec(),
     };
-    Ok(encode(&GetAclStatusResponseProto { result }))
+    Ok(encode(&GetAclStatusResponseProto { result: (&status).into() }))
 }

@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::LocatedBlock;
+use hearth_types::{Access, LocatedBlock};
 use hearth_wire::proto::hdfs::{AppendRequestProto, AppendResponseProto, CreateFlagProto};
 
 use super::lease::Takeover;
@@ -8,7 +8,7 @@ use super::status::file_status;
 use super::storage_policy::LAZY_PERSIST;
 use crate::blocks::BlockState;
 use crate::error::Error;
-use crate::namespace::{Access, BlockState as RecordState, Need, Purpose, Slot, Writer};
+use crate::namespace::{BlockState as RecordState, Need, Purpose, Slot, Writer};
 use crate::state::{Context, Namenode, Remember, State};
 
 /// Opens a file again, to write on at its end.

@@ -1,8 +1,9 @@
 use bytes::Bytes;
+use hearth_types::Access;
 use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto};
 
 use crate::error::Error;
-use crate::namespace::{Access, Need, Purpose};
+use crate::namespace::{Need, Purpose};
 use crate::state::{Context, Namenode, encode};
 
 /// Whether the caller may do what a mode says.

@@ -1,10 +1,10 @@
 use bytes::Bytes;
-use hearth_types::LocatedBlocks;
+use hearth_types::{Access, LocatedBlocks};
 use hearth_wire::proto::hdfs::{GetBlockLocationsRequestProto, GetBlockLocationsResponseProto};
 
 use crate::blocks::{HANDED_ON_MAX, Now};
 use crate::error::Error;
-use crate::namespace::{Access, InodeId, Need, Purpose};
+use crate::namespace::{InodeId, Need, Purpose};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Where the bytes of a range of a file are: what opening a file asks for.

@@ -1,6 +1,7 @@
 //! Keeping, taking over and ending the right to write.
 
 use bytes::Bytes;
+use hearth_types::Access;
 use hearth_wire::proto::hdfs::{
     ListOpenFilesRequestProto, ListOpenFilesResponseProto, OpenFilesBatchResponseProto, RecoverLeaseRequestProto,
     RecoverLeaseResponseProto, RenewLeaseRequestProto, RenewLeaseResponseProto,
@@ -8,7 +9,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::blocks::{BlockState, Now};
 use crate::error::Error;
-use crate::namespace::{Access, Caller, InodeId, Need, Purpose, Slot};
+use crate::namespace::{Caller, InodeId, Need, Purpose, Slot};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Who wants a file that another has open, and what for.

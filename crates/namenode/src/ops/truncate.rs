@@ -1,11 +1,12 @@
 use bytes::Bytes;
+use hearth_types::Access;
 use hearth_wire::proto::hdfs::{TruncateRequestProto, TruncateResponseProto};
 
 use super::lease::Takeover;
 use super::storage_policy::LAZY_PERSIST;
 use crate::blocks::{BlockState, Now};
 use crate::error::Error;
-use crate::namespace::{Access, BlockState as RecordState, Need, Purpose, Slot, Writer};
+use crate::namespace::{BlockState as RecordState, Need, Purpose, Slot, Writer};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Cuts a file. True: done. False: the datanodes are cutting its last block; the file closes when they have.

@@ -1,13 +1,15 @@
 //! Extended attributes.
 
 use bytes::Bytes;
+use hearth_types::Xattr;
+use hearth_wire::convert::ConvertError;
 use hearth_wire::proto::hdfs::{
     GetXAttrsRequestProto, GetXAttrsResponseProto, ListXAttrsRequestProto, ListXAttrsResponseProto,
     RemoveXAttrRequestProto, RemoveXAttrResponseProto, SetXAttrRequestProto, SetXAttrResponseProto, XAttrProto,
 };
 
 use crate::error::Error;
-use crate::namespace::{Xattr, XattrFlags, XattrSpace};
+use crate::namespace::XattrFlags;
 use crate::state::{Context, Namenode, Remember, encode};
 
 /// Bits of `flag`. Source: `XAttrSetFlagProto`.
@@ -15,15 +17,7 @@ const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
 
 fn from_wire(xattr: XAttrProto) -> Result<Xattr, Error> {
-    let space = u8::try_from(xattr.namespace).ok().and_then(XattrSpace::from_number);
-    let space = space.ok_or_else(|| Error::Malformed(format!("attribute space {}", xattr.namespace)))?;
-    Ok(Xattr { space, name: xattr.name.into(), value: xattr.value.unwrap_or_default().to_vec().into() })
-}
-
-/// `with_value`: lists of names have none.
-fn to_wire(xattr: Xattr, with_value: bool) -> XAttrProto {
-    let value = (with_value && !xattr.value.is_empty()).then(|| Vec::from(xattr.value).into());
-    XAttrProto { namespace: xattr.space as i32, name: xattr.name.into(), value }
+    xattr.try_into().map_err(|error: ConvertError| Error::Malformed(error.to_string()))
 }
 
 fn named(xattr: Option<XAttrProto>) -> Result<Xattr, Error> {
@@ -73,7 +67,7 @@ pub async fn get_xattrs(
     check_on(namenode)?;
     let wanted: Vec<Xattr> = request.xattrs.into_iter().map(from_wire).collect::<Result<_, _>>()?;
     let found = namenode.read().namespace.xattrs(&context.caller, &request.src, &wanted)?;
-    let xattrs = found.into_iter().map(|xattr| to_wire(xattr, true)).collect();
+    let xattrs = found.into_iter().map(Into::into).collect();
     Ok(encode(&GetXAttrsResponseProto { xattrs }))
 }
 
@@ -85,6 +79,8 @@ pub async fn list_xattrs(
 ) -> Result<Bytes, Error> {
     check_on(namenode)?;
     let found = namenode.read().namespace.xattrs(&context.caller, &request.src, &[])?;
-    let xattrs = found.into_iter().map(|xattr| to_wire(xattr, false)).collect();
+    // Lists of names have no values.
+    let named_only = |xattr| Xattr { value: Box::default(), ..xattr };
+    let xattrs = found.into_iter().map(named_only).map(Into::into).collect();
     Ok(encode(&ListXAttrsResponseProto { xattrs }))
 }

@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::item::Item;
 use super::options::Arguments;
 use super::shell::Shell;
+use super::walk::{Visit, walk};
 
 /// One clause of a symbolic mode, or an octal one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,8 +100,8 @@ enum Change {
     Owner { user: Option<String>, group: Option<String> },
 }
 
-impl Change {
-    async fn apply(&self, item: &Item) -> Result<(), Failure> {
+impl Visit for Change {
+    async fn visit(&self, _: &mut Shell, item: &Item) -> Result<(), Failure> {
         let status = item.status()?;
         match self {
             Self::Mode(mode) => {
@@ -161,23 +162,6 @@ async fn change(shell: &mut Shell, arguments: &Arguments, change: Change) -> Res
         walk(shell, &item, &change, arguments.has("R")).await;
     }
     Ok(())
-}
-
-async fn walk(shell: &mut Shell, item: &Item, change: &Change, recursive: bool) {
-    if let Err(failure) = change.apply(item).await {
-        shell.report(&failure);
-    }
-    if !recursive || !item.is_directory() {
-        return;
-    }
-    match item.children().await {
-        Ok(children) => {
-            for child in &children {
-                Box::pin(walk(shell, child, change, recursive)).await;
-            }
-        }
-        Err(failure) => shell.report(&failure),
-    }
 }
 
 #[cfg(test)]

@@ -124,6 +124,18 @@ pub const COMMANDS: &[Command] = &[
          how many bytes.",
     ),
     Command::new(
+        "getfacl",
+        Format::new(0, ANY, &["R"]),
+        "[-R] <path>",
+        "Prints the access control list. -R: of everything below as well.",
+    ),
+    Command::new(
+        "getfattr",
+        Format::new(0, ANY, &["R", "d"]).with_values(&["n", "e"]),
+        "[-R] {-n name | -d} [-e en] <path>",
+        "Prints extended attributes: the named one, or all (-d). -e: values as text, hex or base64; -R: of everything below as well.",
+    ),
+    Command::new(
         "getmerge",
         Format::new(2, ANY, &["nl", "skip-empty-file"]),
         "[-nl] [-skip-empty-file] <src> <localdst>",
@@ -185,6 +197,19 @@ pub const COMMANDS: &[Command] = &[
         "Removes empty directories.",
     ),
     Command::new("rmr", Format::new(1, ANY, &["f", "skipTrash"]), "<src> ...", "As -rm -r.").deprecated("-rm -r"),
+    Command::new(
+        "setfacl",
+        Format::new(0, ANY, &["b", "k", "R", "m", "x", "-set"]),
+        "[-R] [{-b|-k} {-m|-x <acl_spec>} <path>]|[--set <acl_spec> <path>]",
+        "Changes the access control list: -b takes away all but the mode, -k the defaults, -x the entries named; -m adds or changes \
+         entries, --set replaces them all. -R: of everything below as well. Entries: [default:]user|group|mask|other:[name]:rwx,...",
+    ),
+    Command::new(
+        "setfattr",
+        Format::new(0, ANY, &[]).with_values(&["n", "v", "x"]),
+        "{-n name [-v value] | -x name} <path>",
+        "Sets an extended attribute (-n, -v), or removes it (-x). Values: text, \"text\", 0x and hexadecimal, 0s and base64.",
+    ),
     Command::new(
         "setrep",
         Format::new(2, ANY, &["R", "w"]),
