@@ -139,7 +139,7 @@ pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     machine.hosts = hosts;
     // Jumbo frames, as such a network has: SoftiWARP makes a segment for each frame, TCP cuts 64 KiB at once.
     machine.mtu = (hosts > 0).then_some(9000);
-    machine.writable = vec![root.join("bench")];
+    machine.writable = ["bench", "docs/benchmarks"].map(|folder| root.join(folder)).to_vec();
     let status = Machine::start(&kernel, &machine, Stdio::null())?.stream(&mut std::io::stdout())?;
     Ok(ExitCode::from(status))
 }

@@ -23,6 +23,7 @@ use hearth_testkit::{usage, workspace_root};
 use hearth_types::{ChecksumKind, ChecksumSpec, RemoteSlice};
 use serde_json::{Value, json};
 
+use crate::chart;
 use crate::record::{self, Figures};
 
 /// Far more than anything here takes.
@@ -125,7 +126,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         arguments.depth,
         rdma.device()
     );
-    record::append(&workload, arguments.note.as_deref(), &figures.0)
+    record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+    // Of everything only.
+    if arguments.only.is_empty() { chart::write("rdma", &workload, &figures.0) } else { Ok(()) }
 }
 
 fn open() -> Result<Rdma> {

@@ -14,6 +14,7 @@ use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Content, Process, Settings, hearth_program, usage, wait_until};
 
+use crate::chart;
 use crate::memory;
 use crate::record::{self, Figures};
 
@@ -70,7 +71,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let Arguments { mib, block_mib, .. } = arguments;
     let workload = format!("rdma-files {mib} MiB, blocks of {block_mib} MiB, three hosts, siw (iWARP)");
-    record::append(&workload, arguments.note.as_deref(), &figures.0)
+    record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+    chart::write("rdma-files", &workload, &figures.0)
 }
 
 /// The daemons, on their hosts.
