@@ -109,8 +109,9 @@ impl Cluster {
             .set("dfs.datanode.hostname", &datanode)
             .set("dfs.datanode.data.dir", format!("file://{}", folder("data").display()))
             .set("hearth.memory.dir", memory.path().join("memory").display())
-            // A written file and the one before it, whose memory readers may hold for a lease. No disk is measured here.
-            .set("hearth.memory.limit", (arguments.mib << 20) * 3)
+            // What may be registered is a part of it: a written file and those before it, whose memory readers may hold for a lease.
+            // No disk is measured here.
+            .set("hearth.memory.limit", (arguments.mib << 20) * 8)
             .set("hearth.memory.flush.delay", 3600);
         let conf = folder("conf");
         settings.write(&conf)?;
