@@ -84,6 +84,12 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
+/// Builds what benchmarks run and are run by; the latter's program.
+pub fn bench_program() -> anyhow::Result<PathBuf> {
+    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
+    Ok(root().join("target/release/hearth-bench"))
+}
+
 fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     if arguments.first().is_some_and(|workload| workload.starts_with("rdma")) {
         return vm::bench(arguments);
@@ -92,9 +98,6 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     if let Err(error) = python::environment() {
         eprintln!("hdfs-native is left out: {error:#}");
     }
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
-    run::loud(
-        std::process::Command::new(root().join("target/release/hearth-bench")).args(arguments).current_dir(root()),
-    )?;
+    run::loud(std::process::Command::new(bench_program()?).args(arguments).current_dir(root()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -114,19 +114,15 @@ pub fn run(arguments: &VmArguments) -> Result<ExitCode> {
 /// A benchmark that needs verbs: built here, run in the machine.
 pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     let root = crate::root();
-    let program = root.join("target/release/hearth-bench");
-    let build =
-        || run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]));
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        build()?;
-        run::loud(Command::new(program).args(arguments))?;
+        run::loud(Command::new(crate::bench_program()?).args(arguments))?;
         return Ok(ExitCode::SUCCESS);
     }
     let kernel = prepare()?;
     if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         run::install(&["gcc", "libc6-dev", "libibverbs-dev", "librdmacm-dev"])?;
     }
-    build()?;
+    let program = crate::bench_program()?;
     // What needs hosts of its own is started on the first of them, and starts the others' programs there.
     let hosts = if arguments.first().is_some_and(|workload| workload == "rdma-files") { 3 } else { 0 };
     let mut command: Vec<OsString> = Vec::new();

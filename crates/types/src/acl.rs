@@ -144,20 +144,26 @@ pub struct AclStatus {
     pub entries: Vec<AclEntry>,
 }
 
+/// Every entry of the scope, those that the mode bits stand for among them; of the default scope none where there is none.
+/// `stored`: those that the mode bits do not hold.
+pub fn whole_acl(permission: FsPermission, stored: &[AclEntry], scope: AclScope) -> Vec<AclEntry> {
+    let of_scope = stored.iter().filter(|entry| entry.scope == scope).cloned();
+    if scope == AclScope::Default {
+        return of_scope.collect();
+    }
+    let bits = |shift: u16| Access::from_bits((permission.0 >> shift) as u8);
+    let unnamed = |kind, shift| AclEntry::unnamed(AclScope::Access, kind, bits(shift));
+    let mut whole = vec![unnamed(AclType::User, 6)];
+    whole.extend(of_scope);
+    let middle = if whole.len() > 1 { AclType::Mask } else { AclType::Group };
+    whole.extend([unnamed(middle, 3), unnamed(AclType::Other, 0)]);
+    whole
+}
+
 impl AclStatus {
-    /// Every entry of the scope, those that the mode bits stand for among them; of the default scope none where there is none.
+    /// As [`whole_acl`].
     pub fn whole(&self, scope: AclScope) -> Vec<AclEntry> {
-        let stored = |wanted| self.entries.iter().filter(move |entry| entry.scope == wanted).cloned();
-        if scope == AclScope::Default {
-            return stored(scope).collect();
-        }
-        let bits = |shift: u16| Access::from_bits((self.permission.0 >> shift) as u8);
-        let unnamed = |kind, access| AclEntry::unnamed(AclScope::Access, kind, access);
-        let mut whole = vec![unnamed(AclType::User, bits(6))];
-        whole.extend(stored(AclScope::Access));
-        let middle = if whole.len() > 1 { AclType::Mask } else { AclType::Group };
-        whole.extend([unnamed(middle, bits(3)), unnamed(AclType::Other, bits(0))]);
-        whole
+        whole_acl(self.permission, &self.entries, scope)
     }
 }
 

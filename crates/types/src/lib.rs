@@ -17,7 +17,7 @@ mod token;
 mod xattr;
 
 pub use access::Access;
-pub use acl::{AclChange, AclEntry, AclKey, AclScope, AclSpecError, AclStatus, AclType, effective};
+pub use acl::{AclChange, AclEntry, AclKey, AclScope, AclSpecError, AclStatus, AclType, effective, whole_acl};
 pub use block::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState};
 pub use checksum::{ChecksumError, ChecksumKind, ChecksumSpec, crc32c};
 pub use clock::{Clock, ManualClock, SystemClock};

@@ -8,7 +8,7 @@ pub enum XattrSpace {
     User = 0,
     /// Superusers'.
     Trusted = 1,
-    /// One is known, [`UNREADABLE_BY_SUPERUSER`].
+    /// One is known, `hdfs.unreadable.by.superuser`.
     Security = 2,
     /// The NameNode's own: nobody's.
     System = 3,

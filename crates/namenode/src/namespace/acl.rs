@@ -3,7 +3,7 @@
 //! An ACL in full has the three entries of the mode bits as well. Where it has named entries, the group bits of the mode hold its mask,
 //! the most that named users and any group may do, and the group's own rights stand in an entry.
 
-use hearth_types::{Access, AclChange, AclEntry, AclScope, AclType, FsPermission};
+use hearth_types::{Access, AclChange, AclEntry, AclScope, AclType, FsPermission, whole_acl};
 
 use super::inode::{Inode, Slot};
 use super::permission::Caller;
@@ -176,17 +176,8 @@ fn split(whole: &[AclEntry], mode: FsPermission) -> (FsPermission, Vec<AclEntry>
 impl Inode {
     /// The whole ACL, with the entries that the mode bits stand for.
     fn whole_acl(&self) -> Vec<AclEntry> {
-        use AclType::{Group, Mask, Other, User};
-        let stored = self.acl();
-        let bits = |shift: u16| Access::from_bits((self.permission.0 >> shift) as u8);
-        let entry = |kind, shift| AclEntry::unnamed(AclScope::Access, kind, bits(shift));
-        let named = stored.first().is_some_and(|entry| entry.scope == AclScope::Access);
-        let mut whole = vec![entry(User, 6)];
-        whole.extend(stored.iter().filter(|entry| entry.scope == AclScope::Access).cloned());
-        whole.push(entry(if named { Mask } else { Group }, 3));
-        whole.push(entry(Other, 0));
-        whole.extend(stored.iter().filter(|entry| entry.scope == AclScope::Default).cloned());
-        whole
+        let of_scope = |scope| whole_acl(self.permission, self.acl(), scope);
+        [AclScope::Access, AclScope::Default].into_iter().flat_map(of_scope).collect()
     }
 }
 

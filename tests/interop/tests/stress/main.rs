@@ -135,6 +135,7 @@ fn stress(session: &mut Session) -> Result<()> {
     drop(paths);
     // Not the number of corrupt blocks: a DataNode that was killed comes back with replicas that the block has outgrown.
     let log = session.cluster.namenode.process().context("it runs")?.log_text();
+    ensure!(log.contains("READY"), "the NameNode's log cannot be read");
     let blamed: Vec<&str> = log.lines().filter(|line| line.contains("replica is reported corrupt")).collect();
     ensure!(blamed.is_empty(), "good replicas were called corrupt: {blamed:#?}");
     runtime.block_on(async {
