@@ -150,7 +150,8 @@ pub fn run(suites: &[Suite]) -> ExitCode {
                     // The panic's own message stands above already.
                     Err(_) => "panicked".to_owned(),
                 };
-                println!("{name}: {error}\n{}\ntest {name} ... FAILED", session.cluster.log_tails());
+                // What went wrong stands last: of a long report, the end is what people are shown.
+                println!("{}\n{name}: {error}\ntest {name} ... FAILED", session.cluster.log_tails());
                 failed += 1;
                 // A client may be in the middle of something.
                 session.java = None;
