@@ -11,6 +11,8 @@ use crate::{machine, memory};
 const BAR_HEIGHT: usize = 18;
 const LABEL_WIDTH: usize = 330;
 const BAR_WIDTH_MAX: f64 = 360.0;
+/// Bold letters of size 14, some 0.6 of it wide, on 760 pixels.
+const TITLE_LINE: usize = 90;
 
 /// Writes `docs/benchmarks/NAME.svg`: one group of bars a quantity, one bar for each system and client.
 pub fn write(name: &str, title: &str, figures: &[Figure]) -> Result<()> {
@@ -34,7 +36,13 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
         }
     }
     let mut body = String::new();
-    let mut y = 64;
+    let mut y = 22;
+    for part in lines(title) {
+        line(&mut body, 10, y, "font-size=\"14\" font-weight=\"bold\"", &part);
+        y += BAR_HEIGHT;
+    }
+    line(&mut body, 10, y, "fill=\"#495057\" font-size=\"10\"", subtitle);
+    y += 24;
     for (name, members) in &groups {
         line(&mut body, 10, y, "font-weight=\"bold\"", name);
         y += BAR_HEIGHT;
@@ -68,13 +76,26 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"780\" height=\"{y}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    // Bold letters are some 0.6 of their size wide: a long title becomes smaller, so that it is not cut.
-    let size = (760.0 / 0.6 / title.chars().count().max(1) as f64).clamp(9.0, 15.0);
-    line(&mut text, 10, 22, &format!("font-size=\"{size:.1}\" font-weight=\"bold\""), title);
-    line(&mut text, 10, 40, "fill=\"#495057\" font-size=\"10\"", subtitle);
     text.push_str(&body);
     text.push_str("</svg>\n");
     text
+}
+
+/// `title` in lines that fit, broken between words.
+fn lines(title: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in title.split(' ') {
+        let last = lines.last_mut().expect("never empty");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= TITLE_LINE {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 fn line(into: &mut String, x: usize, y: usize, style: &str, text: &str) {
@@ -96,6 +117,7 @@ mod tests {
             unit: "s",
             values: vec![value],
         };
+        assert_eq!(lines(&"word ".repeat(20)).len(), 2);
         let text = svg("a < b", "", &[figure("Apache", 4.0), figure("Hearth", 1.0)]);
         assert!(text.contains("a &lt; b") && text.contains("get: wall (s)") && text.contains("Apache: hdfs dfs"));
         assert!(text.contains("width=\"360.0\"") && text.contains("width=\"90.0\""), "{text}");
