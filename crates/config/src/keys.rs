@@ -230,6 +230,16 @@ keys! {
     DFS_NAMENODE_LIST_OPENFILES_NUM_RESPONSES: Key<u32> = "dfs.namenode.list.openfiles.num.responses", int_u32, "1000";
     /// Corrupt files listed per call.
     DFS_NAMENODE_MAX_CORRUPT_FILE_BLOCKS_RETURNED: Key<u32> = "dfs.namenode.max-corrupt-file-blocks-returned", int_u32, "100";
+    /// Blocks of cache directives are locked in the datanodes' memory. Off: directives are kept, nothing is done about them.
+    DFS_NAMENODE_CACHING_ENABLED: Key<bool> = "dfs.namenode.caching.enabled", boolean, "true";
+    /// Cache directives are looked through this often.
+    DFS_NAMENODE_PATH_BASED_CACHE_REFRESH_INTERVAL: Key<Duration> = "dfs.namenode.path.based.cache.refresh.interval.ms", duration_ms, "30000";
+    /// A datanode that has not locked what it was told to is told again after this long.
+    DFS_NAMENODE_PATH_BASED_CACHE_RETRY_INTERVAL: Key<Duration> = "dfs.namenode.path.based.cache.retry.interval.ms", duration_ms, "30000";
+    /// Cache directives listed per call.
+    DFS_NAMENODE_LIST_CACHE_DIRECTIVES_NUM_RESPONSES: Key<u32> = "dfs.namenode.list.cache.directives.num.responses", int_u32, "100";
+    /// Cache pools listed per call.
+    DFS_NAMENODE_LIST_CACHE_POOLS_NUM_RESPONSES: Key<u32> = "dfs.namenode.list.cache.pools.num.responses", int_u32, "100";
     /// Answers of calls that change something are remembered for retries.
     DFS_NAMENODE_ENABLE_RETRYCACHE: Key<bool> = "dfs.namenode.enable.retrycache", boolean, "true";
     /// How long.

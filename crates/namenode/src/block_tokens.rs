@@ -92,6 +92,7 @@ mod tests {
             storage_ids: vec![StorageId("DS-1".into())],
             storage_types: vec![StorageType::Disk],
             handed_on: Vec::new(),
+            cached: Vec::new(),
             corrupt: false,
             token: Default::default(),
         }

@@ -1,5 +1,7 @@
 //! What one operation changed, in the form in which it is stored.
 
+use crate::caching::{Pool, Terms};
+
 /// Bytes of the retry cache's key: 16 of client id, 4 of call id.
 pub type RetryKey = [u8; 20];
 
@@ -13,6 +15,12 @@ pub struct Changes {
     pub names_put: Vec<(u32, String)>,
     /// The counters after the operation, when it moved any of them.
     pub counters: Option<Counters>,
+    /// Cache pools by name; `None`: removed.
+    pub cache_pools: Vec<(String, Option<Pool>)>,
+    /// Cache directives by number; `None`: removed.
+    pub cache_directives: Vec<(u64, Option<Terms>)>,
+    /// The number of the newest cache directive.
+    pub last_directive: Option<u64>,
     /// The answer to repeat when the client repeats this call.
     pub retry: Option<(RetryKey, RetryEntry)>,
     /// Answers that need not be remembered any longer.

@@ -322,6 +322,14 @@ pub enum Error {
     )]
     QuotaType { medium: &'static str },
 
+    // Cache pools and directives.
+    #[error("{message}")]
+    InvalidRequest { message: String },
+    #[error("invalid empty cache pool name")]
+    EmptyPoolName,
+    #[error("Permission denied while accessing pool {pool}: user {user} does not have {access} permissions.")]
+    PoolDenied { pool: String, user: String, access: &'static str },
+
     // What is not kept here.
     #[error("{what}")]
     Unsupported { what: String },
@@ -440,7 +448,8 @@ impl Error {
             | OwnerChangeDenied { .. }
             | NotInGroup { .. }
             | Protected { .. }
-            | ProtectedDescendant { .. } => exceptions::ACCESS_CONTROL,
+            | ProtectedDescendant { .. }
+            | PoolDenied { .. } => exceptions::ACCESS_CONTROL,
             ParentNotADirectory { .. } => exceptions::PARENT_NOT_DIRECTORY,
             ParentMissing { .. }
             | FileMissing { .. }
@@ -534,7 +543,9 @@ impl Error {
             | NoKeyProvider { .. }
             | RollingUpgrade
             | Malformed(_)
+            | EmptyPoolName
             | StoreFailed { .. } => exceptions::IO,
+            InvalidRequest { .. } => exceptions::INVALID_REQUEST,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod block_tokens;
 pub mod blocks;
+pub mod caching;
 pub mod changes;
 pub mod datanode_service;
 pub mod error;

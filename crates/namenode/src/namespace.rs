@@ -21,7 +21,7 @@ mod remove;
 mod rename;
 mod summary;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod xattrs;
 
 use std::borrow::Cow;

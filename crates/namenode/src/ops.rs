@@ -7,6 +7,7 @@ pub mod abandon_block;
 pub mod acl;
 pub mod add_block;
 pub mod append;
+pub mod caching;
 pub mod check_access;
 pub mod cluster;
 pub mod complete;

@@ -50,6 +50,12 @@ fn is_at_most_once(method: &str) -> bool {
             | "updatePipeline"
             | "setXAttr"
             | "removeXAttr"
+            | "addCacheDirective"
+            | "modifyCacheDirective"
+            | "removeCacheDirective"
+            | "addCachePool"
+            | "modifyCachePool"
+            | "removeCachePool"
     )
 }
 
@@ -260,6 +266,14 @@ async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result
         "listXAttrs" => xattrs::list_xattrs,
         "removeXAttr" => xattrs::remove_xattr,
         "setQuota" => set_quota::set_quota,
+        "addCachePool" => caching::add_cache_pool,
+        "modifyCachePool" => caching::modify_cache_pool,
+        "removeCachePool" => caching::remove_cache_pool,
+        "listCachePools" => caching::list_cache_pools,
+        "addCacheDirective" => caching::add_cache_directive,
+        "modifyCacheDirective" => caching::modify_cache_directive,
+        "removeCacheDirective" => caching::remove_cache_directive,
+        "listCacheDirectives" => caching::list_cache_directives,
         "listOpenFiles" => lease::list_open_files,
         "msync" => maintenance::msync,
         "getHAServiceState" => maintenance::get_ha_service_state,

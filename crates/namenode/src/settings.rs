@@ -37,8 +37,22 @@ pub struct Settings {
     pub acls_enabled: bool,
     /// `dfs.quota.by.storage.type.enabled`.
     pub type_quotas_enabled: bool,
+    pub caching: CachingSettings,
     /// The name of this machine, for messages.
     pub host_name: String,
+}
+
+/// Of cache directives.
+#[derive(Clone, Debug)]
+pub struct CachingSettings {
+    /// `dfs.namenode.caching.enabled`.
+    pub enabled: bool,
+    /// `dfs.namenode.path.based.cache.refresh.interval.ms`.
+    pub refresh: Duration,
+    /// `dfs.namenode.list.cache.directives.num.responses`.
+    pub directives_listed_max: usize,
+    /// `dfs.namenode.list.cache.pools.num.responses`.
+    pub pools_listed_max: usize,
 }
 
 impl Settings {
@@ -68,6 +82,12 @@ impl Settings {
             batched_paths_max: at_least_one(conf.get(keys::DFS_BATCHED_LS_LIMIT)?),
             open_files_max: at_least_one(conf.get(keys::DFS_NAMENODE_LIST_OPENFILES_NUM_RESPONSES)?),
             corrupt_files_max: at_least_one(conf.get(keys::DFS_NAMENODE_MAX_CORRUPT_FILE_BLOCKS_RETURNED)?),
+            caching: CachingSettings {
+                enabled: conf.get(keys::DFS_NAMENODE_CACHING_ENABLED)?,
+                refresh: conf.get(keys::DFS_NAMENODE_PATH_BASED_CACHE_REFRESH_INTERVAL)?,
+                directives_listed_max: at_least_one(conf.get(keys::DFS_NAMENODE_LIST_CACHE_DIRECTIVES_NUM_RESPONSES)?),
+                pools_listed_max: at_least_one(conf.get(keys::DFS_NAMENODE_LIST_CACHE_POOLS_NUM_RESPONSES)?),
+            },
             retry_lifetime: if conf.get(keys::DFS_NAMENODE_ENABLE_RETRYCACHE)? {
                 Some(conf.get(keys::DFS_NAMENODE_RETRYCACHE_EXPIRYTIME)?)
             } else {

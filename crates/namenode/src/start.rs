@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::block_tokens::{BlockTokens, BlockTokensError};
 use crate::blocks::{BlockMap, Now};
+use crate::caching::Caching;
 use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, run_block_monitor};
 use crate::groups::Groups;
 use crate::leases::Leases;
@@ -128,7 +129,7 @@ impl Namenode {
         let retries = restore_retries(loaded.retries, retry_cache.as_deref());
         let tokens = Arc::new(BlockTokens::from_configuration(conf, options.clock.wall_ms())?);
         let now = Now::of(&*options.clock);
-        let state = restore(loaded.namespace, &settings, &identity, retries, now)?;
+        let state = restore(loaded.namespace, Caching::restore(loaded.caching), &settings, &identity, retries, now)?;
         let namenode = Arc::new(Namenode {
             state: RwLock::new(state),
             store,
@@ -337,6 +338,7 @@ fn restore_retries(
 /// The block map and the leases from what the namespace says; where the replicas are, datanodes will report.
 fn restore(
     namespace: Namespace,
+    caching: Caching,
     settings: &Settings,
     identity: &PoolIdentity,
     retries: StoredRetries,
@@ -378,7 +380,7 @@ fn restore(
         }
     }
     blocks.restored(now);
-    Ok(State { namespace, leases, blocks, retries, closing })
+    Ok(State { namespace, leases, blocks, retries, caching, closing })
 }
 
 /// Free bytes of the file system that a directory is on.

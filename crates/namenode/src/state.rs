@@ -10,7 +10,8 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::block_tokens::BlockTokens;
 use crate::blocks::{BlockMap, Now};
-use crate::changes::{RetryEntry, RetryKey};
+use crate::caching::Caching;
+use crate::changes::{Changes, RetryEntry, RetryKey};
 use crate::error::Error;
 use crate::groups::Groups;
 use crate::leases::Leases;
@@ -26,6 +27,7 @@ pub struct State {
     pub leases: Leases,
     pub blocks: BlockMap,
     pub retries: StoredRetries,
+    pub caching: Caching,
     /// Recovered files that close as soon as their last block has enough replicas.
     pub closing: BTreeSet<InodeId>,
 }
@@ -69,6 +71,19 @@ pub enum Remember {
     No,
 }
 
+impl State {
+    fn take_changes(&mut self) -> Changes {
+        let mut changes = self.namespace.take_changes();
+        self.caching.take_changes(&mut changes);
+        changes
+    }
+
+    /// Has the datanodes lock in memory what the cache directives ask for.
+    pub fn scan_cache(&mut self, now: Now) {
+        self.caching.scan(&self.namespace, &mut self.blocks, now);
+    }
+}
+
 impl Namenode {
     pub fn now(&self) -> Now {
         Now::of(&*self.clock)
@@ -88,7 +103,7 @@ impl Namenode {
             let mut state = self.state.write();
             self.check_store()?;
             let outcome = operation(&mut state, self.now());
-            (outcome, self.store.submit(state.namespace.take_changes()))
+            (outcome, self.store.submit(state.take_changes()))
         };
         durable.wait().await.map_err(|failed| Error::StoreFailed { reason: failed.reason })?;
         outcome
@@ -106,7 +121,7 @@ impl Namenode {
             self.check_store()?;
             let now = self.now();
             let outcome = operation(&mut state, now).map(|(answer, remember)| (answer.encode_to_vec(), remember));
-            let mut changes = state.namespace.take_changes();
+            let mut changes = state.take_changes();
             if let (Ok((answer, Remember::Yes)), Some((key, expires_ms))) = (&outcome, context.retry) {
                 changes.retries_removed = state.retries.take_expired(now.wall_ms);
                 changes.retry = Some((key, RetryEntry { expires_ms, answer: answer.clone() }));

@@ -16,6 +16,8 @@ pub struct LocatedBlock {
     pub storage_types: Vec<StorageType>,
     /// True when every replica is known to be corrupt; the locations are then the corrupt ones.
     pub corrupt: bool,
+    /// Which of the locations have their replica locked in memory; empty: none.
+    pub cached: Vec<bool>,
     pub token: Token,
     /// Memory of some of the replicas that may be read one-sidedly, as their datanodes announced it. Hints with a lease.
     pub handed_on: Vec<HandedOn>,

@@ -143,6 +143,7 @@ pub fn parts(message: proto::OpenManyResponseProto, asked: usize) -> Result<Vec<
             corrupt: block.corrupt.unwrap_or(false),
             token: block.token.map(Token::from).unwrap_or_default(),
             handed_on: Vec::new(),
+            cached: Vec::new(),
         })
     };
     let file = |file: proto::OpenedFileProto| {
@@ -194,6 +195,7 @@ mod tests {
             corrupt: false,
             token: Token { identifier: vec![id as u8], ..Token::default() },
             handed_on: Vec::new(),
+            cached: Vec::new(),
         }
     }
 

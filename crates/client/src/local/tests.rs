@@ -155,6 +155,7 @@ fn located(id: i64, length: usize) -> LocatedBlock {
         storage_ids: Vec::new(),
         storage_types: Vec::new(),
         handed_on: Vec::new(),
+        cached: Vec::new(),
         corrupt: false,
         token: Token::default(),
     }

@@ -136,6 +136,7 @@ mod tests {
             locations: vec![DatanodeInfo::of(datanode())],
             storage_ids: Vec::new(),
             storage_types: Vec::new(),
+            cached: Vec::new(),
             handed_on: vec![hearth_types::HandedOn { location, lease: LEASE, advertisement }],
             corrupt: false,
             token: Token::default(),

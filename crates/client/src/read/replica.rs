@@ -290,6 +290,7 @@ impl Replicas {
             storage_ids: Vec::<StorageId>::new(),
             storage_types: Vec::new(),
             handed_on: Vec::new(),
+            cached: Vec::new(),
             corrupt: false,
             token: block.token.clone(),
         };

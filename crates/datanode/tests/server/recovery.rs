@@ -51,6 +51,7 @@ async fn an_abandoned_block_is_recovered_to_one_length_on_all_holders() {
         storage_ids: Vec::new(),
         storage_types: Vec::new(),
         handed_on: Vec::new(),
+        cached: Vec::new(),
         corrupt: false,
         token: Default::default(),
     };

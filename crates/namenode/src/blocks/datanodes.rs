@@ -9,6 +9,7 @@ use hearth_types::{
 };
 
 use super::advertised::Advertised;
+use super::cache::NodeCache;
 use super::{BlockMap, BlockSettings, IdHasher, Now};
 
 /// A datanode in this process's table. Valid until the node is replaced; never kept over a restart.
@@ -88,6 +89,7 @@ pub(super) struct Datanode {
     pub failed_volumes: u32,
     pub cache_capacity: u64,
     pub cache_used: u64,
+    pub cache: NodeCache,
     /// None has come since it registered.
     pub first_heartbeat: bool,
     /// Answer the next heartbeat with a register command.

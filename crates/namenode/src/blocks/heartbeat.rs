@@ -1,4 +1,4 @@
-use hearth_types::{Block, DatanodeId, ExtendedBlock, StorageReport};
+use hearth_types::{Block, BlockId, DatanodeId, ExtendedBlock, StorageReport};
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::locate::Target;
@@ -30,6 +30,10 @@ pub enum DatanodeCommand {
     Transfer(Vec<TransferTask>),
     /// Delete these replicas. A length of `u64::MAX`'s half (Java's Long.MAX_VALUE): no need to report it.
     Invalidate(Vec<Block>),
+    /// Lock these replicas in memory.
+    Cache(Vec<BlockId>),
+    /// Let go of these.
+    Uncache(Vec<BlockId>),
     /// Lead the recovery of these blocks.
     Recover(Vec<RecoveryTask>),
     /// Install the block keys: the operation adds them.
@@ -198,6 +202,13 @@ impl BlockMap {
             if !doomed.is_empty() {
                 commands.push(DatanodeCommand::Invalidate(doomed));
             }
+        }
+        let (lock, let_go) = self.cache_work(index, now);
+        if !lock.is_empty() {
+            commands.push(DatanodeCommand::Cache(lock));
+        }
+        if !let_go.is_empty() {
+            commands.push(DatanodeCommand::Uncache(let_go));
         }
         let node = self.nodes.node_mut(index);
         if std::mem::take(&mut node.needs_keys) && self.settings.block_tokens {

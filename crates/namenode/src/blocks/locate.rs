@@ -70,7 +70,12 @@ impl BlockMap {
                 || (self.settings.avoid_stale_reads && node.is_stale(&self.settings, now));
             (last, distance(&machine, &rack, &node.id.ip, &node.rack))
         });
-        Some(self.located(extended, offset, &storages, corrupt))
+        let mut located = self.located(extended, offset, &storages, corrupt);
+        let locked = |storage: &StorageIndex| self.nodes.node_of(*storage).cache.cached.contains(&block);
+        if storages.iter().any(locked) {
+            located.cached = storages.iter().map(locked).collect();
+        }
+        Some(located)
     }
 
     /// The block as its writer gets it (addBlock, append, getAdditionalDatanode): these storages in this order.
@@ -88,6 +93,7 @@ impl BlockMap {
             storage_types: targets.iter().map(|target| target.storage_type).collect(),
             locations: targets.into_iter().map(|target| target.datanode).collect(),
             handed_on: Vec::new(),
+            cached: Vec::new(),
             corrupt,
             token: Token::default(),
         }

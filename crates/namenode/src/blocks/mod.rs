@@ -16,9 +16,10 @@
 //!
 //! `life.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
 //! `redundancy.rs` the repair of what is lost, `datanodes.rs` the table of nodes, `advertised.rs` what they announced of
-//! their memory.
+//! their memory, `cache.rs` what they keep locked in it.
 
 mod advertised;
+mod cache;
 mod datanodes;
 mod entry;
 mod error;
@@ -50,6 +51,7 @@ use std::time::Duration;
 use hearth_types::{BlockId, BlockPoolId, Clock, GenerationStamp};
 
 pub use advertised::{AdvertisementFigures, HANDED_ON_MAX};
+pub use cache::WantedCopies;
 pub use datanodes::{DatanodeIndex, StorageIndex};
 pub use entry::BlockState;
 pub use error::BlockError;

@@ -98,6 +98,7 @@ impl BlockMap {
         let node = self.nodes.node_mut(index);
         node.invalidations.clear();
         node.recoveries.clear();
+        node.cache = Default::default();
         node.scheduled = [0; 2];
         for storage in node.storages.clone() {
             self.drain_storage(storage, now);
@@ -161,6 +162,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         failed_volumes: 0,
         cache_capacity: 0,
         cache_used: 0,
+        cache: Default::default(),
         first_heartbeat: true,
         must_register: false,
         needs_keys: true,

@@ -35,6 +35,8 @@ pub struct BlockSettings {
     pub max_streams_hard: u32,
     /// `dfs.namenode.reconstruction.pending.timeout-sec`.
     pub pending_timeout: Duration,
+    /// After so long a datanode is told again what it is to lock in memory (`dfs.namenode.path.based.cache.retry.interval.ms`).
+    pub cache_retry: Duration,
     /// `dfs.block.invalidate.limit`: replicas that one heartbeat's answer tells a node to delete.
     pub invalidate_limit: usize,
     /// `dfs.namenode.startup.delay.block.deletion.sec`.
@@ -78,6 +80,7 @@ impl Default for BlockSettings {
             max_streams: 2,
             max_streams_hard: 4,
             pending_timeout: Duration::from_secs(300),
+            cache_retry: Duration::from_secs(30),
             invalidate_limit: 1000,
             deletion_delay: Duration::ZERO,
             report_leases: 6,
@@ -117,6 +120,7 @@ impl BlockSettings {
             max_streams: configuration.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS)?,
             max_streams_hard: configuration.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS_HARD_LIMIT)?,
             pending_timeout: configuration.get(keys::DFS_NAMENODE_RECONSTRUCTION_PENDING_TIMEOUT)?,
+            cache_retry: configuration.get(keys::DFS_NAMENODE_PATH_BASED_CACHE_RETRY_INTERVAL)?,
             invalidate_limit: configuration.get(keys::DFS_BLOCK_INVALIDATE_LIMIT)? as usize,
             deletion_delay: configuration.get(keys::DFS_NAMENODE_STARTUP_DELAY_BLOCK_DELETION)?,
             report_leases: configuration.get(keys::DFS_NAMENODE_MAX_FULL_BLOCK_REPORT_LEASES)? as usize,

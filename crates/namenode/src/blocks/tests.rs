@@ -1,6 +1,7 @@
 //! The block map against simulated datanodes: plain structs that obey its commands.
 
 mod advertised;
+mod cache;
 mod cluster;
 mod convergence;
 mod life;

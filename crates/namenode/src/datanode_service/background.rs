@@ -21,5 +21,9 @@ pub async fn run_block_monitor(namenode: Arc<Namenode>, tokens: Arc<BlockTokens>
             state.blocks.announce_keys();
         }
         state.blocks.tick(now);
+        let caching = &namenode.settings.caching;
+        if caching.enabled && !state.blocks.in_safe_mode() && state.caching.is_due(caching.refresh, now) {
+            state.scan_cache(now);
+        }
     }
 }

@@ -1,11 +1,11 @@
-use hearth_types::LocatedBlock;
+use hearth_types::{BlockId, LocatedBlock};
 use hearth_wire::convert::storage_types_to_wire;
 use hearth_wire::proto::hdfs::block_command_proto::Action;
 use hearth_wire::proto::hdfs::datanode_command_proto::Type;
 use hearth_wire::proto::hdfs::{
-    BalancerBandwidthCommandProto, BlockCommandProto, BlockRecoveryCommandProto, DatanodeCommandProto,
-    DatanodeInfosProto, ExportedBlockKeysProto, FinalizeCommandProto, KeyUpdateCommandProto, RecoveringBlockProto,
-    RegisterCommandProto, StorageTypesProto, StorageUuidsProto,
+    BalancerBandwidthCommandProto, BlockCommandProto, BlockIdCommandProto, BlockRecoveryCommandProto,
+    DatanodeCommandProto, DatanodeInfosProto, ExportedBlockKeysProto, FinalizeCommandProto, KeyUpdateCommandProto,
+    RecoveringBlockProto, RegisterCommandProto, StorageTypesProto, StorageUuidsProto, block_id_command_proto,
 };
 
 use super::DatanodeService;
@@ -30,6 +30,8 @@ impl DatanodeService {
                 };
                 DatanodeCommandProto { blk_cmd: Some(command), ..empty(Type::Block) }
             }
+            DatanodeCommand::Cache(blocks) => self.block_ids(block_id_command_proto::Action::Cache, &blocks),
+            DatanodeCommand::Uncache(blocks) => self.block_ids(block_id_command_proto::Action::Uncache, &blocks),
             DatanodeCommand::Recover(tasks) => {
                 let blocks = tasks.into_iter().map(|task| self.recovering_block(task)).collect();
                 DatanodeCommandProto {
@@ -74,6 +76,15 @@ impl DatanodeService {
         }
     }
 
+    fn block_ids(&self, action: block_id_command_proto::Action, blocks: &[BlockId]) -> DatanodeCommandProto {
+        let command = BlockIdCommandProto {
+            action: action as i32,
+            block_pool_id: self.namenode.identity.pool.as_str().to_owned(),
+            block_ids: blocks.iter().map(|block| block.0 as u64).collect(),
+        };
+        DatanodeCommandProto { blk_id_cmd: Some(command), ..empty(Type::BlockId) }
+    }
+
     fn transfer(&self, tasks: &[TransferTask]) -> BlockCommandProto {
         let mut command = self.block_command(Action::Transfer);
         for task in tasks {
@@ -108,6 +119,7 @@ fn located(task: &RecoveryTask) -> LocatedBlock {
         storage_ids: task.locations.iter().map(|target| target.storage_id.clone()).collect(),
         storage_types: task.locations.iter().map(|target| target.storage_type).collect(),
         handed_on: Vec::new(),
+        cached: Vec::new(),
         corrupt: false,
         token: Default::default(),
     }

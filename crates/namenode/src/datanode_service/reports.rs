@@ -1,5 +1,5 @@
 use hearth_protocol::rpc::{RemoteError, application_error};
-use hearth_types::DatanodeUuid;
+use hearth_types::{BlockId, DatanodeUuid};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
     BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto, BlockReportRequestProto,
@@ -81,12 +81,18 @@ impl DatanodeService {
         Ok(BlockReceivedAndDeletedResponseProto {})
     }
 
-    /// Which replicas are locked into memory by Hadoop's centralised cache, which this namenode does not direct.
+    /// Which replicas the datanode has locked in memory.
     pub(super) fn cache_report(
         &self,
         request: CacheReportRequestProto,
     ) -> Result<CacheReportResponseProto, RemoteError> {
-        self.check_registration(request.registration)?;
+        let datanode = self.check_registration(request.registration)?;
+        let blocks: Vec<BlockId> = request.blocks.iter().map(|block| BlockId(*block as i64)).collect();
+        let booked = self.namenode.state.write().blocks.cache_report(&datanode, &blocks);
+        if let Err(error) = booked {
+            // Its next heartbeat makes it register, and then it reports everything.
+            tracing::debug!(datanode = %datanode, %error, "cache report ignored");
+        }
         Ok(CacheReportResponseProto { cmd: None })
     }
 }

@@ -228,7 +228,8 @@ fn contents(namespace: &Namespace) -> Model {
     model
 }
 
-fn make_file(namespace: &mut Namespace, path: &str, length: u64) -> bool {
+/// A closed file of two blocks; its directories are made where they are missing. False: there is something.
+pub(crate) fn make_file(namespace: &mut Namespace, path: &str, length: u64) -> bool {
     let caller = caller();
     let Ok(trail) = namespace.check_create(&caller, path, true, false, true) else { return false };
     if trail.target().is_some() {

@@ -30,12 +30,10 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         "renewDelegationToken" | "cancelDelegationToken" => {
             Err(Error::InvalidToken { message: "this NameNode keeps no delegation tokens".into() })
         }
-        // Nothing is encrypted, cached, erasure-coded or snapshotted: the lists are empty, the zone is none.
+        // Nothing is encrypted, erasure-coded or snapshotted: the lists are empty, the zone is none.
         "getEZForPath"
         | "listEncryptionZones"
         | "listReencryptionStatus"
-        | "listCacheDirectives"
-        | "listCachePools"
         | "getErasureCodingPolicies"
         | "getErasureCodingCodecs"
         | "getSnapshottableDirListing" => list_nothing(method),
@@ -53,12 +51,6 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         | "removeErasureCodingPolicy"
         | "enableErasureCodingPolicy"
         | "disableErasureCodingPolicy" => unsupported("erasure coding"),
-        "addCacheDirective"
-        | "modifyCacheDirective"
-        | "removeCacheDirective"
-        | "addCachePool"
-        | "modifyCachePool"
-        | "removeCachePool" => unsupported("centralized caching"),
         "createSymlink" => Err(Error::Symlinks),
         "createSnapshot" => decode(request).and_then(|request: CreateSnapshotRequestProto| {
             Err(Error::NotSnapshottable { path: request.snapshot_root })
@@ -84,12 +76,6 @@ fn list_nothing(method: &str) -> Result<Bytes, Error> {
         }
         "listReencryptionStatus" => {
             hdfs::ListReencryptionStatusResponseProto { has_more: false, ..Default::default() }.encode_to_vec().into()
-        }
-        "listCacheDirectives" => {
-            hdfs::ListCacheDirectivesResponseProto { has_more: false, ..Default::default() }.encode_to_vec().into()
-        }
-        "listCachePools" => {
-            hdfs::ListCachePoolsResponseProto { has_more: false, ..Default::default() }.encode_to_vec().into()
         }
         _ => NONE,
     })

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use hearth_types::FsPermission;
+use redb::{
+    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError,
+    WriteTransaction,
+};
 
 use super::StoreError;
+use crate::caching::{Pool, StoredCaching, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, RetryKey};
 use crate::namespace::{Limits, Namespace, Rebuild};
 
@@ -17,6 +22,13 @@ const NAMES: TableDefinition<u32, &str> = TableDefinition::new("names");
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 /// Client id and call id → expiry (milliseconds since the epoch) and encoded answer.
 const RETRIES: TableDefinition<&RetryKey, (u64, &[u8])> = TableDefinition::new("retries");
+
+/// Cache pool → owner, group, rights, limit (bytes), copies, longest life (milliseconds).
+const CACHE_POOLS: TableDefinition<&str, (&str, &str, u16, u64, u16, u64)> = TableDefinition::new("cache_pools");
+/// Number of a cache directive → path, copies, pool, end (milliseconds since the epoch).
+const CACHE_DIRECTIVES: TableDefinition<u64, (&str, u16, &str, u64)> = TableDefinition::new("cache_directives");
+/// The row of [`COUNTERS`] with the newest directive's number; missing until there is one.
+const LAST_DIRECTIVE: &str = "last_directive";
 
 /// redb's own cache, bytes. The namespace is in memory already; this only serves commits.
 const CACHE: usize = 16 << 20;
@@ -30,6 +42,7 @@ pub struct Tables {
 pub struct Loaded {
     pub namespace: Namespace,
     pub retries: Vec<(RetryKey, RetryEntry)>,
+    pub caching: StoredCaching,
 }
 
 /// The tables beside that of the inodes.
@@ -37,6 +50,7 @@ struct Small {
     counters: Counters,
     names: Vec<(u32, String)>,
     retries: Vec<(RetryKey, RetryEntry)>,
+    caching: StoredCaching,
 }
 
 impl Tables {
@@ -96,6 +110,11 @@ impl Tables {
                 table.insert("last_block", counters.last_block as u64)?;
                 table.insert("last_stamp", counters.last_stamp)?;
             }
+            if let Some(last) = run.iter().rev().find_map(|changes| changes.last_directive) {
+                table.insert(LAST_DIRECTIVE, last)?;
+            }
+            drop(table);
+            commit_caching(&transaction, run)?;
             let mut table = transaction.open_table(RETRIES)?;
             for (key, entry) in retries {
                 match entry {
@@ -114,7 +133,7 @@ impl Tables {
         let small = self.load_small().map_err(|error| self.damaged(error))?;
         let mut rebuild = Rebuild::start(limits, small.counters, small.names).map_err(record)?;
         self.each_inode(|id, bytes| rebuild.inode(id, bytes).map_err(record))?;
-        Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries: small.retries })
+        Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries: small.retries, caching: small.caching })
     }
 
     fn each_inode(&self, mut take: impl FnMut(u64, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
@@ -139,6 +158,7 @@ impl Tables {
             last_block: counter("last_block")? as i64,
             last_stamp: counter("last_stamp")?,
         };
+        let last_directive = table.get(LAST_DIRECTIVE)?.map_or(0, |row| row.value());
         let mut names = Vec::new();
         for row in transaction.open_table(NAMES)?.iter()? {
             let (number, name) = row?;
@@ -150,6 +170,65 @@ impl Tables {
             let (expires_ms, answer) = entry.value();
             retries.push((*key.value(), RetryEntry { expires_ms, answer: answer.to_vec() }));
         }
-        Ok(Small { counters, names, retries })
+        let caching = StoredCaching { last_directive, ..load_caching(&transaction)? };
+        Ok(Small { counters, names, retries, caching })
     }
+}
+
+fn commit_caching(transaction: &WriteTransaction, run: &[Changes]) -> Result<(), redb::Error> {
+    if run.iter().any(|changes| !changes.cache_pools.is_empty()) {
+        let mut table = transaction.open_table(CACHE_POOLS)?;
+        for (name, pool) in run.iter().flat_map(|changes| &changes.cache_pools) {
+            match pool {
+                Some(pool) => {
+                    let (owner, group, rights) = (pool.owner.as_str(), pool.group.as_str(), pool.permission.0);
+                    let row = (owner, group, rights, pool.limit, pool.default_replication, pool.max_expiry_ms);
+                    drop(table.insert(name.as_str(), row)?);
+                }
+                None => drop(table.remove(name.as_str())?),
+            }
+        }
+    }
+    if run.iter().any(|changes| !changes.cache_directives.is_empty()) {
+        let mut table = transaction.open_table(CACHE_DIRECTIVES)?;
+        for (id, terms) in run.iter().flat_map(|changes| &changes.cache_directives) {
+            match terms {
+                Some(terms) => {
+                    let row = (terms.path.as_str(), terms.replication, terms.pool.as_str(), terms.expires_ms);
+                    drop(table.insert(id, row)?);
+                }
+                None => drop(table.remove(id)?),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A namespace of before there were pools has no tables for them.
+fn load_caching(transaction: &ReadTransaction) -> Result<StoredCaching, redb::Error> {
+    let mut stored = StoredCaching::default();
+    match transaction.open_table(CACHE_POOLS) {
+        Err(TableError::TableDoesNotExist(_)) => {}
+        table => {
+            for row in table?.iter()? {
+                let (name, row) = row?;
+                let (owner, group, rights, limit, default_replication, max_expiry_ms) = row.value();
+                let (owner, group, permission) = (owner.to_owned(), group.to_owned(), FsPermission(rights));
+                let pool = Pool { owner, group, permission, limit, default_replication, max_expiry_ms };
+                stored.pools.push((name.value().to_owned(), pool));
+            }
+        }
+    }
+    match transaction.open_table(CACHE_DIRECTIVES) {
+        Err(TableError::TableDoesNotExist(_)) => {}
+        table => {
+            for row in table?.iter()? {
+                let (id, row) = row?;
+                let (path, replication, pool, expires_ms) = row.value();
+                let terms = Terms { path: path.to_owned(), replication, pool: pool.to_owned(), expires_ms };
+                stored.directives.push((id.value(), terms));
+            }
+        }
+    }
+    Ok(stored)
 }

@@ -357,6 +357,16 @@ impl TestDatanode {
 
     /// Returns the commands.
     pub async fn heartbeat(&self, namenode: &TestNamenode) -> Vec<DatanodeCommandProto> {
+        self.heartbeat_with_cache(namenode, 0, 0).await
+    }
+
+    /// Of a datanode that can lock `capacity` bytes in memory and has locked `used`.
+    pub async fn heartbeat_with_cache(
+        &self,
+        namenode: &TestNamenode,
+        capacity: u64,
+        used: u64,
+    ) -> Vec<DatanodeCommandProto> {
         let request = HeartbeatRequestProto {
             registration: self.registration.clone(),
             reports: vec![StorageReportProto {
@@ -367,10 +377,19 @@ impl TestDatanode {
                 ..Default::default()
             }],
             request_full_block_report_lease: Some(false),
+            cache_capacity: Some(capacity),
+            cache_used: Some(used),
             ..Default::default()
         };
         let answer: HeartbeatResponseProto = self.call(namenode, "sendHeartbeat", &request).await;
         answer.cmds
+    }
+
+    /// Says which blocks it has locked in memory.
+    pub async fn cache_report(&self, namenode: &TestNamenode, blocks: &[u64]) {
+        let registration = self.registration.clone();
+        let request = CacheReportRequestProto { registration, block_pool_id: namenode.pool(), blocks: blocks.to_vec() };
+        let _: CacheReportResponseProto = self.call(namenode, "cacheReport", &request).await;
     }
 
     pub async fn full_report(&self, namenode: &TestNamenode, blocks: &[ExtendedBlockProto]) {

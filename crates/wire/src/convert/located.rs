@@ -12,8 +12,11 @@ impl From<&LocatedBlock> for LocatedBlockProto {
             locs: located.locations.iter().map(Into::into).collect(),
             corrupt: located.corrupt,
             block_token: (&located.token).into(),
-            // Java's client wants one per location; no replica is in Hadoop's centralised cache.
-            is_cached: vec![false; located.locations.len()],
+            // Java's client wants one per location.
+            is_cached: match located.cached.is_empty() {
+                true => vec![false; located.locations.len()],
+                false => located.cached.clone(),
+            },
             storage_types: storage_types_to_wire(&located.storage_types),
             storage_ids: located.storage_ids.iter().map(|id| id.0.as_ref().to_owned()).collect(),
             block_indices: None,
@@ -39,6 +42,7 @@ impl TryFrom<LocatedBlockProto> for LocatedBlock {
         };
         parallel("storage ids", message.storage_ids.len())?;
         parallel("storage types", message.storage_types.len())?;
+        parallel("cached locations", message.is_cached.len())?;
         // Hints: what cannot be read, or names no location, is left out.
         let handed_on = message.hearth_handed_on.iter().filter_map(announcement::decode_handed_on);
         let handed_on = handed_on.filter(|handed_on| handed_on.location < expected).take(expected).collect();
@@ -50,6 +54,7 @@ impl TryFrom<LocatedBlockProto> for LocatedBlock {
             storage_ids: message.storage_ids.into_iter().map(|id| StorageId(id.into())).collect(),
             storage_types: storage_types_from_wire(&message.storage_types),
             corrupt: message.corrupt,
+            cached: if message.is_cached.contains(&true) { message.is_cached } else { Vec::new() },
             token: message.block_token.into(),
         })
     }

@@ -86,6 +86,7 @@ fn located() -> impl Strategy<Value = LocatedBlock> {
                 corrupt,
                 token,
                 handed_on: handed_on.collect(),
+                cached: Vec::new(),
             }
         },
     )

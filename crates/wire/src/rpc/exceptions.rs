@@ -36,6 +36,7 @@ pub const FILE_ALREADY_EXISTS: &str = "org.apache.hadoop.fs.FileAlreadyExistsExc
 pub const PARENT_NOT_DIRECTORY: &str = "org.apache.hadoop.fs.ParentNotDirectoryException";
 pub const PATH_IS_NOT_DIRECTORY: &str = "org.apache.hadoop.fs.PathIsNotDirectoryException";
 pub const PATH_IS_NOT_EMPTY_DIRECTORY: &str = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException";
+pub const INVALID_REQUEST: &str = "org.apache.hadoop.fs.InvalidRequestException";
 pub const INVALID_PATH: &str = "org.apache.hadoop.fs.InvalidPathException";
 pub const DIRECTORY_LISTING_START_AFTER_NOT_FOUND: &str =
     "org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException";

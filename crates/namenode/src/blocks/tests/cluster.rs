@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hearth_types::{
@@ -33,6 +33,9 @@ pub struct Node {
     /// Commands that it got and has not been asked to carry out.
     pub transfers: Vec<TransferTask>,
     pub recoveries: Vec<RecoveryTask>,
+    /// Bytes that it can lock in memory.
+    pub lockable: u64,
+    pub locked: BTreeSet<BlockId>,
 }
 
 impl Node {
@@ -96,6 +99,8 @@ impl Cluster {
             xceivers: 0,
             transfers: Vec::new(),
             recoveries: Vec::new(),
+            lockable: 10 * BLOCK_SIZE,
+            locked: BTreeSet::new(),
         });
         self.beat(nth);
         nth
@@ -124,6 +129,7 @@ impl Cluster {
             self.nodes[nth].reported = false;
         }
         let node = &self.nodes[nth];
+        let locked: u64 = node.locked.iter().map(|block| node.disk[&block.0].length).sum();
         let used: u64 = node.disk.values().map(|replica| replica.length).sum();
         let heartbeat = Heartbeat {
             storages: vec![StorageReport {
@@ -139,8 +145,8 @@ impl Cluster {
             transmits: node.transfers.len() as u32,
             xceivers: node.xceivers,
             failed_volumes: 0,
-            cache_capacity: 0,
-            cache_used: 0,
+            cache_capacity: node.lockable,
+            cache_used: locked,
             wants_report_lease: !node.reported,
         };
         let answer = self.map.heartbeat(&node.id.clone(), heartbeat, self.now).unwrap();
@@ -153,12 +159,35 @@ impl Cluster {
                 DatanodeCommand::Invalidate(blocks) => blocks.into_iter().for_each(|block| self.delete(nth, block)),
                 DatanodeCommand::Transfer(tasks) => self.nodes[nth].transfers.extend(tasks),
                 DatanodeCommand::Recover(tasks) => self.nodes[nth].recoveries.extend(tasks),
+                DatanodeCommand::Cache(blocks) => self.lock(nth, &blocks),
+                DatanodeCommand::Uncache(blocks) => {
+                    self.nodes[nth].locked.retain(|block| !blocks.contains(block));
+                    self.report_locked(nth);
+                }
                 DatanodeCommand::UpdateKeys | DatanodeCommand::BalancerBandwidth(_) => {}
             }
         }
         if answer.report_lease != 0 {
             self.report(nth, answer.report_lease);
         }
+    }
+
+    /// Locks what it has and has room for.
+    fn lock(&mut self, nth: usize, blocks: &[BlockId]) {
+        let node = &mut self.nodes[nth];
+        for block in blocks {
+            let taken: u64 = node.locked.iter().map(|block| node.disk[&block.0].length).sum();
+            if node.disk.get(&block.0).is_some_and(|replica| taken + replica.length <= node.lockable) {
+                node.locked.insert(*block);
+            }
+        }
+        self.report_locked(nth);
+    }
+
+    pub fn report_locked(&mut self, nth: usize) {
+        let node = &self.nodes[nth];
+        let locked: Vec<BlockId> = node.locked.iter().copied().collect();
+        self.map.cache_report(&node.id.clone(), &locked).unwrap();
     }
 
     pub fn report(&mut self, nth: usize, lease: u64) {

@@ -39,6 +39,8 @@ fn a_million_blocks() {
             xceivers: 0,
             transfers: Vec::new(),
             recoveries: Vec::new(),
+            lockable: 0,
+            locked: Default::default(),
         });
         let node = &cluster.nodes[nth];
         let registration = Registration {

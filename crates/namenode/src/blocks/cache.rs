@@ -1,0 +1,206 @@
+//! Replicas that datanodes keep locked in memory (Hadoop's centralised cache): what is wanted, what the nodes report, and the
+//! commands that bring the one to the other.
+//!
+//! Which blocks are wanted is decided elsewhere ([`crate::caching`]). Here each wanted block gets nodes, among those that hold a good
+//! replica and have room, and each block that is cached and not wanted any more is let go. Source: Apache's
+//! CacheReplicationMonitor.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use hearth_types::{BlockId, DatanodeId};
+
+use super::datanodes::DatanodeIndex;
+use super::entry::Health;
+use super::reports::ReportError;
+use super::{BlockMap, Now};
+
+/// What a datanode has locked, and what it is to lock and to let go.
+#[derive(Default)]
+pub(super) struct NodeCache {
+    /// As it last reported.
+    pub cached: BTreeSet<BlockId>,
+    /// To be locked, and not reported yet.
+    pending: BTreeSet<BlockId>,
+    /// Reported, and to be let go.
+    leaving: BTreeSet<BlockId>,
+    /// When it is to be told of both: at once after a change, again after a while when it has not followed.
+    tell_at: Option<Duration>,
+}
+
+/// How many replicas of each block are to be locked; at least 1.
+pub type WantedCopies = HashMap<BlockId, u16>;
+
+/// The nodes of one block.
+#[derive(Default)]
+struct Copies {
+    cached: Vec<DatanodeIndex>,
+    pending: Vec<DatanodeIndex>,
+    leaving: Vec<DatanodeIndex>,
+}
+
+impl BlockMap {
+    /// What a datanode has locked. Blocks that nobody knows, or wants, are let go by the next round.
+    ///
+    /// Errors: the node is not registered.
+    pub fn cache_report(&mut self, datanode: &DatanodeId, blocks: &[BlockId]) -> Result<(), ReportError> {
+        let index = self.find_live(datanode)?;
+        let cache = &mut self.nodes.node_mut(index).cache;
+        cache.cached = blocks.iter().copied().collect();
+        cache.pending.retain(|block| !cache.cached.contains(block));
+        cache.leaving.retain(|block| cache.cached.contains(block));
+        Ok(())
+    }
+
+    /// On how many nodes a replica of each block is locked; blocks without one are left out.
+    pub fn cached_copies(&self) -> HashMap<BlockId, u16> {
+        let mut copies = HashMap::new();
+        for block in self.nodes.iter().flat_map(|(_, node)| &node.cache.cached) {
+            *copies.entry(*block).or_default() += 1;
+        }
+        copies
+    }
+
+    /// Whether any node has something locked, or is to lock something.
+    pub fn caches_anything(&self) -> bool {
+        self.nodes.iter().any(|(_, node)| !node.cache.cached.is_empty() || !node.cache.pending.is_empty())
+    }
+
+    /// Chooses nodes for the blocks that are `wanted`, and lets go of all others.
+    pub fn arrange_cache(&mut self, wanted: &WantedCopies, now: Now) {
+        self.give_up_what_does_not_fit();
+        let mut blocks: BTreeMap<BlockId, Copies> = BTreeMap::new();
+        for (index, node) in self.nodes.iter() {
+            for block in &node.cache.cached {
+                blocks.entry(*block).or_default().cached.push(index);
+            }
+            for block in &node.cache.pending {
+                blocks.entry(*block).or_default().pending.push(index);
+            }
+            for block in &node.cache.leaving {
+                blocks.entry(*block).or_default().leaving.push(index);
+            }
+        }
+        for block in wanted.keys() {
+            blocks.entry(*block).or_default();
+        }
+        for (block, copies) in blocks {
+            let complete = self.blocks.get(&block).is_some_and(|entry| entry.is_complete());
+            let needed = if complete { wanted.get(&block).map_or(0, |count| usize::from(*count)) } else { 0 };
+            self.arrange_block(block, needed, copies, now);
+        }
+        for index in self.nodes.indices() {
+            let cache = &mut self.nodes.node_mut(index).cache;
+            if !cache.pending.is_empty() || !cache.leaving.is_empty() {
+                cache.tell_at = Some(now.monotonic);
+            }
+        }
+    }
+
+    fn arrange_block(&mut self, block: BlockId, needed: usize, mut copies: Copies, now: Now) {
+        if copies.cached.len() >= needed {
+            for node in copies.pending.drain(..) {
+                self.nodes.node_mut(node).cache.pending.remove(&block);
+            }
+        }
+        if copies.cached.len() < needed {
+            for node in copies.leaving.drain(..) {
+                self.nodes.node_mut(node).cache.leaving.remove(&block);
+            }
+        }
+        let staying = copies.cached.len() - copies.leaving.len();
+        if staying > needed {
+            let mut candidates: Vec<_> =
+                copies.cached.iter().filter(|node| !copies.leaving.contains(node)).copied().collect();
+            self.random.shuffle(&mut candidates);
+            for node in candidates.into_iter().take(staying - needed) {
+                self.nodes.node_mut(node).cache.leaving.insert(block);
+            }
+        } else {
+            let missing = needed.saturating_sub(copies.cached.len() + copies.pending.len());
+            for _ in 0..missing {
+                let Some(node) = self.choose_cache(block, now) else {
+                    tracing::debug!(%block, missing, "no datanode has room to lock it in memory");
+                    break;
+                };
+                self.nodes.node_mut(node).cache.pending.insert(block);
+            }
+        }
+    }
+
+    /// One of the nodes in service with a good replica and room for it, those that were heard lately before the others, the
+    /// emptier the likelier.
+    fn choose_cache(&self, block: BlockId, now: Now) -> Option<DatanodeIndex> {
+        let entry = self.blocks.get(&block)?;
+        let bytes = entry.block.length;
+        let live = entry.replicas.iter().filter(|replica| replica.health == Health::Live);
+        let mut candidates: Vec<(DatanodeIndex, bool, u64)> = Vec::new();
+        for index in live.map(|replica| self.nodes.storage(replica.storage).node) {
+            let node = self.nodes.node(index);
+            let taken = node.cache.cached.contains(&block) || node.cache.pending.contains(&block);
+            if taken || !node.in_service() || self.cache_room(index) < bytes {
+                continue;
+            }
+            let remaining = node.cache_capacity.saturating_sub(node.cache_used);
+            // In ten-thousandths.
+            let share = (u128::from(remaining) * 10_000 / u128::from(node.cache_capacity.max(1))) as u64;
+            candidates.push((index, node.is_stale(&self.settings, now), share.max(1)));
+        }
+        if candidates.iter().any(|(_, stale, _)| !stale) {
+            candidates.retain(|(_, stale, _)| !stale);
+        }
+        let total: u64 = candidates.iter().map(|(.., weight)| weight).sum();
+        let mut ticket = self.random.next() % total.max(1);
+        for (index, _, weight) in candidates {
+            if ticket < weight {
+                return Some(index);
+            }
+            ticket -= weight;
+        }
+        None
+    }
+
+    /// Bytes that a node can lock beyond what it was told to.
+    fn cache_room(&self, index: DatanodeIndex) -> u64 {
+        let node = self.nodes.node(index);
+        let sum = |blocks: &BTreeSet<BlockId>| -> u64 { blocks.iter().map(|block| self.bytes_of(*block)).sum() };
+        let remaining = node.cache_capacity.saturating_sub(node.cache_used);
+        (remaining + sum(&node.cache.leaving)).saturating_sub(sum(&node.cache.pending))
+    }
+
+    fn bytes_of(&self, block: BlockId) -> u64 {
+        self.blocks.get(&block).map_or(0, |entry| entry.block.length)
+    }
+
+    /// A node that was told to lock more than it has room for by now is told so no longer.
+    fn give_up_what_does_not_fit(&mut self) {
+        for index in self.nodes.indices() {
+            let node = self.nodes.node(index);
+            let mut remaining = node.cache_capacity.saturating_sub(node.cache_used);
+            let mut dropped = Vec::new();
+            for block in &node.cache.pending {
+                let bytes = self.bytes_of(*block);
+                match remaining.checked_sub(bytes) {
+                    Some(left) => remaining = left,
+                    None => dropped.push(*block),
+                }
+            }
+            let cache = &mut self.nodes.node_mut(index).cache;
+            for block in dropped {
+                cache.pending.remove(&block);
+            }
+        }
+    }
+
+    /// What a node is to lock, and what to let go, when it is time to tell it: `(lock, let go)`.
+    pub(super) fn cache_work(&mut self, index: DatanodeIndex, now: Now) -> (Vec<BlockId>, Vec<BlockId>) {
+        let again = self.settings.cache_retry;
+        let cache = &mut self.nodes.node_mut(index).cache;
+        if cache.tell_at.is_none_or(|at| now.monotonic < at) {
+            return Default::default();
+        }
+        let idle = cache.pending.is_empty() && cache.leaving.is_empty();
+        cache.tell_at = (!idle).then(|| now.monotonic + again);
+        (cache.pending.iter().copied().collect(), cache.leaving.iter().copied().collect())
+    }
+}

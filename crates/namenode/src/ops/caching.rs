@@ -1,0 +1,241 @@
+//! `hdfs cacheadmin`: pools, and the directives in them.
+
+use bytes::Bytes;
+use hearth_types::{Access, FsPermission};
+use hearth_wire::proto::hdfs::{
+    AddCacheDirectiveRequestProto, AddCacheDirectiveResponseProto, AddCachePoolRequestProto, AddCachePoolResponseProto,
+    CacheDirectiveEntryProto, CacheDirectiveInfoExpirationProto, CacheDirectiveInfoProto, CacheDirectiveStatsProto,
+    CachePoolEntryProto, CachePoolInfoProto, CachePoolStatsProto, ListCacheDirectivesRequestProto,
+    ListCacheDirectivesResponseProto, ListCachePoolsRequestProto, ListCachePoolsResponseProto,
+    ModifyCacheDirectiveRequestProto, ModifyCacheDirectiveResponseProto, ModifyCachePoolRequestProto,
+    ModifyCachePoolResponseProto, RemoveCacheDirectiveRequestProto, RemoveCacheDirectiveResponseProto,
+    RemoveCachePoolRequestProto, RemoveCachePoolResponseProto,
+};
+
+use crate::caching::{CacheFigures, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange};
+use crate::error::Error;
+use crate::state::{Context, Namenode, Remember, encode};
+
+/// `CacheFlagProto.FORCE`.
+const FORCE: u32 = 1;
+
+impl Namenode {
+    /// Figures are as old as the last scan; after a change they are worked out anew before anybody hears or needs them.
+    fn settle_cache(&self) {
+        if self.settings.caching.enabled && self.read().caching.has_changed() {
+            self.state.write().scan_cache(self.now());
+        }
+    }
+}
+
+pub async fn add_cache_pool(
+    namenode: &Namenode,
+    context: &Context,
+    request: AddCachePoolRequestProto,
+) -> Result<Bytes, Error> {
+    let change = pool_change(request.info)?;
+    let name = change.name.clone();
+    namenode
+        .change_once(context, |state, now| {
+            state.namespace.require_superuser(&context.caller, "addCachePool")?;
+            namenode.check_safe_mode(state, now, || format!("add cache pool{name}"))?;
+            state.caching.add_pool(&context.caller, change)?;
+            Ok((AddCachePoolResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn modify_cache_pool(
+    namenode: &Namenode,
+    context: &Context,
+    request: ModifyCachePoolRequestProto,
+) -> Result<Bytes, Error> {
+    let change = pool_change(request.info)?;
+    let name = change.name.clone();
+    namenode
+        .change_once(context, |state, now| {
+            state.namespace.require_superuser(&context.caller, "modifyCachePool")?;
+            namenode.check_safe_mode(state, now, || format!("modify cache pool{name}"))?;
+            state.caching.modify_pool(change)?;
+            Ok((ModifyCachePoolResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn remove_cache_pool(
+    namenode: &Namenode,
+    context: &Context,
+    request: RemoveCachePoolRequestProto,
+) -> Result<Bytes, Error> {
+    let name = request.pool_name;
+    namenode
+        .change_once(context, |state, now| {
+            state.namespace.require_superuser(&context.caller, "removeCachePool")?;
+            namenode.check_safe_mode(state, now, || format!("modify cache pool{name}"))?;
+            state.caching.remove_pool(&name)?;
+            Ok((RemoveCachePoolResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn list_cache_pools(
+    namenode: &Namenode,
+    context: &Context,
+    request: ListCachePoolsRequestProto,
+) -> Result<Bytes, Error> {
+    namenode.settle_cache();
+    let state = namenode.read();
+    let limit = namenode.settings.caching.pools_listed_max;
+    let mut pools = state.caching.pools_after(&request.prev_pool_name);
+    let entries = pools
+        .by_ref()
+        .take(limit)
+        .map(|(name, pool, figures)| match pool.may(&context.caller, Access::READ) {
+            true => CachePoolEntryProto { info: pool_info(name, pool), stats: pool_stats(pool, figures) },
+            // Others learn that it is there.
+            false => CachePoolEntryProto {
+                info: CachePoolInfoProto { pool_name: Some(name.to_owned()), ..Default::default() },
+                stats: CachePoolStatsProto::default(),
+            },
+        })
+        .collect();
+    let has_more = pools.next().is_some();
+    Ok(encode(&ListCachePoolsResponseProto { entries, has_more }))
+}
+
+pub async fn add_cache_directive(
+    namenode: &Namenode,
+    context: &Context,
+    request: AddCacheDirectiveRequestProto,
+) -> Result<Bytes, Error> {
+    let change = directive_change(request.info)?;
+    let force = request.cache_flags.unwrap_or(0) & FORCE != 0;
+    namenode.settle_cache();
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || "add cache directive".to_owned())?;
+            let id = state.caching.add_directive(&context.caller, &state.namespace, change, force, now.wall_ms)?;
+            Ok((AddCacheDirectiveResponseProto { id: id as i64 }, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn modify_cache_directive(
+    namenode: &Namenode,
+    context: &Context,
+    request: ModifyCacheDirectiveRequestProto,
+) -> Result<Bytes, Error> {
+    let change = directive_change(request.info)?;
+    let force = request.cache_flags.unwrap_or(0) & FORCE != 0;
+    namenode.settle_cache();
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || "add cache directive".to_owned())?;
+            state.caching.modify_directive(&context.caller, &state.namespace, change, force, now.wall_ms)?;
+            Ok((ModifyCacheDirectiveResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn remove_cache_directive(
+    namenode: &Namenode,
+    context: &Context,
+    request: RemoveCacheDirectiveRequestProto,
+) -> Result<Bytes, Error> {
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || "remove cache directives".to_owned())?;
+            state.caching.remove_directive(&context.caller, request.id)?;
+            Ok((RemoveCacheDirectiveResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn list_cache_directives(
+    namenode: &Namenode,
+    context: &Context,
+    request: ListCacheDirectivesRequestProto,
+) -> Result<Bytes, Error> {
+    let wanted = request.filter;
+    if wanted.replication.is_some() {
+        return Err(Error::InvalidRequest { message: "Filtering by replication is unsupported.".to_owned() });
+    }
+    namenode.settle_cache();
+    let filter = Filter { id: wanted.id, path: wanted.path, pool: wanted.pool };
+    let (state, now_ms) = (namenode.read(), namenode.now().wall_ms);
+    let limit = namenode.settings.caching.directives_listed_max;
+    let mut directives = state.caching.directives_after(&context.caller, request.prev_id, &filter)?;
+    let elements =
+        directives.by_ref().take(limit).map(|(id, directive)| directive_entry(id, directive, now_ms)).collect();
+    let has_more = directives.next().is_some();
+    Ok(encode(&ListCacheDirectivesResponseProto { elements, has_more }))
+}
+
+/// A number that Java keeps in 16 bits.
+fn short(number: u32) -> Result<i16, Error> {
+    i16::try_from(number).map_err(|_| Error::IllegalArgument { message: format!("Out of range: {number}") })
+}
+
+fn pool_change(info: CachePoolInfoProto) -> Result<PoolChange, Error> {
+    Ok(PoolChange {
+        name: info.pool_name.unwrap_or_default(),
+        owner: info.owner_name,
+        group: info.group_name,
+        permission: info.mode.map(|mode| FsPermission(mode as u16 & FsPermission::MASK)),
+        limit: info.limit,
+        default_replication: info.default_replication.map(short).transpose()?,
+        max_expiry_ms: info.max_relative_expiry,
+    })
+}
+
+fn pool_info(name: &str, pool: &Pool) -> CachePoolInfoProto {
+    CachePoolInfoProto {
+        pool_name: Some(name.to_owned()),
+        owner_name: Some(pool.owner.clone()),
+        group_name: Some(pool.group.clone()),
+        mode: Some(pool.permission.0.into()),
+        limit: Some(pool.limit as i64),
+        max_relative_expiry: Some(pool.max_expiry_ms as i64),
+        default_replication: Some(pool.default_replication.into()),
+    }
+}
+
+fn pool_stats(pool: &Pool, figures: CacheFigures) -> CachePoolStatsProto {
+    CachePoolStatsProto {
+        bytes_needed: figures.bytes_needed as i64,
+        bytes_cached: figures.bytes_cached as i64,
+        bytes_overlimit: figures.bytes_needed.saturating_sub(pool.limit) as i64,
+        files_needed: figures.files_needed as i64,
+        files_cached: figures.files_cached as i64,
+    }
+}
+
+fn directive_change(info: CacheDirectiveInfoProto) -> Result<DirectiveChange, Error> {
+    Ok(DirectiveChange {
+        id: info.id,
+        path: info.path,
+        replication: info.replication.map(short).transpose()?,
+        pool: info.pool,
+        expiry: info.expiration.map(|end| Expiry { ms: end.millis, is_relative: end.is_relative }),
+    })
+}
+
+fn directive_entry(id: u64, directive: &Directive, now_ms: u64) -> CacheDirectiveEntryProto {
+    let (terms, figures) = (&directive.terms, directive.figures);
+    CacheDirectiveEntryProto {
+        info: CacheDirectiveInfoProto {
+            id: Some(id as i64),
+            path: Some(terms.path.clone()),
+            replication: Some(terms.replication.into()),
+            pool: Some(terms.pool.clone()),
+            expiration: Some(CacheDirectiveInfoExpirationProto { millis: terms.expires_ms as i64, is_relative: false }),
+        },
+        stats: CacheDirectiveStatsProto {
+            bytes_needed: figures.bytes_needed as i64,
+            bytes_cached: figures.bytes_cached as i64,
+            files_needed: figures.files_needed as i64,
+            files_cached: figures.files_cached as i64,
+            has_expired: directive.has_expired(now_ms),
+        },
+    }
+}
