@@ -3,14 +3,17 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
+import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
@@ -42,6 +45,7 @@ import org.apache.hadoop.hdfs.protocol.CacheDirectiveStats;
 import org.apache.hadoop.hdfs.protocol.CachePoolInfo;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.util.Tool;
 
 /**
  * Carries out file system operations that come as lines of JSON on standard input, each answered by one line:
@@ -90,6 +94,26 @@ public final class Driver {
 
     private DistributedFileSystem dfs() throws IOException {
         return (DistributedFileSystem) fs();
+    }
+
+    private Object tool(JsonNode r) throws Exception {
+        List<String> arguments = new ArrayList<>();
+        r.get("arguments").forEach(word -> arguments.add(word.asText()));
+        Tool tool = (Tool) Class.forName(text(r, "class")).getDeclaredConstructor().newInstance();
+        tool.setConf(conf);
+        PrintStream out = System.out;
+        PrintStream err = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        ByteArrayOutputStream complained = new ByteArrayOutputStream();
+        System.setOut(new PrintStream(said, true, "UTF-8"));
+        System.setErr(new PrintStream(complained, true, "UTF-8"));
+        try {
+            int code = tool.run(arguments.toArray(new String[0]));
+            return object("code", code, "out", said.toString("UTF-8"), "err", complained.toString("UTF-8"));
+        } finally {
+            System.setOut(out);
+            System.setErr(err);
+        }
     }
 
     private Object run(JsonNode r) throws Exception {
@@ -302,6 +326,9 @@ public final class Driver {
                 CacheDirectiveStats s = dfs().listCacheDirectives(wanted).next().getStats();
                 return object("needed", s.getBytesNeeded(), "cached", s.getBytesCached());
             }
+            // class, arguments: one of Hadoop's commands, as its main() runs it; exit code and what it printed
+            case "tool":
+                return tool(r);
             // path, policy: which is enabled first
             case "erasureCode":
                 dfs().enableErasureCodingPolicy(text(r, "policy"));

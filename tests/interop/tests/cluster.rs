@@ -44,12 +44,15 @@ const CHECKS: &[Check] = &[
 /// Of a cluster whose DataNodes are all Hearth's, with what Apache's would need native code or a patch for.
 const SERVICES: &[Check] = &[
     ("pages_show_what_apaches_do", pages),
-    ("what_a_namenode_wants_cached_stays_in_memory", caching),
     ("lazily_persisted_files_go_to_the_ram_disk_and_move_on", lazy_persist),
     ("dfsadmin_asks_and_tells_a_datanode", administration),
     ("protection_that_is_not_there_is_refused", protection_refused),
     ("a_failed_storage_directory_is_taken_out_of_service", failed_volume),
 ];
+
+/// Of Apache's NameNode and ours.
+const CACHING: &[Check] =
+    &[("cacheadmin_says_the_same", cacheadmin), ("what_a_namenode_wants_cached_stays_in_memory", caching)];
 
 /// Minutes: a key is good for one.
 const KEYS: &[Check] = &[("readers_and_writers_outlive_block_keys", keys_roll_over)];
@@ -96,19 +99,22 @@ fn main() -> ExitCode {
     } else {
         vec![with_tokens(spec(&[Apache, Hearth, Hearth]))]
     };
-    let services = ClusterSpec::new(Apache, Hearth)
-        .datanodes(2)
-        .set("dfs.blocksize", BLOCK)
-        .set("dfs.replication", 2)
-        .set("dfs.datanode.max.locked.memory", CACHE)
-        .set("dfs.cachereport.intervalMsec", 500)
-        .set("dfs.namenode.path.based.cache.refresh.interval.ms", 500)
-        .set("dfs.namenode.path.based.cache.retry.interval.ms", 1000)
-        .set("hearth.memory.limit", "64m")
-        .set("hearth.memory.flush.delay", 1);
+    let caching = |namenode: Make| {
+        ClusterSpec::new(namenode, Hearth)
+            .datanodes(2)
+            .set("dfs.blocksize", BLOCK)
+            .set("dfs.replication", 2)
+            .set("dfs.datanode.max.locked.memory", CACHE)
+            .set("dfs.cachereport.intervalMsec", 500)
+            .set("dfs.namenode.path.based.cache.refresh.interval.ms", 500)
+            .set("dfs.namenode.path.based.cache.retry.interval.ms", 1000)
+            .set("hearth.memory.limit", "64m")
+            .set("hearth.memory.flush.delay", 1)
+    };
     let mut suites = vec![
         Suite { name: "cluster", clusters, checks: CHECKS },
-        Suite { name: "services", clusters: vec![services], checks: SERVICES },
+        Suite { name: "services", clusters: vec![caching(Apache)], checks: SERVICES },
+        Suite { name: "caching", clusters: vec![caching(Apache), caching(Hearth)], checks: CACHING },
     ];
     if slow() {
         let keys = with_tokens(spec(&[Hearth, Apache, Hearth]))
@@ -431,6 +437,81 @@ fn pages(session: &mut Session) -> Result<()> {
         ensure!(page.contains(says), "{path} does not say {says:?}: {page}");
     }
     Ok(())
+}
+
+/// Command lines of `hdfs cacheadmin`, one after the other.
+const CACHEADMIN: &[&str] = &[
+    "-listPools",
+    "-addPool one",
+    "-addPool one",
+    "-addPool two -owner ann -group staff -mode 0750 -limit 100000 -defaultReplication 2 -maxTtl 7d",
+    "-addPool bad -limit -5",
+    "-listPools -stats",
+    "-modifyPool two -limit 2000000 -mode 0755",
+    "-modifyPool none -limit 5",
+    "-addDirective -path /admin -pool one",
+    "-addDirective -path /admin/file -pool two",
+    "-addDirective -path /admin/file -pool none",
+    "-addDirective -path /admin/large -pool two",
+    "-addDirective -path /admin/large -pool two -force -replication 1",
+    "-addDirective -path relative -pool one",
+    "-addDirective -path /admin -pool two -ttl 30d",
+    "-addDirective -path /not/there -pool one -replication 3",
+    "-listDirectives",
+    "-listDirectives -stats -pool one",
+    "-listDirectives -path /admin/file",
+    "-listDirectives -id 3",
+    "-listDirectives -id 77",
+    "-modifyDirective -id 1 -replication 2",
+    "-modifyDirective -id 77 -replication 2",
+    "-listDirectives -pool one",
+    "-removeDirective 2",
+    "-removeDirective 2",
+    "-removeDirectives -path /not/there",
+    "-listDirectives",
+    "-removePool two",
+    "-removePool two",
+    "-listDirectives",
+    "-removePool one",
+    "-listPools -stats",
+];
+
+fn cacheadmin(session: &mut Session) -> Result<()> {
+    for (path, length) in [("/admin/file", 70_001), ("/admin/large", 3 * BLOCK), ("/admin/below/other", 5)] {
+        session.java()?.call("store", json!({"path": path, "seed": 1, "length": length}))?;
+    }
+    let mut answers = Vec::new();
+    for line in CACHEADMIN {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let call = json!({"class": "org.apache.hadoop.hdfs.tools.CacheAdmin", "arguments": arguments});
+        let answer = session.java()?.call("tool", call)?;
+        answers.push(json!([line, answer["code"], unhurried(&answer["out"]), unhurried(&answer["err"])]));
+    }
+    ensure!(answers[1][2][0].as_array().is_some_and(|words| !words.is_empty()), "nothing was said: {}", answers[1]);
+    for (nth, answer) in answers.into_iter().enumerate() {
+        session.same_as_oracle(&format!("{nth}: {}", CACHEADMIN[nth]), answer)?;
+    }
+    Ok(())
+}
+
+/// Without log lines, the moments at which directives end, and what is cached by now.
+fn unhurried(text: &Value) -> Vec<Vec<String>> {
+    let lines = text.as_str().unwrap_or_default().lines();
+    let said = lines.filter(|line| !line.contains("WARN") && !line.trim_start().starts_with("at "));
+    let words = |line: &str| -> Vec<String> {
+        let words = line.split_whitespace().map(|word| match word.starts_with("20") && word.contains('T') {
+            true => "(a date)".to_owned(),
+            false => word.to_owned(),
+        });
+        let mut words: Vec<String> = words.collect();
+        // A directive with its figures: id, pool, copies, end, path, bytes needed and cached, files needed and cached.
+        if words.len() == 9 && words[0].parse::<u64>().is_ok() {
+            words.remove(8);
+            words.remove(6);
+        }
+        words
+    };
+    said.map(words).collect()
 }
 
 fn caching(session: &mut Session) -> Result<()> {
