@@ -31,7 +31,7 @@ impl Settings {
     }
 
     /// Writes core-site.xml (keys of `fs.`, `hadoop.`, `io.`, `ipc.`, `net.`), hdfs-site.xml (the rest) and a
-    /// log4j.properties that says warnings on standard error.
+    /// log4j.properties that says warnings on standard error, and what keys of `log4j.` want besides.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let core = |key: &str| ["fs.", "hadoop.", "io.", "ipc.", "net."].iter().any(|prefix| key.starts_with(prefix));
         let write = |name: &str, text: String| {
@@ -40,8 +40,9 @@ impl Settings {
         };
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         write("core-site.xml", xml(self.iter().filter(|(key, _)| core(key))))?;
-        write("hdfs-site.xml", xml(self.iter().filter(|(key, _)| !core(key))))?;
-        write("log4j.properties", LOG4J.to_owned())
+        write("hdfs-site.xml", xml(self.iter().filter(|(key, _)| !core(key) && !key.starts_with("log4j."))))?;
+        let logging = self.iter().filter(|(key, _)| key.starts_with("log4j."));
+        write("log4j.properties", logging.fold(LOG4J.to_owned(), |text, (key, value)| text + key + "=" + value + "\n"))
     }
 }
 
@@ -76,11 +77,13 @@ mod tests {
     fn keys_go_to_the_file_that_hadoop_reads_them_from() {
         let directory = tempfile::tempdir().unwrap();
         let mut settings = Settings::default();
-        settings.set("fs.defaultFS", "hdfs://127.0.0.1:1").set("dfs.hosts", "a<b&c");
+        settings.set("fs.defaultFS", "hdfs://127.0.0.1:1").set("dfs.hosts", "a<b&c").set("log4j.logger.a.B", "INFO");
         settings.write(directory.path()).unwrap();
         let core = fs::read_to_string(directory.path().join("core-site.xml")).unwrap();
         let hdfs = fs::read_to_string(directory.path().join("hdfs-site.xml")).unwrap();
         assert!(core.contains("<name>fs.defaultFS</name><value>hdfs://127.0.0.1:1</value>") && !core.contains("hosts"));
+        let logging = fs::read_to_string(directory.path().join("log4j.properties")).unwrap();
+        assert!(logging.ends_with("\nlog4j.logger.a.B=INFO\n") && !hdfs.contains("log4j"));
         assert!(hdfs.contains("<name>dfs.hosts</name><value>a&lt;b&amp;c</value>"));
     }
 }

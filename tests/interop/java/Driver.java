@@ -15,6 +15,7 @@ import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -34,6 +35,7 @@ import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.fs.permission.AclEntry;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
@@ -44,6 +46,7 @@ import org.apache.hadoop.hdfs.protocol.CacheDirectiveInfo;
 import org.apache.hadoop.hdfs.protocol.CacheDirectiveStats;
 import org.apache.hadoop.hdfs.protocol.CachePoolInfo;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.ipc.CallerContext;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.util.Tool;
 
@@ -268,6 +271,33 @@ public final class Driver {
             case "times":
                 fs().setTimes(path(r, "path"), r.get("modified").asLong(), r.get("accessed").asLong());
                 return null;
+            // user: takes effect on a new FileSystem
+            case "as":
+                fs = FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf, text(r, "user"));
+                return null;
+            // context, signature: of all later calls
+            case "callerContext":
+                CallerContext.setCurrent(new CallerContext.Builder(text(r, "context"))
+                        .setSignature(text(r, "signature").getBytes(StandardCharsets.UTF_8)).build());
+                return null;
+            // path; names, space (bytes; Long.MAX_VALUE: as it is, -1: none)
+            case "setQuota":
+                dfs().setQuota(path(r, "path"), r.get("names").asLong(), r.get("space").asLong());
+                return null;
+            // path, acl: entries as setfacl -m takes them
+            case "modifyAcl":
+                fs().modifyAclEntries(path(r, "path"), AclEntry.parseAclSpec(text(r, "acl"), true));
+                return null;
+            // path, name, value (text)
+            case "setXAttr":
+                fs().setXAttr(path(r, "path"), text(r, "name"), text(r, "value").getBytes(StandardCharsets.UTF_8));
+                return null;
+            // path: a directory; answers everything below it with all that distcp can preserve, and each file's content
+            case "tree": {
+                Map<String, Object> all = new TreeMap<>();
+                tree(path(r, "path"), "", all);
+                return all;
+            }
             case "summary": {
                 ContentSummary s = fs().getContentSummary(path(r, "path"));
                 return object("length", s.getLength(), "files", s.getFileCount(), "directories",
@@ -594,6 +624,36 @@ public final class Driver {
             }
         }
         return all;
+    }
+
+    private void tree(Path directory, String prefix, Map<String, Object> all) throws Exception {
+        for (FileStatus s : fs().listStatus(directory)) {
+            ObjectNode node = JSON.valueToTree(status(s));
+            node.remove("path");
+            // Reading changes it.
+            node.remove("accessed");
+            node.put("acl", fs().getAclStatus(s.getPath()).getEntries().toString());
+            ObjectNode attributes = node.putObject("xattrs");
+            for (Map.Entry<String, byte[]> each : new TreeMap<>(fs().getXAttrs(s.getPath())).entrySet()) {
+                attributes.put(each.getKey(), Content.hex(each.getValue()));
+            }
+            if (s.isFile()) {
+                node.put("checksum", String.valueOf(fs().getFileChecksum(s.getPath())));
+                MessageDigest digest = MessageDigest.getInstance("SHA-256");
+                byte[] piece = new byte[PIECE];
+                try (FSDataInputStream in = fs().open(s.getPath())) {
+                    for (int n; (n = in.read(piece)) > 0; ) {
+                        digest.update(piece, 0, n);
+                    }
+                }
+                node.put("sha256", Content.hex(digest.digest()));
+            }
+            String name = prefix + s.getPath().getName();
+            all.put(name, node);
+            if (s.isDirectory()) {
+                tree(s.getPath(), name + "/", all);
+            }
+        }
     }
 
     private static Object status(FileStatus s) {
