@@ -208,6 +208,8 @@ keys! {
     DFS_HOSTS: OptionalKey<String> = "dfs.hosts", text;
     /// File of the datanodes to decommission or refuse.
     DFS_HOSTS_EXCLUDE: OptionalKey<String> = "dfs.hosts.exclude", text;
+    /// How datanodes are named that may join, are to leave, or are in maintenance: two lists, or one file of JSON.
+    DFS_NAMENODE_HOSTS_PROVIDER_CLASSNAME: Key<String> = "dfs.namenode.hosts.provider.classname", text, "org.apache.hadoop.hdfs.server.blockmanagement.HostFileManager";
     /// Refuse datanodes whose address has no name.
     DFS_NAMENODE_DATANODE_REGISTRATION_IP_HOSTNAME_CHECK: Key<bool> = "dfs.namenode.datanode.registration.ip-hostname-check", boolean, "true";
     /// Refuse datanodes whose rack is not known.

@@ -60,6 +60,8 @@ pub struct DatanodeServiceSettings {
     pub include_file: Option<PathBuf>,
     /// `dfs.hosts.exclude`.
     pub exclude_file: Option<PathBuf>,
+    /// `dfs.namenode.hosts.provider.classname` is CombinedHostFileManager: `dfs.hosts` is the one file, in JSON.
+    pub hosts_are_json: bool,
 }
 
 impl Default for DatanodeServiceSettings {
@@ -70,12 +72,23 @@ impl Default for DatanodeServiceSettings {
             reject_unknown_racks: false,
             include_file: None,
             exclude_file: None,
+            hosts_are_json: false,
         }
     }
 }
 
 impl DatanodeServiceSettings {
     pub fn from_configuration(configuration: &Configuration) -> Result<Self, ConfigError> {
+        let key = keys::DFS_NAMENODE_HOSTS_PROVIDER_CLASSNAME;
+        let provider = configuration.get(key)?;
+        let hosts_are_json = match provider.rsplit('.').next() {
+            Some("HostFileManager") => false,
+            Some("CombinedHostFileManager") => true,
+            _ => {
+                let wanted = "wanted HostFileManager or CombinedHostFileManager of Hadoop's blockmanagement package";
+                return Err(configuration.value_error(key.name, &provider, wanted));
+            }
+        };
         let file = |name: Option<String>| name.filter(|name| !name.is_empty()).map(PathBuf::from);
         Ok(Self {
             oldest_datanode: configuration.get(keys::DFS_NAMENODE_MIN_SUPPORTED_DATANODE_VERSION)?,
@@ -83,6 +96,7 @@ impl DatanodeServiceSettings {
             reject_unknown_racks: configuration.get(keys::DFS_NAMENODE_REJECT_UNRESOLVED_DN_TOPOLOGY_MAPPING)?,
             include_file: file(configuration.get(keys::DFS_HOSTS)?),
             exclude_file: file(configuration.get(keys::DFS_HOSTS_EXCLUDE)?),
+            hosts_are_json,
         })
     }
 }

@@ -45,6 +45,8 @@ import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 import org.apache.hadoop.hdfs.protocol.CacheDirectiveInfo;
 import org.apache.hadoop.hdfs.protocol.CacheDirectiveStats;
 import org.apache.hadoop.hdfs.protocol.CachePoolInfo;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants.DatanodeReportType;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.ipc.CallerContext;
 import org.apache.hadoop.ipc.RemoteException;
@@ -364,6 +366,19 @@ public final class Driver {
                 dfs().enableErasureCodingPolicy(text(r, "policy"));
                 dfs().setErasureCodingPolicy(path(r, "path"), text(r, "policy"));
                 return null;
+            // the state of each, and whether it is alive
+            case "datanodes": {
+                List<Object> list = new ArrayList<>();
+                List<String> live = new ArrayList<>();
+                for (DatanodeInfo d : dfs().getDataNodeStats(DatanodeReportType.LIVE)) {
+                    live.add(d.getXferAddr());
+                }
+                for (DatanodeInfo d : dfs().getDataNodeStats(DatanodeReportType.ALL)) {
+                    list.add(object("address", d.getXferAddr(), "state", d.getAdminState().name(),
+                            "live", live.contains(d.getXferAddr())));
+                }
+                return list;
+            }
             case "refreshNodes":
                 dfs().refreshNodes();
                 return null;

@@ -21,6 +21,8 @@ const SIZES: [u64; 8] = [0, 1, 511, 513, 65_537, BLOCK - 1, BLOCK, 2 * BLOCK + 7
 /// In which a copy, a deletion, a decommissioning is done. It takes seconds; this is for a machine with much else to do.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 const EXCLUDED: &str = "excluded";
+const HOSTS: &str = "hosts.json";
+const COMBINED_HOSTS: &str = "org.apache.hadoop.hdfs.server.blockmanagement.CombinedHostFileManager";
 /// Where the disks are, of which each DataNode counts so little its own that the balancer sees what the checks write.
 const TMPFS: &str = "/dev/shm";
 const CAPACITY: u64 = 500 << 20;
@@ -53,6 +55,9 @@ const SERVICES: &[Check] = &[
 /// Of Apache's NameNode and ours.
 const CACHING: &[Check] =
     &[("cacheadmin_says_the_same", cacheadmin), ("what_a_namenode_wants_cached_stays_in_memory", caching)];
+
+/// Of Apache's NameNode and ours.
+const MAINTENANCE: &[Check] = &[("a_datanode_in_maintenance_is_waited_for", maintenance)];
 
 /// Minutes: a key is good for one.
 const KEYS: &[Check] = &[("readers_and_writers_outlive_block_keys", keys_roll_over)];
@@ -121,6 +126,20 @@ fn main() -> ExitCode {
             .set("dfs.block.access.key.update.interval", 1)
             .set("dfs.block.access.token.lifetime", 1);
         let old = spec(&[Hearth, Apache, Hearth]).apache_version("3.3.6").labelled("3.3.6");
+        let looked_after = |namenode: Make| {
+            ClusterSpec::new(namenode, Hearth)
+                .datanodes(3)
+                .set("dfs.blocksize", BLOCK)
+                .set("dfs.replication", 2)
+                .set("dfs.namenode.hosts.provider.classname", COMBINED_HOSTS)
+                .set_file("dfs.hosts", HOSTS)
+                .set("dfs.namenode.decommission.interval", 1)
+                // Dead after 14 seconds.
+                .set("dfs.heartbeat.interval", 1)
+                .set("dfs.namenode.heartbeat.recheck-interval", 2000)
+        };
+        let looked_after = vec![looked_after(Apache), looked_after(Hearth)];
+        suites.push(Suite { name: "maintenance", clusters: looked_after, checks: MAINTENANCE });
         suites.push(Suite { name: "old", clusters: vec![old], checks: CHECKS });
         suites.push(Suite { name: "keys", clusters: vec![keys], checks: KEYS });
     }
@@ -339,6 +358,74 @@ fn decommission(session: &mut Session) -> Result<()> {
             settles(session, &path(file), &[(file, size)], 2)?;
         }
     }
+    Ok(())
+}
+
+/// Switched off for longer than it takes to be dead, it keeps its replicas, nothing is copied, and it comes back with them.
+fn maintenance(session: &mut Session) -> Result<()> {
+    const FILES: u64 = 12;
+    // One block each.
+    const SIZE: u64 = BLOCK - 7;
+    let path = |file: u64| format!("/maintained/{file}");
+    for file in 0..FILES {
+        session.java()?.call("store", json!({"path": path(file), "seed": file, "length": SIZE}))?;
+    }
+    let addresses = transfer_addresses(session)?;
+    let hosts = session.cluster.directory().join(HOSTS);
+    let put_in = |session: &mut Session, state: &str| -> Result<()> {
+        let entries = addresses.iter().enumerate().map(|(nth, address)| {
+            let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
+            let mut entry = json!({"hostName": "127.0.0.1", "port": port});
+            if nth == 0 {
+                entry["adminState"] = json!(state);
+            }
+            Ok(entry)
+        });
+        let entries: Vec<Value> = entries.collect::<Result<_>>()?;
+        fs::write(&hosts, Value::Array(entries).to_string())?;
+        session.java()?.call("refreshNodes", json!({}))?;
+        Ok(())
+    };
+    let is = |session: &mut Session, state: &str, live: bool| -> Result<()> {
+        wait_until(&format!("{} to be {state}, live: {live}", addresses[0]), SETTLES_WITHIN, || {
+            let all = session.java()?.call("datanodes", json!({}))?;
+            let node = all.as_array().context("a list")?.iter().find(|node| node["address"] == addresses[0].as_str());
+            Ok(node.filter(|node| node["state"] == state && node["live"] == live).map(drop))
+        })
+    };
+    // What lies on the others, by file.
+    let elsewhere = |session: &mut Session| -> Result<Vec<usize>> {
+        let each = |file| -> Result<usize> {
+            let read = session.java()?.call("readEach", json!({"path": path(file), "avoid": addresses[0].as_str()}))?;
+            Ok(read.as_array().context("a list of replicas")?.len())
+        };
+        (0..FILES).map(each).collect()
+    };
+    put_in(session, "IN_MAINTENANCE")?;
+    is(session, "IN_MAINTENANCE", true)?;
+    let before = elsewhere(session)?;
+    ensure!(before.iter().any(|count| *count < 2), "nothing lies on {}: {before:?}", addresses[0]);
+    session.cluster.datanodes[0].stop(SETTLES_WITHIN)?;
+    is(session, "IN_MAINTENANCE", false)?;
+    std::thread::sleep(Duration::from_secs(5));
+    ensure!(elsewhere(session)? == before, "replicas of a node in maintenance were copied");
+    session.cluster.start_datanode(0)?;
+    is(session, "IN_MAINTENANCE", true)?;
+    put_in(session, "NORMAL")?;
+    is(session, "NORMAL", true)?;
+    for file in 0..FILES {
+        settles(session, &path(file), &[(file, SIZE)], 2)?;
+    }
+    // For good this time: then everything is copied.
+    put_in(session, "IN_MAINTENANCE")?;
+    is(session, "IN_MAINTENANCE", true)?;
+    session.cluster.datanodes[0].stop(SETTLES_WITHIN)?;
+    is(session, "IN_MAINTENANCE", false)?;
+    put_in(session, "NORMAL")?;
+    for file in 0..FILES {
+        settles(session, &path(file), &[(file, SIZE)], 2)?;
+    }
+    ensure!(elsewhere(session)?.iter().all(|count| *count == 2), "not all is copied");
     Ok(())
 }
 

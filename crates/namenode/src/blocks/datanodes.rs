@@ -76,6 +76,8 @@ pub(super) struct Datanode {
     pub storages: Vec<StorageIndex>,
     pub alive: bool,
     pub admin: DatanodeAdminState,
+    /// When its maintenance ends, milliseconds since the epoch.
+    pub maintenance_until: u64,
     /// Not on the include list any more: turned away at its next heartbeat.
     pub disallowed: bool,
     pub last_heartbeat: Duration,
@@ -108,6 +110,15 @@ pub(super) struct Datanode {
 impl Datanode {
     pub fn in_service(&self) -> bool {
         self.alive && self.admin == DatanodeAdminState::Normal
+    }
+
+    /// Whether anybody is sent there for what it has. A node in maintenance may be switched off at any moment.
+    pub fn is_readable(&self) -> bool {
+        self.alive && self.admin != DatanodeAdminState::InMaintenance
+    }
+
+    pub fn is_in_maintenance(&self) -> bool {
+        matches!(self.admin, DatanodeAdminState::EnteringMaintenance | DatanodeAdminState::InMaintenance)
     }
 
     pub fn is_stale(&self, settings: &BlockSettings, now: Now) -> bool {

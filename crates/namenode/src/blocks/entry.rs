@@ -112,6 +112,8 @@ pub(super) struct Counts {
     pub decommissioned: u16,
     /// Good, on nodes in or entering maintenance.
     pub maintenance: u16,
+    /// Those of `maintenance` that nobody is sent to: their nodes may be switched off at any moment, or are.
+    pub out_of_reach: u16,
     pub excess: u16,
     pub corrupt: u16,
     /// Good ones whose storage's contents are not sure since the last start.
@@ -121,7 +123,13 @@ pub(super) struct Counts {
 impl Counts {
     /// Replicas that a reader can use.
     pub fn readable(&self) -> u16 {
-        self.live + self.decommissioning + self.decommissioned + self.maintenance + self.excess
+        self.live + self.decommissioning + self.decommissioned + (self.maintenance - self.out_of_reach) + self.excess
+    }
+
+    /// Live replicas that are enough for a block of which `replication` are asked for. Those in maintenance will be back: while
+    /// they are away, `least` live ones do.
+    pub fn wanted_live(&self, replication: u16, least: u16) -> u16 {
+        replication.saturating_sub(self.maintenance).max(least.min(replication))
     }
 }
 
@@ -170,7 +178,11 @@ impl Entry {
                         Normal => counts.live += 1,
                         DecommissionInProgress => counts.decommissioning += 1,
                         Decommissioned => counts.decommissioned += 1,
-                        EnteringMaintenance | InMaintenance => counts.maintenance += 1,
+                        EnteringMaintenance => counts.maintenance += 1,
+                        InMaintenance => {
+                            counts.maintenance += 1;
+                            counts.out_of_reach += 1;
+                        }
                     }
                     if storage.stale {
                         counts.stale += 1;

@@ -28,6 +28,8 @@ impl HostEntry {
 pub struct HostLists {
     pub include: Vec<HostEntry>,
     pub exclude: Vec<HostEntry>,
+    /// Nodes that are to be left alone for a while, each with the end of that: milliseconds since the epoch.
+    pub maintenance: Vec<(HostEntry, u64)>,
 }
 
 impl HostLists {
@@ -37,6 +39,14 @@ impl HostLists {
 
     pub fn is_excluded(&self, id: &DatanodeId) -> bool {
         self.exclude.iter().any(|entry| entry.matches(id))
+    }
+}
+
+impl HostLists {
+    /// Until when the node is in maintenance; `None`: it is not, or not any more.
+    pub fn maintenance_until(&self, id: &DatanodeId, now_ms: u64) -> Option<u64> {
+        let named = self.maintenance.iter().find(|(entry, _)| entry.matches(id));
+        named.map(|(_, until)| *until).filter(|until| *until > now_ms)
     }
 }
 
@@ -62,23 +72,44 @@ impl BlockMap {
         let id = self.nodes.node(index).id.clone();
         let disallowed = !self.hosts.is_included(&id);
         let excluded = self.hosts.is_excluded(&id);
+        let until = self.hosts.maintenance_until(&id, now.wall_ms);
         let node = self.nodes.node_mut(index);
         node.disallowed = disallowed;
+        node.maintenance_until = until.unwrap_or(0);
         let leaving =
             matches!(node.admin, DatanodeAdminState::DecommissionInProgress | DatanodeAdminState::Decommissioned);
-        if excluded && !leaving {
-            node.admin = DatanodeAdminState::DecommissionInProgress;
-        } else if !excluded && leaving {
-            node.admin = DatanodeAdminState::Normal;
-            self.decommissions.witnesses.remove(&index);
-        } else {
+        let (begin, is_there) = match (until.is_some(), excluded) {
+            (true, _) => (DatanodeAdminState::EnteringMaintenance, node.is_in_maintenance()),
+            (false, true) => (DatanodeAdminState::DecommissionInProgress, leaving),
+            (false, false) => (DatanodeAdminState::Normal, node.admin == DatanodeAdminState::Normal),
+        };
+        if is_there {
             return;
         }
+        if node.is_in_maintenance() {
+            self.leave_maintenance(index, now);
+        }
+        self.decommissions.witnesses.remove(&index);
+        self.nodes.node_mut(index).admin = begin;
         self.refresh_blocks_of(index, now);
         // An empty node has nothing to wait for.
-        if excluded {
+        if begin != DatanodeAdminState::Normal {
             self.finish_if_drained(index);
         }
+    }
+
+    /// It counts as any other again; of a node that is away, what it held is lost.
+    fn leave_maintenance(&mut self, index: DatanodeIndex, now: Now) {
+        let node = self.nodes.node_mut(index);
+        node.admin = DatanodeAdminState::Normal;
+        tracing::info!(datanode = %node.id, alive = node.alive, "its maintenance is over");
+        let gone = !node.alive;
+        for storage in node.storages.clone() {
+            if gone {
+                self.drain_storage(storage, now);
+            }
+        }
+        self.refresh_blocks_of(index, now);
     }
 
     pub(super) fn refresh_blocks_of(&mut self, index: DatanodeIndex, now: Now) {
@@ -98,14 +129,20 @@ impl BlockMap {
         self.decommissions.checked = now.monotonic;
         for index in self.nodes.indices() {
             let node = self.nodes.node(index);
-            if node.alive && node.admin == DatanodeAdminState::DecommissionInProgress {
+            if node.is_in_maintenance() && node.maintenance_until <= now.wall_ms {
+                self.leave_maintenance(index, now);
+                continue;
+            }
+            let waits = [DatanodeAdminState::DecommissionInProgress, DatanodeAdminState::EnteringMaintenance];
+            if node.alive && waits.contains(&node.admin) {
                 self.finish_if_drained(index);
             }
         }
     }
 
     fn finish_if_drained(&mut self, index: DatanodeIndex) {
-        let holds_back = |block: &BlockId| !self.is_safe_without(*block);
+        let comes_back = self.nodes.node(index).is_in_maintenance();
+        let holds_back = |block: &BlockId| !self.is_safe_without(*block, comes_back);
         let witness = self.decommissions.witnesses.get(&index).copied().filter(holds_back).or_else(|| {
             let storages = &self.nodes.node(index).storages;
             let mut held = storages.iter().flat_map(|storage| &self.nodes.storage(*storage).blocks).copied();
@@ -129,18 +166,24 @@ impl BlockMap {
                 });
                 if !writing {
                     let node = self.nodes.node_mut(index);
-                    node.admin = DatanodeAdminState::Decommissioned;
-                    tracing::info!(datanode = %node.id, "decommissioned");
+                    node.admin = match comes_back {
+                        true => DatanodeAdminState::InMaintenance,
+                        false => DatanodeAdminState::Decommissioned,
+                    };
+                    tracing::info!(datanode = %node.id, state = ?node.admin, "it may be switched off");
                 }
             }
         }
     }
 
-    /// Whether nodes that stay hold enough replicas: all that were asked for, or for an open file's last block the minimum.
-    fn is_safe_without(&self, block: BlockId) -> bool {
+    /// Whether nodes that stay hold enough replicas: all that were asked for, or for an open file's last block the minimum; with
+    /// `comes_back`, as many as do while nodes are in maintenance.
+    fn is_safe_without(&self, block: BlockId, comes_back: bool) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let counts = entry.counts(&self.nodes);
-        let wanted = if entry.is_complete() {
+        let wanted = if comes_back {
+            self.settings.maintenance_min_replication.min(entry.replication)
+        } else if entry.is_complete() {
             entry.replication.min(self.settings.default_replication.max(1))
         } else {
             self.settings.min_replication

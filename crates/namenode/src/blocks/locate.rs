@@ -45,13 +45,14 @@ impl BlockMap {
         let entry = self.blocks.get(&block)?;
         let extended = ExtendedBlock { pool: self.pool.clone(), block: entry.block };
         let alive = |storage: &StorageIndex| self.nodes.node_of(*storage).alive;
+        let readable = |storage: &StorageIndex| self.nodes.node_of(*storage).is_readable();
         let mut corrupt = false;
         let mut storages: Vec<StorageIndex> = match entry.construction() {
             Some(construction) => construction.expected.iter().map(|expected| expected.storage).filter(alive).collect(),
             None => {
                 let of = |health: Health| {
                     let held = entry.replicas.iter().filter(move |replica| replica.health == health);
-                    held.map(|replica| replica.storage).filter(alive).collect::<Vec<_>>()
+                    held.map(|replica| replica.storage).filter(readable).collect::<Vec<_>>()
                 };
                 // Excess ones may be gone when the reader gets there.
                 let live = of(Health::Live);
@@ -59,7 +60,8 @@ impl BlockMap {
             }
         };
         if storages.is_empty() && entry.is_complete() {
-            storages = entry.replicas.iter().map(|replica| replica.storage).filter(alive).collect();
+            let bad = entry.replicas.iter().filter(|replica| replica.health == Health::Corrupt);
+            storages = bad.map(|replica| replica.storage).filter(alive).collect();
             corrupt = !storages.is_empty();
         }
         self.random.shuffle(&mut storages);

@@ -152,7 +152,7 @@ impl BlockMap {
     /// The queue in which a complete block belongs; `None` when it has what it needs, or that is on its way.
     fn priority_of(&self, entry: &Entry, counts: &Counts) -> Option<u8> {
         let pending = self.redundancy.pending.get(&entry.block.id).map_or(0, |pending| pending.targets.len() as u16);
-        let wanted = entry.replication;
+        let wanted = self.wanted_live(entry, counts);
         if counts.live.saturating_add(pending) < wanted {
             return Some(match counts.live {
                 0 if counts.readable() == 0 => MISSING,
@@ -163,6 +163,10 @@ impl BlockMap {
         }
         let spread_wanted = wanted > 1 && pending == 0 && self.nodes.rack_count() > 1 && self.in_one_rack(entry);
         spread_wanted.then_some(BADLY_SPREAD)
+    }
+
+    fn wanted_live(&self, entry: &Entry, counts: &Counts) -> u16 {
+        counts.wanted_live(entry.replication, self.settings.maintenance_min_replication)
     }
 
     fn in_one_rack(&self, entry: &Entry) -> bool {
@@ -425,7 +429,7 @@ impl BlockMap {
             .iter()
             .filter(|replica| replica.health != Health::Corrupt)
             .map(|replica| replica.storage)
-            .filter(|storage| self.nodes.node_of(*storage).alive)
+            .filter(|storage| self.nodes.node_of(*storage).is_readable())
             .map(|storage| (self.nodes.node_of(storage).admin == DatanodeAdminState::Normal, storage))
             .filter(|(_, storage)| self.can_send(self.nodes.storage(*storage).node, length, priority))
             .collect();
@@ -438,7 +442,7 @@ impl BlockMap {
         let missing = if priority == BADLY_SPREAD {
             1
         } else {
-            usize::from(entry.replication).saturating_sub(usize::from(counts.live) + pending.len())
+            usize::from(self.wanted_live(entry, &counts)).saturating_sub(usize::from(counts.live) + pending.len())
         };
         // Nodes that leave hold a replica, but it does not count for the spread over racks; they are merely not chosen.
         let mut chosen: Vec<StorageIndex> = Vec::new();

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId};
 
 use super::datanodes::{BlockSet, Datanode, DatanodeIndex, StorageIndex};
+use super::entry::Health;
 use super::{BlockMap, Now};
 
 /// A datanode that asks to join.
@@ -100,9 +101,36 @@ impl BlockMap {
         node.recoveries.clear();
         node.cache = Default::default();
         node.scheduled = [0; 2];
-        for storage in node.storages.clone() {
+        let storages = node.storages.clone();
+        if node.is_in_maintenance() {
+            // What it holds comes back with it.
+            node.admin = DatanodeAdminState::InMaintenance;
+            for storage in storages {
+                self.set_storage_aside(storage, now);
+            }
+            return;
+        }
+        for storage in storages {
             self.drain_storage(storage, now);
         }
+    }
+
+    /// The storage's node is away for maintenance. What it was to delete it may keep: it reports that when it is back.
+    fn set_storage_aside(&mut self, storage: StorageIndex, now: Now) {
+        let known = self.nodes.storage_mut(storage);
+        known.stale = true;
+        known.heartbeated = false;
+        known.reports = 0;
+        known.received_under_lease.clear();
+        let held: Vec<BlockId> = known.blocks.iter().copied().collect();
+        for block in held {
+            let health = self.entry(block).replica(storage).map(|replica| replica.health);
+            if health != Some(Health::Live) {
+                self.forget_replica(block, storage);
+            }
+            self.refresh(block, now);
+        }
+        self.cancel_pending_target(storage, now);
     }
 
     /// Every replica of this storage is gone.
@@ -152,6 +180,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         storages: Vec::new(),
         alive: true,
         admin: DatanodeAdminState::Normal,
+        maintenance_until: 0,
         disallowed: false,
         last_heartbeat: now.monotonic,
         last_heartbeat_wall_ms: now.wall_ms,

@@ -188,7 +188,7 @@ impl BlockMap {
     /// Everything that fsck tells of one block.
     pub fn block_report(&self, block: BlockId, now: Now) -> Option<BlockReport> {
         let entry = self.blocks.get(&block)?;
-        let Counts { live, decommissioning, decommissioned, maintenance, excess, corrupt, stale } =
+        let Counts { live, decommissioning, decommissioned, maintenance, excess, corrupt, stale, .. } =
             entry.counts(&self.nodes);
         let replicas = entry
             .replicas

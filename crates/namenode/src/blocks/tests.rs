@@ -5,6 +5,7 @@ mod cache;
 mod cluster;
 mod convergence;
 mod life;
+mod maintenance;
 mod placement;
 mod recovery;
 mod redundancy;

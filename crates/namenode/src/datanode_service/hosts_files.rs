@@ -1,8 +1,10 @@
-//! The files behind `dfs.hosts` and `dfs.hosts.exclude`: a name a line, perhaps with a port, `#` begins a comment.
+//! The files behind `dfs.hosts` and `dfs.hosts.exclude`: a name a line, perhaps with a port, `#` begins a comment. Or one file of
+//! JSON, which also says who is in maintenance.
 
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
 use super::DatanodeServiceSettings;
@@ -11,33 +13,100 @@ use crate::blocks::{HostEntry, HostLists};
 const FILE_MAX: u64 = 16 << 20;
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads both files and looks their names up. A file that is configured and cannot be read is an error: to take it for an
+/// Reads what there is and looks the names up. A file that is configured and cannot be read is an error: to take it for an
 /// empty one would let everybody in.
 pub async fn read_hosts(settings: &DatanodeServiceSettings) -> std::io::Result<HostLists> {
+    if settings.hosts_are_json {
+        return match &settings.include_file {
+            Some(file) => combined(file).await,
+            None => Ok(HostLists::default()),
+        };
+    }
     Ok(HostLists {
         include: read(settings.include_file.as_deref()).await?,
         exclude: read(settings.exclude_file.as_deref()).await?,
+        maintenance: Vec::new(),
     })
 }
 
 async fn read(file: Option<&Path>) -> std::io::Result<Vec<HostEntry>> {
     let Some(file) = file else { return Ok(Vec::new()) };
+    let text = text_of(file).await?;
+    let mut entries = Vec::new();
+    for word in text.lines().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace()) {
+        let (host, port) = split(word);
+        entries.push(HostEntry { names: names_of(host, file).await, port });
+    }
+    Ok(entries)
+}
+
+async fn text_of(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     let named = |error: std::io::Error| std::io::Error::new(error.kind(), format!("{}: {error}", file.display()));
     let opened = tokio::fs::File::open(file).await.map_err(named)?;
     opened.take(FILE_MAX).read_to_string(&mut text).await.map_err(named)?;
-    let mut entries = Vec::new();
-    for word in text.lines().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace()) {
-        let (host, port) = split(word);
-        let mut names = vec![host.to_owned()];
-        if let Ok(Ok(found)) = tokio::time::timeout(LOOKUP_PATIENCE, tokio::net::lookup_host((host, 0))).await {
-            names.extend(found.map(|address| address.ip().to_canonical().to_string()));
-        } else {
-            tracing::warn!(host, file = %file.display(), "a name of the hosts file has no address");
-        }
-        entries.push(HostEntry { names, port });
+    Ok(text)
+}
+
+async fn names_of(host: &str, file: &Path) -> Vec<String> {
+    let mut names = vec![host.to_owned()];
+    if let Ok(Ok(found)) = tokio::time::timeout(LOOKUP_PATIENCE, tokio::net::lookup_host((host, 0))).await {
+        names.extend(found.map(|address| address.ip().to_canonical().to_string()));
+    } else {
+        tracing::warn!(host, file = %file.display(), "a name of the hosts file has no address");
     }
-    Ok(entries)
+    names
+}
+
+/// The one file of Apache's CombinedHostFileManager: an array of objects, or (as it once was) objects one after the other.
+async fn combined(file: &Path) -> std::io::Result<HostLists> {
+    let text = text_of(file).await?;
+    let wrong = |problem: String| {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{}: {problem}", file.display()))
+    };
+    let mut objects = Vec::new();
+    for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+        match value.map_err(|error| wrong(error.to_string()))? {
+            Value::Array(several) => objects.extend(several),
+            one => objects.push(one),
+        }
+    }
+    let mut lists = HostLists::default();
+    let mut any_in_service = false;
+    for object in objects {
+        let Some(host) = object["hostName"].as_str() else {
+            return Err(wrong(format!("an entry without hostName: {object}")));
+        };
+        let port = match &object["port"] {
+            Value::Null => None,
+            number => match number.as_u64().map(u16::try_from) {
+                // Java's 0: any port.
+                Some(Ok(port)) => Some(port).filter(|port| *port != 0),
+                _ => return Err(wrong(format!("{host} has a port that is none: {number}"))),
+            },
+        };
+        let entry = HostEntry { names: names_of(host, file).await, port };
+        match object["adminState"].as_str().unwrap_or("NORMAL") {
+            "NORMAL" => any_in_service = true,
+            "DECOMMISSIONED" => lists.exclude.push(entry.clone()),
+            // Without an end it has none.
+            "IN_MAINTENANCE" => {
+                let until = object["maintenanceExpireTimeInMS"].as_u64().unwrap_or(u64::MAX);
+                lists.maintenance.push((entry.clone(), until));
+            }
+            other => {
+                return Err(wrong(format!(
+                    "{host}: adminState {other:?}; wanted NORMAL, DECOMMISSIONED or IN_MAINTENANCE"
+                )));
+            }
+        }
+        lists.include.push(entry);
+    }
+    // A file that only names nodes that are to leave keeps nobody out.
+    if !any_in_service {
+        lists.include.clear();
+    }
+    Ok(lists)
 }
 
 /// Host and port; a bare IPv6 address has no port.
@@ -68,5 +137,44 @@ mod tests {
         assert_eq!(read, [("127.0.0.1", Some(50)), ("127.0.0.2", None), ("127.0.0.3", None)]);
         let settings = DatanodeServiceSettings { include_file: Some("/nonexistent/x".into()), ..Default::default() };
         assert!(read_hosts(&settings).await.is_err());
+    }
+
+    async fn read_json(text: &str) -> std::io::Result<HostLists> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("hosts.json");
+        std::fs::write(&file, text).unwrap();
+        let settings = DatanodeServiceSettings { include_file: Some(file), hosts_are_json: true, ..Default::default() };
+        read_hosts(&settings).await
+    }
+
+    #[tokio::test]
+    async fn one_file_of_json_says_who_is_in_which_state() {
+        let hosts = read_json(
+            r#"[{"hostName": "127.0.0.1"}, {"hostName": "127.0.0.2", "port": 9866, "adminState": "DECOMMISSIONED"},
+                {"hostName": "127.0.0.3", "port": 0, "adminState": "IN_MAINTENANCE", "maintenanceExpireTimeInMS": 77}]"#,
+        );
+        let hosts = hosts.await.unwrap();
+        let named = |entries: &[HostEntry]| -> Vec<(String, Option<u16>)> {
+            entries.iter().map(|entry| (entry.names[0].clone(), entry.port)).collect()
+        };
+        assert_eq!(hosts.include.len(), 3);
+        assert_eq!(named(&hosts.exclude), [("127.0.0.2".to_owned(), Some(9866))]);
+        assert_eq!(hosts.maintenance.len(), 1);
+        assert_eq!((hosts.maintenance[0].0.port, hosts.maintenance[0].1), (None, 77));
+        // The old form, and nobody who is in service.
+        let hosts = read_json(
+            r#"{"hostName": "127.0.0.2", "adminState": "DECOMMISSIONED"} {"hostName": "127.0.0.3", "adminState": "IN_MAINTENANCE"}"#,
+        );
+        let hosts = hosts.await.unwrap();
+        assert!(hosts.include.is_empty() && hosts.exclude.len() == 1 && hosts.maintenance[0].1 == u64::MAX);
+        assert_eq!(read_json("").await.unwrap(), HostLists::default());
+        for bad in [
+            "[",
+            r#"[{"port": 1}]"#,
+            r#"[{"hostName": "a", "adminState": "ASLEEP"}]"#,
+            r#"[{"hostName": "127.0.0.1", "port": 70000}]"#,
+        ] {
+            assert!(read_json(bad).await.is_err(), "{bad}");
+        }
     }
 }
