@@ -26,25 +26,37 @@ pub fn fetch_more() -> Result<()> {
     Ok(())
 }
 
+/// HBase, which our Hadoop's jars come with once more: it brings its own choice of what they need.
+pub fn fetch_hbase() -> Result<PathBuf> {
+    fetch_jars("hbase.xml", "HBase", VERSION, &crate::root().join(".cache/hbase-2.6.4"))
+}
+
 fn fetch_into(pom: &str, version: &str, name: &str) -> Result<PathBuf> {
     let home = crate::root().join(".cache").join(name);
-    let lib = home.join("lib");
-    run::require(&[("java", "-version"), ("javac", "-version")], &["openjdk-17-jdk-headless"])?;
     // The daemons' web servers insist on their pages' directories, which the jars do not carry.
     for pages in ["hdfs", "datanode"] {
         let pages = home.join("web/webapps").join(pages);
         fs::create_dir_all(&pages).with_context(|| format!("cannot make {}", pages.display()))?;
     }
+    let lib = fetch_jars(pom, &format!("Apache Hadoop {version}"), version, &home)?;
+    fetch_native(&home)?;
+    Ok(lib)
+}
+
+/// What `pom` names and all that it needs, into `lib/` of `home`. `version`: Hadoop's, where the pom leaves it open.
+fn fetch_jars(pom: &str, what: &str, version: &str, home: &Path) -> Result<PathBuf> {
+    let lib = home.join("lib");
+    run::require(&[("java", "-version"), ("javac", "-version")], &["openjdk-17-jdk-headless"])?;
+    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
     // What the jars were fetched by, so that a changed pom is followed by a new fetch.
     let pom = crate::root().join("xtask/apache").join(pom);
     let wanted = fs::read_to_string(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
     let fetched = home.join("fetched-by.xml");
     if fs::read_to_string(&fetched).is_ok_and(|text| text == wanted) {
-        fetch_native(&home)?;
         return Ok(lib);
     }
     run::require(&[("mvn", "--version")], &["maven"])?;
-    println!("fetching Apache Hadoop {version} from Maven Central into {}", lib.display());
+    println!("fetching {what} from Maven Central into {}", lib.display());
     let part = home.join("lib.part");
     for stale in [&part, &lib] {
         if stale.exists() {
@@ -61,7 +73,6 @@ fn fetch_into(pom: &str, version: &str, name: &str) -> Result<PathBuf> {
     )?;
     fs::rename(&part, &lib).with_context(|| format!("cannot rename {}", part.display()))?;
     fs::write(&fetched, wanted).with_context(|| format!("cannot write {}", fetched.display()))?;
-    fetch_native(&home)?;
     Ok(lib)
 }
 

@@ -13,6 +13,9 @@ use crate::{TestArguments, apache, python, run, vm};
 /// machine, so they run last and one at a time.
 const INTEROP: &str = "hearth-interop";
 
+/// The one of those suites that has a flag of its own.
+const ECOSYSTEM: &str = "ecosystem";
+
 #[derive(Default)]
 pub struct Tally {
     passed: u64,
@@ -104,12 +107,35 @@ impl Tally {
         self.failed += 1;
         self.failures.push(line);
     }
+
+    /// Says how all of it ended, what went wrong and what was left out before the last line.
+    fn told(&self) -> ExitCode {
+        self.said.iter().for_each(Said::print);
+        for failure in &self.failures {
+            println!("failed: {failure}");
+        }
+        for skipped in &self.skipped {
+            println!("skipped: {skipped}");
+        }
+        println!("{} passed, {} failed", self.passed, self.failed);
+        if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let must_be_whole = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut tally = Tally::default();
     let filter: Vec<&str> = arguments.filter.as_deref().into_iter().collect();
+    if arguments.ecosystem {
+        fetch_all(
+            &mut tally,
+            must_be_whole,
+            "engines with",
+            vec![("Apache Hadoop", apache::fetch()), ("HBase", apache::fetch_hbase())],
+        );
+        interop(&mut tally, &filter, Wanted::Ecosystem)?;
+        return Ok(tally.told());
+    }
     let (only_interop, only_vm) = (arguments.interop && !arguments.vm, arguments.vm && !arguments.interop);
     let only_some = arguments.interop || arguments.vm;
     // Its kernel is built, once, beside the lints and the first compilation, which rarely keep every processor busy.
@@ -134,17 +160,9 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         }
     }
     if !arguments.unit && !only_vm {
-        interop(&mut tally, &filter, arguments.cluster)?;
+        interop(&mut tally, &filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?;
     }
-    tally.said.iter().for_each(Said::print);
-    for failure in &tally.failures {
-        println!("failed: {failure}");
-    }
-    for skipped in &tally.skipped {
-        println!("skipped: {skipped}");
-    }
-    println!("{} passed, {} failed", tally.passed, tally.failed);
-    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(tally.told())
 }
 
 /// What the suites with real clients and servers need; what cannot be had is a failure in CI and said aloud elsewhere.
@@ -153,26 +171,46 @@ fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
     if slow {
         wanted.push(("Apache Hadoop's jobs and version 3.3", apache::fetch_more().map(|()| crate::root())));
     }
+    fetch_all(tally, must_be_whole, "interop with", wanted);
+}
+
+/// `with`: what cannot be run without what could not be had.
+fn fetch_all(tally: &mut Tally, must_be_whole: bool, with: &str, wanted: Vec<(&str, Result<PathBuf>)>) {
     for (what, outcome) in wanted {
         if let Err(error) = outcome {
-            tally.missing(must_be_whole, format!("interop with {what}: {error:#}"));
+            tally.missing(must_be_whole, format!("{with} {what}: {error:#}"));
         }
     }
 }
 
+/// Which of the suites with real clients and servers are run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Quick,
+    /// Also what takes minutes.
+    Slow,
+    /// Only the engines that keep their data on HDFS.
+    Ecosystem,
+}
+
 /// Real clients and servers.
-fn interop(tally: &mut Tally, filter: &[&str], slow: bool) -> Result<()> {
+fn interop(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<()> {
     let built = suites_of(INTEROP);
     match built {
         Ok(suites) => {
             tally.passed += 1;
             for program in suites {
                 let name = program.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                let is_ecosystem = name.rsplit_once('-').is_some_and(|(name, _)| name == ECOSYSTEM);
+                if is_ecosystem != (wanted == Wanted::Ecosystem) {
+                    continue;
+                }
                 // Where cargo would run them.
                 let dir = crate::root().join("tests/interop");
                 let mut command = Command::new(&program);
-                // `hearth_interop::slow` looks at it.
-                command.env("HEARTH_TEST_CLUSTER", if slow { "1" } else { "0" });
+                // `hearth_interop::slow` and `ecosystem` look at these.
+                command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
+                command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
                 suite(tally, &name, command.arg("--test-threads=1").args(filter).current_dir(dir))?;
             }
         }

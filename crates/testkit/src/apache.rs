@@ -102,10 +102,7 @@ impl Apache {
         let mut command = Command::new("java");
         command.args(&self.options).arg("-cp").arg(class_path);
         command.arg(main).stdin(Stdio::null());
-        // The environment of whoever runs the tests must not reach them.
-        for name in ["HADOOP_CONF_DIR", "HADOOP_USER_NAME", "HADOOP_HOME", "JAVA_TOOL_OPTIONS", "CLASSPATH"] {
-            command.env_remove(name);
-        }
+        without_environment(&mut command);
         command
     }
 
@@ -150,8 +147,15 @@ impl Apache {
     }
 }
 
+/// The environment of whoever runs the tests must not reach what they start.
+pub(crate) fn without_environment(command: &mut Command) {
+    for name in ["HADOOP_CONF_DIR", "HADOOP_USER_NAME", "HADOOP_HOME", "JAVA_TOOL_OPTIONS", "CLASSPATH"] {
+        command.env_remove(name);
+    }
+}
+
 /// The directory of our compiled Java classes, named after the content of their sources, which lie in `sources` of the workspace.
-fn compiled(sources: &str, class_path: &str) -> Result<PathBuf> {
+pub(crate) fn compiled(sources: &str, class_path: &str) -> Result<PathBuf> {
     let sources = workspace_root().join(sources);
     let mut files: Vec<PathBuf> = fs::read_dir(&sources)
         .with_context(|| format!("cannot read {}", sources.display()))?

@@ -1,7 +1,7 @@
 //! One client process that carries out many operations: requests and answers are lines of JSON.
 //!
 //! The other ends are `tests/interop/java/Driver.java` (Apache's FileSystem) and `tests/interop/python/driver.py`
-//! (hdfs-native); the operations and their arguments are listed there.
+//! (hdfs-native); the operations and their arguments are listed there. So does `tests/interop/java/hbase/Tables.java`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -71,7 +71,8 @@ impl Driver {
         Self::start(&mut command)
     }
 
-    fn start(command: &mut Command) -> Result<Self> {
+    /// Any program that speaks the drivers' JSON.
+    pub fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -30,6 +30,11 @@ impl Settings {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// Writes all of them into the file `path`, for programs that have one of their own.
+    pub fn write_as(&self, path: &Path) -> Result<()> {
+        fs::write(path, xml(self.iter())).with_context(|| format!("cannot write {}", path.display()))
+    }
+
     /// Writes core-site.xml (keys of `fs.`, `hadoop.`, `io.`, `ipc.`, `net.`), hdfs-site.xml (the rest) and a
     /// log4j.properties that says warnings on standard error, and what keys of `log4j.` want besides.
     pub fn write(&self, directory: &Path) -> Result<()> {

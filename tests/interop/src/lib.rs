@@ -6,4 +6,4 @@
 
 mod suite;
 
-pub use suite::{Check, Session, Suite, run, slow};
+pub use suite::{Check, Session, Suite, ecosystem, run, slow};

@@ -1,5 +1,6 @@
 //! A test harness whose tests share a cluster: starting one costs seconds of CPU.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ pub struct Session<'a> {
     pub cluster: Cluster,
     java: Option<Driver>,
     python: Option<Driver>,
+    /// What the checks of a suite hand on to those after them, e.g. an engine that runs on the cluster.
+    pub kept: Option<Box<dyn Any>>,
     /// What earlier clusters of this suite answered.
     observed: &'a mut BTreeMap<String, (String, Value)>,
     cluster_name: String,
@@ -97,6 +100,11 @@ pub fn slow() -> bool {
     std::env::var("HEARTH_TEST_CLUSTER").is_ok_and(|value| value == "1")
 }
 
+/// Whether the engines are wanted that keep their data on HDFS: `cargo xtask test --ecosystem`.
+pub fn ecosystem() -> bool {
+    std::env::var("HEARTH_TEST_ECOSYSTEM").is_ok_and(|value| value == "1")
+}
+
 /// Runs the suites with libtest's output and arguments (a filter; others are accepted and ignored).
 pub fn run(suites: &[Suite]) -> ExitCode {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
@@ -131,6 +139,7 @@ pub fn run(suites: &[Suite]) -> ExitCode {
                 cluster,
                 java: None,
                 python: None,
+                kept: None,
                 observed: &mut observed,
                 cluster_name: cluster_name.clone(),
             };

@@ -1,0 +1,73 @@
+//! Engines that keep their data on HDFS: Apache HBase, with the Hadoop client that it brings.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use crate::apache::{compiled, without_environment};
+use crate::places::{Missing, workspace_root};
+
+/// Where an engine's jars are and how a JVM is started with them.
+#[derive(Clone)]
+pub struct Engine {
+    lib: PathBuf,
+    /// Where our Java programs for it lie, below the workspace.
+    sources: &'static str,
+    options: Vec<String>,
+}
+
+/// What they reach into, as their own scripts tell Java 17 to let them.
+const OPENED: [&str; 10] = [
+    "java.base/java.io",
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+];
+
+impl Engine {
+    /// An error of kind [`Missing`] when its jars were not fetched.
+    pub fn hbase() -> Result<Self> {
+        Self::find("HBase", ".cache/hbase-2.6.4/lib", "tests/interop/java/hbase")
+    }
+
+    fn find(what: &'static str, lib: &str, sources: &'static str) -> Result<Self> {
+        let lib = workspace_root().join(lib);
+        if !lib.is_dir() {
+            bail!(Missing { what, cure: "cargo xtask test --ecosystem" });
+        }
+        let mut options: Vec<String> =
+            ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"].map(str::to_owned).to_vec();
+        options.extend(OPENED.map(|package| format!("--add-opens={package}=ALL-UNNAMED")));
+        options.push("--add-exports=java.base/sun.nio.ch=ALL-UNNAMED".to_owned());
+        options.push("--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED".to_owned());
+        Ok(Self { lib, sources, options })
+    }
+
+    /// `java MAIN` with the configuration in `conf` and at most `heap_mib` MiB for its objects.
+    pub fn java(&self, conf: &Path, heap_mib: u32, main: &str) -> Command {
+        self.java_with(&[conf], heap_mib, main)
+    }
+
+    /// One of our Java programs for it, compiled when it has changed.
+    pub fn our_java(&self, conf: &Path, heap_mib: u32, main: &str) -> Result<Command> {
+        let class_path = format!("{}/*", self.lib.display());
+        Ok(self.java_with(&[conf, &compiled(self.sources, &class_path)?], heap_mib, main))
+    }
+
+    fn java_with(&self, class_path: &[&Path], heap_mib: u32, main: &str) -> Command {
+        let mut places: Vec<String> = class_path.iter().map(|path| path.display().to_string()).collect();
+        places.push(format!("{}/*", self.lib.display()));
+        let mut command = Command::new("java");
+        command.args(&self.options).arg(format!("-Xmx{heap_mib}m")).arg("-cp").arg(places.join(":"));
+        command.arg(main).stdin(Stdio::null());
+        without_environment(&mut command);
+        command
+    }
+}

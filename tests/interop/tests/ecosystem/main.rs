@@ -1,0 +1,24 @@
+//! Engines that keep their data on HDFS, run as their users run them: Apache HBase.
+//! Slow: `cargo xtask test --ecosystem`.
+
+mod hbase;
+
+use std::process::ExitCode;
+
+use hearth_interop::{ecosystem, run};
+use hearth_testkit::{Engine, skip_or_fail};
+
+fn main() -> ExitCode {
+    if !ecosystem() {
+        println!("takes minutes: cargo xtask test --ecosystem\n\ntest result: ok. 0 passed; 0 failed; 4 ignored");
+        return ExitCode::SUCCESS;
+    }
+    let mut suites = Vec::new();
+    for (engine, suite) in [(Engine::hbase(), hbase::suite())] {
+        match engine {
+            Ok(_) => suites.push(suite),
+            Err(error) => skip_or_fail(suite.name, &error),
+        }
+    }
+    run(&suites)
+}
