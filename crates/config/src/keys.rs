@@ -74,6 +74,12 @@ keys! {
     HADOOP_SECURITY_GROUPS_CACHE_SECS: Key<Duration> = "hadoop.security.groups.cache.secs", duration_s, "300";
     /// user=group1,group2;user2=... : groups said here instead of asked of the system.
     HADOOP_USER_GROUP_STATIC_MAPPING_OVERRIDES: OptionalKey<String> = "hadoop.user.group.static.mapping.overrides", text;
+    /// Whether what clients say of themselves with each call stands in the audit log.
+    HADOOP_CALLER_CONTEXT_ENABLED: Key<bool> = "hadoop.caller.context.enabled", boolean, "false";
+    /// Characters of it that are kept.
+    HADOOP_CALLER_CONTEXT_MAX_SIZE: Key<u32> = "hadoop.caller.context.max.size", int_u32, "128";
+    /// Bytes of the longest signature that is kept.
+    HADOOP_CALLER_CONTEXT_SIGNATURE_MAX_SIZE: Key<u32> = "hadoop.caller.context.signature.max.size", int_u32, "40";
     /// Program that prints the rack of each address it is given.
     NET_TOPOLOGY_SCRIPT_FILE_NAME: OptionalKey<String> = "net.topology.script.file.name", text;
     /// Addresses per run of the topology script.
@@ -228,6 +234,8 @@ keys! {
     DFS_BATCHED_LS_LIMIT: Key<u32> = "dfs.batched.ls.limit", int_u32, "100";
     /// Entries counted before the lock is given up.
     DFS_CONTENT_SUMMARY_LIMIT: Key<u32> = "dfs.content-summary.limit", int_u32, "5000";
+    /// Operations that the audit log leaves out, by their names in it: getfileinfo, open and so on.
+    DFS_NAMENODE_AUDIT_LOG_DEBUG_CMDLIST: OptionalKey<Vec<String>> = "dfs.namenode.audit.log.debug.cmdlist", list;
     /// Open files listed per call.
     DFS_NAMENODE_LIST_OPENFILES_NUM_RESPONSES: Key<u32> = "dfs.namenode.list.openfiles.num.responses", int_u32, "1000";
     /// Corrupt files listed per call.
@@ -481,6 +489,8 @@ keys! {
     HEARTH_ANNOUNCE_LEASE: Key<Duration> = "hearth.announce.lease", duration_s, "15";
     /// Bytes of replicas whose memory namenodes are told of at most; 0 = a quarter of what may be registered.
     HEARTH_ANNOUNCE_MAX: Key<u64> = "hearth.announce.max", bytes, "0";
+    /// File of the audit log, one line an operation; unset: none is written.
+    HEARTH_NAMENODE_AUDIT_LOG: OptionalKey<PathBuf> = "hearth.namenode.audit.log", path;
     /// What a namenode keeps of all that datanodes tell it of memory, bytes; 0 = nothing, and nothing is handed on.
     HEARTH_NAMENODE_ADVERTISEMENTS_MAX: Key<u64> = "hearth.namenode.advertisements.max", bytes, "67108864";
     /// How long one who waits for an RDMA operation polls for it before he sleeps, in microseconds.

@@ -142,6 +142,10 @@ pub fn signed_hours(value: &str) -> Result<i64, String> {
 }
 
 /// Comma-separated, trimmed, empty entries dropped.
+pub fn path(value: &str) -> Result<PathBuf, String> {
+    if value.is_empty() { Err("is empty".into()) } else { Ok(value.into()) }
+}
+
 pub fn list(value: &str) -> Result<Vec<String>, String> {
     Ok(value.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect())
 }

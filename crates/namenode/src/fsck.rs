@@ -6,7 +6,6 @@
 
 mod blocks_asked;
 mod corrupt_files;
-mod date;
 mod file;
 mod policies;
 mod summary;
@@ -18,12 +17,13 @@ use std::sync::Arc;
 use hearth_types::Access;
 use hearth_wire::proto::hdfs::DeleteRequestProto;
 
+use crate::audit::Event;
+use crate::date::date_text;
 use crate::namespace::{Caller, InodeId, Need, Purpose};
 use crate::ops::delete::delete;
 use crate::state::Context;
 use crate::{Namenode, State};
 
-use date::date_text;
 use summary::Summary;
 
 /// Inodes looked at before the lock is given up for a moment.
@@ -35,7 +35,7 @@ const REPORT_BYTES_MAX: usize = 256 << 20;
 #[derive(Clone, Debug, Default)]
 pub struct FsckRequest {
     pub user: String,
-    /// Text of the caller's address, as far as the HTTP server knows it.
+    /// Text of the caller's address.
     pub machine: String,
     pub path: String,
     pub files: bool,
@@ -99,6 +99,12 @@ pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest) -> String {
         superuser: rights.superuser,
         machine: request.machine.clone(),
     };
+    if let Some(log) = &namenode.audit {
+        let (user, machine) = (&caller.user, &caller.machine);
+        let event =
+            Event { allowed: true, user, machine, command: "fsck", source: Some(&request.path), ..Event::default() };
+        log.write(event).await;
+    }
     let worker = (namenode.clone(), caller.clone());
     let worked = tokio::task::spawn_blocking(move || Fsck::new(&worker.0, &request, &worker.1).run()).await;
     let Report { mut text, to_delete, last_line } = match worked {

@@ -5,11 +5,13 @@
 //! `namespace`, `leases` and `blocks` in memory, and leaves the list of what changed with `store`, whose single thread
 //! commits many operations at a time. The answer goes out when the commit is on disk.
 
+pub mod audit;
 pub mod block_tokens;
 pub mod blocks;
 pub mod caching;
 pub mod changes;
 pub mod datanode_service;
+mod date;
 pub mod error;
 pub mod fsck;
 pub mod groups;

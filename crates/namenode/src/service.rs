@@ -1,5 +1,7 @@
 //! From a call on the wire to an operation and back: who calls, whether the call is a repetition, the audit line.
 
+mod audited;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,12 +15,15 @@ use hearth_wire::proto::hdfs::RefreshNodesResponseProto;
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 
+use crate::audit::Event;
 use crate::datanode_service::{self, DatanodeService};
 use crate::error::Error;
 use crate::namespace::Caller;
 use crate::ops;
 use crate::retries::retry_key;
 use crate::state::{Context, Namenode, encode};
+
+use audited::{audited, put_down};
 
 /// Answers clients and datanodes on one port.
 pub struct NamenodeService {
@@ -85,11 +90,15 @@ impl NamenodeService {
             self.datanodes.place_client(&caller.machine).await;
         }
         let context = Context::new(caller, retry);
+        let audit = self.namenode.audit.as_ref();
+        let audited = audit.and_then(|log| Some((log, audited(&self.namenode, call)?)));
         let outcome = match call.method.as_str() {
             "refreshNodes" => self.refresh_nodes(&context).await,
             _ => dispatch(&self.namenode, &context, call).await,
         };
-        audit(&context.caller, call, outcome.is_ok());
+        if let Some((log, audited)) = &audited {
+            put_down(log, &self.namenode, &context.caller, call, audited, &outcome).await;
+        }
         if let (Ok(answer), Some((guard, _, expires_ms)), true) = (&outcome, repeated, context.is_remembered()) {
             guard.finish(expires_ms, answer.clone());
         }
@@ -114,9 +123,16 @@ impl NamenodeService {
             }
             "refreshUserToGroupsMappings" => {
                 let caller = self.caller(call).await?;
-                let namespace = &self.namenode.read().namespace;
-                namespace.require_superuser(&caller, "refreshUserToGroupsMappings").map_err(to_remote)?;
+                let allowed = self.namenode.read().namespace.require_superuser(&caller, "refreshUserToGroupsMappings");
+                allowed.map_err(to_remote)?;
                 self.namenode.groups.refresh();
+                if let Some(log) = &self.namenode.audit {
+                    let command = "refreshUserToGroupsMappings";
+                    let (user, machine) = (&caller.user, &caller.machine);
+                    let event =
+                        Event { allowed: true, user, machine, command, protocol: Some("rpc"), ..Event::default() };
+                    log.write(event).await;
+                }
                 Ok(encode(&RefreshUserToGroupsMappingsResponseProto {}))
             }
             method => Err(no_such_method(&call.protocol, method)),
@@ -158,18 +174,6 @@ impl Service for NamenodeService {
             other => Err(no_such_method(other, &call.method)),
         }
     }
-}
-
-/// One line a call, as Apache's audit log has it; the target `audit` is for filters.
-fn audit(caller: &Caller, call: &Call, allowed: bool) {
-    tracing::info!(
-        target: "audit",
-        allowed,
-        ugi = %caller.user,
-        ip = %caller.machine,
-        cmd = %call.method,
-        context = call.caller_context.as_deref().unwrap_or(""),
-    );
 }
 
 /// An operation's refusal as it goes onto the wire.

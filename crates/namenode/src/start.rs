@@ -12,6 +12,7 @@ use hearth_web::WebServer;
 use parking_lot::RwLock;
 use tokio::task::JoinHandle;
 
+use crate::audit::{AuditError, AuditLog, AuditSettings};
 use crate::block_tokens::{BlockTokens, BlockTokensError};
 use crate::blocks::{BlockMap, Now};
 use crate::caching::Caching;
@@ -68,6 +69,8 @@ pub enum StartError {
     Web(#[from] hearth_web::Error),
     #[error(transparent)]
     Tokens(#[from] BlockTokensError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error("the lists of datanodes cannot be read: {0}")]
     Hosts(std::io::Error),
     #[error("the system has no randomness for ids: {0}")]
@@ -128,6 +131,8 @@ impl Namenode {
         let retry_cache = retry_cache(&settings, options.clock.clone());
         let retries = restore_retries(loaded.retries, retry_cache.as_deref());
         let tokens = Arc::new(BlockTokens::from_configuration(conf, options.clock.wall_ms())?);
+        let audit =
+            AuditSettings::read(conf)?.map(|audit| AuditLog::start(audit, options.clock.clone())).transpose()?;
         let now = Now::of(&*options.clock);
         let state = restore(loaded.namespace, Caching::restore(loaded.caching), &settings, &identity, retries, now)?;
         let namenode = Arc::new(Namenode {
@@ -138,6 +143,7 @@ impl Namenode {
             settings,
             groups,
             tokens: tokens.clone(),
+            audit,
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hearth_types::{Clock, PoolIdentity};
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use crate::audit::AuditLog;
 use crate::block_tokens::BlockTokens;
 use crate::blocks::{BlockMap, Now};
 use crate::caching::Caching;
@@ -42,6 +43,8 @@ pub struct Namenode {
     pub settings: Settings,
     pub groups: Groups,
     pub tokens: Arc<BlockTokens>,
+    /// `None` when none is wanted.
+    pub audit: Option<AuditLog>,
 }
 
 /// One call, as an operation sees it.

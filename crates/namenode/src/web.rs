@@ -27,11 +27,8 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> S
         move || front(&namenode, rpc)
     };
     let (checked, counted) = (namenode.clone(), namenode.clone());
-    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted)).page(
-        "/fsck",
-        // Who asks over HTTP is not known by address here; Apache's prints it.
-        move |query| fsck(checked.clone(), FsckRequest::from_query(&query, "-")),
-    )
+    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted))
+        .page("/fsck", move |query, peer| fsck(checked.clone(), FsckRequest::from_query(&query, &peer.to_string())))
 }
 
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {

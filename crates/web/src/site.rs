@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::Error;
-use crate::bounded::BoundedListener;
+use crate::bounded::{BoundedListener, Peer};
 use crate::figures::{self, Figure, Figures};
 use crate::jmx::{Bean, select_beans};
 
@@ -23,7 +23,7 @@ use crate::jmx::{Bean, select_beans};
 pub type Query = BTreeMap<String, String>;
 
 type TextAnswer = Pin<Box<dyn Future<Output = String> + Send>>;
-type TextPage = Arc<dyn Fn(Query) -> TextAnswer + Send + Sync>;
+type TextPage = Arc<dyn Fn(Query, IpAddr) -> TextAnswer + Send + Sync>;
 
 /// Longer query strings are refused with 414.
 const QUERY_BYTES_MAX: usize = 8 * 1024;
@@ -72,14 +72,14 @@ impl Site {
         }
     }
 
-    /// Adds a plain-text page, such as `/fsck`.
+    /// Adds a plain-text page, such as `/fsck`, made of the request's parameters and the address that it came from.
     #[must_use]
     pub fn page<F, A>(mut self, path: &'static str, page: F) -> Self
     where
-        F: Fn(Query) -> A + Send + Sync + 'static,
+        F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
         A: Future<Output = String> + Send + 'static,
     {
-        self.pages.push((path, Arc::new(move |query| Box::pin(page(query)))));
+        self.pages.push((path, Arc::new(move |query, peer| Box::pin(page(query, peer)))));
         self
     }
 
@@ -101,7 +101,10 @@ impl Site {
             let until = async {
                 let _ = stopped.await;
             };
-            if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(until).await {
+            if let Err(error) = axum::serve(listener, router.into_make_service_with_connect_info::<Peer>())
+                .with_graceful_shutdown(until)
+                .await
+            {
                 tracing::warn!("HTTP server on {local} ended: {error}");
             }
         });
@@ -124,8 +127,12 @@ impl Site {
             .route("/conf", get(conf));
         for (path, page) in self.pages {
             let permits = state.permits.clone();
-            router =
-                router.route(path, get(move |RawQuery(raw): RawQuery| text_page(page.clone(), permits.clone(), raw)));
+            router = router.route(
+                path,
+                get(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, RawQuery(raw): RawQuery| {
+                    text_page(page.clone(), permits.clone(), raw, address.ip().to_canonical())
+                }),
+            );
         }
         router.with_state(state)
     }
@@ -225,14 +232,14 @@ async fn conf(State(shared): State<Shared>, headers: HeaderMap, RawQuery(raw): R
     ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], text).into_response()
 }
 
-async fn text_page(page: TextPage, permits: Arc<Semaphore>, raw: Option<String>) -> Response {
+async fn text_page(page: TextPage, permits: Arc<Semaphore>, raw: Option<String>, peer: IpAddr) -> Response {
     let query = match parse_query(raw.as_deref().unwrap_or("")) {
         Ok(query) => query,
         Err(status) => return status.into_response(),
     };
     let answer = async {
         let _permit = permits.acquire().await.ok()?;
-        Some(page(query).await)
+        Some(page(query, peer).await)
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
         Ok(Some(text)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
@@ -311,14 +318,14 @@ mod tests {
             move || vec![entry.clone()],
             || vec![Figure::counter("hearth_reads", "Reads", 7), Figure::gauge("hearth_files", "Files", 5)],
         )
-        .page("/fsck", |query: Query| async move { format!("path {}", query["path"]) });
+        .page("/fsck", |query: Query, peer| async move { format!("path {} from {peer}", query["path"]) });
         let server = site.serve("127.0.0.1:0").await.unwrap();
         assert!(fetch(server.address(), "/").await.contains("<h1>front</h1>"));
         assert!(fetch(server.address(), "/jmx?qry=*:*").await.contains("Operational"));
         assert!(!fetch(server.address(), "/jmx?qry=none").await.contains("Operational"));
         assert!(fetch(server.address(), "/conf").await.contains("hdfs://a&amp;b"));
         assert!(fetch(server.address(), "/conf?name=none").await.starts_with("HTTP/1.1 404"));
-        assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b"));
+        assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b from 127.0.0.1"));
         assert!(fetch(server.address(), "/fsck?path=%zz").await.starts_with("HTTP/1.1 400"));
         assert!(fetch(server.address(), &format!("/jmx?qry={}", "a".repeat(9000))).await.starts_with("HTTP/1.1 414"));
         let metrics = fetch(server.address(), "/metrics").await;

@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             _ => bail!("unknown option {option}: wanted -format, -force, -nonInteractive or -format-if-empty"),
         }
     }
-    logging::start("info,audit=warn");
+    logging::start("info");
     let options = NamenodeOptions {
         configuration: configuration::load()?,
         user: configuration::user(),

@@ -295,6 +295,7 @@ impl<S: Service> Connection<S> {
             retry_count,
             state_id: frame.state_id,
             caller_context: frame.caller_context,
+            caller_signature: frame.caller_signature,
         };
         let service = self.service.clone();
         let request_bytes = call.request.len();

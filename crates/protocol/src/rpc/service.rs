@@ -32,6 +32,8 @@ pub struct Call {
     pub state_id: Option<i64>,
     /// Free text for the audit log.
     pub caller_context: Option<String>,
+    /// What shows that the context is its client's own; often empty.
+    pub caller_signature: Bytes,
 }
 
 /// What a server offers over RPC.

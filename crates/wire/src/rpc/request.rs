@@ -37,6 +37,8 @@ pub struct CallFrame {
     pub state_id: Option<i64>,
     /// Text that the client wants in the audit log.
     pub caller_context: Option<String>,
+    /// What shows that the context is its client's own; often empty.
+    pub caller_signature: Bytes,
 }
 
 /// A frame from a client.
@@ -119,16 +121,20 @@ pub fn decode_request(mut frame: Bytes) -> Result<Request, RequestError> {
         0.. => {
             let call: RequestHeaderProto = delimited::take(&mut frame).map_err(body_error)?;
             let request = delimited::take_bytes(&mut frame).map_err(body_error)?;
+            let retry_count = header.retry_count();
+            let (caller_context, signature) =
+                header.caller_context.map(|context| (context.context, context.signature)).unzip();
             Ok(Request::Call(CallFrame {
                 call_id: header.call_id,
-                retry_count: header.retry_count(),
+                retry_count,
                 client_id: header.client_id,
                 protocol: call.declaring_class_protocol_name,
                 protocol_version: call.client_protocol_version,
                 method: call.method_name,
                 request,
                 state_id: header.state_id,
-                caller_context: header.caller_context.map(|context| context.context),
+                caller_context,
+                caller_signature: signature.flatten().unwrap_or_default(),
             }))
         }
         call_id => Err(fail(RequestErrorKind::OutOfBand { call_id })),

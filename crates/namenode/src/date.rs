@@ -1,9 +1,7 @@
-/// As Java prints a date, in UTC: `Sat Nov 21 07:19:24 UTC 2026`.
-pub(super) fn date_text(wall_ms: u64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let seconds = wall_ms / 1000;
-    let days = seconds / 86_400;
+//! Dates as texts, in UTC.
+
+/// Year, month from 0 and day from 1 of a day counted from 1970-01-01.
+fn calendar(days: u64) -> (u64, u64, u64) {
     // Days of the Gregorian calendar, counted in eras of 400 years from 0000-03-01.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
@@ -14,6 +12,24 @@ pub(super) fn date_text(wall_ms: u64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = (month_from_march + 2) % 12;
     let year = era * 400 + year_of_era + u64::from(month < 2);
+    (year, month, day)
+}
+
+/// As log4j writes the time of a line: `2026-11-21 07:19:24,051`.
+pub fn log_time(wall_ms: u64) -> String {
+    let seconds = wall_ms / 1000;
+    let (year, month, day) = calendar(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{:02}-{day:02} {hour:02}:{minute:02}:{second:02},{:03}", month + 1, wall_ms % 1000)
+}
+
+/// As Java prints a date: `Sat Nov 21 07:19:24 UTC 2026`.
+pub fn date_text(wall_ms: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let seconds = wall_ms / 1000;
+    let days = seconds / 86_400;
+    let (year, month, day) = calendar(days);
     format!(
         "{} {} {day:02} {:02}:{:02}:{:02} UTC {year}",
         DAYS[(days % 7) as usize],
@@ -26,7 +42,13 @@ pub(super) fn date_text(wall_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::date_text;
+    use super::{date_text, log_time};
+
+    #[test]
+    fn times_as_log4j_writes_them() {
+        assert_eq!(log_time(1_795_245_564_051), "2026-11-21 07:19:24,051");
+        assert_eq!(log_time(951_782_400_000), "2000-02-29 00:00:00,000");
+    }
 
     #[test]
     fn dates_as_date_prints_them() {

@@ -1,0 +1,383 @@
+//! Which line of the audit log a call makes: what Apache's NameNode calls it, and the paths of its request.
+//!
+//! A call that was carried out, and one that was refused for want of a right, is put down; one that failed otherwise is not. Source:
+//! the calls of `logAuditEvent` in `FSNamesystem.java` of Hadoop 3.4.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use hearth_protocol::rpc::{Call, RemoteError};
+use hearth_wire::proto::hdfs;
+use hearth_wire::proto::hearth::OpenManyRequestProto;
+use hearth_wire::rpc::exceptions;
+use prost::Message;
+
+use crate::audit::{AuditLog, Event};
+use crate::namespace::Caller;
+use crate::state::Namenode;
+
+/// When there is a line, beside the refusals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum When {
+    /// It succeeded.
+    Done,
+    /// It succeeded and answered true.
+    True,
+    /// It succeeded; what it answered is whether it was allowed.
+    Answered,
+    /// Whatever became of it.
+    Always,
+}
+
+/// A call as the audit log sees it.
+#[derive(Clone, Debug)]
+pub struct Audited {
+    command: Cow<'static, str>,
+    source: Option<String>,
+    /// The source of a refusal's line, where that is another.
+    source_refused: Option<String>,
+    target: Option<String>,
+    /// The path whose owner and mode are told.
+    status_of: Option<String>,
+    when: When,
+    /// Further lines like this one, of calls about many paths.
+    others: Vec<String>,
+}
+
+impl Audited {
+    fn new(command: impl Into<Cow<'static, str>>, source: Option<String>) -> Self {
+        let command = command.into();
+        let (target, status_of, others) = (None, None, Vec::new());
+        Self { command, source, source_refused: None, target, status_of, when: When::Done, others }
+    }
+
+    fn on(command: impl Into<Cow<'static, str>>, source: String) -> Self {
+        Self::new(command, Some(source))
+    }
+
+    fn to(self, target: String) -> Self {
+        Self { target: Some(target), ..self }
+    }
+
+    /// With the status of the source.
+    fn changed(self) -> Self {
+        Self { status_of: self.source.clone(), ..self }
+    }
+
+    fn when(self, when: When) -> Self {
+        Self { when, ..self }
+    }
+}
+
+/// `None` for calls that the audit log does not tell of. Looked at before the call is carried out: some say afterwards less about
+/// what they found.
+pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
+    /// A field of the request.
+    macro_rules! of {
+        ($request:ident . $field:ident) => {
+            hdfs::$request::decode(call.request.clone()).ok()?.$field
+        };
+    }
+    let snapshot = |root: String, name: &str| format!("{}/.snapshot/{name}", root.trim_end_matches('/'));
+    Some(match call.method.as_str() {
+        "getBlockLocations" => Audited::on("open", of!(GetBlockLocationsRequestProto.src)),
+        "openMany" => {
+            let mut paths = OpenManyRequestProto::decode(call.request.clone()).ok()?.paths.into_iter();
+            Audited { others: paths.clone().skip(1).collect(), ..Audited::on("open", paths.next()?) }
+        }
+        "getFileInfo" => Audited::on("getfileinfo", of!(GetFileInfoRequestProto.src)),
+        "getFileLinkInfo" => Audited::on("getfileinfo", of!(GetFileLinkInfoRequestProto.src)),
+        "getLinkTarget" => Audited::on("getfileinfo", of!(GetLinkTargetRequestProto.path)).when(When::Always),
+        "getLocatedFileInfo" => {
+            let request = hdfs::GetLocatedFileInfoRequestProto::decode(call.request.clone()).ok()?;
+            let command = if request.need_block_token() { "open" } else { "getfileinfo" };
+            Audited::on(command, request.src.unwrap_or_default())
+        }
+        "isFileClosed" => Audited::on("isFileClosed", of!(IsFileClosedRequestProto.src)).when(When::True),
+        "getListing" => Audited::on("listStatus", of!(GetListingRequestProto.src)),
+        "getBatchedListing" => {
+            let mut paths = of!(GetBatchedListingRequestProto.paths).into_iter();
+            Audited { others: paths.clone().skip(1).collect(), ..Audited::on("listStatus", paths.next()?) }
+        }
+        "getContentSummary" => Audited::on("contentSummary", of!(GetContentSummaryRequestProto.path)),
+        "getQuotaUsage" => Audited::on("quotaUsage", of!(GetQuotaUsageRequestProto.path)),
+        "checkAccess" => Audited::on("checkAccess", of!(CheckAccessRequestProto.path)),
+        "create" => Audited::on("create", of!(CreateRequestProto.src)).changed(),
+        "append" => Audited::on("append", of!(AppendRequestProto.src)),
+        "truncate" => Audited::on("truncate", of!(TruncateRequestProto.src)).changed(),
+        "concat" => {
+            let request = hdfs::ConcatRequestProto::decode(call.request.clone()).ok()?;
+            let joined = format!("[{}]", request.srcs.join(", "));
+            Audited { status_of: Some(request.trg.clone()), ..Audited::on("concat", joined).to(request.trg) }
+        }
+        "mkdirs" => Audited::on("mkdirs", of!(MkdirsRequestProto.src)).changed(),
+        "delete" => Audited::on("delete", of!(DeleteRequestProto.src)).when(When::Answered),
+        "rename" => {
+            let request = hdfs::RenameRequestProto::decode(call.request.clone()).ok()?;
+            // Into a directory that is there; the line names the directory nevertheless.
+            let state = namenode.read();
+            let there = state.namespace.lookup(&request.dst);
+            let inside = there.is_some_and(|slot| state.namespace.inode(slot).is_directory());
+            let status_of = match request.src.rsplit_once('/') {
+                Some((_, name)) if inside => format!("{}/{name}", request.dst.trim_end_matches('/')),
+                _ => request.dst.clone(),
+            };
+            let renamed = Audited::on("rename", request.src).to(request.dst).when(When::True);
+            Audited { status_of: Some(status_of), ..renamed }
+        }
+        "rename2" => {
+            let request = hdfs::Rename2RequestProto::decode(call.request.clone()).ok()?;
+            let options = match (request.overwrite_dest, request.move_to_trash()) {
+                (false, false) => "NONE",
+                (true, false) => "OVERWRITE",
+                (false, true) => "TO_TRASH",
+                (true, true) => "OVERWRITE, TO_TRASH",
+            };
+            let renamed = Audited::on(format!("rename (options=[{options}])"), request.src);
+            Audited { status_of: Some(request.dst.clone()), ..renamed.to(request.dst) }
+        }
+        "setReplication" => Audited::on("setReplication", of!(SetReplicationRequestProto.src)).when(When::True),
+        "setPermission" => Audited::on("setPermission", of!(SetPermissionRequestProto.src)).changed(),
+        "setOwner" => Audited::on("setOwner", of!(SetOwnerRequestProto.src)).changed(),
+        "setTimes" => Audited::on("setTimes", of!(SetTimesRequestProto.src)).changed(),
+        "setStoragePolicy" => Audited::on("setStoragePolicy", of!(SetStoragePolicyRequestProto.src)).changed(),
+        "unsetStoragePolicy" => Audited::on("unsetStoragePolicy", of!(UnsetStoragePolicyRequestProto.src)).changed(),
+        "satisfyStoragePolicy" => {
+            Audited::on("satisfyStoragePolicy", of!(SatisfyStoragePolicyRequestProto.src)).changed()
+        }
+        "setQuota" => {
+            let request = hdfs::SetQuotaRequestProto::decode(call.request.clone()).ok()?;
+            Audited::on(quota_command(request.namespace_quota as i64, request.storagespace_quota as i64), request.path)
+        }
+        "modifyAclEntries" => Audited::on("modifyAclEntries", of!(ModifyAclEntriesRequestProto.src)).changed(),
+        "removeAclEntries" => Audited::on("removeAclEntries", of!(RemoveAclEntriesRequestProto.src)).changed(),
+        "removeDefaultAcl" => Audited::on("removeDefaultAcl", of!(RemoveDefaultAclRequestProto.src)).changed(),
+        "removeAcl" => Audited::on("removeAcl", of!(RemoveAclRequestProto.src)).changed(),
+        "setAcl" => Audited::on("setAcl", of!(SetAclRequestProto.src)).changed(),
+        "getAclStatus" => Audited::on("getAclStatus", of!(GetAclStatusRequestProto.src)),
+        "setXAttr" => Audited::on("setXAttr", of!(SetXAttrRequestProto.src)).changed(),
+        "removeXAttr" => Audited::on("removeXAttr", of!(RemoveXAttrRequestProto.src)).changed(),
+        "getXAttrs" => Audited::on("getXAttrs", of!(GetXAttrsRequestProto.src)),
+        "listXAttrs" => Audited::on("listXAttrs", of!(ListXAttrsRequestProto.src)),
+        "getEZForPath" => Audited::on("getEZForPath", of!(GetEzForPathRequestProto.src)).changed(),
+        "getEnclosingRoot" => {
+            Audited::on("getEZForPath", of!(GetEnclosingRootRequestProto.filename).unwrap_or_default()).changed()
+        }
+        "getErasureCodingPolicy" => {
+            Audited::on("getErasureCodingPolicy", of!(GetErasureCodingPolicyRequestProto.src)).when(When::Always)
+        }
+        "getErasureCodingPolicies" => Audited::new("getErasureCodingPolicies", None).when(When::Always),
+        "getErasureCodingCodecs" => Audited::new("getErasureCodingCodecs", None).when(When::Always),
+        "listEncryptionZones" => Audited::new("listEncryptionZones", None).when(When::Always),
+        "listReencryptionStatus" => Audited::new("listReencryptionStatus", None).when(When::Always),
+        "listCachePools" => Audited::new("listCachePools", None),
+        "addCachePool" => Audited::on("addCachePool", pool(of!(AddCachePoolRequestProto.info).pool_name())),
+        "modifyCachePool" => Audited::on("modifyCachePool", pool(of!(ModifyCachePoolRequestProto.info).pool_name())),
+        "removeCachePool" => Audited::on("removeCachePool", pool(&of!(RemoveCachePoolRequestProto.pool_name))),
+        // Its number is in the answer.
+        "addCacheDirective" => Audited::new("addCacheDirective", None),
+        "modifyCacheDirective" => {
+            let info = of!(ModifyCacheDirectiveRequestProto.info);
+            Audited::on("modifyCacheDirective", format!("{{id: {}}}", info.id())).to(directive(&info))
+        }
+        "removeCacheDirective" => {
+            Audited::on("removeCacheDirective", format!("{{id: {}}}", of!(RemoveCacheDirectiveRequestProto.id)))
+        }
+        "listCacheDirectives" => {
+            Audited::on("listCacheDirectives", directive(&of!(ListCacheDirectivesRequestProto.filter)))
+        }
+        "getSnapshottableDirListing" => Audited::new("listSnapshottableDirectory", None),
+        "allowSnapshot" => Audited::on("allowSnapshot", of!(AllowSnapshotRequestProto.snapshot_root)),
+        "disallowSnapshot" => Audited::on("disallowSnapshot", of!(DisallowSnapshotRequestProto.snapshot_root)),
+        // Its path is in the answer.
+        "createSnapshot" => Audited::on("createSnapshot", of!(CreateSnapshotRequestProto.snapshot_root)),
+        "getSnapshotDiffReport" => {
+            let request = hdfs::GetSnapshotDiffReportRequestProto::decode(call.request.clone()).ok()?;
+            let end = |name: &str| match name {
+                "" => request.snapshot_root.clone(),
+                name => snapshot(request.snapshot_root.clone(), name),
+            };
+            Audited::on("computeSnapshotDiff", end(&request.from_snapshot)).to(end(&request.to_snapshot))
+        }
+        "getSnapshotListing" => {
+            Audited::on("ListSnapshot", of!(GetSnapshotListingRequestProto.snapshot_root)).when(When::Always)
+        }
+        "deleteSnapshot" => {
+            let request = hdfs::DeleteSnapshotRequestProto::decode(call.request.clone()).ok()?;
+            Audited::on("deleteSnapshot", snapshot(request.snapshot_root, &request.snapshot_name))
+        }
+        "renameSnapshot" => {
+            let request = hdfs::RenameSnapshotRequestProto::decode(call.request.clone()).ok()?;
+            let old = snapshot(request.snapshot_root.clone(), &request.snapshot_old_name);
+            Audited::on("renameSnapshot", old).to(snapshot(request.snapshot_root, &request.snapshot_new_name))
+        }
+        "listOpenFiles" => {
+            let path = of!(ListOpenFilesRequestProto.path);
+            Audited { source_refused: path, ..Audited::new("listOpenFiles", None) }
+        }
+        "getDatanodeReport" => Audited::new("datanodeReport", None),
+        "getDatanodeStorageReport" => Audited::new("getDatanodeStorageReport", None),
+        "getSlowDatanodeReport" => Audited::new("slowDataNodesReport", None),
+        "saveNamespace" => Audited::new("saveNamespace", None),
+        "rollEdits" => Audited::new("rollEditLog", None),
+        "finalizeUpgrade" => Audited::new("finalizeUpgrade", None),
+        "refreshNodes" => Audited::new("refreshNodes", None),
+        "setBalancerBandwidth" => Audited::new("setBalancerBandwidth", None),
+        "metaSave" => Audited::new("metaSave", None),
+        "setSafeMode" => {
+            use hdfs::SafeModeActionProto as Action;
+            let command = match Action::try_from(of!(SetSafeModeRequestProto.action)).ok()? {
+                Action::Leave => "safemode_leave",
+                Action::Enter => "safemode_enter",
+                Action::Get => "safemode_get",
+                Action::ForceExit => "safemode_force_exit",
+            };
+            Audited::new(command, None)
+        }
+        "restoreFailedStorage" => {
+            let command = match of!(RestoreFailedStorageRequestProto.arg).as_str() {
+                "check" => "checkRestoreFailedStorage",
+                "true" => "enableRestoreFailedStorage",
+                _ => "disableRestoreFailedStorage",
+            };
+            Audited::new(command, None)
+        }
+        "rollingUpgrade" => {
+            use hdfs::RollingUpgradeActionProto as Action;
+            let command = match Action::try_from(of!(RollingUpgradeRequestProto.action)).ok()? {
+                Action::Query => "queryRollingUpgrade",
+                Action::Start => "startRollingUpgrade",
+                Action::Finalize => "finalizeRollingUpgrade",
+            };
+            Audited::new(command, None)
+        }
+        _ => return None,
+    })
+}
+
+fn pool(name: &str) -> String {
+    format!("{{poolName: {name}}}")
+}
+
+/// What a cache directive says, but for when it ends. Source: `CacheDirectiveInfo.toString`.
+fn directive(info: &hdfs::CacheDirectiveInfoProto) -> String {
+    let said = [
+        info.id.map(|id| format!("id: {id}")),
+        info.path.as_ref().map(|path| format!("path: {path}")),
+        info.replication.map(|replication| format!("replication: {replication}")),
+        info.pool.as_ref().map(|pool| format!("pool: {pool}")),
+    ];
+    format!("{{{}}}", said.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+/// What only the answer tells: the source and the target of the line.
+fn answered(call: &Call, answer: &Bytes) -> (Option<String>, Option<String>) {
+    match call.method.as_str() {
+        "createSnapshot" => {
+            let made = hdfs::CreateSnapshotResponseProto::decode(answer.clone());
+            (None, made.ok().map(|made| made.snapshot_path))
+        }
+        "addCacheDirective" => {
+            let request = hdfs::AddCacheDirectiveRequestProto::decode(call.request.clone());
+            let made = hdfs::AddCacheDirectiveResponseProto::decode(answer.clone());
+            let info = request.ok().zip(made.ok()).map(|(request, made)| hdfs::CacheDirectiveInfoProto {
+                id: Some(made.id),
+                replication: Some(request.info.replication.unwrap_or(1)),
+                ..request.info
+            });
+            (info.as_ref().map(directive), None)
+        }
+        _ => (None, None),
+    }
+}
+
+/// Source: `FSNamesystem.getQuotaCommand`; `QUOTA_DONT_SET` is the largest long, `QUOTA_RESET` is -1.
+fn quota_command(names: i64, space: i64) -> &'static str {
+    match (names, space) {
+        (-1, i64::MAX) => "clearQuota",
+        (i64::MAX, -1) => "clearSpaceQuota",
+        (_, i64::MAX) => "setQuota",
+        _ => "setSpaceQuota",
+    }
+}
+
+/// Puts down what became of a call.
+pub async fn put_down(
+    log: &AuditLog,
+    namenode: &Namenode,
+    caller: &Caller,
+    call: &Call,
+    audited: &Audited,
+    outcome: &Result<Bytes, RemoteError>,
+) {
+    let is_true = |answer: &Bytes| hdfs::DeleteResponseProto::decode(answer.clone()).is_ok_and(|answer| answer.result);
+    let allowed = match (outcome, audited.when) {
+        (Ok(answer), When::True) if !is_true(answer) => return,
+        (Ok(answer), When::Answered) => is_true(answer),
+        (Ok(_), _) => true,
+        (Err(error), _) if error.class == exceptions::ACCESS_CONTROL => false,
+        (Err(_), When::Always) => false,
+        (Err(_), _) => return,
+    };
+    let status_of = audited.status_of.as_deref().filter(|_| allowed);
+    let permissions = status_of.and_then(|path| permissions(namenode, path));
+    let (made, target) = outcome.as_ref().map_or((None, None), |answer| answered(call, answer));
+    let refused = audited.source_refused.as_deref().filter(|_| !allowed);
+    let first = refused.or(made.as_deref()).or(audited.source.as_deref());
+    let target = target.as_deref().or(audited.target.as_deref());
+    for source in std::iter::once(first).chain(audited.others.iter().map(|path| Some(&**path))) {
+        log.write(Event {
+            allowed,
+            user: &caller.user,
+            machine: &caller.machine,
+            command: &audited.command,
+            source,
+            target,
+            permissions: permissions.as_deref(),
+            protocol: Some("rpc"),
+            context: call.caller_context.as_deref().map(|context| (context, &call.caller_signature)),
+        })
+        .await;
+    }
+}
+
+/// `owner:group:rwxr-xr-x` of what is at `path` now.
+fn permissions(namenode: &Namenode, path: &str) -> Option<String> {
+    let state = namenode.read();
+    let namespace = &state.namespace;
+    let inode = namespace.inode(namespace.lookup(path)?);
+    let (owner, group) = (namespace.names.text(inode.owner), namespace.names.text(inode.group));
+    Some(format!("{owner}:{group}:{}", symbols(inode.permission.0)))
+}
+
+/// As `ls` shows a mode.
+fn symbols(mode: u16) -> String {
+    let mut text: String =
+        (0..9).map(|i| if mode & (0o400 >> i) != 0 { ['r', 'w', 'x'][i % 3] } else { '-' }).collect();
+    if mode & 0o1000 != 0 {
+        text.pop();
+        text.push(if mode & 1 != 0 { 't' } else { 'T' });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{quota_command, symbols};
+
+    #[test]
+    fn modes_as_ls_shows_them() {
+        assert_eq!(symbols(0o750), "rwxr-x---");
+        assert_eq!(symbols(0o1777), "rwxrwxrwt");
+        assert_eq!(symbols(0o1640), "rw-r----T");
+    }
+
+    #[test]
+    fn quotas_have_four_commands() {
+        assert_eq!(quota_command(-1, i64::MAX), "clearQuota");
+        assert_eq!(quota_command(i64::MAX, -1), "clearSpaceQuota");
+        assert_eq!(quota_command(5, i64::MAX), "setQuota");
+        assert_eq!(quota_command(i64::MAX, 5), "setSpaceQuota");
+        assert_eq!(quota_command(5, 5), "setSpaceQuota");
+    }
+}
