@@ -3,6 +3,7 @@
 //! Texts and classes are those that an Apache NameNode 3.4 was seen to answer.
 
 use hearth_types::{Block, BlockPoolId, StorageType};
+use hearth_wire::delegation_token::DelegationTokenFormatError;
 use hearth_wire::rpc::exceptions;
 
 /// Why an operation was refused. Nothing has changed then.
@@ -362,6 +363,13 @@ pub enum Error {
     NoPolicySatisfier,
     #[error("{message}")]
     InvalidToken { message: String },
+    #[error("{message}")]
+    TokenDenied { message: String },
+    /// Java has no more words for it.
+    #[error("java.io.EOFException")]
+    TokenTruncated,
+    #[error(transparent)]
+    TokenUnreadable(DelegationTokenFormatError),
     #[error("Rolling upgrades are not supported by this NameNode")]
     RollingUpgrade,
 
@@ -501,6 +509,8 @@ impl Error {
             NoErasureCodingSet { .. } => exceptions::NO_EC_POLICY_SET,
             NoPolicySatisfier | QuotaType { .. } => exceptions::UNSUPPORTED_ACTION,
             InvalidToken { .. } => exceptions::INVALID_TOKEN,
+            TokenDenied { .. } => exceptions::ACCESS_CONTROL,
+            TokenTruncated => exceptions::EOF,
             NoSuchMethod { .. } => exceptions::RPC_NO_SUCH_METHOD,
             Blocks { class, .. } => class,
             PathTooLong { .. }
@@ -542,6 +552,7 @@ impl Error {
             | XattrUnreadableDirectory
             | NoKeyProvider { .. }
             | RollingUpgrade
+            | TokenUnreadable(_)
             | Malformed(_)
             | EmptyPoolName
             | StoreFailed { .. } => exceptions::IO,

@@ -14,6 +14,7 @@ pub mod complete;
 pub mod concat;
 pub mod content_summary;
 pub mod create;
+pub mod delegation_tokens;
 pub mod delete;
 pub mod file_info;
 pub mod fsync;

@@ -16,6 +16,7 @@ pub mod block_report;
 pub mod block_token;
 pub mod convert;
 pub mod data_transfer;
+pub mod delegation_token;
 pub mod delimited;
 pub mod offer;
 pub mod open_many;

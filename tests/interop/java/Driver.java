@@ -47,9 +47,13 @@ import org.apache.hadoop.hdfs.protocol.CacheDirectiveStats;
 import org.apache.hadoop.hdfs.protocol.CachePoolInfo;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants.DatanodeReportType;
+import org.apache.hadoop.hdfs.protocol.ClientProtocol;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.security.token.delegation.DelegationTokenIdentifier;
+import org.apache.hadoop.io.Text;
 import org.apache.hadoop.ipc.CallerContext;
 import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.util.Tool;
 
 /**
@@ -273,6 +277,9 @@ public final class Driver {
             case "times":
                 fs().setTimes(path(r, "path"), r.get("modified").asLong(), r.get("accessed").asLong());
                 return null;
+            // does (get, renew, cancel); owner, renewer, ends (ms), or else bytes (text): the identifier
+            case "token":
+                return token(r);
             // user: takes effect on a new FileSystem
             case "as":
                 fs = FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf, text(r, "user"));
@@ -639,6 +646,32 @@ public final class Driver {
             }
         }
         return all;
+    }
+
+    private Object token(JsonNode r) throws IOException {
+        ClientProtocol namenode = dfs().getClient().getNamenode();
+        if (text(r, "does").equals("get")) {
+            return String.valueOf(namenode.getDelegationToken(new Text(text(r, "renewer"))));
+        }
+        byte[] identifier;
+        if (r.has("bytes")) {
+            identifier = text(r, "bytes").getBytes(StandardCharsets.ISO_8859_1);
+        } else {
+            DelegationTokenIdentifier id = new DelegationTokenIdentifier(new Text(text(r, "owner")),
+                    new Text(text(r, "renewer")), new Text());
+            id.setIssueDate(1000);
+            id.setMaxDate(r.get("ends").asLong());
+            id.setSequenceNumber(300);
+            id.setMasterKeyId(2);
+            identifier = id.getBytes();
+        }
+        Token<DelegationTokenIdentifier> token = new Token<>(identifier, new byte[20],
+                DelegationTokenIdentifier.HDFS_DELEGATION_KIND, new Text("somewhere:8020"));
+        if (text(r, "does").equals("renew")) {
+            return namenode.renewDelegationToken(token);
+        }
+        namenode.cancelDelegationToken(token);
+        return null;
     }
 
     private void tree(Path directory, String prefix, Map<String, Object> all) throws Exception {

@@ -26,10 +26,7 @@ fn unsupported(what: &str) -> Result<Bytes, Error> {
 pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &Bytes) -> Option<Result<Bytes, Error>> {
     Some(match method {
         // Security is off: Java takes the empty answer for "no token needed" and goes on.
-        "getDelegationToken" | "getDataEncryptionKey" => Ok(NONE),
-        "renewDelegationToken" | "cancelDelegationToken" => {
-            Err(Error::InvalidToken { message: "this NameNode keeps no delegation tokens".into() })
-        }
+        "getDataEncryptionKey" => Ok(NONE),
         // Nothing is encrypted, erasure-coded or snapshotted: the lists are empty, the zone is none.
         "getEZForPath"
         | "listEncryptionZones"

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use hearth_protocol::rpc::{Call, RemoteError};
+use hearth_wire::delegation_token::{DELEGATION_TOKEN_KIND, DelegationTokenIdentifier};
+use hearth_wire::proto::common::TokenProto;
 use hearth_wire::proto::hdfs;
 use hearth_wire::proto::hearth::OpenManyRequestProto;
 use hearth_wire::rpc::exceptions;
@@ -215,6 +217,8 @@ pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
             let path = of!(ListOpenFilesRequestProto.path);
             Audited { source_refused: path, ..Audited::new("listOpenFiles", None) }
         }
+        "renewDelegationToken" => token("renewDelegationToken", &of!(RenewDelegationTokenRequestProto.token))?,
+        "cancelDelegationToken" => token("cancelDelegationToken", &of!(CancelDelegationTokenRequestProto.token))?,
         "getDatanodeReport" => Audited::new("datanodeReport", None),
         "getDatanodeStorageReport" => Audited::new("getDatanodeStorageReport", None),
         "getSlowDatanodeReport" => Audited::new("slowDataNodesReport", None),
@@ -253,6 +257,14 @@ pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
         }
         _ => return None,
     })
+}
+
+/// The line of a call about a delegation token. Source: `DelegationTokenIdentifier.toStringStable`.
+fn token(command: &'static str, token: &TokenProto) -> Option<Audited> {
+    let id = DelegationTokenIdentifier::decode(&token.identifier).ok()?;
+    let named =
+        format!("{DELEGATION_TOKEN_KIND} token {} for {} with renewer {}", id.sequence_number, id.owner, id.renewer);
+    Some(Audited::on(command, named))
 }
 
 fn pool(name: &str) -> String {

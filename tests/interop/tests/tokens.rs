@@ -1,0 +1,63 @@
+//! Delegation tokens with simple authentication: none is given out, and of those that come from elsewhere the same is said as by
+//! Apache's NameNode.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use hearth_interop::{Check, Session, Suite, run};
+use hearth_testkit::{ClusterSpec, DriverError, Make};
+use serde_json::{Value, json};
+
+const CHECKS: &[Check] = &[("delegation_tokens_are_answered_alike", answers)];
+
+fn main() -> ExitCode {
+    let clusters = [Make::Apache, Make::Hearth].map(|make| ClusterSpec::new(make, Make::Hearth).only_namenode());
+    run(&[Suite { name: "tokens", clusters: clusters.to_vec(), checks: CHECKS }])
+}
+
+/// In which year a token that is good ends, ms.
+const LATER: u64 = 4_102_444_800_000;
+
+fn questions() -> Vec<Value> {
+    let mut all = Vec::new();
+    for does in ["renew", "cancel"] {
+        for (owner, renewer, ends) in [
+            ("ann", "ann", LATER),
+            ("ann", "root", LATER),
+            ("ann", "yarn", LATER),
+            ("ann", "", LATER),
+            ("", "root", LATER),
+            ("root", "yarn", LATER),
+            ("root", "root", 2000),
+            ("root", "yarn", 2000),
+        ] {
+            all.push(json!({"does": does, "owner": owner, "renewer": renewer, "ends": ends}));
+        }
+        for bytes in ["", "\0", "\u{1}garbage", "\0\u{ff}", "\0\u{3}ann", "\0\u{8c}\u{7f}\u{ff}\u{ff}\u{ff}"] {
+            all.push(json!({"does": does, "bytes": bytes}));
+        }
+    }
+    all
+}
+
+fn answers(session: &mut Session) -> Result<()> {
+    let none = session.java()?.call("token", json!({"does": "get", "renewer": "yarn"}))?;
+    ensure!(none == "null", "a token: {none}");
+    let mut answers = Vec::new();
+    for question in questions() {
+        let answer = match session.java()?.call("token", question.clone()) {
+            Ok(answer) => answer,
+            Err(DriverError::Thrown { class, message }) => {
+                // The time of now is in it.
+                let message = message.split(" currentTime: ").next().unwrap_or_default().to_owned();
+                json!([class, message])
+            }
+            Err(error) => return Err(error.into()),
+        };
+        answers.push((question, answer));
+    }
+    for (question, answer) in answers {
+        session.same_as_oracle(&question.to_string(), answer)?;
+    }
+    Ok(())
+}
