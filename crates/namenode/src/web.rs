@@ -95,6 +95,19 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
         gauge("hearth_namenode_live_datanodes", "DataNodes alive", figures.live_nodes as u64),
         gauge("hearth_namenode_dead_datanodes", "DataNodes dead", figures.dead_nodes as u64),
         gauge("hearth_namenode_stale_datanodes", "DataNodes not heard of lately", figures.stale_nodes as u64),
+        gauge(
+            "hearth_namenode_leaving_datanodes",
+            "Live DataNodes that are decommissioned",
+            (figures.decommissioning_nodes + figures.decommissioned_nodes) as u64,
+        ),
+        gauge(
+            "hearth_namenode_maintained_datanodes",
+            "DataNodes in maintenance, alive or not, or entering it",
+            (figures.entering_maintenance_nodes + figures.in_maintenance_nodes + figures.dead_in_maintenance_nodes)
+                as u64,
+        ),
+        gauge("hearth_namenode_cache_capacity_bytes", "What live DataNodes can lock in memory", figures.cache_capacity),
+        gauge("hearth_namenode_cache_used_bytes", "Of it locked", figures.cache_used),
         gauge("hearth_namenode_load", "Operations that DataNodes are running", figures.load),
         gauge("hearth_namenode_advertisements", "Replicas whose memory readers are told of", advertised.kept),
         gauge("hearth_namenode_advertisement_bytes", "What is kept of them", advertised.bytes),
@@ -128,6 +141,10 @@ fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
             .with("NumDeadDataNodes", figures.dead_nodes)
             .with("NumStaleDataNodes", figures.stale_nodes)
             .with("NumDecommissioningDataNodes", figures.decommissioning_nodes)
+            .with("NumDecomLiveDataNodes", figures.decommissioned_nodes)
+            .with("NumEnteringMaintenanceDataNodes", figures.entering_maintenance_nodes)
+            .with("NumInMaintenanceLiveDataNodes", figures.in_maintenance_nodes)
+            .with("NumInMaintenanceDeadDataNodes", figures.dead_in_maintenance_nodes)
             .with("NumFilesUnderConstruction", state.leases.file_count())
             .with("NumActiveClients", state.leases.holder_count())
     };
@@ -148,6 +165,8 @@ fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
             .with("Total", figures.capacity)
             .with("NonDfsUsedSpace", figures.non_dfs_used)
             .with("BlockPoolUsedSpace", figures.block_pool_used)
+            .with("CacheCapacity", figures.cache_capacity)
+            .with("CacheUsed", figures.cache_used)
             .with("ClusterId", namenode.identity.cluster_id.clone())
             .with("BlockPoolId", namenode.identity.pool.as_str())
             .with("Safemode", if safe_mode { state.blocks.safe_mode_tip(now) } else { String::new() })
@@ -171,6 +190,7 @@ fn nodes(datanodes: &[(hearth_types::DatanodeInfo, Vec<hearth_types::StorageRepo
                 "infoAddr": format!("{}:{}", info.id.ip, info.id.info_port),
                 "xferaddr": info.id.transfer_address(),
                 "location": info.location,
+                "adminState": info.admin_state.to_string(),
                 "lastContact": now_ms.saturating_sub(info.last_update_ms) / 1000,
                 "usedSpace": info.dfs_used,
                 "nonDfsUsedSpace": info.non_dfs_used,

@@ -107,6 +107,19 @@ pub enum DatanodeAdminState {
     InMaintenance = 4,
 }
 
+impl fmt::Display for DatanodeAdminState {
+    /// As reports and pages have it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "In Service",
+            Self::DecommissionInProgress => "Decommission In Progress",
+            Self::Decommissioned => "Decommissioned",
+            Self::EnteringMaintenance => "Entering Maintenance",
+            Self::InMaintenance => "In Maintenance",
+        })
+    }
+}
+
 /// A datanode with what the namenode knows of its load. Source: hdfs.proto, `DatanodeInfoProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatanodeInfo {

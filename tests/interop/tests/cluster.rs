@@ -403,6 +403,8 @@ fn maintenance(session: &mut Session) -> Result<()> {
     };
     put_in(session, "IN_MAINTENANCE")?;
     is(session, "IN_MAINTENANCE", true)?;
+    let shown = session.cluster.live_datanode(&addresses[0])?;
+    ensure!(shown["adminState"] == "In Maintenance", "{shown}");
     let before = elsewhere(session)?;
     ensure!(before.iter().any(|count| *count < 2), "nothing lies on {}: {before:?}", addresses[0]);
     session.cluster.datanodes[0].stop(SETTLES_WITHIN)?;

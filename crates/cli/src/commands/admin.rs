@@ -84,7 +84,7 @@ async fn safe_mode(fs: &FileSystem, action: &str) -> anyhow::Result<u8> {
 async fn topology(fs: &FileSystem) -> anyhow::Result<u8> {
     let mut racks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for datanode in fs.datanodes(DatanodeReportKind::All).await? {
-        let line = format!("   {} ({}) {}", datanode.id, datanode.id.host_name, state(datanode.admin_state));
+        let line = format!("   {} ({}) {}", datanode.id, datanode.id.host_name, datanode.admin_state);
         racks.entry(datanode.location).or_default().push(line);
     }
     if racks.is_empty() {
@@ -97,16 +97,6 @@ async fn topology(fs: &FileSystem) -> anyhow::Result<u8> {
         println!();
     }
     Ok(0)
-}
-
-fn state(state: DatanodeAdminState) -> &'static str {
-    match state {
-        DatanodeAdminState::Normal => "In Service",
-        DatanodeAdminState::DecommissionInProgress => "Decommission In Progress",
-        DatanodeAdminState::Decommissioned => "Decommissioned",
-        DatanodeAdminState::EnteringMaintenance => "Entering Maintenance",
-        DatanodeAdminState::InMaintenance => "In Maintenance",
-    }
 }
 
 /// The groups of datanodes that a report may show, in its order.

@@ -31,6 +31,14 @@ pub struct ClusterFigures {
     pub pending_replication: u64,
     pub blocks: u64,
     pub complete_blocks: u64,
+    /// What live nodes can lock in memory, and have locked.
+    pub cache_capacity: u64,
+    pub cache_used: u64,
+    /// Live ones.
+    pub decommissioned_nodes: usize,
+    pub entering_maintenance_nodes: usize,
+    pub in_maintenance_nodes: usize,
+    pub dead_in_maintenance_nodes: usize,
     /// Connections served by live nodes.
     pub load: u64,
     pub live_nodes: usize,
@@ -129,11 +137,20 @@ impl BlockMap {
             figures.pending_deletion += node.invalidations.len() as u64;
             if !node.alive {
                 figures.dead_nodes += 1;
+                figures.dead_in_maintenance_nodes += usize::from(node.admin == DatanodeAdminState::InMaintenance);
                 continue;
             }
             figures.live_nodes += 1;
             figures.stale_nodes += usize::from(node.is_stale(&self.settings, now));
-            figures.decommissioning_nodes += usize::from(node.admin == DatanodeAdminState::DecommissionInProgress);
+            match node.admin {
+                DatanodeAdminState::Normal => {}
+                DatanodeAdminState::DecommissionInProgress => figures.decommissioning_nodes += 1,
+                DatanodeAdminState::Decommissioned => figures.decommissioned_nodes += 1,
+                DatanodeAdminState::EnteringMaintenance => figures.entering_maintenance_nodes += 1,
+                DatanodeAdminState::InMaintenance => figures.in_maintenance_nodes += 1,
+            }
+            figures.cache_capacity += node.cache_capacity;
+            figures.cache_used += node.cache_used;
             figures.load += u64::from(node.xceivers);
             let info = self.nodes.info(index);
             figures.used += info.dfs_used;
