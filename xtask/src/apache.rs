@@ -31,6 +31,11 @@ pub fn fetch_hbase() -> Result<PathBuf> {
     fetch_jars("hbase.xml", "HBase", VERSION, &crate::root().join(".cache/hbase-2.6.4"))
 }
 
+/// Spark, with the Hadoop client that it was packed with.
+pub fn fetch_spark() -> Result<PathBuf> {
+    fetch_jars("spark.xml", "Spark", VERSION, &crate::root().join(".cache/spark-3.5.9"))
+}
+
 fn fetch_into(pom: &str, version: &str, name: &str) -> Result<PathBuf> {
     let home = crate::root().join(".cache").join(name);
     // The daemons' web servers insist on their pages' directories, which the jars do not carry.

@@ -54,7 +54,7 @@ pub struct TestArguments {
     /// Only the suites over RDMA, in a virtual machine that has it
     #[arg(long)]
     vm: bool,
-    /// Only the engines that keep their data on HDFS: HBase, which takes minutes and is fetched first
+    /// Only the engines that keep their data on HDFS: HBase and Spark, which take minutes and are fetched first
     #[arg(long, conflicts_with_all = ["unit", "interop", "cluster", "vm"])]
     ecosystem: bool,
     /// Only tests whose name contains this

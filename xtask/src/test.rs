@@ -131,7 +131,11 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             &mut tally,
             must_be_whole,
             "engines with",
-            vec![("Apache Hadoop", apache::fetch()), ("HBase", apache::fetch_hbase())],
+            vec![
+                ("Apache Hadoop", apache::fetch()),
+                ("HBase", apache::fetch_hbase()),
+                ("Spark", apache::fetch_spark()),
+            ],
         );
         interop(&mut tally, &filter, Wanted::Ecosystem)?;
         return Ok(tally.told());

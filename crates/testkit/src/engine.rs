@@ -1,4 +1,4 @@
-//! Engines that keep their data on HDFS: Apache HBase, with the Hadoop client that it brings.
+//! Engines that keep their data on HDFS: Apache HBase and Apache Spark, with the Hadoop clients that they bring.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ pub struct Engine {
     options: Vec<String>,
 }
 
-/// What they reach into, as their own scripts tell Java 17 to let them.
+/// What both reach into, as their own scripts tell Java 17 to let them.
 const OPENED: [&str; 10] = [
     "java.base/java.io",
     "java.base/java.lang",
@@ -35,6 +35,11 @@ impl Engine {
     /// An error of kind [`Missing`] when its jars were not fetched.
     pub fn hbase() -> Result<Self> {
         Self::find("HBase", ".cache/hbase-2.6.4/lib", "tests/interop/java/hbase")
+    }
+
+    /// An error of kind [`Missing`] when its jars were not fetched.
+    pub fn spark() -> Result<Self> {
+        Self::find("Spark", ".cache/spark-3.5.9/lib", "tests/interop/java/spark")
     }
 
     fn find(what: &'static str, lib: &str, sources: &'static str) -> Result<Self> {
