@@ -12,7 +12,7 @@ use hearth_wire::proto::hdfs::{
     RemoveCachePoolRequestProto, RemoveCachePoolResponseProto,
 };
 
-use crate::caching::{CacheFigures, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange};
+use crate::caching::{CacheFigures, Caching, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange};
 use crate::error::Error;
 use crate::state::{Context, Namenode, Remember, encode};
 
@@ -28,21 +28,35 @@ impl Namenode {
     }
 }
 
+/// What only a superuser may do to pools. `action`: as safe mode refuses it.
+async fn change_pools<M: prost::Message>(
+    namenode: &Namenode,
+    context: &Context,
+    operation: &'static str,
+    action: String,
+    answer: M,
+    change: impl FnOnce(&mut Caching) -> Result<(), Error>,
+) -> Result<Bytes, Error> {
+    namenode
+        .change_once(context, |state, now| {
+            state.namespace.require_superuser(&context.caller, operation)?;
+            namenode.check_safe_mode(state, now, || action)?;
+            change(&mut state.caching)?;
+            Ok((answer, Remember::Yes))
+        })
+        .await
+}
+
 pub async fn add_cache_pool(
     namenode: &Namenode,
     context: &Context,
     request: AddCachePoolRequestProto,
 ) -> Result<Bytes, Error> {
     let change = pool_change(request.info)?;
-    let name = change.name.clone();
-    namenode
-        .change_once(context, |state, now| {
-            state.namespace.require_superuser(&context.caller, "addCachePool")?;
-            namenode.check_safe_mode(state, now, || format!("add cache pool{name}"))?;
-            state.caching.add_pool(&context.caller, change)?;
-            Ok((AddCachePoolResponseProto {}, Remember::Yes))
-        })
-        .await
+    let action = format!("add cache pool{}", change.name);
+    let answer = AddCachePoolResponseProto {};
+    let add = |caching: &mut Caching| caching.add_pool(&context.caller, change);
+    change_pools(namenode, context, "addCachePool", action, answer, add).await
 }
 
 pub async fn modify_cache_pool(
@@ -51,15 +65,9 @@ pub async fn modify_cache_pool(
     request: ModifyCachePoolRequestProto,
 ) -> Result<Bytes, Error> {
     let change = pool_change(request.info)?;
-    let name = change.name.clone();
-    namenode
-        .change_once(context, |state, now| {
-            state.namespace.require_superuser(&context.caller, "modifyCachePool")?;
-            namenode.check_safe_mode(state, now, || format!("modify cache pool{name}"))?;
-            state.caching.modify_pool(change)?;
-            Ok((ModifyCachePoolResponseProto {}, Remember::Yes))
-        })
-        .await
+    let action = format!("modify cache pool{}", change.name);
+    let answer = ModifyCachePoolResponseProto {};
+    change_pools(namenode, context, "modifyCachePool", action, answer, |caching| caching.modify_pool(change)).await
 }
 
 pub async fn remove_cache_pool(
@@ -68,14 +76,9 @@ pub async fn remove_cache_pool(
     request: RemoveCachePoolRequestProto,
 ) -> Result<Bytes, Error> {
     let name = request.pool_name;
-    namenode
-        .change_once(context, |state, now| {
-            state.namespace.require_superuser(&context.caller, "removeCachePool")?;
-            namenode.check_safe_mode(state, now, || format!("modify cache pool{name}"))?;
-            state.caching.remove_pool(&name)?;
-            Ok((RemoveCachePoolResponseProto {}, Remember::Yes))
-        })
-        .await
+    let action = format!("modify cache pool{name}");
+    let answer = RemoveCachePoolResponseProto {};
+    change_pools(namenode, context, "removeCachePool", action, answer, |caching| caching.remove_pool(&name)).await
 }
 
 pub async fn list_cache_pools(
