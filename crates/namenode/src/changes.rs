@@ -11,6 +11,12 @@ pub struct Changes {
     /// Encoded records of inodes that are new or changed, by inode id.
     pub inodes_put: Vec<(u64, Vec<u8>)>,
     pub inodes_removed: Vec<u64>,
+    /// Encoded states of inodes that snapshots have, by inode id and the number of the last snapshot that can have them.
+    pub versions_put: Vec<((u64, u32), Vec<u8>)>,
+    pub versions_removed: Vec<(u64, u32)>,
+    /// Snapshots that are new or renamed, by number.
+    pub snapshots_put: Vec<(u32, SnapshotRow)>,
+    pub snapshots_removed: Vec<u32>,
     /// Newly interned user and group names: number, name.
     pub names_put: Vec<(u32, String)>,
     /// The counters after the operation, when it moved any of them.
@@ -36,12 +42,24 @@ pub struct Counters {
     pub last_block: i64,
     /// The newest generation stamp.
     pub last_stamp: u64,
+    /// The number of the newest snapshot; 0 when there never was one.
+    pub last_snapshot: u32,
+}
+
+/// A snapshot as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRow {
+    /// The inode number of its directory.
+    pub root: u64,
+    pub name: String,
+    /// Milliseconds since the epoch: when it was made or last renamed.
+    pub modification_time_ms: u64,
 }
 
 impl Counters {
     /// As a freshly formatted Apache NameNode starts: the first inode is 16386, the first block 1073741825, the first
     /// stamp 1001. The root is inode 16385.
-    pub const FRESH: Self = Self { last_inode: 16385, last_block: 1 << 30, last_stamp: 1000 };
+    pub const FRESH: Self = Self { last_inode: 16385, last_block: 1 << 30, last_stamp: 1000, last_snapshot: 0 };
 }
 
 /// A finished at-most-once call.

@@ -40,6 +40,14 @@ pub fn date_text(wall_ms: u64) -> String {
     )
 }
 
+/// As a snapshot is named by the time when it is made: `20261121-071924.051`.
+pub fn snapshot_time(wall_ms: u64) -> String {
+    let seconds = wall_ms / 1000;
+    let (year, month, day) = calendar(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}{:02}{day:02}-{hour:02}{minute:02}{second:02}.{:03}", month + 1, wall_ms % 1000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{date_text, log_time};

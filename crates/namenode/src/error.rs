@@ -338,8 +338,47 @@ pub enum Error {
     Symlinks,
     #[error("Directory is not a snapshottable directory: {path}")]
     NotSnapshottable { path: String },
-    #[error("Snapshots are not supported by this NameNode: {path}")]
-    SnapshotsUnsupported { path: String },
+    #[error(
+        "Nested snapshottable directories not allowed: path={path}, the subdirectory {other} is already a snapshottable directory."
+    )]
+    NestedBelow { path: String, other: String },
+    #[error(
+        "Nested snapshottable directories not allowed: path={path}, the ancestor {other} is already a snapshottable directory."
+    )]
+    NestedAbove { path: String, other: String },
+    #[error(
+        "Unable to rename because {source_path} has snapshottable descendant directories and {destination} is a descent of a \
+         snapshottable directory, and HDFS does not support nested snapshottable directory."
+    )]
+    NestedByRename { source_path: String, destination: String },
+    #[error("The directory {path} has snapshot(s). Please redo the operation after removing all the snapshots.")]
+    HasSnapshots { path: String },
+    #[error("The directory {path} cannot be deleted since {path} is snapshottable and already has snapshots")]
+    HasSnapshotsBelow { path: String },
+    #[error("Snapshot name cannot contain \"/\"")]
+    SnapshotNameSlash,
+    #[error("Invalid snapshot name: {name}")]
+    SnapshotInvalidName { name: String },
+    #[error("Failed to add snapshot: there are already {count} snapshot(s) and the snapshot quota is {quota}")]
+    SnapshotQuota { count: usize, quota: usize },
+    #[error("Failed to add snapshot: there is already a snapshot with the same name \"{name}\".")]
+    SnapshotNameTaken { name: String },
+    #[error("The snapshot {name} already exists for directory {path}")]
+    SnapshotExists { name: String, path: String },
+    #[error("The snapshot {name} does not exist for directory {path}")]
+    SnapshotToRenameMissing { name: String, path: String },
+    #[error("Cannot delete snapshot {name} from path {path}: the snapshot does not exist.")]
+    SnapshotToDeleteMissing { name: String, path: String },
+    #[error("Cannot find the snapshot of directory {path} with name {name}")]
+    SnapshotMissing { path: String, name: String },
+    #[error("The path {path} is neither snapshottable nor under a snapshot root!")]
+    NoSnapshotRoot { path: String },
+    #[error("Concat: the source file {path} is in snapshot")]
+    ConcatInSnapshot { path: String },
+    #[error(
+        "Failed to TRUNCATE_FILE {path}: its last block would be cut, and a snapshot has that block; this NameNode cannot cut a copy of it."
+    )]
+    TruncateInSnapshot { path: String },
     #[error(
         "The ACL operation has been rejected.  Support for ACLs has been disabled by setting dfs.namenode.acls.enabled to false."
     )]
@@ -422,10 +461,13 @@ impl Error {
     pub fn class(&self) -> &'static str {
         use Error::*;
         match self {
-            InvalidPath { .. } | InvalidFileName { .. } | RenameReserved => exceptions::INVALID_PATH,
+            InvalidPath { .. } | SnapshotInvalidName { .. } | InvalidFileName { .. } | RenameReserved => {
+                exceptions::INVALID_PATH
+            }
             RelativePath { .. } => exceptions::ASSERTION,
             ReservedName { .. }
             | SnapshotName
+            | SnapshotNameSlash
             | TruncateNegative { .. }
             | TruncateLarger { .. }
             | ConcatSelf { .. }
@@ -504,7 +546,21 @@ impl Error {
                 exceptions::UNSUPPORTED_OPERATION
             }
             SafeMode { .. } => exceptions::SAFE_MODE,
-            NotSnapshottable { .. } | SnapshotsUnsupported { .. } => exceptions::SNAPSHOT,
+            NotSnapshottable { .. }
+            | NestedBelow { .. }
+            | NestedAbove { .. }
+            | NestedByRename { .. }
+            | HasSnapshots { .. }
+            | HasSnapshotsBelow { .. }
+            | SnapshotQuota { .. }
+            | SnapshotNameTaken { .. }
+            | SnapshotExists { .. }
+            | SnapshotToRenameMissing { .. }
+            | SnapshotToDeleteMissing { .. }
+            | SnapshotMissing { .. }
+            | NoSnapshotRoot { .. }
+            | ConcatInSnapshot { .. } => exceptions::SNAPSHOT,
+            TruncateInSnapshot { .. } => exceptions::UNSUPPORTED_OPERATION,
             AclsOff | Acl { .. } => exceptions::ACL,
             NoErasureCodingSet { .. } => exceptions::NO_EC_POLICY_SET,
             NoPolicySatisfier | QuotaType { .. } => exceptions::UNSUPPORTED_ACTION,

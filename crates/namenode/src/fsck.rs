@@ -201,6 +201,9 @@ impl<'a> Fsck<'a> {
         let namespace = &state.namespace;
         let trail = namespace.resolve(self.caller, &self.request.path, Purpose::Read)?;
         let Some(top) = trail.target() else { return Ok(None) };
+        if trail.snapshot.is_some() {
+            return Err(Box::new(crate::Error::Unsupported { what: "fsck does not look into snapshots".into() }));
+        }
         // Names and blocks are told only of directories that the caller could list.
         namespace.check(self.caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })?;
         let mut found = Vec::new();

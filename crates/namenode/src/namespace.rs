@@ -10,6 +10,7 @@ mod attributes;
 mod children;
 mod create;
 mod extra;
+mod history;
 mod inode;
 mod listing;
 mod names;
@@ -19,6 +20,10 @@ mod quota;
 mod record;
 mod remove;
 mod rename;
+mod snapshot_diff;
+#[cfg(test)]
+mod snapshot_tests;
+mod snapshots;
 mod summary;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -33,6 +38,7 @@ use hearth_types::{BlockId, FsPermission, GenerationStamp};
 pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
+pub use history::{Snapshot, SnapshotId};
 pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
 pub use listing::Listing;
 pub use names::{NameId, Names};
@@ -42,12 +48,15 @@ pub use quota::{Limit, QUOTA_TYPES, Quota, Usage};
 pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
 pub use rename::Renamed;
-pub use summary::Summary;
+pub use snapshot_diff::{Changed, Difference, RelativePath, compare_paths};
+pub use snapshots::{SNAPSHOTS_MAX, Snapshottable};
+pub use summary::{Kept, Summary};
 pub use xattrs::XattrFlags;
 
 use crate::changes::{Changes, Counters};
 use crate::error::Error;
 use arena::Arena;
+use history::Timeline;
 
 /// What an operation is about to do with a path: decides how odd paths are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +149,8 @@ pub struct Namespace {
     quotas: u64,
     /// Files that may have changed since they were last counted, and what they held.
     touched: Vec<(InodeId, Usage)>,
+    /// Which snapshots there are.
+    timeline: Timeline,
 }
 
 impl Namespace {
@@ -156,6 +167,7 @@ impl Namespace {
             storage_policy: 0,
             modification_time_ms: now_ms,
             access_time_ms: 0,
+            since: 0,
             extra: None,
             kind: InodeKind::Directory(Children::default()),
         };
@@ -177,6 +189,7 @@ impl Namespace {
             counters_changed: true,
             quotas: 0,
             touched: Vec::new(),
+            timeline: Timeline::default(),
         }
     }
 
@@ -191,6 +204,7 @@ impl Namespace {
     /// The inode to change, noted as changed.
     pub fn inode_mut(&mut self, slot: Slot) -> &mut Inode {
         self.touch(slot);
+        self.preserve(slot);
         let inode = self.inodes.get_mut(slot);
         self.changed.push(inode.id);
         inode
@@ -201,13 +215,14 @@ impl Namespace {
         self.inode_mut(slot).as_file_mut().expect("the inode was seen to be a file")
     }
 
+    /// The file or directory of that number; `None` also for one that only snapshots have.
     pub fn slot(&self, id: InodeId) -> Option<Slot> {
-        self.by_id.get(&id.0).copied()
+        self.by_id.get(&id.0).copied().filter(|slot| !self.inode(*slot).is_gone())
     }
 
-    /// Files and directories, the root included.
+    /// Files and directories, the root included, and those that only snapshots have.
     pub fn inode_count(&self) -> u64 {
-        self.inodes.len() as u64
+        self.by_id.len() as u64
     }
 
     pub fn file_count(&self) -> u64 {
@@ -219,9 +234,9 @@ impl Namespace {
         self.blocks
     }
 
-    /// Every inode in no order.
+    /// Every inode in no order, without those that only snapshots have.
     pub fn iter(&self) -> impl Iterator<Item = &Inode> {
-        self.inodes.iter()
+        self.by_id.values().map(|slot| self.inode(*slot)).filter(|inode| !inode.is_gone())
     }
 
     pub fn counters(&self) -> Counters {
@@ -285,6 +300,9 @@ impl Namespace {
             (Purpose::Create, Error::NotADirectory { path }) => Error::ParentNotADirectory { path },
             (_, error) => error,
         })?;
+        if purpose != Purpose::Read && (trail.snapshot.is_some() || trail.is_snapshot_list) {
+            return Err(Error::SnapshotReadOnly);
+        }
         Ok(trail)
     }
 
@@ -319,17 +337,34 @@ impl Namespace {
         let canonical = if is_reserved(path) { self.dereference(caller, path, purpose)? } else { Cow::Borrowed(path) };
         let mut existing = vec![self.root];
         let mut names: Vec<Box<[u8]>> = Vec::new();
+        let (mut snapshot, mut is_snapshot_list) = (None, false);
         for name in path::components(&canonical) {
             if existing.len() == names.len() + 1 {
-                if let Some(child) = self.child(existing[names.len()], name) {
-                    existing.push(child);
-                } else if name == b".snapshot" && purpose == Purpose::Write {
-                    return Err(Error::SnapshotReadOnly);
+                let at = existing[names.len()];
+                if is_snapshot_list {
+                    // The name of a snapshot stands below: from here on the path is in it.
+                    is_snapshot_list = false;
+                    snapshot = Some(SnapshotId::NONE);
+                    if let Some((id, top)) = self.snapshot_top(at, name) {
+                        snapshot = Some(id);
+                        existing.push(top);
+                    }
+                } else if let Some(snapshot) = snapshot {
+                    existing.extend(self.child_in(snapshot, at, name));
+                } else if name == b".snapshot" && self.is_snapshottable(at) {
+                    is_snapshot_list = true;
+                    existing.push(at);
+                } else {
+                    existing.extend(self.child(at, name));
                 }
             }
             names.push(name.into());
         }
-        Ok(Trail { existing, names })
+        if is_snapshot_list {
+            // There is no inode for the list itself.
+            existing.pop();
+        }
+        Ok(Trail { existing, names, snapshot, is_snapshot_list })
     }
 
     /// Turns `/.reserved/.inodes/ID/rest` and `/.reserved/raw/path` into the path they stand for.
@@ -379,6 +414,7 @@ impl Namespace {
         let mut inode = make(id);
         inode.parent = parent;
         inode.name = name.into();
+        inode.since = self.counters.last_snapshot;
         if !inode.is_directory() {
             self.files += 1;
         }
@@ -401,6 +437,8 @@ impl Namespace {
     /// Takes an inode out of the entries of its directory and moves that directory's modification time.
     fn unlink(&mut self, slot: Slot, now_ms: u64) {
         let parent = self.inode(slot).parent;
+        self.preserve(slot);
+        self.leave_entry(slot);
         let mut children = self.take_children(parent, now_ms);
         let name = &self.inode(slot).name;
         children.remove(|other| compare_names(&self.inode(other).name, name));
@@ -445,7 +483,7 @@ impl Namespace {
         changed.sort_unstable();
         changed.dedup();
         for id in &changed {
-            if let Some(slot) = self.by_id.get(&id.0) {
+            if let Some(slot) = self.by_id.get(&id.0).filter(|slot| !self.inodes.get(**slot).is_gone()) {
                 let inode = self.inodes.get(*slot);
                 let parent = self.inodes.get(inode.parent).id;
                 changes.inodes_put.push((id.0, record::encode(inode, parent)));
@@ -456,6 +494,7 @@ impl Namespace {
         if std::mem::take(&mut self.counters_changed) {
             changes.counters = Some(self.counters);
         }
+        self.take_history(&mut changes);
         // Keeps the buffer for the next operation.
         changed.clear();
         self.changed = changed;

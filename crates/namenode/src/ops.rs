@@ -32,6 +32,8 @@ pub mod safe_mode;
 pub mod server_defaults;
 pub mod set_attributes;
 pub mod set_quota;
+pub mod snapshot_diff;
+pub mod snapshots;
 mod status;
 pub mod storage_policy;
 pub mod synchronize_block;

@@ -61,6 +61,9 @@ fn is_at_most_once(method: &str) -> bool {
             | "addCachePool"
             | "modifyCachePool"
             | "removeCachePool"
+            | "createSnapshot"
+            | "renameSnapshot"
+            | "deleteSnapshot"
     )
 }
 
@@ -282,6 +285,15 @@ async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result
         "renewDelegationToken" => delegation_tokens::renew_delegation_token,
         "cancelDelegationToken" => delegation_tokens::cancel_delegation_token,
         "listOpenFiles" => lease::list_open_files,
+        "allowSnapshot" => snapshots::allow_snapshot,
+        "disallowSnapshot" => snapshots::disallow_snapshot,
+        "createSnapshot" => snapshots::create_snapshot,
+        "renameSnapshot" => snapshots::rename_snapshot,
+        "deleteSnapshot" => snapshots::delete_snapshot,
+        "getSnapshottableDirListing" => snapshots::get_snapshottable_dir_listing,
+        "getSnapshotListing" => snapshots::get_snapshot_listing,
+        "getSnapshotDiffReport" => snapshot_diff::get_snapshot_diff_report,
+        "getSnapshotDiffReportListing" => snapshot_diff::get_snapshot_diff_report_listing,
         "msync" => maintenance::msync,
         "getHAServiceState" => maintenance::get_ha_service_state,
         "getEnclosingRoot" => maintenance::get_enclosing_root,

@@ -358,13 +358,15 @@ fn restore(
     blocks.note_stamp(hearth_types::GenerationStamp(namespace.counters().last_stamp));
     for inode in namespace.iter() {
         let Some(file) = inode.as_file() else { continue };
-        let policy = namespace.slot(inode.id).map_or(0, |slot| namespace.storage_policy(slot).number);
+        let slot = namespace.slot(inode.id);
+        let policy = slot.map_or(0, |slot| namespace.storage_policy(slot).number);
+        let replication = slot.map_or(file.replication, |slot| namespace.replication_with_snapshots(slot));
         for (i, block) in file.blocks.iter().enumerate() {
             let is_last = i + 1 == file.blocks.len();
             // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.
             let complete =
                 !file.is_open() || block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks.len());
-            blocks.restore(block.block(), inode.id.0, file.replication, policy, complete);
+            blocks.restore(block.block(), inode.id.0, replication, policy, complete);
             if !complete
                 && block.state == BlockState::Committed
                 && let Err(error) = blocks.commit(block.block(), now)
@@ -384,6 +386,9 @@ fn restore(
                 closing.insert(inode.id);
             }
         }
+    }
+    for (file, replication, block) in namespace.blocks_of_snapshots() {
+        blocks.restore(block.block(), file.0, replication, 0, block.state != BlockState::UnderConstruction);
     }
     blocks.restored(now);
     Ok(State { namespace, leases, blocks, retries, caching, closing })

@@ -45,11 +45,8 @@ impl Arena {
         self.pages[slot.0 as usize / PAGE][slot.0 as usize % PAGE].as_mut().expect("a slot in use holds an inode")
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.used as usize - self.free.len()
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Inode> {
-        self.pages.iter().flat_map(|page| page.iter().flatten())
     }
 }

@@ -30,6 +30,11 @@ impl Children {
         self.count
     }
 
+    /// No children, but their number: of a directory's state in a snapshot.
+    pub fn counted(count: usize) -> Self {
+        Self { runs: Vec::new(), count }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

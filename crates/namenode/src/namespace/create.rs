@@ -161,6 +161,7 @@ impl Namespace {
                 storage_policy: file.storage_policy,
                 modification_time_ms: now_ms,
                 access_time_ms: now_ms,
+                since: 0,
                 extra: extra.take(),
                 kind: InodeKind::File(FilePart {
                     block_size: file.block_size,
@@ -266,6 +267,7 @@ impl Namespace {
                 storage_policy: 0,
                 modification_time_ms: now_ms,
                 access_time_ms: 0,
+                since: 0,
                 extra: extra.take(),
                 kind: InodeKind::Directory(Children::default()),
             },

@@ -1,7 +1,9 @@
 //! What few inodes have: extended attributes, an ACL, a quota. Kept apart, so that the others pay one pointer for it.
 //!
-//! Stored as tagged extensions of the inode's record (`record.rs`): 1 extended attributes, 2 ACL, 3 quota.
+//! Stored as tagged extensions of the inode's record (`record.rs`): 1 extended attributes, 2 ACL, 3 quota, 4 that snapshots may
+//! be made, 5 since when the inode is as it is ([`Inode::since`](super::Inode)). The history itself is stored in tables of its own.
 
+use super::history::History;
 use super::quota::Quota;
 use super::record::{Reader, put, put_bytes};
 use hearth_types::{Access, AclEntry, AclScope, AclType, Xattr, XattrSpace};
@@ -13,19 +15,23 @@ pub struct Extra {
     /// any named entry, and all default entries; in the order of [`AclEntry`].
     pub acl: Vec<AclEntry>,
     pub quota: Option<Box<Quota>>,
+    /// What snapshots have of the inode.
+    pub history: Option<Box<History>>,
 }
 
 const XATTRS: u8 = 1;
 const ACL: u8 = 2;
 const QUOTA: u8 = 3;
+const SNAPSHOTTABLE: u8 = 4;
+const SINCE: u8 = 5;
 
 impl Extra {
     pub fn is_empty(&self) -> bool {
-        self.xattrs.is_empty() && self.acl.is_empty() && self.quota.is_none()
+        self.xattrs.is_empty() && self.acl.is_empty() && self.quota.is_none() && self.history.is_none()
     }
 
     /// A count, then tags with lengths and bytes.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, since: u32, out: &mut Vec<u8>) {
         let mut sections = Vec::new();
         if !self.xattrs.is_empty() {
             let mut bytes = Vec::new();
@@ -60,6 +66,14 @@ impl Extra {
             }
             sections.push((QUOTA, bytes));
         }
+        if self.history.as_ref().is_some_and(|history| history.snapshots.is_some()) {
+            sections.push((SNAPSHOTTABLE, Vec::new()));
+        }
+        if since > 0 {
+            let mut bytes = Vec::new();
+            put(&mut bytes, u64::from(since));
+            sections.push((SINCE, bytes));
+        }
         out.push(sections.len() as u8);
         for (tag, bytes) in sections {
             out.push(tag);
@@ -68,9 +82,10 @@ impl Extra {
     }
 
     /// `None` for what cannot be read; an unknown tag is that, too: it is from a newer version, and would be lost.
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Option<Option<Box<Self>>> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Option<(Option<Box<Self>>, u32)> {
         let count = reader.byte()?;
         let mut extra = Self::default();
+        let mut since = 0;
         for _ in 0..count {
             let tag = reader.byte()?;
             let section = &mut Reader { bytes: reader.slice()?, at: 0 };
@@ -98,12 +113,14 @@ impl Extra {
                     }
                     extra.quota = Some(Box::new(quota));
                 }
+                SNAPSHOTTABLE => extra.history.get_or_insert_default().snapshots = Some(Vec::new()),
+                SINCE => since = u32::try_from(section.number()?).ok()?,
                 _ => return None,
             }
             if section.at != section.bytes.len() {
                 return None;
             }
         }
-        Some((!extra.is_empty()).then(|| Box::new(extra)))
+        Some(((!extra.is_empty()).then(|| Box::new(extra)), since))
     }
 }

@@ -4,6 +4,7 @@ use hearth_types::{AclEntry, Block, BlockId, FsPermission, GenerationStamp, Xatt
 
 use super::children::Children;
 use super::extra::Extra;
+use super::history::History;
 use super::names::NameId;
 use super::quota::Quota;
 
@@ -35,7 +36,9 @@ pub struct Inode {
     pub modification_time_ms: u64,
     /// Milliseconds since the epoch; 0 for a directory until somebody sets it.
     pub access_time_ms: u64,
-    /// Extended attributes, ACL, quota; `None` when it has nothing of them.
+    /// The number of the newest snapshot when this state began: the inode is so in younger ones only. See `history.rs`.
+    pub(super) since: u32,
+    /// Extended attributes, ACL, quota, history; `None` when it has nothing of them.
     pub(super) extra: Option<Box<Extra>>,
     pub kind: InodeKind,
 }
@@ -78,6 +81,19 @@ impl Inode {
         self.extra.as_ref()?.quota.as_deref()
     }
 
+    pub(super) fn history(&self) -> Option<&History> {
+        self.extra.as_ref()?.history.as_deref()
+    }
+
+    pub(super) fn history_mut(&mut self) -> &mut History {
+        self.extra_mut().history.get_or_insert_default()
+    }
+
+    /// Whether it was removed and is kept for snapshots only.
+    pub(super) fn is_gone(&self) -> bool {
+        self.history().is_some_and(|history| history.gone)
+    }
+
     pub(super) fn quota_mut(&mut self) -> Option<&mut Quota> {
         self.extra.as_mut()?.quota.as_deref_mut()
     }
@@ -87,7 +103,10 @@ impl Inode {
     }
 
     pub(super) fn drop_empty_extra(&mut self) {
-        self.extra.take_if(|extra| extra.is_empty());
+        self.extra.take_if(|extra| {
+            extra.history.take_if(|history| history.is_empty());
+            extra.is_empty()
+        });
     }
 
     pub fn children(&self) -> Option<&Children> {
@@ -170,7 +189,7 @@ impl BlockRecord {
 }
 
 /// The blocks of a file in order. Most files have one, which then needs no allocation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub enum BlockList {
     #[default]
     Empty,

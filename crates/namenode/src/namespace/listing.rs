@@ -13,6 +13,8 @@ pub struct Listing {
     pub entries: Vec<Slot>,
     /// The entries are the path itself, which is a file: it is listed without a name.
     pub is_file: bool,
+    /// The entries are states in a snapshot.
+    pub in_snapshot: bool,
     /// Entries after this page; 0 ends the listing.
     pub remaining: usize,
 }
@@ -35,10 +37,18 @@ impl Namespace {
         let trail = self.resolve(caller, path, Purpose::Read)?;
         let Some(slot) = trail.target() else { return Ok(None) };
         let InodeKind::Directory(children) = &self.inode(slot).kind else {
-            return Ok(Some(Listing { entries: vec![slot], is_file: true, remaining: 0 }));
+            return Ok(Some(Listing {
+                entries: vec![slot],
+                is_file: true,
+                in_snapshot: trail.snapshot.is_some(),
+                remaining: 0,
+            }));
         };
         self.check(caller, &trail, Need { target: Some(Access::READ_EXECUTE), ..Need::default() })?;
         let start_name = self.start_name(caller, start_after)?;
+        if let Some(snapshot) = trail.snapshot {
+            return Ok(Some(self.list_in(self.children_in(snapshot, slot), &start_name, limit, weigh)));
+        }
         let skipped: usize;
         let mut rest: Box<dyn Iterator<Item = Slot>> = if start_name.is_empty() {
             skipped = 0;
@@ -55,7 +65,25 @@ impl Namespace {
             entries.push(slot);
         }
         let remaining = children.len() - skipped - entries.len();
-        Ok(Some(Listing { entries, is_file: false, remaining }))
+        Ok(Some(Listing { entries, is_file: false, in_snapshot: false, remaining }))
+    }
+
+    /// As [`Namespace::list`] of a directory's children in a snapshot.
+    fn list_in(&self, all: Vec<Slot>, start_name: &[u8], limit: usize, weigh: impl Fn(Slot) -> usize) -> Listing {
+        let is_before = |slot: &Slot| {
+            let name = &self.inode(*slot).name;
+            !start_name.is_empty() && compare_names(name, start_name).is_le()
+        };
+        let rest = &all[all.partition_point(is_before)..];
+        let mut weight = 0;
+        let fits = |slot: &&Slot| {
+            let fits = weight < limit;
+            weight += weigh(**slot);
+            fits
+        };
+        let entries: Vec<Slot> = rest.iter().take(limit).take_while(fits).copied().collect();
+        let remaining = rest.len() - entries.len();
+        Listing { entries, is_file: false, in_snapshot: true, remaining }
     }
 
     /// The name after which a page begins; clients may also give an inode's path by number.

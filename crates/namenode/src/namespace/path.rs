@@ -1,5 +1,6 @@
 //! Paths: which may be created, and their parts.
 
+use super::history::SnapshotId;
 use super::inode::Slot;
 
 /// Longest path that may be created, in UTF-16 units as Java counts them.
@@ -55,6 +56,10 @@ pub struct Trail {
     pub(super) existing: Vec<Slot>,
     /// All components, the last one's existing or not.
     pub(super) names: Vec<Box<[u8]>>,
+    /// The snapshot that the path leads into: what follows its name are states in it.
+    pub snapshot: Option<SnapshotId>,
+    /// The path ends with the `.snapshot` of a directory that can have snapshots. The parent exists, the target does not.
+    pub is_snapshot_list: bool,
 }
 
 impl Trail {
@@ -83,6 +88,11 @@ impl Trail {
 
     pub fn is_root(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// Whether the path is that of a snapshot itself.
+    pub fn is_snapshot_top(&self) -> bool {
+        self.snapshot.is_some() && self.names.len() >= 2 && *self.names[self.names.len() - 2] == *b".snapshot"
     }
 
     pub fn last_name(&self) -> &[u8] {

@@ -75,7 +75,7 @@ impl Namespace {
             self.check_one(caller, trail, trail.names.len(), access)?;
         }
         if let (Some(access), Some(target)) = (need.subtree, trail.target()) {
-            self.check_subtree(caller, trail.path(), target, access, need.subtree_ignores_empty)?;
+            self.check_subtree(caller, trail, target, access, need.subtree_ignores_empty)?;
         }
         if need.owner {
             self.check_owner(caller, trail)?;
@@ -124,12 +124,12 @@ impl Namespace {
     fn check_subtree(
         &self,
         caller: &Caller,
-        path: String,
+        trail: &Trail,
         top: Slot,
         access: Access,
         ignore_empty: bool,
     ) -> Result<(), Error> {
-        let mut waiting = vec![(path, top)];
+        let mut waiting = vec![(trail.path(), top)];
         while let Some((path, slot)) = waiting.pop() {
             let inode = self.inode(slot);
             let InodeKind::Directory(children) = &inode.kind else { continue };
@@ -137,7 +137,7 @@ impl Namespace {
             if asked && !self.may(caller, inode, access) {
                 return Err(self.denied(caller, access, path, inode));
             }
-            for child in children.iter() {
+            for child in self.children_at(trail.snapshot, slot) {
                 let inode = self.inode(child);
                 if inode.is_directory() {
                     waiting.push((join(&path, &inode.name), child));

@@ -8,6 +8,7 @@ use hearth_types::StorageType;
 
 use super::inode::{FilePart, InodeId, InodeKind, Slot};
 use super::permission::Caller;
+use super::summary::Kept;
 use super::{BlockState, Namespace, Purpose};
 use crate::blocks::StoragePolicy;
 use crate::error::Error;
@@ -116,6 +117,12 @@ fn bytes_usage(bytes: u64, replication: u16, policy: u8) -> Usage {
     usage
 }
 
+/// Where a snapshot has an inode that is not there any more.
+enum Place {
+    Gone(Slot),
+    Moved,
+}
+
 impl Namespace {
     /// Errors: `QuotaIllegal`, `QuotaType`, `DirectoryMissing`, `QuotaOnFile`, those of traversal.
     pub fn set_quota(
@@ -159,9 +166,101 @@ impl Namespace {
     fn own_usage(&self, slot: Slot) -> Usage {
         let blocks = match &self.inode(slot).kind {
             InodeKind::Directory(_) => Usage::default(),
-            InodeKind::File(file) => file_usage(file, file.replication, self.storage_policy(slot).number),
+            InodeKind::File(file) => {
+                let policy = self.storage_policy(slot).number;
+                file_usage(file, self.replication_with_snapshots(slot), policy).plus(&self.lost_usage(slot, policy), 1)
+            }
         };
         Usage { names: 1, ..blocks }
+    }
+
+    /// The blocks of a file that only snapshots have.
+    fn lost_usage(&self, slot: Slot, policy: u8) -> Usage {
+        let lost = self.inode(slot).history().map_or(&[][..], |history| &history.lost);
+        match lost.iter().map(|block| block.length).sum() {
+            0 => Usage::default(),
+            bytes => bytes_usage(bytes, self.replication_with_snapshots(slot), policy),
+        }
+    }
+
+    /// What a directory holds for snapshots: children that were removed or have moved away. Each such place counts, as in Apache's
+    /// NameNode.
+    fn former_children(&self, directory: Slot) -> Vec<Place> {
+        let mut places = Vec::new();
+        let Some(history) = self.inode(directory).history() else { return places };
+        for slot in history.former.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot))) {
+            let (name, slot) = slot;
+            let inode = self.inode(slot);
+            if inode.is_gone() {
+                // Under the last name only: it counts once.
+                let last = inode.history().and_then(|history| history.versions.last());
+                let is_last = last.is_some_and(|last| {
+                    let state = self.inode(last.frozen);
+                    state.parent == directory && state.name == name.0
+                });
+                if is_last {
+                    places.push(Place::Gone(slot));
+                }
+            } else if inode.parent != directory || inode.name != name.0 {
+                places.push(Place::Moved);
+            }
+        }
+        places
+    }
+
+    /// What snapshots have of files and directories that were removed below an inode.
+    pub(super) fn kept_below(&self, top: Slot) -> Kept {
+        let mut kept = Kept::default();
+        if self.timeline.roots.is_empty() {
+            return kept;
+        }
+        let mut waiting = vec![top];
+        while let Some(slot) = waiting.pop() {
+            let inode = self.inode(slot);
+            if let InodeKind::Directory(children) = &inode.kind {
+                kept.directories += u64::from(inode.is_gone());
+                waiting.extend(children.iter());
+            } else if inode.is_gone() {
+                kept.files += 1;
+                let last = inode.history().and_then(|history| history.versions.last());
+                kept.length += last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
+                kept.space_consumed += self.own_usage(slot).space as u64;
+            }
+            for place in self.former_children(slot) {
+                if let Place::Gone(slot) = place {
+                    waiting.push(slot);
+                }
+            }
+        }
+        kept
+    }
+
+    /// Every directory with a quota counts anew: what a snapshot had may have stood anywhere.
+    pub(super) fn recount_all(&mut self) {
+        if self.quotas == 0 {
+            return;
+        }
+        let limited = |slot: &Slot| self.inode(*slot).quota().is_some();
+        let limited: Vec<Slot> = self.by_id.values().copied().filter(limited).collect();
+        for slot in limited {
+            self.recount(slot);
+        }
+    }
+
+    /// Directories above count anew what snapshots make them hold.
+    pub(super) fn recount_kept(&mut self, directory: Slot) {
+        if self.quotas == 0 || self.timeline.roots.is_empty() {
+            return;
+        }
+        self.touched.clear();
+        let mut at = directory;
+        loop {
+            self.recount(at);
+            if at == self.root {
+                break;
+            }
+            at = self.inode(at).parent;
+        }
     }
 
     /// What an inode and everything below it hold.
@@ -172,6 +271,12 @@ impl Namespace {
             usage = usage.plus(&self.own_usage(slot), 1);
             if let InodeKind::Directory(children) = &self.inode(slot).kind {
                 waiting.extend(children.iter());
+            }
+            for place in self.former_children(slot) {
+                match place {
+                    Place::Gone(slot) => waiting.push(slot),
+                    Place::Moved => usage.names += 1,
+                }
             }
         }
         usage

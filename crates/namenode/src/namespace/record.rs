@@ -13,6 +13,7 @@ use hearth_types::{BlockId, FsPermission, GenerationStamp};
 
 use super::arena::Arena;
 use super::extra::Extra;
+use super::history::{LOST, Snapshot, Timeline, Version};
 use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
 use super::names::{NameId, Names};
 use super::{Children, IdMap, Limits, Namespace, compare_names};
@@ -43,6 +44,8 @@ pub enum RecordError {
     UnknownName { inode: u64, name: u32 },
     #[error("owner and group names are stored out of order at number {number}")]
     Names { number: u32 },
+    #[error("snapshot {snapshot} is of inode {root}, which does not exist")]
+    NoSnapshotRoot { snapshot: u32, root: u64 },
     #[error("inode {inode} is newer than the newest inode on record, {last}")]
     Counter { inode: u64, last: u64 },
 }
@@ -77,18 +80,38 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
                 }
             }
         }
-        put(&mut out, file.blocks.len() as u64);
-        for block in file.blocks.iter() {
-            put(&mut out, ((block.id.0 << 1) ^ (block.id.0 >> 63)) as u64);
-            put(&mut out, block.stamp.0);
-            put(&mut out, block.length);
-            out.push(block.state as u8);
-        }
+        put_blocks(&mut out, &file.blocks);
     }
     match &inode.extra {
-        None => out.push(0),
-        Some(extra) => extra.encode(&mut out),
+        None if inode.since == 0 => out.push(0),
+        None => Extra::default().encode(inode.since, &mut out),
+        Some(extra) => extra.encode(inode.since, &mut out),
     }
+    out
+}
+
+fn put_blocks(out: &mut Vec<u8>, blocks: &[BlockRecord]) {
+    put(out, blocks.len() as u64);
+    for block in blocks {
+        put(out, ((block.id.0 << 1) ^ (block.id.0 >> 63)) as u64);
+        put(out, block.stamp.0);
+        put(out, block.length);
+        out.push(block.state as u8);
+    }
+}
+
+/// A state of an inode that snapshots have: since when it held, and the record.
+pub(super) fn encode_version(from: u32, frozen: &Inode, parent: InodeId) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, u64::from(from));
+    out.extend(encode(frozen, parent));
+    out
+}
+
+/// Blocks that only snapshots have, as they last were.
+pub(super) fn encode_lost(blocks: &[BlockRecord]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_blocks(&mut out, blocks);
     out
 }
 
@@ -184,7 +207,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
         FILE => InodeKind::File(decode_file(reader)?),
         _ => return None,
     };
-    let extra = Extra::decode(reader)?;
+    let (extra, since) = Extra::decode(reader)?;
     let inode = Inode {
         id,
         parent: Slot(0),
@@ -195,6 +218,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
         storage_policy,
         modification_time_ms,
         access_time_ms,
+        since,
         extra,
         kind,
     };
@@ -212,6 +236,11 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
     } else {
         None
     };
+    let blocks = decode_blocks(reader)?;
+    Some(FilePart { block_size, replication, blocks: blocks.into_iter().collect::<BlockList>(), writer })
+}
+
+fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
     let count: usize = reader.small()?;
     // A block takes at least four bytes: a damaged count cannot ask for more memory than the record has.
     let mut blocks = Vec::with_capacity(count.min(reader.bytes.len() / 4));
@@ -224,7 +253,7 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
             state: BlockState::from_number(reader.byte()?)?,
         });
     }
-    Some(FilePart { block_size, replication, blocks: blocks.into_iter().collect::<BlockList>(), writer })
+    Some(blocks)
 }
 
 /// Takes a stored namespace back, record by record.
@@ -232,6 +261,8 @@ pub struct Rebuild {
     namespace: Namespace,
     /// Inodes in the order of their ids, with the ids of their parents.
     waiting: Vec<(Slot, InodeId)>,
+    /// States in snapshots: their inode, since when and until when they held, where they stand, and the id of the parent.
+    versions: Vec<(InodeId, Version, InodeId)>,
 }
 
 impl Rebuild {
@@ -261,8 +292,9 @@ impl Rebuild {
             counters_changed: false,
             quotas: 0,
             touched: Vec::new(),
+            timeline: Timeline::default(),
         };
-        Ok(Self { namespace, waiting: Vec::new() })
+        Ok(Self { namespace, waiting: Vec::new(), versions: Vec::new() })
     }
 
     pub fn inode(&mut self, id: u64, record: &[u8]) -> Result<(), RecordError> {
@@ -285,6 +317,44 @@ impl Rebuild {
         Ok(())
     }
 
+    /// A row of the table of versions: `until` is the number of the last snapshot that can have it, or `LOST`.
+    pub fn version(&mut self, id: u64, until: u32, bytes: &[u8]) -> Result<(), RecordError> {
+        let damaged = || RecordError::Damaged { inode: id, offset: 0 };
+        let id = InodeId(id);
+        let mut reader = Reader { bytes, at: 0 };
+        if until == LOST {
+            let slot = *self.namespace.by_id.get(&id.0).ok_or_else(damaged)?;
+            let lost = decode_blocks(&mut reader).filter(|_| reader.at == bytes.len()).ok_or_else(damaged)?;
+            self.namespace.inodes.get_mut(slot).history_mut().lost = lost;
+            return Ok(());
+        }
+        let from = reader.small().ok_or_else(damaged)?;
+        let (frozen, parent) = decode(id, &bytes[reader.at..])?;
+        let names = self.namespace.names.count() as u32;
+        if let Some(name) = [frozen.owner.0, frozen.group.0].into_iter().find(|name| *name >= names) {
+            return Err(RecordError::UnknownName { inode: id.0, name });
+        }
+        if !self.namespace.by_id.contains_key(&id.0) {
+            let slot = self.namespace.inodes.insert(frozen.ghost());
+            self.namespace.by_id.insert(id.0, slot);
+            self.namespace.timeline.gone += 1;
+        }
+        let frozen = self.namespace.inodes.insert(frozen);
+        self.versions.push((id, Version { from, until, frozen }, parent));
+        Ok(())
+    }
+
+    /// A row of the table of snapshots.
+    pub fn snapshot(&mut self, snapshot: Snapshot, root: u64) -> Result<(), RecordError> {
+        let namespace = &mut self.namespace;
+        let slot = namespace.slot(InodeId(root)).ok_or(RecordError::NoSnapshotRoot { snapshot: snapshot.id, root })?;
+        namespace.timeline.roots.insert(snapshot.id, slot);
+        let snapshots = namespace.inodes.get_mut(slot).history_mut().snapshots.get_or_insert_default();
+        snapshots.push(snapshot);
+        snapshots.sort_by(|a, b| compare_names(a.name.as_bytes(), b.name.as_bytes()));
+        Ok(())
+    }
+
     /// Links everything and checks that it is one tree.
     pub fn finish(mut self) -> Result<Namespace, RecordError> {
         let namespace = &mut self.namespace;
@@ -292,6 +362,7 @@ impl Rebuild {
         if !namespace.inode(namespace.root).is_directory() {
             return Err(RecordError::NoRoot);
         }
+        let root = namespace.root;
         for (slot, parent) in std::mem::take(&mut self.waiting) {
             let id = namespace.inode(slot).id;
             let parent_slot = namespace.slot(parent).ok_or(RecordError::NoParent { inode: id.0, parent: parent.0 })?;
@@ -315,6 +386,14 @@ impl Rebuild {
             namespace.put_children(parent_slot, children);
         }
         check_reachable(namespace)?;
+        for (id, version, parent) in std::mem::take(&mut self.versions) {
+            let parent_slot = *namespace.by_id.get(&parent.0).unwrap_or(&root);
+            namespace.inodes.get_mut(version.frozen).parent = parent_slot;
+            namespace.restore_version(id, version);
+        }
+        let snapshottable = |slot: &Slot| namespace.inode(*slot).snapshots().is_some();
+        namespace.timeline.snapshottable =
+            namespace.by_id.values().copied().filter(snapshottable).map(|slot| namespace.inode(slot).id).collect();
         let limited = |slot: &Slot| namespace.inode(*slot).quota().is_some();
         let limited: Vec<Slot> = namespace.by_id.values().copied().filter(limited).collect();
         for slot in limited {
@@ -337,7 +416,7 @@ fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
             waiting.extend(children.iter());
         }
     }
-    if seen == namespace.inode_count() {
+    if seen == namespace.inode_count() - namespace.timeline.gone {
         return Ok(());
     }
     let lost = namespace.iter().map(|inode| inode.id.0).find(|id| !reached.contains_key(id));
@@ -365,6 +444,7 @@ mod tests {
             storage_policy: 7,
             modification_time_ms: 1_700_000_000_000,
             access_time_ms: 0,
+            since: 300,
             extra: Some(Box::new(Extra {
                 xattrs: vec![Xattr { space: XattrSpace::User, name: "note".into(), value: [1, 0, 255].into() }],
                 acl: vec![AclEntry {
@@ -374,6 +454,7 @@ mod tests {
                     access: Access::ALL,
                 }],
                 quota: Some(Box::new(Quota { names: Some(7), space: Some(u64::MAX >> 1), ..Quota::default() })),
+                history: None,
             })),
             kind: InodeKind::File(FilePart {
                 block_size: 134_217_728,

@@ -18,6 +18,8 @@ pub struct Removed {
     pub open_files: Vec<(InodeId, String)>,
     /// Files and directories.
     pub inodes: u64,
+    /// Blocks that stay, and how many replicas they need now. Only where a snapshot was removed.
+    pub replications: Vec<(BlockId, u16)>,
 }
 
 impl Namespace {
@@ -52,6 +54,7 @@ impl Namespace {
         if trail.is_root() {
             return Ok(None);
         }
+        self.check_no_snapshots(slot)?;
         Ok(Some(self.remove_tree(slot, now_ms)))
     }
 
@@ -59,26 +62,31 @@ impl Namespace {
     pub fn remove_tree(&mut self, top: Slot, now_ms: u64) -> Removed {
         assert!(top != self.root, "the root stays");
         self.count_tree(top, false);
+        let parent = self.inode(top).parent;
+        let mut tree = vec![top];
+        let mut at = 0;
+        while at < tree.len() {
+            if let InodeKind::Directory(children) = &self.inode(tree[at]).kind {
+                tree.extend(children.iter());
+            }
+            at += 1;
+        }
+        // What snapshots have of it is noted while everything is in its place.
+        for slot in &tree {
+            self.preserve(*slot);
+            self.leave_entry(*slot);
+        }
         self.unlink(top, now_ms);
         let mut removed = Removed::default();
-        let mut waiting = vec![top];
-        while let Some(slot) = waiting.pop() {
-            let inode = self.inodes.remove(slot);
-            self.by_id.remove(&inode.id.0);
-            self.removed.push(inode.id);
-            removed.inodes += 1;
-            self.forget_counted(inode.id, inode.quota().is_some());
-            match inode.kind {
-                InodeKind::Directory(children) => waiting.extend(children.iter()),
-                InodeKind::File(file) => {
-                    self.files -= 1;
-                    self.blocks -= file.blocks.len() as u64;
-                    removed.blocks.extend(file.blocks.iter().map(|block| block.id));
-                    if let Some(writer) = file.writer {
-                        removed.open_files.push((inode.id, writer.client));
-                    }
-                }
-            }
+        let has_moved = tree.iter().any(|slot| self.has_moved(*slot));
+        for slot in tree {
+            self.remove_inode(slot, &mut removed);
+        }
+        // What once stood elsewhere counts there now.
+        if has_moved {
+            self.recount_all()
+        } else {
+            self.recount_kept(parent)
         }
         removed
     }
@@ -144,6 +152,9 @@ impl Namespace {
         }
         if trail.parent() != target.parent() {
             return Err(Error::ConcatElsewhere { path: trail.path(), target: target.path() });
+        }
+        if self.is_in_latest(slot) || self.inode(slot).history().is_some() {
+            return Err(Error::ConcatInSnapshot { path: trail.path() });
         }
         let file = self.inode(slot).as_file().expect("seen to be a file");
         if file.is_open() || file.blocks.is_empty() {

@@ -43,6 +43,8 @@ impl Namespace {
             return Ok(false);
         }
         let Some(parent) = destination.parent() else { return Ok(false) };
+        let Ok(snapshottable) = self.check_no_snapshots(moved) else { return Ok(false) };
+        self.check_nested(snapshottable, &source, parent)?;
         self.check_new_place(&destination, parent)?;
         self.check_rename_quota(moved, parent, None)?;
         self.relocate(moved, parent, destination.last_name(), now_ms);
@@ -79,14 +81,17 @@ impl Namespace {
         if destination.is_root() {
             return Err(Error::RenameToRoot);
         }
+        let snapshottable = self.check_no_snapshots(moved)?;
         let replaced = destination.target();
         if let Some(replaced) = replaced {
             self.check_overwrite(moved, replaced, &source_path, &destination_path, overwrite)?;
             self.check_sticky(caller, &destination)?;
+            self.check_no_snapshots(replaced)?;
         }
         let Some(parent) = destination.parent() else {
             return Err(Error::RenameParentMissing { path: destination_path });
         };
+        self.check_nested(snapshottable, &source, parent)?;
         self.check_new_place(&destination, parent)?;
         self.check_rename_quota(moved, parent, replaced)?;
         let overwritten = replaced.map(|replaced| self.remove_tree(replaced, now_ms));
@@ -159,6 +164,7 @@ impl Namespace {
     /// Moves an inode under a new name; its own times stay, those of both directories move.
     fn relocate(&mut self, slot: Slot, parent: Slot, name: &[u8], now_ms: u64) {
         self.count_tree(slot, false);
+        let from = self.inode(slot).parent;
         self.unlink(slot, now_ms);
         let inode = self.inode_mut(slot);
         inode.parent = parent;
@@ -167,5 +173,7 @@ impl Namespace {
         // It was noted where it stood before.
         self.touched.clear();
         self.count_tree(slot, true);
+        self.recount_kept(from);
+        self.recount_kept(parent);
     }
 }

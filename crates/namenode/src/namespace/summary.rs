@@ -1,6 +1,8 @@
 //! What a tree holds in all.
 
 use super::inode::InodeKind;
+use super::inode::Slot;
+use super::path::Trail;
 use super::permission::{Caller, Need};
 use super::quota::{Quota, Usage};
 use super::{Namespace, Purpose};
@@ -23,6 +25,17 @@ pub struct Summary {
     /// Whether the path itself is a directory.
     pub is_directory: bool,
     pub is_root: bool,
+    /// How much of it only snapshots have.
+    pub in_snapshots: Kept,
+}
+
+/// What snapshots have of what was removed.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub length: u64,
+    pub files: u64,
+    pub directories: u64,
+    pub space_consumed: u64,
 }
 
 impl Namespace {
@@ -40,8 +53,15 @@ impl Namespace {
         let mut summary =
             Summary { is_directory: self.inode(top).is_directory(), is_root: trail.is_root(), ..Summary::default() };
         summary.quota = self.inode(top).quota().cloned();
+        if trail.snapshot.is_some() {
+            return Ok(self.summarize_snapshot(summary, &trail, top));
+        }
         summary.usage = self.tree_usage(top);
         summary.space_consumed = summary.usage.space as u64;
+        summary.in_snapshots = self.kept_below(top);
+        summary.files = summary.in_snapshots.files;
+        summary.directories = summary.in_snapshots.directories;
+        summary.length = summary.in_snapshots.length;
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             match &self.inode(slot).kind {
@@ -56,5 +76,26 @@ impl Namespace {
             }
         }
         Ok(summary)
+    }
+
+    fn summarize_snapshot(&self, mut summary: Summary, trail: &Trail, top: Slot) -> Summary {
+        summary.quota = None;
+        let mut waiting = vec![top];
+        while let Some(slot) = waiting.pop() {
+            summary.usage.names += 1;
+            match self.inode(slot).as_file() {
+                None => {
+                    summary.directories += 1;
+                    waiting.extend(self.children_at(trail.snapshot, slot));
+                }
+                Some(file) => {
+                    summary.files += 1;
+                    summary.length += file.length();
+                    summary.space_consumed += file.length() * u64::from(file.replication);
+                }
+            }
+        }
+        summary.usage.space = summary.space_consumed as i64;
+        summary
     }
 }

@@ -54,10 +54,10 @@ pub async fn get_content_summary(
         space_consumed: summary.space_consumed,
         space_quota: space_quota(&summary),
         type_quota_infos: type_quotas(&summary),
-        snapshot_length: Some(0),
-        snapshot_file_count: Some(0),
-        snapshot_directory_count: Some(0),
-        snapshot_space_consumed: Some(0),
+        snapshot_length: Some(summary.in_snapshots.length),
+        snapshot_file_count: Some(summary.in_snapshots.files),
+        snapshot_directory_count: Some(summary.in_snapshots.directories),
+        snapshot_space_consumed: Some(summary.in_snapshots.space_consumed),
         erasure_coding_policy: Some(if summary.is_directory { String::new() } else { "Replicated".into() }),
     };
     Ok(encode(&GetContentSummaryResponseProto { summary: answer }))

@@ -8,7 +8,7 @@ use hearth_wire::proto::hdfs::{
     IsFileClosedRequestProto, IsFileClosedResponseProto,
 };
 
-use super::status::{file_status, is_virtual, reserved_status};
+use super::status::{file_status, is_virtual, reserved_status, snapshot_list_status};
 use crate::error::Error;
 use crate::namespace::{Purpose, Slot};
 use crate::state::{Context, Namenode, State, encode};
@@ -18,7 +18,7 @@ pub async fn get_file_info(
     context: &Context,
     request: GetFileInfoRequestProto,
 ) -> Result<Bytes, Error> {
-    let fs = find(&namenode.read(), context, &request.src, |state, slot| file_status(&state.namespace, slot, &[]))?;
+    let fs = find(&namenode.read(), context, &request.src, |state, slot, _| file_status(&state.namespace, slot, &[]))?;
     Ok(encode(&GetFileInfoResponseProto { fs }))
 }
 
@@ -28,7 +28,7 @@ pub async fn get_file_link_info(
     context: &Context,
     request: GetFileLinkInfoRequestProto,
 ) -> Result<Bytes, Error> {
-    let fs = find(&namenode.read(), context, &request.src, |state, slot| file_status(&state.namespace, slot, &[]))?;
+    let fs = find(&namenode.read(), context, &request.src, |state, slot, _| file_status(&state.namespace, slot, &[]))?;
     Ok(encode(&GetFileLinkInfoResponseProto { fs }))
 }
 
@@ -39,10 +39,10 @@ pub async fn get_located_file_info(
     request: GetLocatedFileInfoRequestProto,
 ) -> Result<Bytes, Error> {
     let now = namenode.now();
-    let fs = find(&namenode.read(), context, request.src(), |state, slot| {
+    let fs = find(&namenode.read(), context, request.src(), |state, slot, in_snapshot| {
         let mut status = file_status(&state.namespace, slot, &[]);
         if state.namespace.is_file(slot) {
-            let located = namenode.located_for_reader(state, slot, (0, u64::MAX), &context.caller, now);
+            let located = namenode.located_for_reader(state, slot, (0, u64::MAX), in_snapshot, &context.caller, now);
             status.locations = Some((&located).into());
         }
         status
@@ -55,7 +55,7 @@ fn find(
     state: &State,
     context: &Context,
     path: &str,
-    status: impl FnOnce(&State, Slot) -> HdfsFileStatusProto,
+    status: impl FnOnce(&State, Slot, bool) -> HdfsFileStatusProto,
 ) -> Result<Option<HdfsFileStatusProto>, Error> {
     if is_virtual(path) {
         return Ok(Some(reserved_status(&[])));
@@ -64,7 +64,15 @@ fn find(
         Err(Error::NotADirectory { .. }) if !state.namespace.checks_rights_of(&context.caller) => return Ok(None),
         other => other?,
     };
-    Ok(trail.target().map(|slot| status(state, slot)))
+    if trail.is_snapshot_list {
+        return Ok(Some(snapshot_list_status()));
+    }
+    let Some(slot) = trail.target() else { return Ok(None) };
+    let mut status = status(state, slot, trail.snapshot.is_some());
+    if let Some(snapshot) = state.namespace.snapshot_of(&trail) {
+        status.modification_time = snapshot.modification_time_ms;
+    }
+    Ok(Some(status))
 }
 
 pub async fn is_file_closed(

@@ -49,12 +49,14 @@ pub(super) fn locate(
     let (trail, slot) = state.namespace.resolve_file(&context.caller, path, Purpose::Read)?;
     state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
     state.namespace.check_readable_by_superuser(&context.caller, slot)?;
-    let located = namenode.located_for_reader(state, slot, range, &context.caller, now);
+    let located = namenode.located_for_reader(state, slot, range, trail.snapshot.is_some(), &context.caller, now);
     if state.blocks.in_safe_mode() && located.blocks.iter().any(|block| block.locations.is_empty()) {
         let what = format!("Zero blocklocations for {}", trail.path());
         return Err(namenode.safe_mode_error(state, now, what));
     }
-    let due = state.namespace.access_time_is_due(slot, now.wall_ms) && !state.blocks.in_safe_mode();
+    let due = trail.snapshot.is_none()
+        && state.namespace.access_time_is_due(slot, now.wall_ms)
+        && !state.blocks.in_safe_mode();
     Ok((located, due.then(|| state.namespace.inode(slot).id)))
 }
 

@@ -148,7 +148,9 @@ impl State {
 
     /// Takes the last block off a file and out of the map.
     pub fn drop_last(&mut self, slot: Slot) {
-        if let Some(block) = self.namespace.pop_block(slot) {
+        if let Some(block) = self.namespace.pop_block(slot)
+            && !self.namespace.keeps_block(slot, block)
+        {
             self.blocks.abandon(block.id);
         }
     }

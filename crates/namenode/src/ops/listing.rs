@@ -11,7 +11,7 @@ use prost::Message;
 use super::status::{file_status, reserved_status};
 use crate::blocks::Now;
 use crate::error::Error;
-use crate::namespace::{Listing, Slot};
+use crate::namespace::{Listing, Purpose, Slot, compare_names};
 use crate::state::{Context, Namenode, State, encode};
 
 pub async fn get_listing(
@@ -27,12 +27,46 @@ pub async fn get_listing(
     let now = namenode.now();
     let state = namenode.read();
     let limit = namenode.settings.listing_max;
+    if let Some(listing) = snapshots(&state, context, &request, limit)? {
+        return Ok(encode(&GetListingResponseProto { dir_list: Some(listing) }));
+    }
     let page = list(&state, context, &request.src, &request.start_after, limit, request.need_location)?;
     let dir_list = page.map(|page| DirectoryListingProto {
         partial_listing: statuses(namenode, &state, context, &page, request.need_location, now),
         remaining_entries: page.remaining as u32,
     });
     Ok(encode(&GetListingResponseProto { dir_list }))
+}
+
+/// The snapshots of a directory, where the path is its `.snapshot`.
+fn snapshots(
+    state: &State,
+    context: &Context,
+    request: &GetListingRequestProto,
+    limit: usize,
+) -> Result<Option<DirectoryListingProto>, Error> {
+    let path = request.src.trim_end_matches('/');
+    let Some(directory) = path.strip_suffix("/.snapshot") else { return Ok(None) };
+    let namespace = &state.namespace;
+    let trail = namespace.resolve(&context.caller, path, Purpose::Read)?;
+    if trail.snapshot.is_some() || (!trail.is_snapshot_list && trail.parent().is_none()) {
+        return Ok(None);
+    }
+    let directory = if directory.is_empty() { "/" } else { directory };
+    let (_, root, all) = namespace.list_snapshots(&context.caller, directory)?;
+    let rest = all.partition_point(|snapshot| {
+        !request.start_after.is_empty() && compare_names(snapshot.name.as_bytes(), &request.start_after).is_le()
+    });
+    let rest = &all[rest..];
+    let mut partial_listing = Vec::new();
+    for snapshot in rest.iter().take(limit) {
+        if let Some(top) = namespace.top_of(root, snapshot) {
+            let mut status = file_status(namespace, top, snapshot.name.as_bytes());
+            status.modification_time = snapshot.modification_time_ms;
+            partial_listing.push(status);
+        }
+    }
+    Ok(Some(DirectoryListingProto { partial_listing, remaining_entries: rest.len().saturating_sub(limit) as u32 }))
 }
 
 fn list(
@@ -62,7 +96,8 @@ fn statuses(
         let name: &[u8] = if page.is_file { &[] } else { &state.namespace.inode(*slot).name };
         let mut status = file_status(&state.namespace, *slot, name);
         if with_locations && state.namespace.is_file(*slot) {
-            let mut located = namenode.located_for_reader(state, *slot, (0, u64::MAX), &context.caller, now);
+            let mut located =
+                namenode.located_for_reader(state, *slot, (0, u64::MAX), page.in_snapshot, &context.caller, now);
             // Thousands of files may come in one answer; whoever reads one asks for its blocks.
             for block in located.blocks.iter_mut().chain(&mut located.last_block) {
                 block.locations.iter_mut().for_each(|datanode| datanode.offer = None);

@@ -14,10 +14,17 @@ impl Namenode {
         state: &State,
         slot: Slot,
         range: (u64, u64),
+        in_snapshot: bool,
         caller: &Caller,
         now: Now,
     ) -> LocatedBlocks {
         let mut located = state.located_blocks(slot, range.0, range.1, &caller.machine, now);
+        if in_snapshot {
+            // Nobody writes in a snapshot: its length is what was known when it was made.
+            located.file_length = state.namespace.inode(slot).as_file().map_or(0, |file| file.length());
+            located.under_construction = false;
+            located.last_block_complete = true;
+        }
         if self.tokens.is_on() {
             for block in located.blocks.iter_mut().chain(&mut located.last_block) {
                 self.tokens.sign(block, AccessMode::Read, &caller.user, now.wall_ms);
@@ -40,8 +47,9 @@ impl State {
     pub fn located_blocks(&self, slot: Slot, offset: u64, length: u64, machine: &str, now: Now) -> LocatedBlocks {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let reader = Reader { ip: Some(machine) };
+        let frozen = self.namespace.is_frozen(slot);
         let blocks = located_range(&file.blocks, offset, length)
-            .filter_map(|(block, at)| self.locate(block, at, reader, now))
+            .filter_map(|(block, at)| self.locate(block, at, frozen, reader, now))
             .collect();
         let total = file.length();
         let last = file.blocks.last();
@@ -51,15 +59,20 @@ impl State {
             file_length: if file.is_open() && !last_complete { total - last_length } else { total },
             under_construction: file.is_open(),
             blocks,
-            last_block: last.and_then(|last| self.locate(last, total - last_length, reader, now)),
+            last_block: last.and_then(|last| self.locate(last, total - last_length, frozen, reader, now)),
             last_block_complete: last_complete,
         }
     }
 
-    fn locate(&self, block: &BlockRecord, at: u64, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
+    fn locate(&self, block: &BlockRecord, at: u64, frozen: bool, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
         let mut located = self.blocks.locate(block.id, at, reader, now)?;
         // The namespace's length is the one that a writer told; the map's may be ahead of it by reports.
+        let stamp = located.block.block.stamp;
         located.block.block = block.block();
+        if frozen {
+            // The file may have been written on: the block has a newer stamp then, and more bytes.
+            located.block.block.stamp = stamp;
+        }
         Some(located)
     }
 }

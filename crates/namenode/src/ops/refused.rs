@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
-    CreateEncryptionZoneRequestProto, CreateSnapshotRequestProto, GetErasureCodingPolicyRequestProto,
-    SetErasureCodingPolicyRequestProto, UnsetErasureCodingPolicyRequestProto,
+    CreateEncryptionZoneRequestProto, GetErasureCodingPolicyRequestProto, SetErasureCodingPolicyRequestProto,
+    UnsetErasureCodingPolicyRequestProto,
 };
 use prost::Message;
 
@@ -27,13 +27,12 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
     Some(match method {
         // Security is off: Java takes the empty answer for "no token needed" and goes on.
         "getDataEncryptionKey" => Ok(NONE),
-        // Nothing is encrypted, erasure-coded or snapshotted: the lists are empty, the zone is none.
+        // Nothing is encrypted or erasure-coded: the lists are empty, the zone is none.
         "getEZForPath"
         | "listEncryptionZones"
         | "listReencryptionStatus"
         | "getErasureCodingPolicies"
-        | "getErasureCodingCodecs"
-        | "getSnapshottableDirListing" => list_nothing(method),
+        | "getErasureCodingCodecs" => list_nothing(method),
         "getErasureCodingPolicy" => erasure_coding_policy(namenode, context, request),
         "createEncryptionZone" => decode(request)
             .and_then(|request: CreateEncryptionZoneRequestProto| Err(Error::NoKeyProvider { path: request.src })),
@@ -49,15 +48,6 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         | "enableErasureCodingPolicy"
         | "disableErasureCodingPolicy" => unsupported("erasure coding"),
         "createSymlink" => Err(Error::Symlinks),
-        "createSnapshot" => decode(request).and_then(|request: CreateSnapshotRequestProto| {
-            Err(Error::NotSnapshottable { path: request.snapshot_root })
-        }),
-        "renameSnapshot"
-        | "allowSnapshot"
-        | "disallowSnapshot"
-        | "getSnapshotListing"
-        | "deleteSnapshot"
-        | "getSnapshotDiffReport" => Err(Error::SnapshotsUnsupported { path: method.into() }),
         "getCurrentEditLogTxid" | "getEditsFromTxid" => unsupported("the stream of namespace events"),
         "satisfyStoragePolicy" => Err(Error::NoPolicySatisfier),
         _ => return None,

@@ -61,8 +61,9 @@ pub async fn set_replication(
             let Some((slot, old)) = changed else { return Ok(false) };
             let file = state.namespace.inode(slot).as_file().expect("replication is a file's");
             if file.replication != old {
+                let replication = state.namespace.replication_with_snapshots(slot);
                 for block in file.blocks.iter() {
-                    state.blocks.set_replication(block.id, file.replication, now);
+                    state.blocks.set_replication(block.id, replication, now);
                 }
             }
             Ok(true)

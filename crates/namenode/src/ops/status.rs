@@ -51,6 +51,11 @@ pub fn reserved_status(name: &[u8]) -> HdfsFileStatusProto {
     }
 }
 
+/// The status of the `.snapshot` of a directory that may have snapshots.
+pub fn snapshot_list_status() -> HdfsFileStatusProto {
+    HdfsFileStatusProto { permission: FsPermission(0o777).into(), file_id: Some(0), ..reserved_status(&[]) }
+}
+
 /// Whether `path` is one of the virtual directories.
 pub fn is_virtual(path: &str) -> bool {
     matches!(path.trim_end_matches('/'), "/.reserved" | "/.reserved/.inodes")

@@ -62,6 +62,9 @@ fn attempt(
         if state.blocks.state(cut.id) != Some(BlockState::Complete) || !state.blocks.is_minimally_replicated(cut.id) {
             return Err(Error::AppendUnderReplicated { block: cut.block(), path });
         }
+        if state.namespace.is_block_in_snapshot(slot, cut.id) {
+            return Err(Error::TruncateInSnapshot { path });
+        }
         let length = cut.length - (end - asked);
         let stamp = state.namespace.next_stamp();
         state.blocks.start_truncation(cut.id, stamp, length, now).map_err(|error| namenode.refused(error))?;
@@ -89,7 +92,9 @@ fn attempt(
 
 fn drop_behind(state: &mut State, slot: Slot, keep: usize) {
     while state.namespace.inode(slot).as_file().is_some_and(|file| file.blocks.len() > keep) {
-        if let Some(block) = state.namespace.pop_block(slot) {
+        if let Some(block) = state.namespace.pop_block(slot)
+            && !state.namespace.keeps_block(slot, block)
+        {
             state.blocks.remove(block.id);
         }
     }

@@ -11,8 +11,8 @@ use redb::{
 
 use super::StoreError;
 use crate::caching::{Pool, StoredCaching, Terms};
-use crate::changes::{Changes, Counters, RetryEntry, RetryKey};
-use crate::namespace::{Limits, Namespace, Rebuild};
+use crate::changes::{Changes, Counters, RetryEntry, RetryKey, SnapshotRow};
+use crate::namespace::{Limits, Namespace, Rebuild, Snapshot};
 
 /// Inode id → record.
 const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
@@ -29,6 +29,10 @@ const CACHE_POOLS: TableDefinition<&str, (&str, &str, u16, u64, u16, u64)> = Tab
 const CACHE_DIRECTIVES: TableDefinition<u64, (&str, u16, &str, u64)> = TableDefinition::new("cache_directives");
 /// The row of [`COUNTERS`] with the newest directive's number; missing until there is one.
 const LAST_DIRECTIVE: &str = "last_directive";
+/// Inode id and the number of the last snapshot that can have it → a state of the inode that snapshots have.
+const VERSIONS: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("versions");
+/// Number → the directory's inode id, name, time (milliseconds since the epoch).
+const SNAPSHOTS: TableDefinition<u32, (u64, &str, u64)> = TableDefinition::new("snapshots");
 
 /// redb's own cache, bytes. The namespace is in memory already; this only serves commits.
 const CACHE: usize = 16 << 20;
@@ -51,6 +55,7 @@ struct Small {
     names: Vec<(u32, String)>,
     retries: Vec<(RetryKey, RetryEntry)>,
     caching: StoredCaching,
+    snapshots: Vec<(u32, SnapshotRow)>,
 }
 
 impl Tables {
@@ -83,10 +88,16 @@ impl Tables {
     fn commit(&self, run: &[Changes]) -> Result<(), redb::Error> {
         // The last word on each inode, in the order of ids: a directory that gets a hundred files is written once.
         let mut inodes: BTreeMap<u64, Option<&[u8]>> = BTreeMap::new();
+        let mut versions: BTreeMap<(u64, u32), Option<&[u8]>> = BTreeMap::new();
+        let mut snapshots: BTreeMap<u32, Option<&SnapshotRow>> = BTreeMap::new();
         let mut retries: BTreeMap<&RetryKey, Option<&RetryEntry>> = BTreeMap::new();
         for changes in run {
             inodes.extend(changes.inodes_put.iter().map(|(id, record)| (*id, Some(record.as_slice()))));
             inodes.extend(changes.inodes_removed.iter().map(|id| (*id, None)));
+            versions.extend(changes.versions_put.iter().map(|(key, record)| (*key, Some(record.as_slice()))));
+            versions.extend(changes.versions_removed.iter().map(|key| (*key, None)));
+            snapshots.extend(changes.snapshots_put.iter().map(|(id, row)| (*id, Some(row))));
+            snapshots.extend(changes.snapshots_removed.iter().map(|id| (*id, None)));
             retries.extend(changes.retries_removed.iter().map(|key| (key, None)));
             retries.extend(changes.retry.iter().map(|(key, entry)| (key, Some(entry))));
         }
@@ -100,6 +111,24 @@ impl Tables {
                     None => drop(table.remove(id)?),
                 }
             }
+            if !versions.is_empty() {
+                let mut table = transaction.open_table(VERSIONS)?;
+                for (key, record) in versions {
+                    match record {
+                        Some(record) => drop(table.insert(key, record)?),
+                        None => drop(table.remove(key)?),
+                    }
+                }
+            }
+            if !snapshots.is_empty() {
+                let mut table = transaction.open_table(SNAPSHOTS)?;
+                for (id, row) in snapshots {
+                    match row {
+                        Some(row) => drop(table.insert(id, (row.root, row.name.as_str(), row.modification_time_ms))?),
+                        None => drop(table.remove(id)?),
+                    }
+                }
+            }
             let mut table = transaction.open_table(NAMES)?;
             for (number, name) in run.iter().flat_map(|changes| &changes.names_put) {
                 table.insert(number, name.as_str())?;
@@ -109,6 +138,9 @@ impl Tables {
                 table.insert("last_inode", counters.last_inode)?;
                 table.insert("last_block", counters.last_block as u64)?;
                 table.insert("last_stamp", counters.last_stamp)?;
+                if counters.last_snapshot > 0 {
+                    table.insert("last_snapshot", u64::from(counters.last_snapshot))?;
+                }
             }
             if let Some(last) = run.iter().rev().find_map(|changes| changes.last_directive) {
                 table.insert(LAST_DIRECTIVE, last)?;
@@ -133,6 +165,11 @@ impl Tables {
         let small = self.load_small().map_err(|error| self.damaged(error))?;
         let mut rebuild = Rebuild::start(limits, small.counters, small.names).map_err(record)?;
         self.each_inode(|id, bytes| rebuild.inode(id, bytes).map_err(record))?;
+        self.each_version(|id, until, bytes| rebuild.version(id, until, bytes).map_err(record))?;
+        for (id, row) in small.snapshots {
+            let snapshot = Snapshot { id, name: row.name, modification_time_ms: row.modification_time_ms };
+            rebuild.snapshot(snapshot, row.root).map_err(record)?;
+        }
         Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries: small.retries, caching: small.caching })
     }
 
@@ -142,6 +179,21 @@ impl Tables {
         for row in table.iter().map_err(|error| self.damaged(error.into()))? {
             let (id, bytes) = row.map_err(|error| self.damaged(error.into()))?;
             take(id.value(), bytes.value())?;
+        }
+        Ok(())
+    }
+
+    fn each_version(&self, mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let transaction = self.database.begin_read().map_err(|error| self.damaged(error.into()))?;
+        let table = match transaction.open_table(VERSIONS) {
+            // There was no snapshot yet.
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+            other => other.map_err(|error| self.damaged(error.into()))?,
+        };
+        for row in table.iter().map_err(|error| self.damaged(error.into()))? {
+            let (key, bytes) = row.map_err(|error| self.damaged(error.into()))?;
+            let (id, until) = key.value();
+            take(id, until, bytes.value())?;
         }
         Ok(())
     }
@@ -157,6 +209,7 @@ impl Tables {
             last_inode: counter("last_inode")?,
             last_block: counter("last_block")? as i64,
             last_stamp: counter("last_stamp")?,
+            last_snapshot: table.get("last_snapshot")?.map_or(0, |row| row.value() as u32),
         };
         let last_directive = table.get(LAST_DIRECTIVE)?.map_or(0, |row| row.value());
         let mut names = Vec::new();
@@ -170,8 +223,19 @@ impl Tables {
             let (expires_ms, answer) = entry.value();
             retries.push((*key.value(), RetryEntry { expires_ms, answer: answer.to_vec() }));
         }
+        let mut snapshots = Vec::new();
+        match transaction.open_table(SNAPSHOTS) {
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            table => {
+                for row in table?.iter()? {
+                    let (id, row) = row?;
+                    let (root, name, modification_time_ms) = row.value();
+                    snapshots.push((id.value(), SnapshotRow { root, name: name.to_owned(), modification_time_ms }));
+                }
+            }
+        }
         let caching = StoredCaching { last_directive, ..load_caching(&transaction)? };
-        Ok(Small { counters, names, retries, caching })
+        Ok(Small { counters, names, retries, snapshots, caching })
     }
 }
 

@@ -1,0 +1,473 @@
+//! What snapshots have of inodes that have changed since.
+//!
+//! Snapshots are numbered upwards; an inode's state holds for the snapshots that were made while it was current. Making a snapshot
+//! copies nothing: it takes the next number. Before an inode is first changed after that ([`Namespace::inode_mut`]), and only if some
+//! snapshot has it, its state is frozen: a copy in the arena without number or place in the tree, listed in the inode's [`History`]
+//! with the numbers for which it holds. An inode that is removed while snapshots have it stays as a ghost: `gone`, unreachable, with its
+//! versions. A directory remembers under which names such inodes stood in it (`former`). So the state of an inode in snapshot `s`
+//! is the inode itself, if it has not changed since, else the version that holds for `s`; who is in a directory in `s` is found
+//! among its present and its former children. Names and parents are part of the state: renames need nothing of their own.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use hearth_types::BlockId;
+
+use super::children::{Children, compare_names};
+use super::extra::Extra;
+use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot};
+use super::{Namespace, Removed, record};
+use crate::changes::{Changes, SnapshotRow};
+
+/// The number of a snapshot, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SnapshotId(pub u32);
+
+impl SnapshotId {
+    /// No snapshot has it.
+    pub(super) const NONE: Self = Self(0);
+}
+
+/// Stands for `until` in the stored key of [`History::lost`].
+pub(super) const LOST: u32 = u32::MAX;
+
+/// A snapshot of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    pub id: u32,
+    pub name: String,
+    /// Milliseconds since the epoch: when it was made or last renamed.
+    pub modification_time_ms: u64,
+}
+
+/// A former state of an inode. It holds for snapshots `from < number <= until`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Version {
+    pub from: u32,
+    pub until: u32,
+    pub frozen: Slot,
+}
+
+impl Version {
+    fn holds_for(&self, snapshot: u32) -> bool {
+        self.from < snapshot && snapshot <= self.until
+    }
+}
+
+/// A name in the order of listings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct EntryName(pub Box<[u8]>);
+
+impl Ord for EntryName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare_names(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for EntryName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct History {
+    /// Oldest first.
+    pub(super) versions: Vec<Version>,
+    /// Of a directory: inodes that some version of theirs places here, by that name.
+    pub(super) former: BTreeMap<EntryName, Vec<Slot>>,
+    /// Of a file: blocks that only versions have, as they last were.
+    pub(super) lost: Vec<BlockRecord>,
+    /// Of a directory that may have snapshots: those, by name.
+    pub(super) snapshots: Option<Vec<Snapshot>>,
+    /// Removed; only its versions are left.
+    pub(super) gone: bool,
+}
+
+impl History {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// All snapshots, and what has to be stored of the history.
+#[derive(Default)]
+pub(super) struct Timeline {
+    /// The directories of the snapshots, by number. Such a directory is neither removed nor moved.
+    pub roots: BTreeMap<u32, Slot>,
+    /// Directories that may have snapshots.
+    pub snapshottable: BTreeSet<InodeId>,
+    /// Every version: until when it holds, and whose it is.
+    versions: BTreeSet<(u32, InodeId)>,
+    /// Inodes that only snapshots have.
+    pub gone: u64,
+    versions_put: Vec<(InodeId, u32)>,
+    versions_removed: Vec<(InodeId, u32)>,
+    pub(super) snapshots_put: Vec<u32>,
+    pub(super) snapshots_removed: Vec<u32>,
+}
+
+impl Inode {
+    pub fn snapshots(&self) -> Option<&[Snapshot]> {
+        self.history()?.snapshots.as_deref()
+    }
+
+    /// An inode without anything, to stand for one that is gone: the versions come later.
+    pub(super) fn ghost(&self) -> Self {
+        let kind = match &self.kind {
+            InodeKind::Directory(_) => InodeKind::Directory(Children::default()),
+            InodeKind::File(file) => InodeKind::File(FilePart {
+                block_size: file.block_size,
+                replication: file.replication,
+                blocks: BlockList::default(),
+                writer: None,
+            }),
+        };
+        let history = Some(Box::new(History { gone: true, ..History::default() }));
+        Self { name: Box::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
+    }
+
+    /// The state as snapshots have it: nobody writes, and a block of which no byte is known is none.
+    fn freeze(&self) -> Self {
+        let kind = match &self.kind {
+            InodeKind::Directory(children) => InodeKind::Directory(Children::counted(children.len())),
+            InodeKind::File(file) => {
+                let mut blocks = file.blocks.clone();
+                while blocks.last().is_some_and(|last| last.state == BlockState::UnderConstruction && last.length == 0)
+                {
+                    blocks.pop();
+                }
+                InodeKind::File(FilePart { blocks, writer: None, ..*file })
+            }
+        };
+        let extra = self.extra.as_ref().filter(|extra| !extra.xattrs.is_empty() || !extra.acl.is_empty());
+        let extra =
+            extra.map(|extra| Extra { xattrs: extra.xattrs.clone(), acl: extra.acl.clone(), ..Extra::default() });
+        Self { name: self.name.clone(), extra: extra.map(Box::new), kind, ..*self }
+    }
+}
+
+impl Namespace {
+    /// The inode whose state stands at `slot`.
+    pub(super) fn main(&self, slot: Slot) -> Slot {
+        *self.by_id.get(&self.inode(slot).id.0).expect("a state belongs to an inode")
+    }
+
+    /// Whether a slot holds a former state of an inode.
+    pub fn is_frozen(&self, slot: Slot) -> bool {
+        self.main(slot) != slot
+    }
+
+    /// The state of an inode in a snapshot. `None`: it was not there, or not in that snapshot.
+    pub(super) fn state_in(&self, snapshot: SnapshotId, main: Slot) -> Option<Slot> {
+        let inode = self.inode(main);
+        if !inode.is_gone() && inode.since < snapshot.0 {
+            return Some(main);
+        }
+        let version = inode.history()?.versions.iter().find(|version| version.holds_for(snapshot.0))?;
+        Some(version.frozen)
+    }
+
+    /// Whether a snapshot has an inode.
+    pub(super) fn is_in(&self, snapshot: SnapshotId, root: Slot, main: Slot) -> bool {
+        let mut at = main;
+        loop {
+            let Some(state) = self.state_in(snapshot, at) else { return false };
+            if at == root {
+                return true;
+            }
+            if at == self.root {
+                return false;
+            }
+            at = self.inode(state).parent;
+        }
+    }
+
+    /// Whether any snapshot numbered `from < number <= until` has an inode.
+    pub(super) fn is_in_any(&self, main: Slot, from: u32, until: u32) -> bool {
+        from < until
+            && self
+                .timeline
+                .roots
+                .range(from + 1..=until)
+                .rev()
+                .any(|(snapshot, root)| self.is_in(SnapshotId(*snapshot), *root, main))
+    }
+
+    /// Whether the present state of an inode is one that a snapshot has.
+    pub(super) fn is_in_latest(&self, main: Slot) -> bool {
+        self.is_in_any(main, self.inode(main).since, self.counters.last_snapshot)
+    }
+
+    /// An inode is about to change: keeps its state if a snapshot has it.
+    pub(super) fn preserve(&mut self, main: Slot) {
+        let (now, since) = (self.counters.last_snapshot, self.inode(main).since);
+        if since >= now {
+            return;
+        }
+        if self.is_in_latest(main) {
+            let frozen = self.inode(main).freeze();
+            let id = frozen.id;
+            let frozen = self.inodes.insert(frozen);
+            self.inodes.get_mut(main).history_mut().versions.push(Version { from: since, until: now, frozen });
+            self.timeline.versions.insert((now, id));
+            self.timeline.versions_put.push((id, now));
+        }
+        let inode = self.inodes.get_mut(main);
+        inode.since = now;
+        self.changed.push(inode.id);
+    }
+
+    /// An inode is about to leave its place: the directory remembers it if a snapshot has it there.
+    pub(super) fn leave_entry(&mut self, main: Slot) {
+        let inode = self.inode(main);
+        let Some(history) = inode.history() else { return };
+        let is_here = |version: &Version| {
+            let state = self.inode(version.frozen);
+            state.parent == inode.parent && state.name == inode.name
+        };
+        if history.versions.iter().any(is_here) {
+            let (parent, name) = (inode.parent, inode.name.clone());
+            self.remember(parent, name, main);
+        }
+    }
+
+    /// Whether a snapshot has an inode at another place than it is at now.
+    pub(super) fn has_moved(&self, main: Slot) -> bool {
+        let inode = self.inode(main);
+        inode.history().is_some_and(|history| {
+            history.versions.iter().any(|version| self.inode(version.frozen).parent != inode.parent)
+        })
+    }
+
+    fn remember(&mut self, directory: Slot, name: Box<[u8]>, main: Slot) {
+        let slots = self.inodes.get_mut(directory).history_mut().former.entry(EntryName(name)).or_default();
+        if !slots.contains(&main) {
+            slots.push(main);
+        }
+    }
+
+    /// A version that was stored. All inodes are there and linked.
+    pub(super) fn restore_version(&mut self, id: InodeId, version: Version) {
+        let main = *self.by_id.get(&id.0).expect("made with its first version");
+        let (parent, name) = (self.inode(version.frozen).parent, self.inode(version.frozen).name.clone());
+        let inode = self.inode(main);
+        if inode.is_gone() || inode.parent != parent || inode.name != name {
+            self.remember(parent, name, main);
+        }
+        let versions = &mut self.inodes.get_mut(main).history_mut().versions;
+        versions.push(version);
+        versions.sort_by_key(|version| version.until);
+        self.timeline.versions.insert((version.until, id));
+    }
+
+    /// The blocks that versions of a file have.
+    fn blocks_in_versions(&self, main: Slot) -> HashSet<BlockId> {
+        let versions = self.inode(main).history().map_or(&[][..], |history| &history.versions);
+        let files = versions.iter().filter_map(|version| self.inode(version.frozen).as_file());
+        files.flat_map(|file| file.blocks.iter().map(|block| block.id)).collect()
+    }
+
+    /// Takes an inode out that nothing refers to any more; snapshots may still have it. What is lost goes to `removed`.
+    pub(super) fn remove_inode(&mut self, main: Slot, removed: &mut Removed) {
+        removed.inodes += 1;
+        let (id, had_quota) = (self.inode(main).id, self.inode(main).quota().is_some());
+        self.removed.push(id);
+        self.forget_counted(id, had_quota);
+        self.timeline.snapshottable.remove(&id);
+        if let InodeKind::File(file) = &mut self.inodes.get_mut(main).kind {
+            self.files -= 1;
+            self.blocks -= file.blocks.len() as u64;
+            if let Some(writer) = file.writer.take() {
+                removed.open_files.push((id, writer.client));
+            }
+        }
+        let is_kept = self.inode(main).history().is_some_and(|history| !history.versions.is_empty());
+        if !is_kept {
+            let inode = self.inodes.remove(main);
+            self.by_id.remove(&id.0);
+            if let InodeKind::File(file) = inode.kind {
+                removed.blocks.extend(file.blocks.iter().map(|block| block.id));
+            }
+            return;
+        }
+        let held = self.blocks_in_versions(main);
+        let root = self.root;
+        let inode = self.inodes.get_mut(main);
+        let mut lost = Vec::new();
+        match &mut inode.kind {
+            InodeKind::File(file) => {
+                for block in std::mem::take(&mut file.blocks).iter() {
+                    match held.contains(&block.id) {
+                        true => lost.push(*block),
+                        false => removed.blocks.push(block.id),
+                    }
+                }
+            }
+            InodeKind::Directory(children) => *children = Children::default(),
+        }
+        (inode.parent, inode.name, inode.storage_policy) = (root, Box::default(), 0);
+        let mut history = std::mem::take(inode.history_mut());
+        history.gone = true;
+        history.snapshots = None;
+        if !lost.is_empty() {
+            history.lost.extend(lost);
+            self.timeline.versions_put.push((id, LOST));
+        }
+        inode.extra = Some(Box::new(Extra { history: Some(Box::new(history)), ..Extra::default() }));
+        self.timeline.gone += 1;
+    }
+
+    /// Whether a snapshot has a block that was just taken off a file: then it stays on the datanodes.
+    pub fn keeps_block(&mut self, main: Slot, block: BlockRecord) -> bool {
+        if self.inode(main).history().is_none_or(|history| history.versions.is_empty())
+            || !self.blocks_in_versions(main).contains(&block.id)
+        {
+            return false;
+        }
+        let inode = self.inodes.get_mut(main);
+        inode.history_mut().lost.push(block);
+        self.timeline.versions_put.push((inode.id, LOST));
+        true
+    }
+
+    /// Whether a snapshot has a block of a file.
+    pub fn is_block_in_snapshot(&self, main: Slot, block: BlockId) -> bool {
+        self.blocks_in_versions(main).contains(&block) || self.is_in_latest(main)
+    }
+
+    /// How many replicas the blocks of a file need: for itself, and for the snapshots that have it.
+    pub fn replication_with_snapshots(&self, main: Slot) -> u16 {
+        let inode = self.inode(main);
+        let own = inode.as_file().filter(|_| !inode.is_gone()).map_or(0, |file| file.replication);
+        let versions = inode.history().map_or(&[][..], |history| &history.versions);
+        let of_version = |version: &Version| self.inode(version.frozen).as_file().map_or(0, |file| file.replication);
+        versions.iter().map(of_version).fold(own, u16::max)
+    }
+
+    /// Every block that only snapshots have, with its file, for the block map.
+    pub fn blocks_of_snapshots(&self) -> impl Iterator<Item = (InodeId, u16, BlockRecord)> {
+        self.by_id.values().copied().flat_map(move |main| {
+            let lost = self.inode(main).history().map_or(&[][..], |history| &history.lost);
+            let replication = if lost.is_empty() { 0 } else { self.replication_with_snapshots(main) };
+            lost.iter().map(move |block| (self.inode(main).id, replication, *block))
+        })
+    }
+
+    /// A snapshot is gone: drops the versions that no other one has, and the inodes that were kept for them.
+    pub(super) fn drop_versions_of(&mut self, snapshot: u32) -> Removed {
+        let mut dropped: Vec<(Slot, InodeId, Version)> = Vec::new();
+        for (until, id) in self.timeline.versions.range((snapshot, InodeId(0))..) {
+            let main = *self.by_id.get(&id.0).expect("a version belongs to an inode");
+            let versions = &self.inode(main).history().expect("it has a version").versions;
+            let version = *versions.iter().find(|version| version.until == *until).expect("it is listed");
+            if version.holds_for(snapshot) && !self.is_in_any(main, version.from, version.until) {
+                dropped.push((main, *id, version));
+            }
+        }
+        // All inodes are still there: the places they had can be forgotten.
+        for (main, id, version) in &dropped {
+            self.timeline.versions.remove(&(version.until, *id));
+            self.timeline.versions_removed.push((*id, version.until));
+            self.inodes.get_mut(*main).history_mut().versions.retain(|other| other != version);
+            self.forget_place(*main, version.frozen);
+        }
+        let mut removed = Removed::default();
+        for (main, id, version) in dropped {
+            let state = self.inodes.remove(version.frozen);
+            self.drop_blocks(main, id, &state, &mut removed);
+            let inode = self.inodes.get_mut(main);
+            if inode.is_gone() && inode.history_mut().versions.is_empty() {
+                self.inodes.remove(main);
+                self.by_id.remove(&id.0);
+                self.timeline.gone -= 1;
+                removed.inodes += 1;
+            } else {
+                inode.drop_empty_extra();
+            }
+        }
+        removed
+    }
+
+    fn forget_place(&mut self, main: Slot, frozen: Slot) {
+        let (directory, name) = (self.inode(frozen).parent, self.inode(frozen).name.clone());
+        let still = self.inode(main).history().is_some_and(|history| {
+            history.versions.iter().any(|version| {
+                let state = self.inode(version.frozen);
+                state.parent == directory && state.name == name
+            })
+        });
+        let inode = self.inodes.get_mut(directory);
+        if still || inode.history().is_none() {
+            return;
+        }
+        let former = &mut inode.history_mut().former;
+        let name = EntryName(name);
+        if let Some(slots) = former.get_mut(&name) {
+            slots.retain(|slot| *slot != main);
+            if slots.is_empty() {
+                former.remove(&name);
+            }
+        }
+        inode.drop_empty_extra();
+    }
+
+    /// Blocks of a dropped version that nothing else has.
+    fn drop_blocks(&mut self, main: Slot, id: InodeId, dropped: &Inode, removed: &mut Removed) {
+        let Some(file) = dropped.as_file() else { return };
+        let held = self.blocks_in_versions(main);
+        let live: HashSet<BlockId> = self
+            .inode(main)
+            .as_file()
+            .map(|file| file.blocks.iter().map(|block| block.id).collect())
+            .unwrap_or_default();
+        let history = self.inodes.get_mut(main).history_mut();
+        let lost = history.lost.len();
+        history.lost.retain(|block| held.contains(&block.id));
+        if history.lost.len() < lost {
+            match history.lost.is_empty() {
+                true => self.timeline.versions_removed.push((id, LOST)),
+                false => self.timeline.versions_put.push((id, LOST)),
+            }
+        }
+        let unheld = file.blocks.iter().filter(|block| !held.contains(&block.id) && !live.contains(&block.id));
+        removed.blocks.extend(unheld.map(|block| block.id));
+        let replication = self.replication_with_snapshots(main);
+        removed.replications.extend(held.union(&live).map(|block| (*block, replication)));
+    }
+
+    /// What has changed of the history since the last call, encoded.
+    pub(super) fn take_history(&mut self, changes: &mut Changes) {
+        let mut put = std::mem::take(&mut self.timeline.versions_put);
+        put.sort_unstable();
+        put.dedup();
+        for (id, until) in put {
+            let Some(main) = self.by_id.get(&id.0) else { continue };
+            let Some(history) = self.inode(*main).history() else { continue };
+            if until == LOST {
+                if !history.lost.is_empty() {
+                    changes.versions_put.push(((id.0, until), record::encode_lost(&history.lost)));
+                }
+            } else if let Some(version) = history.versions.iter().find(|version| version.until == until) {
+                let frozen = self.inode(version.frozen);
+                let bytes = record::encode_version(version.from, frozen, self.inode(frozen.parent).id);
+                changes.versions_put.push(((id.0, until), bytes));
+            }
+        }
+        let removed = std::mem::take(&mut self.timeline.versions_removed);
+        changes.versions_removed = removed.into_iter().map(|(id, until)| (id.0, until)).collect();
+        for id in std::mem::take(&mut self.timeline.snapshots_put) {
+            let Some(root) = self.timeline.roots.get(&id).map(|root| self.inode(*root)) else { continue };
+            let Some(snapshot) = root.snapshots().and_then(|all| all.iter().find(|snapshot| snapshot.id == id)) else {
+                continue;
+            };
+            let row = SnapshotRow {
+                root: root.id.0,
+                name: snapshot.name.clone(),
+                modification_time_ms: snapshot.modification_time_ms,
+            };
+            changes.snapshots_put.push((id, row));
+        }
+        changes.snapshots_removed = std::mem::take(&mut self.timeline.snapshots_removed);
+    }
+}

@@ -1,0 +1,401 @@
+//! Random operations on a namespace with snapshots and on a model that copies everything: a map of paths for now and one for every
+//! snapshot. Between them the namespace is encoded and built again, as a restart does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hearth_types::{BlockId, FsPermission};
+use proptest::prelude::*;
+
+use super::*;
+use crate::changes::Changes;
+
+fn caller() -> Caller {
+    Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Mkdirs(String),
+    Create(String),
+    Append(String),
+    Grow(String),
+    Truncate(String),
+    Mode(String, u16),
+    Delete(String),
+    Rename(String, String),
+    Snapshot(bool, u8),
+    Drop(bool, u8),
+    Reopen,
+}
+
+/// Few names, so that operations meet; `/s` and `/t` can have snapshots, what is below `/u` cannot.
+fn paths() -> impl Strategy<Value = String> {
+    let top = prop::sample::select(vec!["s", "s", "t", "u"]);
+    let below = prop::collection::vec(prop::sample::select(vec!["a", "b", "é"]), 1..4);
+    (top, below).prop_map(|(top, names)| format!("/{top}/{}", names.join("/")))
+}
+
+fn operations() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        3 => paths().prop_map(Operation::Mkdirs),
+        5 => paths().prop_map(Operation::Create),
+        2 => paths().prop_map(Operation::Append),
+        2 => paths().prop_map(Operation::Grow),
+        2 => paths().prop_map(Operation::Truncate),
+        2 => (paths(), 0u16..0o1000).prop_map(|(path, mode)| Operation::Mode(path, mode)),
+        3 => paths().prop_map(Operation::Delete),
+        7 => (paths(), paths()).prop_map(|(from, to)| Operation::Rename(from, to)),
+        4 => (any::<bool>(), 0u8..5).prop_map(|(first, name)| Operation::Snapshot(first, name)),
+        2 => (any::<bool>(), 0u8..5).prop_map(|(first, name)| Operation::Drop(first, name)),
+        1 => Just(Operation::Reopen),
+    ]
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    id: u64,
+    mode: u16,
+    /// Of a file: its blocks with their lengths.
+    blocks: Option<Vec<(BlockId, u64)>>,
+}
+
+type Tree = BTreeMap<String, Entry>;
+
+#[derive(Default)]
+struct Stored {
+    inodes: BTreeMap<u64, Vec<u8>>,
+    versions: BTreeMap<(u64, u32), Vec<u8>>,
+    snapshots: BTreeMap<u32, crate::changes::SnapshotRow>,
+    names: Vec<(u32, String)>,
+    counters: Option<Counters>,
+}
+
+impl Stored {
+    fn take(&mut self, changes: Changes) {
+        self.inodes.extend(changes.inodes_put);
+        self.inodes.retain(|id, _| !changes.inodes_removed.contains(id));
+        self.versions.extend(changes.versions_put);
+        self.versions.retain(|key, _| !changes.versions_removed.contains(key));
+        self.snapshots.extend(changes.snapshots_put);
+        self.snapshots.retain(|id, _| !changes.snapshots_removed.contains(id));
+        self.names.extend(changes.names_put);
+        self.counters = changes.counters.or(self.counters);
+    }
+
+    fn reopen(&self) -> Namespace {
+        let mut rebuild = Rebuild::start(Limits::default(), self.counters.unwrap(), self.names.clone()).unwrap();
+        for (id, record) in &self.inodes {
+            rebuild.inode(*id, record).unwrap();
+        }
+        for ((id, until), record) in &self.versions {
+            rebuild.version(*id, *until, record).unwrap();
+        }
+        for (id, row) in &self.snapshots {
+            let (name, modification_time_ms) = (row.name.clone(), row.modification_time_ms);
+            rebuild.snapshot(Snapshot { id: *id, name, modification_time_ms }, row.root).unwrap();
+        }
+        rebuild.finish().unwrap()
+    }
+}
+
+fn entry(namespace: &Namespace, slot: Slot) -> Entry {
+    let inode = namespace.inode(slot);
+    let blocks = inode.as_file().map(|file| file.blocks.iter().map(|block| (block.id, block.length)).collect());
+    Entry { id: inode.id.0, mode: inode.permission.0, blocks }
+}
+
+/// Everything below a path, without it, by the path relative to it.
+fn contents(namespace: &Namespace, top: &str) -> Tree {
+    let trail = namespace.resolve(&caller(), top, Purpose::Read).unwrap();
+    let mut tree = Tree::new();
+    let mut waiting = vec![(trail.target().unwrap(), String::new())];
+    while let Some((directory, path)) = waiting.pop() {
+        let children = namespace.children_at(trail.snapshot, directory);
+        let names: Vec<&[u8]> = children.iter().map(|slot| &*namespace.inode(*slot).name).collect();
+        assert!(names.is_sorted_by(|a, b| compare_names(a, b).is_lt()), "{top}{path} lists its names in order");
+        for slot in children {
+            let path = format!("{path}/{}", String::from_utf8_lossy(&namespace.inode(slot).name));
+            let found = namespace.resolve(&caller(), &format!("{}{path}", top.trim_end_matches('/')), Purpose::Read);
+            assert_eq!(found.unwrap().target(), Some(slot), "{top}{path}");
+            tree.insert(path.clone(), entry(namespace, slot));
+            if namespace.inode(slot).is_directory() {
+                waiting.push((slot, path));
+            }
+        }
+    }
+    tree
+}
+
+fn below(tree: &Tree, top: &str) -> Tree {
+    let prefix = format!("{top}/");
+    let inner = tree.iter().filter(|(path, _)| path.starts_with(&prefix));
+    inner.map(|(path, entry)| (path[top.len()..].to_owned(), entry.clone())).collect()
+}
+
+struct World {
+    namespace: Namespace,
+    now: Tree,
+    /// By directory and name.
+    snapshots: BTreeMap<(String, String), (u32, Tree)>,
+    /// Blocks that the namespace has not given up.
+    blocks: BTreeSet<BlockId>,
+    time_ms: u64,
+}
+
+impl World {
+    fn add_block(&mut self, slot: Slot, length: u64) {
+        let (id, stamp) = (self.namespace.next_block_id(), self.namespace.next_stamp());
+        self.namespace.push_block(slot, BlockRecord { id, stamp, length, state: BlockState::Complete });
+        self.blocks.insert(id);
+    }
+
+    fn forget(&mut self, removed: Removed) {
+        for block in removed.blocks {
+            assert!(self.blocks.remove(&block), "{block:?} is given up once");
+        }
+    }
+
+    fn file(&self, path: &str) -> Option<Slot> {
+        self.namespace.lookup(path).filter(|slot| self.namespace.is_file(*slot))
+    }
+
+    fn copy(&mut self, path: &str) {
+        if let Some(slot) = self.namespace.lookup(path) {
+            self.now.insert(path.to_owned(), entry(&self.namespace, slot));
+        }
+    }
+
+    fn act(&mut self, operation: &Operation) {
+        self.time_ms += 1;
+        let (caller, now) = (caller(), self.time_ms);
+        match operation {
+            Operation::Mkdirs(path) => {
+                if self.namespace.mkdirs(&caller, path, FsPermission(0o755), true, now).is_ok() {
+                    let ends: Vec<usize> =
+                        path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).collect();
+                    ends.into_iter().for_each(|end| self.copy(&path[..end]));
+                }
+            }
+            Operation::Create(path) => {
+                let Ok(trail) = self.namespace.check_create(&caller, path, true, false, false) else { return };
+                if trail.target().is_some() {
+                    return;
+                }
+                let file = NewFile {
+                    modes: FsPermission(0o644).into(),
+                    replication: 2,
+                    block_size: 1 << 20,
+                    storage_policy: 0,
+                    writer: Writer { client: "w".into(), machine: "m".into(), truncating_to: None },
+                    caller: &caller,
+                };
+                let slot = self.namespace.create_file(&trail, file, now).unwrap();
+                self.add_block(slot, 10);
+                self.add_block(slot, 20);
+                self.namespace.file_mut(slot).writer = None;
+                self.copy(path);
+            }
+            Operation::Append(path) => {
+                let Some(slot) = self.file(path) else { return };
+                self.add_block(slot, 30);
+                self.copy(path);
+            }
+            Operation::Grow(path) => {
+                let Some(slot) = self.file(path) else { return };
+                let stamp = self.namespace.next_stamp();
+                if let Some(last) = self.namespace.file_mut(slot).blocks.last_mut() {
+                    (last.length, last.stamp) = (last.length + 1, stamp);
+                }
+                self.copy(path);
+            }
+            Operation::Truncate(path) => {
+                let Some(slot) = self.file(path) else { return };
+                if let Some(block) = self.namespace.pop_block(slot)
+                    && !self.namespace.keeps_block(slot, block)
+                {
+                    self.blocks.remove(&block.id);
+                }
+                self.copy(path);
+            }
+            Operation::Mode(path, mode) => {
+                if self.namespace.set_permission(&caller, path, FsPermission(*mode)).is_ok() {
+                    self.copy(path);
+                }
+            }
+            Operation::Delete(path) => {
+                let Ok(Some(removed)) = self.namespace.delete(&caller, path, true, now) else { return };
+                self.forget(removed);
+                self.now.retain(|other, _| other != path && !is_below(other, path));
+            }
+            Operation::Rename(from, to) => {
+                let Ok(renamed) = self.namespace.rename(&caller, from, to, true, false, now) else { return };
+                if let Some(removed) = renamed.overwritten {
+                    self.forget(removed);
+                }
+                let moved: Vec<(String, Entry)> =
+                    self.now.extract_if(.., |other, _| other == from || is_below(other, from)).collect();
+                self.now.remove(to);
+                let moved = moved.into_iter().map(|(path, entry)| (format!("{to}{}", &path[from.len()..]), entry));
+                self.now.extend(moved);
+            }
+            Operation::Snapshot(first, name) => {
+                let (root, name) = (if *first { "/s" } else { "/t" }, format!("n{name}"));
+                let made = self.namespace.create_snapshot(&caller, root, &name, now);
+                let key = (root.to_owned(), name);
+                assert_eq!(made.is_err(), self.snapshots.contains_key(&key));
+                if let Ok(path) = made {
+                    assert_eq!(path, format!("{root}/.snapshot/{}", key.1));
+                    let id = self.namespace.counters().last_snapshot;
+                    self.snapshots.insert(key, (id, below(&self.now, root)));
+                }
+            }
+            Operation::Drop(first, name) => {
+                let (root, name) = (if *first { "/s" } else { "/t" }, format!("n{name}"));
+                let removed = self.namespace.delete_snapshot(&caller, root, &name, now);
+                let key = (root.to_owned(), name);
+                assert_eq!(removed.is_ok(), self.snapshots.remove(&key).is_some());
+                if let Ok(removed) = removed {
+                    self.forget(removed);
+                }
+            }
+            Operation::Reopen => {}
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(contents(&self.namespace, "/"), self.now);
+        for ((root, name), (_, tree)) in &self.snapshots {
+            assert_eq!(&contents(&self.namespace, &format!("{root}/.snapshot/{name}")), tree, "{root} {name}");
+        }
+        let trees = self.snapshots.values().map(|(_, tree)| tree).chain([&self.now]);
+        let of_entry = |entry: &Entry| entry.blocks.clone().unwrap_or_default().into_iter().map(|(id, _)| id);
+        let held: BTreeSet<BlockId> = trees.flat_map(|tree| tree.values().flat_map(of_entry)).collect();
+        assert_eq!(self.blocks, held, "blocks live as long as something has them");
+        let live: BTreeSet<BlockId> = self.now.values().flat_map(of_entry).collect();
+        let kept: BTreeSet<BlockId> = self.namespace.blocks_of_snapshots().map(|(_, _, block)| block.id).collect();
+        assert_eq!(kept, held.difference(&live).copied().collect(), "blocks that only snapshots have");
+        assert_eq!(self.namespace.iter().count(), self.now.len() + 1);
+        assert_eq!(self.namespace.block_count() as usize, live.len());
+        if self.snapshots.is_empty() {
+            assert_eq!(self.namespace.inode_count() as usize, self.now.len() + 1, "nothing is kept for nothing");
+            assert_eq!(self.namespace.inodes.len(), self.now.len() + 1, "no state is kept for nothing");
+        }
+        let limited = self.namespace.lookup("/s").unwrap();
+        let quota = self.namespace.inode(limited).quota().unwrap();
+        assert_eq!(quota.used, self.namespace.tree_usage(limited), "what counts against the quota");
+        if self.snapshots.is_empty() {
+            assert_eq!(quota.used.names as usize, below(&self.now, "/s").len() + 1);
+        }
+        self.check_differences();
+    }
+
+    /// Every pair of snapshots of one directory, and each with now.
+    fn check_differences(&self) {
+        for ((root, _), (earlier, then)) in &self.snapshots {
+            let later = self.snapshots.iter().filter(|((other, _), (id, _))| other == root && id > earlier);
+            let later = later.map(|(_, (id, tree))| (Some(SnapshotId(*id)), tree.clone()));
+            for (later, now) in later.chain([(None, below(&self.now, root))]) {
+                let scope = self.namespace.lookup(root).unwrap();
+                let found = self.namespace.differences(scope, SnapshotId(*earlier), later);
+                let mut told: Vec<String> = Vec::new();
+                for difference in &found {
+                    let path = |names: &RelativePath| -> String {
+                        names.iter().map(|name| format!("/{}", String::from_utf8_lossy(name))).collect()
+                    };
+                    let here = path(&difference.path);
+                    told.push(format!("M {here}"));
+                    let name = |name: &[u8]| format!("{here}/{}", String::from_utf8_lossy(name));
+                    told.extend(difference.created.iter().map(|entry| format!("+ {}", name(&entry.name))));
+                    told.extend(difference.deleted.iter().map(|entry| match &entry.renamed_to {
+                        None => format!("- {}", name(&entry.name)),
+                        Some(to) => format!("R {} {}", name(&entry.name), path(to)),
+                    }));
+                }
+                told.sort();
+                assert_eq!(told, expected_differences(then, &now), "{root} {earlier} {later:?}");
+            }
+        }
+    }
+}
+
+fn expected_differences(then: &Tree, now: &Tree) -> Vec<String> {
+    let parent = |path: &str| path[..path.rfind('/').unwrap()].to_owned();
+    let place = |id: u64| now.iter().find(|(_, entry)| entry.id == id).map(|(path, entry)| (path.clone(), entry));
+    // What is reached: the directory itself, and what is in a reached directory and still somewhere.
+    let mut reached: BTreeSet<String> = [String::new()].into();
+    for (path, entry) in then {
+        if reached.contains(&parent(path)) && place(entry.id).is_some() {
+            reached.insert(path.clone());
+        }
+    }
+    let mut told = BTreeSet::new();
+    for path in &reached {
+        let place_now = match then.get(path) {
+            None => String::new(),
+            Some(entry) => {
+                let (place, then_now) = place(entry.id).unwrap();
+                let length = |entry: &Entry| entry.blocks.iter().flatten().map(|(_, length)| length).sum::<u64>();
+                if (entry.mode, length(entry)) != (then_now.mode, length(then_now)) {
+                    told.insert(format!("M {path}"));
+                }
+                place
+            }
+        };
+        for (child, entry) in then.iter().filter(|(child, _)| parent(child) == *path) {
+            let same = now.get(&format!("{place_now}{}", &child[path.len()..]));
+            if same.is_some_and(|same| same.id == entry.id) {
+                continue;
+            }
+            told.insert(format!("M {path}"));
+            told.insert(match place(entry.id) {
+                None => format!("- {child}"),
+                Some((to, _)) => format!("R {child} {to}"),
+            });
+        }
+        if then.get(path).is_some_and(|entry| entry.blocks.is_some()) {
+            continue;
+        }
+        for (child, entry) in now.iter().filter(|(child, _)| parent(child) == place_now) {
+            let before = format!("{path}{}", &child[place_now.len()..]);
+            if then.get(&before).is_none_or(|then| then.id != entry.id) {
+                told.insert(format!("M {path}"));
+                told.insert(format!("+ {before}"));
+            }
+        }
+    }
+    told.into_iter().collect()
+}
+
+proptest! {
+    #[test]
+    fn a_snapshot_is_a_copy_of_everything(operations in prop::collection::vec(operations(), 1..80)) {
+        let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+        for path in ["/s", "/t", "/u"] {
+            namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+        }
+        namespace.set_quota(&caller(), "/s", Limit::Set(10_000), Limit::Set(1 << 40), None).unwrap();
+        namespace.allow_snapshots(&caller(), "/s").unwrap();
+        namespace.allow_snapshots(&caller(), "/t").unwrap();
+        let now = contents(&namespace, "/");
+        let mut world = World { namespace, now, snapshots: BTreeMap::new(), blocks: BTreeSet::new(), time_ms: 1 };
+        let mut stored = Stored::default();
+        for operation in &operations {
+            world.act(operation);
+            stored.take(world.namespace.take_changes());
+            if matches!(operation, Operation::Reopen) {
+                world.namespace = stored.reopen();
+            }
+            world.check();
+        }
+        world.namespace = stored.reopen();
+        world.check();
+        // Without snapshots nothing is left of them.
+        for ((root, name), _) in std::mem::take(&mut world.snapshots) {
+            let removed = world.namespace.delete_snapshot(&caller(), &root, &name, 9).unwrap();
+            world.forget(removed);
+        }
+        world.check();
+        stored.take(world.namespace.take_changes());
+        prop_assert!(stored.versions.is_empty() && stored.snapshots.is_empty());
+    }
+}

@@ -1,0 +1,366 @@
+//! Snapshots as users know them: which directories may have them, making, naming and removing them, and reading in them.
+
+use super::children::compare_names;
+use super::history::{Snapshot, SnapshotId};
+use super::inode::Slot;
+use super::path::is_below;
+use super::permission::Caller;
+use super::{InodeId, Namespace, Purpose, Removed, Trail};
+use crate::error::Error;
+
+/// Snapshots that one directory can have. Source: `dfs.namenode.snapshot.max.limit`, whose default is Apache's quota.
+pub const SNAPSHOTS_MAX: usize = 65536;
+/// The greatest number of a snapshot, as in Apache's NameNode.
+const SNAPSHOT_ID_MAX: u32 = (1 << 28) - 1;
+
+/// A directory that may have snapshots.
+pub struct Snapshottable {
+    pub slot: Slot,
+    /// The path of its parent; empty for the root.
+    pub parent_path: String,
+    pub snapshots: usize,
+}
+
+impl Namespace {
+    /// Whether `.snapshot` means something in a directory. In the root it always does.
+    pub(super) fn is_snapshottable(&self, slot: Slot) -> bool {
+        slot == self.root || self.inode(slot).snapshots().is_some()
+    }
+
+    /// The top of the snapshot `name` of the directory at `root`.
+    pub(super) fn snapshot_top(&self, root: Slot, name: &[u8]) -> Option<(SnapshotId, Slot)> {
+        let snapshots = self.inode(root).snapshots()?;
+        let at = snapshots.binary_search_by(|snapshot| compare_names(snapshot.name.as_bytes(), name)).ok()?;
+        let id = SnapshotId(snapshots[at].id);
+        Some((id, self.state_in(id, root)?))
+    }
+
+    /// The directory as one of its snapshots has it.
+    pub fn top_of(&self, root: Slot, snapshot: &Snapshot) -> Option<Slot> {
+        self.state_in(SnapshotId(snapshot.id), root)
+    }
+
+    /// The snapshot whose top a path names.
+    pub fn snapshot_of(&self, trail: &Trail) -> Option<&Snapshot> {
+        let (id, true) = (trail.snapshot?, trail.is_snapshot_top()) else { return None };
+        let root = *self.timeline.roots.get(&id.0)?;
+        self.inode(root).snapshots()?.iter().find(|snapshot| snapshot.id == id.0)
+    }
+
+    /// The state of a child in a snapshot.
+    ///
+    /// `directory`: the directory's state in it.
+    pub(super) fn child_in(&self, snapshot: SnapshotId, directory: Slot, name: &[u8]) -> Option<Slot> {
+        let main = self.main(directory);
+        let is_here = |state: &Slot| {
+            let inode = self.inode(*state);
+            inode.parent == main && *inode.name == *name
+        };
+        let present = self.child(main, name).and_then(|child| self.state_in(snapshot, child)).filter(is_here);
+        present.or_else(|| {
+            let former = &self.inode(main).history()?.former;
+            let slots = former.get(&super::history::EntryName(name.into()))?;
+            slots.iter().find_map(|slot| self.state_in(snapshot, *slot).filter(is_here))
+        })
+    }
+
+    /// The states of a directory's children in a snapshot, by name.
+    ///
+    /// `directory`: the directory's state in it.
+    pub fn children_in(&self, snapshot: SnapshotId, directory: Slot) -> Vec<Slot> {
+        let main = self.main(directory);
+        let inode = self.inode(main);
+        let Some(children) = inode.children() else { return Vec::new() };
+        let mut states: Vec<Slot> = Vec::with_capacity(children.len());
+        for child in children.iter() {
+            // Under another name it stands among the former ones.
+            let state = self.state_in(snapshot, child).map(|state| (state, self.inode(state)));
+            if let Some((state, then)) = state
+                && then.parent == main
+                && then.name == self.inode(child).name
+            {
+                states.push(state);
+            }
+        }
+        let present = states.len();
+        for (name, slots) in inode.history().into_iter().flat_map(|history| &history.former) {
+            for slot in slots {
+                let Some(state) = self.state_in(snapshot, *slot) else { continue };
+                let then = self.inode(state);
+                let is_still_here = || {
+                    let now = self.inode(*slot);
+                    !now.is_gone() && now.parent == main && now.name == then.name
+                };
+                if then.parent == main && then.name == name.0 && !is_still_here() {
+                    states.push(state);
+                }
+            }
+        }
+        if states.len() > present {
+            states.sort_by(|a, b| compare_names(&self.inode(*a).name, &self.inode(*b).name));
+        }
+        states
+    }
+
+    /// The children of a directory, in a snapshot or now.
+    pub fn children_at(&self, snapshot: Option<SnapshotId>, directory: Slot) -> Vec<Slot> {
+        match snapshot {
+            Some(snapshot) => self.children_in(snapshot, directory),
+            None => self.inode(directory).children().map(|children| children.iter().collect()).unwrap_or_default(),
+        }
+    }
+
+    fn resolve_directory(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<(Trail, Slot), Error> {
+        let missing = |path| Error::DirectoryMissing { path };
+        let (trail, slot) = self.resolve_existing(caller, path, purpose, missing)?;
+        if !self.inode(slot).is_directory() {
+            return Err(Error::QuotaOnFile { path: trail.path() });
+        }
+        Ok((trail, slot))
+    }
+
+    /// A directory that may have snapshots.
+    ///
+    /// Errors: `DirectoryMissing`, `QuotaOnFile`, `NotSnapshottable`.
+    pub fn resolve_snapshottable(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<(Trail, Slot), Error> {
+        let (trail, slot) = self.resolve_directory(caller, path, purpose)?;
+        if trail.snapshot.is_some() || !self.is_snapshottable(slot) {
+            return Err(Error::NotSnapshottable { path: trail.path() });
+        }
+        Ok((trail, slot))
+    }
+
+    /// Lets a directory have snapshots.
+    ///
+    /// Errors: `SuperuserRequired`, `NestedBelow`, `NestedAbove`.
+    pub fn allow_snapshots(&mut self, caller: &Caller, path: &str) -> Result<(), Error> {
+        let (trail, slot) = self.resolve_directory(caller, path, Purpose::Write)?;
+        let own = trail.path();
+        for other in &self.timeline.snapshottable {
+            let Some(other) = self.slot(*other).filter(|other| *other != slot) else { continue };
+            let other = self.path_of(other);
+            if is_below(&other, &own) {
+                return Err(Error::NestedBelow { path: path.into(), other });
+            }
+            if is_below(&own, &other) {
+                return Err(Error::NestedAbove { path: path.into(), other });
+            }
+        }
+        let id = self.inode(slot).id;
+        self.inode_mut(slot).history_mut().snapshots.get_or_insert_default();
+        self.timeline.snapshottable.insert(id);
+        Ok(())
+    }
+
+    /// Errors: `HasSnapshots`.
+    pub fn disallow_snapshots(&mut self, caller: &Caller, path: &str) -> Result<(), Error> {
+        let (_, slot) = self.resolve_directory(caller, path, Purpose::Write)?;
+        match self.inode(slot).snapshots() {
+            None => return Ok(()),
+            Some([]) => {}
+            Some(_) => return Err(Error::HasSnapshots { path: path.into() }),
+        }
+        let inode = self.inode_mut(slot);
+        let id = inode.id;
+        inode.history_mut().snapshots = None;
+        inode.drop_empty_extra();
+        self.timeline.snapshottable.remove(&id);
+        Ok(())
+    }
+
+    fn check_snapshot_name(&self, name: &str, trail: &Trail) -> Result<(), Error> {
+        if name.contains('/') {
+            return Err(Error::SnapshotNameSlash);
+        }
+        // No name stands directly below the root here: `.snapshot` is between.
+        self.check_name(trail, trail.names.len().max(1), name.as_bytes())
+    }
+
+    /// Makes a snapshot and returns its path. Nothing is copied.
+    ///
+    /// Errors: `NotOwner`, `NotSnapshottable`, `SnapshotInvalidName`, `SnapshotExists`, `SnapshotQuota`.
+    pub fn create_snapshot(&mut self, caller: &Caller, path: &str, name: &str, now_ms: u64) -> Result<String, Error> {
+        let missing = |path| Error::DirectoryMissing { path };
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
+        self.check_owner(caller, &trail)?;
+        if matches!(name, "." | "..") || name.contains([':', '/']) {
+            return Err(Error::SnapshotInvalidName { name: name.into() });
+        }
+        self.check_snapshot_name(name, &trail)?;
+        if !self.inode(slot).is_directory() {
+            return Err(Error::QuotaOnFile { path: trail.path() });
+        }
+        if !self.is_snapshottable(slot) {
+            return Err(Error::NotSnapshottable { path: trail.path() });
+        }
+        let Some(snapshots) = self.inode(slot).snapshots() else {
+            return Err(Error::SnapshotQuota { count: 0, quota: 0 });
+        };
+        if snapshots.len() >= SNAPSHOTS_MAX || self.counters.last_snapshot >= SNAPSHOT_ID_MAX {
+            return Err(Error::SnapshotQuota { count: snapshots.len(), quota: SNAPSHOTS_MAX });
+        }
+        let at = match snapshots.binary_search_by(|other| compare_names(other.name.as_bytes(), name.as_bytes())) {
+            Ok(_) => return Err(Error::SnapshotNameTaken { name: name.into() }),
+            Err(at) => at,
+        };
+        // The directory's time is a part of what the snapshot has.
+        self.inode_mut(slot).modification_time_ms = now_ms;
+        self.counters.last_snapshot += 1;
+        self.counters_changed = true;
+        let id = self.counters.last_snapshot;
+        let snapshot = Snapshot { id, name: name.into(), modification_time_ms: now_ms };
+        self.inodes.get_mut(slot).history_mut().snapshots.get_or_insert_default().insert(at, snapshot);
+        self.timeline.roots.insert(id, slot);
+        self.timeline.snapshots_put.push(id);
+        Ok(super::join(&super::join(&trail.path(), b".snapshot"), name.as_bytes()))
+    }
+
+    fn find_snapshot(&self, slot: Slot, name: &str) -> Option<usize> {
+        self.inode(slot).snapshots()?.iter().position(|snapshot| snapshot.name == name)
+    }
+
+    pub fn rename_snapshot(
+        &mut self,
+        caller: &Caller,
+        path: &str,
+        old: &str,
+        new: &str,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let missing = |path| Error::DirectoryMissing { path };
+        let (trail, _) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
+        self.check_owner(caller, &trail)?;
+        self.check_snapshot_name(new, &trail)?;
+        let (_, slot) = self.resolve_snapshottable(caller, path, Purpose::Write)?;
+        let Some(at) = self.find_snapshot(slot, old) else {
+            return Err(Error::SnapshotToRenameMissing { name: old.into(), path: path.into() });
+        };
+        if old == new {
+            return Ok(());
+        }
+        if self.find_snapshot(slot, new).is_some() {
+            return Err(Error::SnapshotExists { name: new.into(), path: path.into() });
+        }
+        let snapshots = self.inodes.get_mut(slot).history_mut().snapshots.get_or_insert_default();
+        (snapshots[at].name, snapshots[at].modification_time_ms) = (new.into(), now_ms);
+        let id = snapshots[at].id;
+        snapshots.sort_by(|a, b| compare_names(a.name.as_bytes(), b.name.as_bytes()));
+        self.timeline.snapshots_put.push(id);
+        Ok(())
+    }
+
+    /// Removes a snapshot and what only it had.
+    pub fn delete_snapshot(&mut self, caller: &Caller, path: &str, name: &str, now_ms: u64) -> Result<Removed, Error> {
+        let missing = |path| Error::DirectoryMissing { path };
+        let (trail, _) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
+        self.check_owner(caller, &trail)?;
+        let (trail, slot) = self.resolve_snapshottable(caller, path, Purpose::Write)?;
+        let Some(at) = self.find_snapshot(slot, name) else {
+            return Err(Error::SnapshotToDeleteMissing { name: name.into(), path: trail.path() });
+        };
+        self.inode_mut(slot).modification_time_ms = now_ms;
+        let snapshot = self.inodes.get_mut(slot).history_mut().snapshots.get_or_insert_default().remove(at);
+        self.timeline.roots.remove(&snapshot.id);
+        self.timeline.snapshots_removed.push(snapshot.id);
+        self.settle();
+        let removed = self.drop_versions_of(snapshot.id);
+        self.recount_all();
+        Ok(removed)
+    }
+
+    /// The snapshots of a directory, by name.
+    pub fn list_snapshots(&self, caller: &Caller, path: &str) -> Result<(Trail, Slot, &[Snapshot]), Error> {
+        let (trail, slot) = self.resolve_snapshottable(caller, path, Purpose::Read)?;
+        self.check(caller, &trail, super::Need { target: Some(hearth_types::Access::READ), ..Default::default() })?;
+        Ok((trail, slot, self.inode(slot).snapshots().unwrap_or_default()))
+    }
+
+    /// Directories that may have snapshots, by path: for a superuser all of them, else one's own.
+    pub fn snapshottable_directories(&self, caller: &Caller) -> Vec<Snapshottable> {
+        let mut found: Vec<(String, Snapshottable)> = Vec::new();
+        for slot in self.timeline.snapshottable.iter().filter_map(|id| self.slot(*id)) {
+            let inode = self.inode(slot);
+            if self.checks_rights_of(caller) && **self.names.text(inode.owner) != *caller.user {
+                continue;
+            }
+            let parent_path = if slot == self.root { String::new() } else { self.path_of(inode.parent) };
+            let snapshots = inode.snapshots().map_or(0, <[Snapshot]>::len);
+            found.push((self.path_of(slot), Snapshottable { slot, parent_path, snapshots }));
+        }
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        found.into_iter().map(|(_, directory)| directory).collect()
+    }
+
+    /// Refuses to remove or move what has snapshots in it. Returns whether there is a directory in it that may have some.
+    pub(super) fn check_no_snapshots(&self, top: Slot) -> Result<bool, Error> {
+        let mut any = false;
+        for id in &self.timeline.snapshottable {
+            let Some(slot) = self.slot(*id) else { continue };
+            if !self.is_at_or_below(slot, top) {
+                continue;
+            }
+            if self.inode(slot).snapshots().is_some_and(|snapshots| !snapshots.is_empty()) {
+                return Err(Error::HasSnapshotsBelow { path: self.path_of(slot) });
+            }
+            any = true;
+        }
+        Ok(any)
+    }
+
+    fn is_at_or_below(&self, slot: Slot, top: Slot) -> bool {
+        let mut at = slot;
+        while at != top {
+            if at == self.root {
+                return false;
+            }
+            at = self.inode(at).parent;
+        }
+        true
+    }
+
+    /// Refuses to move directories that may have snapshots to where one above them may.
+    ///
+    /// `moves`: whether there are such in what moves.
+    pub(super) fn check_nested(&self, moves: bool, source: &Trail, into: Slot) -> Result<(), Error> {
+        let above = self.timeline.snapshottable.iter().filter_map(|id| self.slot(*id));
+        if moves && above.into_iter().any(|slot| self.is_at_or_below(into, slot)) {
+            return Err(Error::NestedByRename { source_path: source.path(), destination: self.path_of(into) });
+        }
+        Ok(())
+    }
+
+    /// The directory with snapshots that a path lies in, itself included.
+    pub fn snapshottable_above(&self, slot: Slot) -> Option<Slot> {
+        let mut at = slot;
+        loop {
+            if self.inode(at).snapshots().is_some() {
+                return Some(at);
+            }
+            if at == self.root {
+                return None;
+            }
+            at = self.inode(at).parent;
+        }
+    }
+
+    /// The number of a snapshot by name; an empty name means now.
+    pub fn snapshot_named(&self, root: Slot, name: &str) -> Result<Option<SnapshotId>, Error> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        match self.find_snapshot(root, name) {
+            Some(at) => Ok(self.inode(root).snapshots().map(|snapshots| SnapshotId(snapshots[at].id))),
+            None => Err(Error::SnapshotMissing { path: self.path_of(root), name: name.into() }),
+        }
+    }
+
+    /// The number of snapshots, and of directories that may have some.
+    pub fn snapshot_counts(&self) -> (usize, usize) {
+        (self.timeline.roots.len(), self.timeline.snapshottable.len())
+    }
+
+    /// What may be asked of an inode by its number in an answer.
+    pub fn id_of(&self, slot: Slot) -> InodeId {
+        self.inode(slot).id
+    }
+}

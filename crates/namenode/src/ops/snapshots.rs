@@ -1,0 +1,158 @@
+//! Snapshots: allowing, making, renaming, removing and listing them.
+
+use bytes::Bytes;
+use hearth_wire::proto::hdfs::{
+    AllowSnapshotRequestProto, AllowSnapshotResponseProto, CreateSnapshotRequestProto, CreateSnapshotResponseProto,
+    DeleteSnapshotRequestProto, DeleteSnapshotResponseProto, DisallowSnapshotRequestProto,
+    DisallowSnapshotResponseProto, GetSnapshotListingRequestProto, GetSnapshotListingResponseProto,
+    GetSnapshottableDirListingRequestProto, GetSnapshottableDirListingResponseProto, RenameSnapshotRequestProto,
+    RenameSnapshotResponseProto, SnapshotListingProto, SnapshotStatusProto, SnapshottableDirectoryListingProto,
+    SnapshottableDirectoryStatusProto,
+};
+
+use super::status::file_status;
+use crate::date::snapshot_time;
+use crate::error::Error;
+use crate::namespace::SNAPSHOTS_MAX;
+use crate::state::{Context, Namenode, Remember, encode};
+
+pub async fn allow_snapshot(
+    namenode: &Namenode,
+    context: &Context,
+    request: AllowSnapshotRequestProto,
+) -> Result<Bytes, Error> {
+    namenode
+        .change(|state, now| {
+            state.namespace.require_superuser(&context.caller, "allowSnapshot")?;
+            namenode.check_safe_mode(state, now, || format!("allow snapshot for {}", request.snapshot_root))?;
+            state.namespace.allow_snapshots(&context.caller, &request.snapshot_root)
+        })
+        .await?;
+    Ok(encode(&AllowSnapshotResponseProto {}))
+}
+
+pub async fn disallow_snapshot(
+    namenode: &Namenode,
+    context: &Context,
+    request: DisallowSnapshotRequestProto,
+) -> Result<Bytes, Error> {
+    namenode
+        .change(|state, now| {
+            state.namespace.require_superuser(&context.caller, "disallowSnapshot")?;
+            namenode.check_safe_mode(state, now, || format!("disallow snapshot for {}", request.snapshot_root))?;
+            state.namespace.disallow_snapshots(&context.caller, &request.snapshot_root)
+        })
+        .await?;
+    Ok(encode(&DisallowSnapshotResponseProto {}))
+}
+
+pub async fn create_snapshot(
+    namenode: &Namenode,
+    context: &Context,
+    request: CreateSnapshotRequestProto,
+) -> Result<Bytes, Error> {
+    let given = request.snapshot_name.filter(|name| !name.is_empty());
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("create snapshot for {}", request.snapshot_root))?;
+            let name = given.unwrap_or_else(|| default_name(now.wall_ms));
+            let (caller, root) = (&context.caller, &request.snapshot_root);
+            let snapshot_path = state.namespace.create_snapshot(caller, root, &name, now.wall_ms)?;
+            Ok((CreateSnapshotResponseProto { snapshot_path }, Remember::Yes))
+        })
+        .await
+}
+
+/// `'s'yyyyMMdd-HHmmss.SSS`, in UTC.
+fn default_name(wall_ms: u64) -> String {
+    format!("s{}", snapshot_time(wall_ms))
+}
+
+pub async fn rename_snapshot(
+    namenode: &Namenode,
+    context: &Context,
+    request: RenameSnapshotRequestProto,
+) -> Result<Bytes, Error> {
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("rename snapshot for {}", request.snapshot_root))?;
+            let (old, new) = (&request.snapshot_old_name, &request.snapshot_new_name);
+            state.namespace.rename_snapshot(&context.caller, &request.snapshot_root, old, new, now.wall_ms)?;
+            Ok((RenameSnapshotResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+/// Blocks that nothing else has go with it.
+pub async fn delete_snapshot(
+    namenode: &Namenode,
+    context: &Context,
+    request: DeleteSnapshotRequestProto,
+) -> Result<Bytes, Error> {
+    namenode
+        .change_once(context, |state, now| {
+            namenode.check_safe_mode(state, now, || format!("delete snapshot for {}", request.snapshot_root))?;
+            let (caller, name) = (&context.caller, &request.snapshot_name);
+            let removed = state.namespace.delete_snapshot(caller, &request.snapshot_root, name, now.wall_ms)?;
+            for (block, replication) in &removed.replications {
+                state.blocks.set_replication(*block, *replication, now);
+            }
+            state.forget(removed);
+            Ok((DeleteSnapshotResponseProto {}, Remember::Yes))
+        })
+        .await
+}
+
+pub async fn get_snapshottable_dir_listing(
+    namenode: &Namenode,
+    context: &Context,
+    _: GetSnapshottableDirListingRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    let namespace = &state.namespace;
+    let directories = namespace.snapshottable_directories(&context.caller);
+    let entry = |directory: &crate::namespace::Snapshottable| SnapshottableDirectoryStatusProto {
+        dir_status: file_status(namespace, directory.slot, &namespace.inode(directory.slot).name),
+        snapshot_quota: SNAPSHOTS_MAX as u32,
+        snapshot_number: directory.snapshots as u32,
+        parent_fullpath: directory.parent_path.clone().into(),
+    };
+    let snapshottable_dir_list = (namespace.snapshot_counts().1 > 0).then(|| SnapshottableDirectoryListingProto {
+        snapshottable_dir_listing: directories.iter().map(entry).collect(),
+    });
+    Ok(encode(&GetSnapshottableDirListingResponseProto { snapshottable_dir_list }))
+}
+
+pub async fn get_snapshot_listing(
+    namenode: &Namenode,
+    context: &Context,
+    request: GetSnapshotListingRequestProto,
+) -> Result<Bytes, Error> {
+    let state = namenode.read();
+    let namespace = &state.namespace;
+    let (trail, root, snapshots) = namespace.list_snapshots(&context.caller, &request.snapshot_root)?;
+    let mut snapshot_listing = Vec::with_capacity(snapshots.len());
+    for snapshot in snapshots {
+        let Some(top) = namespace.top_of(root, snapshot) else { continue };
+        let mut dir_status = file_status(namespace, top, snapshot.name.as_bytes());
+        dir_status.modification_time = snapshot.modification_time_ms;
+        // As Apache's NameNode answers: the children that the directory has now.
+        dir_status.children_num = namespace.inode(root).children().map(|children| children.len() as i32);
+        snapshot_listing.push(SnapshotStatusProto {
+            dir_status,
+            // Apache counts from 0.
+            snapshot_id: snapshot.id - 1,
+            parent_fullpath: trail.path().into(),
+            is_deleted: false,
+        });
+    }
+    Ok(encode(&GetSnapshotListingResponseProto { snapshot_list: Some(SnapshotListingProto { snapshot_listing }) }))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_default_name_is_the_time() {
+        assert_eq!(super::default_name(1_795_245_564_012), "s20261121-071924.012");
+    }
+}

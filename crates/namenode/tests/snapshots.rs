@@ -1,0 +1,189 @@
+//! Snapshots over the wire: what is read in them, what is refused, what datanodes are told to delete, what is left after a restart.
+
+mod support;
+
+use hearth_types::BlockId;
+use hearth_wire::proto::hdfs::*;
+use support::*;
+
+const SNAPSHOT: &str = "org.apache.hadoop.hdfs.protocol.SnapshotException";
+
+async fn allow(n: &TestNamenode, path: &str) -> Answer<AllowSnapshotResponseProto> {
+    n.call("allowSnapshot", &AllowSnapshotRequestProto { snapshot_root: path.into() }).await
+}
+
+async fn snapshot(n: &TestNamenode, path: &str, name: &str) -> Answer<String> {
+    let name = Some(name.to_owned()).filter(|name| !name.is_empty());
+    let request = CreateSnapshotRequestProto { snapshot_root: path.into(), snapshot_name: name };
+    n.call::<CreateSnapshotResponseProto>("createSnapshot", &request).await.map(|answer| answer.snapshot_path)
+}
+
+async fn remove(n: &TestNamenode, path: &str, name: &str) -> Answer<DeleteSnapshotResponseProto> {
+    let request = DeleteSnapshotRequestProto { snapshot_root: path.into(), snapshot_name: name.into() };
+    n.call("deleteSnapshot", &request).await
+}
+
+async fn differences(n: &TestNamenode, path: &str, from: &str, to: &str) -> Vec<String> {
+    let request = GetSnapshotDiffReportRequestProto {
+        snapshot_root: path.into(),
+        from_snapshot: from.into(),
+        to_snapshot: to.into(),
+    };
+    let answer: GetSnapshotDiffReportResponseProto = n.call("getSnapshotDiffReport", &request).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let entry = |entry: &SnapshotDiffReportEntryProto| {
+        let target = entry.target_path.as_ref().map(|target| format!(" -> {}", text(target))).unwrap_or_default();
+        format!("{} ./{}{target}", entry.modification_label, text(&entry.fullpath))
+    };
+    answer.diff_report.diff_report_entries.iter().map(entry).collect()
+}
+
+#[tokio::test]
+async fn a_snapshot_is_read_as_it_was_also_after_a_restart() {
+    let mut n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    let file = n.write(&datanodes, "/d/sub/f", 100).await;
+    n.write(&datanodes, "/d/g", 50).await;
+    allow(&n, "/d").await.unwrap();
+    assert_eq!(n.list("/d/.snapshot", "").await.unwrap(), Some(vec![]));
+    assert_eq!(snapshot(&n, "/d", "one").await.unwrap(), "/d/.snapshot/one");
+    let block = n.locations("/d/sub/f", 0, 1).await.unwrap().blocks[0].b.clone();
+
+    assert!(n.delete_as("root", "/d/sub", true).await.unwrap());
+    n.rename2("/d/g", "/d/h", false).await.unwrap();
+    assert_eq!(snapshot(&n, "/d", "two").await.unwrap(), "/d/.snapshot/two");
+    for again in [false, true] {
+        if again {
+            n.restart().await;
+            TestDatanode::join_with(&n, 1, std::slice::from_ref(&block)).await;
+        }
+        assert_eq!(n.list("/d", "").await.unwrap().unwrap(), ["h"]);
+        assert_eq!(n.list("/d/.snapshot", "").await.unwrap().unwrap(), ["one", "two"]);
+        assert_eq!(n.list("/d/.snapshot/one", "").await.unwrap().unwrap(), ["g", "sub"]);
+        assert_eq!(n.list("/d/.snapshot/one", "g").await.unwrap().unwrap(), ["sub"]);
+        assert_eq!(n.list("/d/.snapshot/two", "").await.unwrap().unwrap(), ["h"]);
+        assert_eq!(n.info("/d/.snapshot/one/sub/f").await.unwrap().unwrap(), file);
+        assert_eq!(n.info("/d/.snapshot/one/h").await.unwrap(), None);
+        assert_eq!(n.info("/d/.snapshot/none").await.unwrap(), None);
+        let located = n.locations("/d/.snapshot/one/sub/f", 0, 100).await.unwrap();
+        assert_eq!((located.file_length, located.under_construction), (100, false));
+        assert_eq!((located.blocks[0].b.block_id, located.blocks[0].locs.len()), (block.block_id, 1));
+        assert_eq!(
+            differences(&n, "/d", "one", "two").await,
+            ["M ./", "R ./g -> h", "- ./sub"],
+            "after a restart: {again}"
+        );
+        assert_eq!(differences(&n, "/d", "two", "one").await, ["M ./", "R ./h -> g", "+ ./sub"]);
+        let request = GetContentSummaryRequestProto { path: "/d".into() };
+        let summary: GetContentSummaryResponseProto = n.call("getContentSummary", &request).await.unwrap();
+        assert_eq!((summary.summary.length, summary.summary.snapshot_length), (150, Some(100)));
+    }
+}
+
+#[tokio::test]
+async fn blocks_go_with_the_last_snapshot_that_has_them() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/d/f", 100).await;
+    let block = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.block_id;
+    allow(&n, "/d").await.unwrap();
+    snapshot(&n, "/d", "one").await.unwrap();
+    snapshot(&n, "/d", "two").await.unwrap();
+    n.delete_as("root", "/d/f", true).await.unwrap();
+    let has = |n: &TestNamenode| n.handle().namenode().read().blocks.inode_of(BlockId(block as i64)).is_some();
+    assert!(has(&n));
+    remove(&n, "/d", "two").await.unwrap();
+    assert!(has(&n));
+    assert_eq!(n.locations("/d/.snapshot/one/f", 0, 100).await.unwrap().blocks.len(), 1);
+    remove(&n, "/d", "one").await.unwrap();
+    assert!(!has(&n));
+}
+
+#[tokio::test]
+async fn what_snapshots_forbid_is_refused_in_apaches_words() {
+    let n = TestNamenode::start().await;
+    n.mkdirs("/d/sub").await.unwrap();
+    refused(snapshot(&n, "/d", "s").await, SNAPSHOT, "Directory is not a snapshottable directory: /d");
+    let bob = AllowSnapshotRequestProto { snapshot_root: "/d".into() };
+    refused(
+        n.call_as::<AllowSnapshotResponseProto>("bob", "allowSnapshot", &bob).await,
+        "org.apache.hadoop.security.AccessControlException",
+        "Access denied for user bob. Superuser privilege is required for operation allowSnapshot",
+    );
+    allow(&n, "/d").await.unwrap();
+    allow(&n, "/d").await.unwrap();
+    refused(
+        allow(&n, "/d/sub").await,
+        SNAPSHOT,
+        "Nested snapshottable directories not allowed: path=/d/sub, the ancestor /d is already a snapshottable directory.",
+    );
+    snapshot(&n, "/d", "s").await.unwrap();
+    refused(
+        snapshot(&n, "/d", "s").await,
+        SNAPSHOT,
+        "Failed to add snapshot: there is already a snapshot with the same name \"s\".",
+    );
+    refused(
+        n.delete_as("root", "/d", true).await,
+        SNAPSHOT,
+        "The directory /d cannot be deleted since /d is snapshottable and already has snapshots",
+    );
+    refused(
+        n.rename2("/d", "/e", false).await,
+        SNAPSHOT,
+        "The directory /d cannot be deleted since /d is snapshottable and already has snapshots",
+    );
+    let read_only = "Modification on a read-only snapshot is disallowed";
+    let class = "org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException";
+    refused(n.mkdirs("/d/.snapshot/s/x").await, class, read_only);
+    refused(n.create("/d/.snapshot/s/x", "w", 1).await, class, read_only);
+    refused(n.delete_as("root", "/d/.snapshot/s/sub", true).await, class, read_only);
+    refused(n.rename2("/d/.snapshot/s/sub", "/y", false).await, class, read_only);
+    let disallow = DisallowSnapshotRequestProto { snapshot_root: "/d".into() };
+    refused(
+        n.call::<DisallowSnapshotResponseProto>("disallowSnapshot", &disallow).await,
+        SNAPSHOT,
+        "The directory /d has snapshot(s). Please redo the operation after removing all the snapshots.",
+    );
+    let rename = |old: &str, new: &str| RenameSnapshotRequestProto {
+        snapshot_root: "/d".into(),
+        snapshot_old_name: old.into(),
+        snapshot_new_name: new.into(),
+    };
+    let _: RenameSnapshotResponseProto = n.call("renameSnapshot", &rename("s", "t")).await.unwrap();
+    refused(
+        n.call::<RenameSnapshotResponseProto>("renameSnapshot", &rename("s", "u")).await,
+        SNAPSHOT,
+        "The snapshot s does not exist for directory /d",
+    );
+    refused(
+        remove(&n, "/d", "s").await,
+        SNAPSHOT,
+        "Cannot delete snapshot s from path /d: the snapshot does not exist.",
+    );
+    remove(&n, "/d", "t").await.unwrap();
+    let _: DisallowSnapshotResponseProto = n.call("disallowSnapshot", &disallow).await.unwrap();
+    assert!(n.delete_as("root", "/d", true).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_lists_tell_what_there_is() {
+    let n = TestNamenode::start().await;
+    n.mkdirs("/a/d").await.unwrap();
+    let nothing: GetSnapshottableDirListingResponseProto =
+        n.call("getSnapshottableDirListing", &GetSnapshottableDirListingRequestProto {}).await.unwrap();
+    assert!(nothing.snapshottable_dir_list.is_none());
+    allow(&n, "/a/d").await.unwrap();
+    let name = snapshot(&n, "/a/d", "").await.unwrap();
+    let name = name.strip_prefix("/a/d/.snapshot/").unwrap().to_owned();
+    assert!(name.starts_with("s20") && name.len() == "s20261122-121530.123".len(), "{name}");
+    let list: GetSnapshottableDirListingResponseProto =
+        n.call("getSnapshottableDirListing", &GetSnapshottableDirListingRequestProto {}).await.unwrap();
+    let list = list.snapshottable_dir_list.unwrap().snapshottable_dir_listing;
+    assert_eq!((&*list[0].parent_fullpath, &*list[0].dir_status.path), (&b"/a"[..], &b"d"[..]));
+    assert_eq!((list[0].snapshot_number, list[0].snapshot_quota), (1, 65536));
+    let request = GetSnapshotListingRequestProto { snapshot_root: "/a/d".into() };
+    let list: GetSnapshotListingResponseProto = n.call("getSnapshotListing", &request).await.unwrap();
+    let list = list.snapshot_list.unwrap().snapshot_listing;
+    assert_eq!((&*list[0].parent_fullpath, &*list[0].dir_status.path), (&b"/a/d"[..], name.as_bytes()));
+}
