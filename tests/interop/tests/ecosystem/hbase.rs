@@ -167,6 +167,8 @@ fn configuration(session: &Session, places: &Places, server: usize) -> Result<Pa
         .set("hbase.zookeeper.property.clientPort", places.zookeeper)
         .set("hbase.zookeeper.property.clientPortAddress", "127.0.0.1")
         .set("hbase.zookeeper.property.dataDir", directory.join("zookeeper").display())
+        // Its page for operators has a port that is the same everywhere.
+        .set("hbase.zookeeper.property.admin.enableServer", false)
         .set("hbase.zookeeper.property.tickTime", 2000)
         .set("zookeeper.session.timeout", 12_000)
         .set("hbase.master.port", places.master)
