@@ -2,11 +2,14 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{ClusterSpec, Make, hearth_program};
 
-const CHECKS: &[Check] = &[("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes)];
+const CHECKS: &[Check] = &[
+    ("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes),
+    ("snapshots_are_made_and_told_as_by_apaches_namenode", snapshots),
+];
 
 fn main() -> ExitCode {
     let makes: &[Make] = if slow() { &[Make::Apache, Make::Hearth] } else { &[Make::Hearth] };
@@ -88,4 +91,94 @@ fn acls_and_attributes(session: &mut Session) -> Result<()> {
     }
     ensure!(failures.is_empty(), "{} of {} lines differ:\n{}", failures.len(), LINES.len(), failures.join("\n"));
     Ok(())
+}
+
+/// The class of a command of `hdfs`, and its arguments; what changes nothing that another line shows comes last.
+const SNAPSHOT_LINES: &[&str] = &[
+    "dfs -mkdir -p /snap/d/sub/deep",
+    "dfs -touchz /snap/d/sub/f",
+    "dfs -touchz /snap/d/g",
+    "dfs -createSnapshot /snap/d one",
+    "dfsadmin -allowSnapshot /snap/d",
+    "dfsadmin -allowSnapshot /snap/d/sub",
+    "dfs -createSnapshot /snap/d one",
+    "dfs -createSnapshot /snap/d one",
+    "dfs -mv /snap/d/g /snap/d/sub/h",
+    "dfs -rm -skipTrash /snap/d/sub/f",
+    "dfs -rm -r -skipTrash /snap/d/sub/deep",
+    "dfs -touchz /snap/d/new",
+    "dfs -createSnapshot /snap/d two",
+    "dfs -chmod 700 /snap/d/new",
+    "dfs -mv /snap/d/sub /snap/out",
+    "lsSnapshottableDir",
+    "lsSnapshot /snap/d",
+    "snapshotDiff /snap/d one two",
+    "snapshotDiff /snap/d two one",
+    "snapshotDiff /snap/d two .",
+    "snapshotDiff /snap/d one none",
+    "dfs -ls -R /snap/d/.snapshot",
+    "dfs -ls -d /snap/d/.snapshot/one/sub",
+    "dfs -count /snap/d/.snapshot/one /snap/out",
+    "dfs -mkdir /snap/d/.snapshot/one/x",
+    "dfs -rm -r -skipTrash /snap/d",
+    "dfs -mv /snap/d /snap/e",
+    "dfsadmin -disallowSnapshot /snap/d",
+    "dfs -renameSnapshot /snap/d two three",
+    "dfs -renameSnapshot /snap/d two four",
+    "dfs -ls /snap/d/.snapshot",
+    "dfs -deleteSnapshot /snap/d none",
+    "dfs -deleteSnapshot /snap/d one",
+    "dfs -deleteSnapshot /snap/d three",
+    "dfsadmin -disallowSnapshot /snap/d",
+    "lsSnapshottableDir",
+    "dfs -rm -r -skipTrash /snap",
+];
+
+/// What Apache's commands say with Apache's NameNode, times masked.
+const SNAPSHOTS_SAID: &str = include_str!("shell/snapshots.txt");
+
+fn snapshots(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    let mut said = String::new();
+    for line in SNAPSHOT_LINES {
+        let apache = session.cluster.apache()?;
+        let (command, arguments) = line.split_once(' ').unwrap_or((line, ""));
+        let arguments = arguments.split(' ').filter(|word| !word.is_empty());
+        let output = match command {
+            "dfs" => apache.fs(&conf, arguments)?,
+            "dfsadmin" => apache.dfsadmin(&conf, arguments)?,
+            "lsSnapshottableDir" => {
+                apache.run(&conf, "org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir", arguments)?
+            }
+            "lsSnapshot" => apache.run(&conf, "org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot", arguments)?,
+            _ => apache.run(&conf, "org.apache.hadoop.hdfs.tools.snapshot.SnapshotDiff", arguments)?,
+        };
+        said.push_str(&format!("$ {line}: {}\n", output.code));
+        for text in output.stdout.lines().chain(output.stderr.lines()) {
+            // Log lines and stack traces aside.
+            let is_log = ["20", "\tat ", "org.apache", "Caused by", "\t..."].iter().any(|mark| text.starts_with(mark));
+            let words: Vec<&str> = text.split_whitespace().map(mask).collect();
+            if !is_log && !words.is_empty() {
+                said.push_str(&words.join(" "));
+                said.push('\n');
+            }
+        }
+    }
+    if said != SNAPSHOTS_SAID {
+        std::fs::write(session.local("snapshots")?.join("said.txt"), &said)?;
+        let differing = said.lines().zip(SNAPSHOTS_SAID.lines()).find(|(ours, theirs)| ours != theirs);
+        bail!("the first line that differs (ours, Apache's): {differing:?}; all that was said:\n{said}");
+    }
+    Ok(())
+}
+
+/// Days and times of day differ from run to run.
+fn mask(word: &str) -> &str {
+    let shape: String = word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    match shape.as_str() {
+        "0000-00-00" => "DAY",
+        "00:00" => "TIME",
+        address if address.starts_with("hdfs://") => "ADDRESS",
+        _ => word,
+    }
 }

@@ -43,7 +43,7 @@ impl Namespace {
             return Ok(false);
         }
         let Some(parent) = destination.parent() else { return Ok(false) };
-        let Ok(snapshottable) = self.check_no_snapshots(moved) else { return Ok(false) };
+        let snapshottable = self.check_no_snapshots(moved)?;
         self.check_nested(snapshottable, &source, parent)?;
         self.check_new_place(&destination, parent)?;
         self.check_rename_quota(moved, parent, None)?;
