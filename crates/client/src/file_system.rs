@@ -292,6 +292,20 @@ impl FileSystem {
         self.shared.namenode.remove_xattr(&self.absolute(path)?, xattr).await
     }
 
+    /// Makes a snapshot of a directory that may have some, and returns its path. `name`: empty for one of the namenode's choice.
+    pub async fn create_snapshot(&self, path: &str, name: &str) -> Result<String, Error> {
+        self.shared.namenode.create_snapshot(&self.absolute(path)?, name).await
+    }
+
+    pub async fn rename_snapshot(&self, path: &str, old: &str, new: &str) -> Result<(), Error> {
+        self.shared.namenode.rename_snapshot(&self.absolute(path)?, old, new).await
+    }
+
+    /// Removes a snapshot with all that only it has.
+    pub async fn delete_snapshot(&self, path: &str, name: &str) -> Result<(), Error> {
+        self.shared.namenode.delete_snapshot(&self.absolute(path)?, name).await
+    }
+
     /// Milliseconds since the epoch; `None` leaves a time as it is.
     pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
         self.shared.namenode.set_times(&self.absolute(path)?, modified, read).await

@@ -9,6 +9,7 @@ use hearth_testkit::{ClusterSpec, Make, hearth_program};
 const CHECKS: &[Check] = &[
     ("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes),
     ("snapshots_are_made_and_told_as_by_apaches_namenode", snapshots),
+    ("snapshots_are_made_alike", own_snapshots),
 ];
 
 fn main() -> ExitCode {
@@ -58,38 +59,72 @@ const LINES: &[&str] = &[
 ];
 
 fn acls_and_attributes(session: &mut Session) -> Result<()> {
-    let conf = session.cluster.conf().to_owned();
-    let apache = session.cluster.apache()?;
-    for directory in ["/apache", "/hearth"] {
+    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    for directory in DIRECTORIES {
         let (sub, file) = (format!("{directory}/sub"), format!("{directory}/file"));
         apache.fs(&conf, ["-mkdir", "-p", &sub])?.success()?;
         apache.fs(&conf, ["-touchz", &file])?.success()?;
     }
+    said_alike(session, LINES)
+}
+
+/// Of `hdfs dfs` and of `hearth fs`.
+const DIRECTORIES: [&str; 2] = ["/apache", "/hearth"];
+
+const OWN_SNAPSHOT_LINES: &[&str] = &[
+    "-createSnapshot DIR one",
+    "-createSnapshot DIR one",
+    "-createSnapshot DIR/file",
+    "-createSnapshot DIR/nothing one",
+    "-createSnapshot",
+    "-renameSnapshot DIR one two",
+    "-renameSnapshot DIR one",
+    "-ls DIR/.snapshot/two/nothing",
+    "-deleteSnapshot DIR one",
+    "-deleteSnapshot DIR two",
+    "-deleteSnapshot DIR",
+];
+
+fn own_snapshots(session: &mut Session) -> Result<()> {
+    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    for directory in DIRECTORIES {
+        apache.fs(&conf, ["-mkdir", "-p", directory])?.success()?;
+        apache.fs(&conf, ["-touchz", &format!("{directory}/file")])?.success()?;
+        apache.dfsadmin(&conf, ["-allowSnapshot", directory])?.success()?;
+    }
+    said_alike(session, OWN_SNAPSHOT_LINES)
+}
+
+/// Output, reason and exit code of each line by `hdfs dfs` and by `hearth fs`.
+fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
+    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let mut failures = Vec::new();
-    for line in LINES {
+    for line in lines {
         let words =
             |directory: &str| -> Vec<String> { line.split(' ').map(|word| word.replace("DIR", directory)).collect() };
-        let theirs = apache.fs(&conf, words("/apache"))?;
+        let theirs = apache.fs(&conf, words(DIRECTORIES[0]))?;
         let ours = Command::new(hearth_program()?)
             .arg("fs")
-            .args(words("/hearth"))
+            .args(words(DIRECTORIES[1]))
             .env("HADOOP_CONF_DIR", &conf)
             .output()
             .context("hearth fs")?;
         let said = |stdout: &str, stderr: &str, directory: &str| {
             // Log lines and the list of all commands aside.
-            let reason =
-                stderr.lines().find(|line| line.starts_with('-') || line.contains("fattr:") || line.contains("facl:"));
+            let reason = stderr.lines().find(|line| {
+                let named = ["fattr:", "facl:", "Snapshot:", "ls:"];
+                line.starts_with('-') || named.iter().any(|name| line.contains(name))
+            });
             format!("{stdout}{}", reason.unwrap_or_default()).replace(directory, "DIR")
         };
-        let theirs = (theirs.code, said(&theirs.stdout, &theirs.stderr, "/apache"));
+        let theirs = (theirs.code, said(&theirs.stdout, &theirs.stderr, DIRECTORIES[0]));
         let (stdout, stderr) = (String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&ours.stderr));
-        let ours = (ours.status.code().unwrap_or(-1), said(&stdout, &stderr, "/hearth"));
+        let ours = (ours.status.code().unwrap_or(-1), said(&stdout, &stderr, DIRECTORIES[1]));
         if ours != theirs {
             failures.push(format!("{line}\n  Apache: {theirs:?}\n  Hearth: {ours:?}"));
         }
     }
-    ensure!(failures.is_empty(), "{} of {} lines differ:\n{}", failures.len(), LINES.len(), failures.join("\n"));
+    ensure!(failures.is_empty(), "{} of {} lines differ:\n{}", failures.len(), lines.len(), failures.join("\n"));
     Ok(())
 }
 

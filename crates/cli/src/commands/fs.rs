@@ -27,6 +27,7 @@ mod remove;
 mod replication;
 mod shell;
 mod size;
+mod snapshots;
 mod stat;
 mod store;
 mod table;
@@ -133,6 +134,8 @@ async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments)
         "copyToLocal" | "get" => copy::get(shell, arguments).await,
         "count" => count::count(shell, arguments).await,
         "cp" => copy::cp(shell, arguments).await,
+        "createSnapshot" => snapshots::create(shell, arguments).await,
+        "deleteSnapshot" => snapshots::delete(shell, arguments).await,
         "df" => du::df(shell, arguments).await,
         "du" | "dus" => du::du(shell, arguments, command.name == "dus").await,
         "expunge" => trash::expunge(shell, arguments).await,
@@ -147,6 +150,7 @@ async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments)
         "moveFromLocal" => copy::move_from_local(shell, arguments).await,
         "moveToLocal" => copy::move_to_local(shell, arguments).await,
         "mv" => moving::mv(shell, arguments).await,
+        "renameSnapshot" => snapshots::rename(shell, arguments).await,
         "rm" | "rmr" => remove::rm(shell, arguments, command.name == "rmr").await,
         "rmdir" => remove::rmdir(shell, arguments).await,
         "setfacl" => acl::setfacl(shell, arguments).await,

@@ -1,4 +1,4 @@
-//! Access control lists and extended attributes.
+//! Access control lists, extended attributes and snapshots.
 
 use hearth_types::{AclChange, AclEntry, AclStatus, Xattr};
 use hearth_wire::proto::hdfs::*;
@@ -66,6 +66,30 @@ impl Namenode {
     pub(crate) async fn remove_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
         let request = RemoveXAttrRequestProto { src: path.to_owned(), xattr: Some(xattr.into()) };
         let RemoveXAttrResponseProto {} = self.call("removeXAttr", &request).await?;
+        Ok(())
+    }
+
+    /// Returns the snapshot's path. `name`: empty for one of the namenode's choice.
+    pub(crate) async fn create_snapshot(&self, path: &str, name: &str) -> Result<String, Error> {
+        let snapshot_name = (!name.is_empty()).then(|| name.to_owned());
+        let request = CreateSnapshotRequestProto { snapshot_root: path.to_owned(), snapshot_name };
+        let answer: CreateSnapshotResponseProto = self.call("createSnapshot", &request).await?;
+        Ok(answer.snapshot_path)
+    }
+
+    pub(crate) async fn rename_snapshot(&self, path: &str, old: &str, new: &str) -> Result<(), Error> {
+        let request = RenameSnapshotRequestProto {
+            snapshot_root: path.to_owned(),
+            snapshot_old_name: old.to_owned(),
+            snapshot_new_name: new.to_owned(),
+        };
+        let RenameSnapshotResponseProto {} = self.call("renameSnapshot", &request).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn delete_snapshot(&self, path: &str, name: &str) -> Result<(), Error> {
+        let request = DeleteSnapshotRequestProto { snapshot_root: path.to_owned(), snapshot_name: name.to_owned() };
+        let DeleteSnapshotResponseProto {} = self.call("deleteSnapshot", &request).await?;
         Ok(())
     }
 }

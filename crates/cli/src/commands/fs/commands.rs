@@ -96,6 +96,18 @@ pub const COMMANDS: &[Command] = &[
         "[-f] [-p | -p[topax]] [-d] [-t <thread count>] [-q <thread pool queue size>] <src> ... <dst>",
         "Copies. -f: replaces; -p: keeps times, owner, permission; -d: without a temporary file.",
     ),
+    Command::new(
+        "createSnapshot",
+        Format::new(0, ANY, &[]),
+        "<snapshotDir> [<snapshotName>]",
+        "Makes a snapshot of a directory that may have some.",
+    ),
+    Command::new(
+        "deleteSnapshot",
+        Format::new(0, ANY, &[]),
+        "<snapshotDir> <snapshotName>",
+        "Removes a snapshot with all that only it has.",
+    ),
     Command::new("df", Format::new(0, ANY, &["h"]), "[-h] [<path> ...]", "Prints size and free space of file systems."),
     Command::new(
         "du",
@@ -182,6 +194,12 @@ pub const COMMANDS: &[Command] = &[
         PUT,
         "Copies local files, or standard input (-). -f: replaces; -p: keeps times, owner, permission; -l: replication 1; -d: \
          without a temporary file; -v: says which path carried how many bytes.",
+    ),
+    Command::new(
+        "renameSnapshot",
+        Format::new(0, ANY, &[]),
+        "<snapshotDir> <oldName> <newName>",
+        "Gives a snapshot another name.",
     ),
     Command::new(
         "rm",
