@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -477,7 +478,7 @@ impl Cluster {
         self.datanodes[index].start(self.apache.as_ref())
     }
 
-    /// Waits until every DataNode that runs is live and safe mode is left.
+    /// Waits until every DataNode that runs can be reached and is live, and safe mode is left.
     pub fn wait_ready(&mut self) -> Result<()> {
         let running = self.datanodes.iter().filter(|datanode| datanode.process.is_some()).count() as u64;
         let ready = wait_until("the cluster to be ready", READY_WITHIN, || {
@@ -488,7 +489,13 @@ impl Cluster {
             }
             let state = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
             let live = state["NumLiveDataNodes"].as_u64().unwrap_or(0);
-            Ok((live >= running && state["FSState"] == "Operational").then_some(Ok(())))
+            // One that was killed a moment ago still counts as live while it starts again. Hearth's says when it can be used.
+            let started = |datanode: &&NodeProcess| datanode.process.is_some() && datanode.make() == Make::Apache;
+            let reached = self.datanodes.iter().filter(started).all(|datanode| {
+                let address = datanode.setting("dfs.datanode.address").unwrap_or_default();
+                TcpStream::connect(address).is_ok()
+            });
+            Ok((reached && live >= running && state["FSState"] == "Operational").then_some(Ok(())))
         });
         ready.and_then(|ended| ended).with_context(|| self.log_tails())
     }

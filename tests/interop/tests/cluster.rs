@@ -714,6 +714,7 @@ fn administration(session: &mut Session) -> Result<()> {
         let output = session.cluster.apache()?.dfsadmin(session.cluster.conf(), arguments)?;
         output.success().with_context(|| format!("hdfs dfsadmin {}", arguments.join(" ")))
     };
+    session.java()?.call("store", json!({"path": "/administered", "seed": 2, "length": 3 * BLOCK}))?;
     let info = admin(session, &["-getDatanodeInfo", &ipc])?;
     ensure!(info.contains("Software version: 3.4.2"), "{info}");
     admin(session, &["-triggerBlockReport", &ipc])?;
@@ -735,7 +736,7 @@ fn administration(session: &mut Session) -> Result<()> {
     session.cluster.datanodes[1].kill();
     session.cluster.start_datanode(1)?;
     session.cluster.wait_ready()?;
-    reads(session, "/hot", &[(2, 3 * BLOCK + 70_001), (3, 70_000)])
+    reads(session, "/administered", &[(2, 3 * BLOCK)])
 }
 
 fn protection_refused(session: &mut Session) -> Result<()> {
