@@ -143,13 +143,10 @@ impl Caching {
         self.pools.is_empty() && self.directives.is_empty()
     }
 
-    /// Bytes and files of the file at `path`, or of the files in that directory, once; nothing where nothing is.
-    fn extent(namespace: &Namespace, path: &str) -> CacheFigures {
-        let mut sum = CacheFigures::default();
-        scan::each_file(namespace, path, |file| {
-            sum.bytes_needed = sum.bytes_needed.saturating_add(file.length());
-            sum.files_needed += 1;
-        });
+    /// Bytes of the file at `path`, or of the files in that directory, once; 0 where nothing is.
+    fn bytes_at(namespace: &Namespace, path: &str) -> u64 {
+        let mut sum = 0u64;
+        scan::each_file(namespace, path, |file| sum = sum.saturating_add(file.length()));
         sum
     }
 }

@@ -86,26 +86,22 @@ impl BlockMap {
         if is_there {
             return;
         }
-        if node.is_in_maintenance() {
-            self.leave_maintenance(index, now);
-        }
         self.decommissions.witnesses.remove(&index);
-        self.nodes.node_mut(index).admin = begin;
-        self.refresh_blocks_of(index, now);
+        self.set_admin(index, begin, now);
         // An empty node has nothing to wait for.
         if begin != DatanodeAdminState::Normal {
             self.finish_if_drained(index);
         }
     }
 
-    /// It counts as any other again; of a node that is away, what it held is lost.
-    fn leave_maintenance(&mut self, index: DatanodeIndex, now: Now) {
+    /// Of a node that is away when its maintenance ends, what it held is lost.
+    fn set_admin(&mut self, index: DatanodeIndex, state: DatanodeAdminState, now: Now) {
         let node = self.nodes.node_mut(index);
-        node.admin = DatanodeAdminState::Normal;
-        tracing::info!(datanode = %node.id, alive = node.alive, "its maintenance is over");
-        let gone = !node.alive;
-        for storage in node.storages.clone() {
-            if gone {
+        let was_away = node.is_in_maintenance() && !node.alive;
+        node.admin = state;
+        if was_away && !node.is_in_maintenance() {
+            tracing::info!(datanode = %node.id, "its maintenance is over and it is not back");
+            for storage in node.storages.clone() {
                 self.drain_storage(storage, now);
             }
         }
@@ -130,7 +126,7 @@ impl BlockMap {
         for index in self.nodes.indices() {
             let node = self.nodes.node(index);
             if node.is_in_maintenance() && node.maintenance_until <= now.wall_ms {
-                self.leave_maintenance(index, now);
+                self.set_admin(index, DatanodeAdminState::Normal, now);
                 continue;
             }
             let waits = [DatanodeAdminState::DecommissionInProgress, DatanodeAdminState::EnteringMaintenance];

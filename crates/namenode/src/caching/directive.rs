@@ -123,7 +123,7 @@ impl Caching {
         if limit == UNLIMITED {
             return Ok(());
         }
-        let bytes = Self::extent(namespace, path).bytes_needed;
+        let bytes = Self::bytes_at(namespace, path);
         let (taken, wanted) = (self.pool_figures(name).bytes_needed, bytes.saturating_mul(replication.into()));
         if taken.saturating_add(wanted) <= limit {
             return Ok(());
@@ -137,7 +137,7 @@ impl Caching {
     fn put(&mut self, namespace: &Namespace, id: u64, terms: Terms) {
         let mut directive = Directive::new(terms);
         // Until the next scan says it exactly, so that the pool's limit holds for what comes before.
-        let bytes = Self::extent(namespace, &directive.terms.path).bytes_needed;
+        let bytes = Self::bytes_at(namespace, &directive.terms.path);
         directive.figures.bytes_needed = bytes.saturating_mul(directive.terms.replication.into());
         self.directives.insert(id, directive);
         self.note_directive(id);

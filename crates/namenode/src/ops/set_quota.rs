@@ -11,6 +11,16 @@ const KEEP: i64 = i64::MAX;
 /// Java's "take it away".
 const CLEAR: i64 = -1;
 
+/// What Hadoop calls a change of these two limits. Source: `FSNamesystem.getQuotaCommand`.
+pub fn operation_name(names: i64, space: i64) -> &'static str {
+    match (names, space) {
+        (CLEAR, KEEP) => "clearQuota",
+        (KEEP, CLEAR) => "clearSpaceQuota",
+        (_, KEEP) => "setQuota",
+        _ => "setSpaceQuota",
+    }
+}
+
 /// Limits the names and the bytes of a directory's tree, or the bytes on one medium.
 pub async fn set_quota(namenode: &Namenode, context: &Context, request: SetQuotaRequestProto) -> Result<Bytes, Error> {
     let (names, space) = (request.namespace_quota as i64, request.storagespace_quota as i64);
@@ -18,12 +28,7 @@ pub async fn set_quota(namenode: &Namenode, context: &Context, request: SetQuota
         StorageType::from_number(number).ok_or_else(|| Error::Malformed(format!("storage type {number}")))
     });
     let medium = medium.transpose()?;
-    let operation = match (names, space) {
-        (CLEAR, KEEP) => "clearQuota",
-        (KEEP, CLEAR) => "clearSpaceQuota",
-        (_, KEEP) => "setQuota",
-        _ => "setSpaceQuota",
-    };
+    let operation = operation_name(names, space);
     namenode
         .change(|state, now| {
             state.namespace.require_superuser(&context.caller, operation)?;

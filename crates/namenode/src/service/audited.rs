@@ -16,6 +16,7 @@ use prost::Message;
 
 use crate::audit::{AuditLog, Event};
 use crate::namespace::Caller;
+use crate::ops::set_quota::operation_name;
 use crate::state::Namenode;
 
 /// When there is a line, beside the refusals.
@@ -149,7 +150,7 @@ pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
         }
         "setQuota" => {
             let request = hdfs::SetQuotaRequestProto::decode(call.request.clone()).ok()?;
-            Audited::on(quota_command(request.namespace_quota as i64, request.storagespace_quota as i64), request.path)
+            Audited::on(operation_name(request.namespace_quota as i64, request.storagespace_quota as i64), request.path)
         }
         "modifyAclEntries" => Audited::on("modifyAclEntries", of!(ModifyAclEntriesRequestProto.src)).changed(),
         "removeAclEntries" => Audited::on("removeAclEntries", of!(RemoveAclEntriesRequestProto.src)).changed(),
@@ -303,16 +304,6 @@ fn answered(call: &Call, answer: &Bytes) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Source: `FSNamesystem.getQuotaCommand`; `QUOTA_DONT_SET` is the largest long, `QUOTA_RESET` is -1.
-fn quota_command(names: i64, space: i64) -> &'static str {
-    match (names, space) {
-        (-1, i64::MAX) => "clearQuota",
-        (i64::MAX, -1) => "clearSpaceQuota",
-        (_, i64::MAX) => "setQuota",
-        _ => "setSpaceQuota",
-    }
-}
-
 /// Puts down what became of a call.
 pub async fn put_down(
     log: &AuditLog,
@@ -375,7 +366,7 @@ fn symbols(mode: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{quota_command, symbols};
+    use super::{operation_name, symbols};
 
     #[test]
     fn modes_as_ls_shows_them() {
@@ -386,10 +377,10 @@ mod tests {
 
     #[test]
     fn quotas_have_four_commands() {
-        assert_eq!(quota_command(-1, i64::MAX), "clearQuota");
-        assert_eq!(quota_command(i64::MAX, -1), "clearSpaceQuota");
-        assert_eq!(quota_command(5, i64::MAX), "setQuota");
-        assert_eq!(quota_command(i64::MAX, 5), "setSpaceQuota");
-        assert_eq!(quota_command(5, 5), "setSpaceQuota");
+        assert_eq!(operation_name(-1, i64::MAX), "clearQuota");
+        assert_eq!(operation_name(i64::MAX, -1), "clearSpaceQuota");
+        assert_eq!(operation_name(5, i64::MAX), "setQuota");
+        assert_eq!(operation_name(i64::MAX, 5), "setSpaceQuota");
+        assert_eq!(operation_name(5, 5), "setSpaceQuota");
     }
 }
