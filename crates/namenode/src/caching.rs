@@ -139,10 +139,6 @@ impl Caching {
         self.changed || self.scanned.is_none_or(|last| now.monotonic.saturating_sub(last) >= interval)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pools.is_empty() && self.directives.is_empty()
-    }
-
     /// Bytes of the file at `path`, or of the files in that directory, once; 0 where nothing is.
     fn bytes_at(namespace: &Namespace, path: &str) -> u64 {
         let mut sum = 0u64;
