@@ -23,6 +23,8 @@ pub struct Tally {
     /// What was left out, and why.
     skipped: Vec<String>,
     failures: Vec<String>,
+    /// What is worth knowing of a run though it failed nothing.
+    notes: Vec<String>,
     /// What the failed tests printed, shown once more at the end: a log's end is what people are shown of it.
     said: Vec<Said>,
     /// Whether the lines that come now are what a failed test printed.
@@ -108,11 +110,19 @@ impl Tally {
         self.failures.push(line);
     }
 
+    pub fn note(&mut self, line: String) {
+        println!("note: {line}");
+        self.notes.push(line);
+    }
+
     /// Says how all of it ended, what went wrong and what was left out before the last line.
     fn told(&self) -> ExitCode {
         self.said.iter().for_each(Said::print);
         for failure in &self.failures {
             println!("failed: {failure}");
+        }
+        for note in &self.notes {
+            println!("note: {note}");
         }
         for skipped in &self.skipped {
             println!("skipped: {skipped}");

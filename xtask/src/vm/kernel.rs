@@ -28,6 +28,17 @@ const SOURCES: [Source; 3] = [
 /// The part of the version that names the package and the folder in it.
 const SERIES: &str = "7.2";
 const CONFIG: &str = include_str!("kernel.config");
+/// What is changed in the source: a file, the text there, the text that takes its place.
+///
+/// SoftiWARP notes "within a system call" per queue pair, sets it while a caller posts, and copies payloads of up to 32
+/// bytes through the caller's address space then. Its own thread may go on with the same queue before the caller has
+/// taken the note back (the socket was full and has room again), and has no address space: a User Mode Linux panics. It
+/// goes by the pages, as it does for its own work otherwise.
+const CHANGES: [(&str, &str, &str); 1] = [(
+    "drivers/infiniband/sw/siw/siw_qp_tx.c",
+    "} else if (c_tx->in_syscall) {",
+    "} else if (c_tx->in_syscall && current->mm) {",
+)];
 /// Where Debian's packages come from on a machine whose apt knows no mirror of Debian.
 const MIRROR: &str = "http://deb.debian.org/debian";
 
@@ -40,7 +51,7 @@ pub fn kernel() -> Result<PathBuf> {
     let home = crate::root().join(".cache/vm");
     let kernel = home.join("linux");
     // What it was built from, so that a changed configuration is followed by a new build.
-    let wanted = format!("{SERIES}\n{CONFIG}");
+    let wanted = format!("{SERIES}\n{CONFIG}{CHANGES:?}\n");
     let built = home.join("built-from");
     if kernel.exists() && fs::read_to_string(&built).is_ok_and(|text| text == wanted) {
         return Ok(kernel);
@@ -63,6 +74,7 @@ pub fn kernel() -> Result<PathBuf> {
     let started = Instant::now();
     println!("building Linux {SERIES} as a program, log in {}", home.join("build.log").display());
     unpack(&package, &home, &source)?;
+    change(&source)?;
     build(&source, &home)?;
     let part = home.join("linux.part");
     run::loud(Command::new("strip").args(["-g", "-o"]).arg(&part).arg(source.join("linux")))?;
@@ -131,6 +143,19 @@ fn unpack(package: &Path, home: &Path, source: &Path) -> Result<()> {
          tar -x -C \"$2\" --exclude='*/Documentation/*/*' --exclude='*/drivers/gpu/*.[ch]' --exclude='*/tools/testing/*'"
     );
     run::loud(Command::new("sh").args(["-c", &pipe, "unpack"]).arg(package).arg(home))
+}
+
+/// Makes [`CHANGES`]. Errors: a text is not there, or more than once, and the version needs another look.
+fn change(source: &Path) -> Result<()> {
+    for (file, from, to) in CHANGES {
+        let path = source.join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if text.matches(from).count() != 1 {
+            bail!("{} does not have {from:?} once", path.display());
+        }
+        fs::write(&path, text.replace(from, to)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn build(source: &Path, home: &Path) -> Result<()> {
