@@ -15,6 +15,11 @@ use super::{check, check_number};
 /// Completions taken from the queue at once.
 const POLL_MAX: usize = 16;
 
+/// Messages of up to so many bytes are copied into the work request, which spares the device a fetch. It is what fits
+/// beside the header into SoftiWARP's packet: longer payloads it takes from their pages, so short ones would otherwise be
+/// read through the address space of whoever the kernel runs just then.
+const INLINE_BYTES: u32 = 32;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperationKind {
     /// From the peer's memory into ours.
@@ -129,6 +134,8 @@ pub struct QueuePair<T> {
     /// Cut into slots: where messages arrive.
     receive_memory: Arc<MemoryRegion>,
     receive_bytes: u32,
+    /// As the device allows.
+    inline_bytes: u32,
 }
 
 struct Live {
@@ -170,14 +177,20 @@ impl<T> QueuePair<T> {
                 max_recv_wr: size.receives,
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                max_inline_data: 0,
+                max_inline_data: INLINE_BYTES,
             },
             qp_type: IBV_QPT_RC,
             sq_sig_all: 0,
         };
         // SAFETY: id, domain and completion queues are alive and held by the result; the id is on the domain's device,
         // or the function says that it is not.
-        check(unsafe { (id.functions().rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &mut attributes) })?;
+        let mut made = check(unsafe { (id.functions().rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &mut attributes) });
+        if made.is_err() {
+            attributes.cap.max_inline_data = 0;
+            // SAFETY: as above; a call that failed has made nothing. Some devices take no payload in a work request.
+            made = check(unsafe { (id.functions().rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &mut attributes) });
+        }
+        made?;
         // SAFETY: the function has just set it.
         let queue_pair = unsafe { (*id.as_ptr()).qp };
         Ok(Self {
@@ -188,6 +201,7 @@ impl<T> QueuePair<T> {
             receives,
             receive_memory,
             receive_bytes,
+            inline_bytes: attributes.cap.max_inline_data.min(INLINE_BYTES),
         })
     }
 
@@ -221,6 +235,7 @@ impl<T> QueuePair<T> {
                 lkey: operation.local.local_key(),
             });
         }
+        let inline_bytes = self.inline_bytes;
         let mut requests: Vec<ibv_send_wr> = operations
             .iter()
             .zip(&mut pieces)
@@ -234,7 +249,11 @@ impl<T> QueuePair<T> {
                     OperationKind::Write => IBV_WR_RDMA_WRITE,
                     OperationKind::Send => IBV_WR_SEND,
                 },
-                send_flags: 0,
+                // Memory that is written from may be of a file that shrinks: there the copy would be a bus error.
+                send_flags: match operation.kind {
+                    OperationKind::Send if operation.length <= inline_bytes => IBV_SEND_INLINE,
+                    _ => 0,
+                },
                 imm_data: 0,
                 remote_addr: operation.remote_address,
                 rkey: operation.remote_key,
@@ -250,7 +269,7 @@ impl<T> QueuePair<T> {
             request.wr_id = index | NOT_LAST;
         }
         requests[last].wr_id = index;
-        requests[last].send_flags = IBV_SEND_SIGNALED;
+        requests[last].send_flags |= IBV_SEND_SIGNALED;
         let first = requests.as_mut_ptr();
         for position in 0..last {
             // SAFETY: neighbours in the vector, which is not touched otherwise until the list was taken.

@@ -258,6 +258,7 @@ pub const IBV_WR_RDMA_WRITE: c_int = 0;
 pub const IBV_WR_SEND: c_int = 2;
 pub const IBV_WR_RDMA_READ: c_int = 4;
 pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;
+pub const IBV_SEND_INLINE: c_uint = 1 << 3;
 
 pub const IBV_WC_SUCCESS: c_int = 0;
 pub const IBV_WC_WR_FLUSH_ERR: c_int = 5;
@@ -327,6 +328,7 @@ mod tests {
             ("IBV_WR_SEND", IBV_WR_SEND as usize),
             ("IBV_WR_RDMA_READ", IBV_WR_RDMA_READ as usize),
             ("IBV_SEND_SIGNALED", IBV_SEND_SIGNALED as usize),
+            ("IBV_SEND_INLINE", IBV_SEND_INLINE as usize),
             ("IBV_WC_SUCCESS", IBV_WC_SUCCESS as usize),
             ("IBV_WC_WR_FLUSH_ERR", IBV_WC_WR_FLUSH_ERR as usize),
         ]
