@@ -29,10 +29,10 @@ enum Chore {
     Python,
     /// Runs a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
     Vm(vm::VmArguments),
-    /// Builds the release binary and runs one benchmark, e.g. `cargo xtask bench put-get`
+    /// Builds the release binary, fetches Apache Hadoop and runs one benchmark, e.g. `cargo xtask bench put-get`
     #[command(disable_help_flag = true)]
     Bench {
-        /// Handed to the benchmark program; `--help` lists the workloads
+        /// Handed to `hearth bench`; `--help` lists the workloads
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -87,10 +87,10 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Builds what benchmarks run and are run by; the latter's program.
+/// Builds the program that benchmarks are run by, and run.
 pub fn bench_program() -> anyhow::Result<PathBuf> {
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
-    Ok(root().join("target/release/hearth-bench"))
+    run::loud(run::cargo().args(["build", "--release", "--package", "hearth"]))?;
+    Ok(root().join("target/release/hearth"))
 }
 
 fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
@@ -101,6 +101,6 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     if let Err(error) = python::environment() {
         eprintln!("hdfs-native is left out: {error:#}");
     }
-    run::loud(std::process::Command::new(bench_program()?).args(arguments).current_dir(root()))?;
+    run::loud(std::process::Command::new(bench_program()?).arg("bench").args(arguments).current_dir(root()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -115,7 +115,7 @@ pub fn run(arguments: &VmArguments) -> Result<ExitCode> {
 pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     let root = crate::root();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        run::loud(Command::new(crate::bench_program()?).args(arguments))?;
+        run::loud(Command::new(crate::bench_program()?).arg("bench").args(arguments))?;
         return Ok(ExitCode::SUCCESS);
     }
     let kernel = prepare()?;
@@ -129,7 +129,7 @@ pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     if hosts > 0 {
         command.extend(["ip", "netns", "exec", "host1"].map(OsString::from));
     }
-    command.push(program.into_os_string());
+    command.extend([program.into_os_string(), "bench".into()]);
     command.extend(arguments.iter().map(OsString::from));
     let mut machine = VmArguments::long(command, 1800);
     machine.hosts = hosts;

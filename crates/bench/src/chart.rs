@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use crate::record::Figure;
-use crate::{machine, memory};
+use crate::{machine, memory, places};
 
 const BAR_HEIGHT: usize = 18;
 const LABEL_WIDTH: usize = 330;
@@ -16,9 +16,7 @@ const TITLE_LINE: usize = 90;
 
 /// Writes `docs/benchmarks/NAME.svg`: one group of bars a quantity, one bar for each system and client.
 pub fn write(name: &str, title: &str, figures: &[Figure]) -> Result<()> {
-    let directory = hearth_testkit::workspace_root().join("docs/benchmarks");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    let path = directory.join(format!("{name}.svg"));
+    let path = places::charts()?.join(format!("{name}.svg"));
     let subtitle = format!("{}; {}; data in {}", machine::commit(), machine::description(), memory::TMPFS);
     fs::write(&path, svg(title, &subtitle, figures)).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::{machine, measure};
+use crate::{machine, measure, places};
 
 /// One measured quantity: its values in the runs of one benchmark.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Figure {
 
 /// Appends `figures` of `workload` (its parameters in words).
 pub fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> {
-    let path = hearth_testkit::workspace_root().join("bench/record.jsonl");
+    let path = places::record();
     let file = File::options().create(true).append(true).open(&path);
     let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
     let (commit, machine) = (machine::commit(), machine::description());

@@ -39,6 +39,8 @@ enum Command {
     Fs(fs::FsArguments),
     /// Show what Hearth is: a file stored three times in memory and read back over every path.
     Demo(demo::DemoArguments),
+    /// Measure Hearth, beside Apache Hadoop where that is at hand.
+    Bench(hearth_bench::Arguments),
     /// Run a whole file system on this machine.
     Up(up::UpArguments),
     /// Print the version and what this build contains.
@@ -55,6 +57,7 @@ pub fn run() -> ExitCode {
         Command::Fsck(arguments) => fsck::run(arguments),
         Command::Fs(arguments) => fs::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Bench(arguments) => hearth_bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Up(arguments) => up::run(arguments),
         Command::Version => version(),
     };

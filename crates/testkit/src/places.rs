@@ -94,10 +94,16 @@ pub fn python_with_hdfs_native() -> Result<PathBuf> {
     Ok(python)
 }
 
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Clusters run this program from now on, unless one was started already.
+pub fn use_program(program: PathBuf) {
+    let _ = PROGRAM.set(program);
+}
+
 /// The `hearth` program of this build: `HEARTH_PROGRAM` when set, else the one beside the running test, built first so
 /// that it is never a stale one.
 pub fn hearth_program() -> Result<PathBuf> {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     if let Some(program) = std::env::var_os("HEARTH_PROGRAM") {
         return Ok(program.into());
     }

@@ -1,6 +1,8 @@
-//! Workloads that measure Hearth beside Apache Hadoop, one run, interleaved. Run by `cargo xtask bench WORKLOAD`.
+//! Workloads that measure Hearth beside Apache Hadoop, one run, interleaved: `hearth bench WORKLOAD`, and `cargo xtask
+//! bench WORKLOAD`, which fetches Apache Hadoop first and runs those over RDMA in the virtual machine.
 //!
-//! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`.
+//! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`. Away from the project's own
+//! folder both go to the current one ([`places`]).
 
 mod chart;
 mod datanode;
@@ -10,19 +12,18 @@ mod machine;
 mod measure;
 mod memory;
 mod minimal;
+mod places;
 mod put_get;
 mod rdma;
 mod rdma_files;
 mod record;
 mod small_files;
 
-use std::process::ExitCode;
+use anyhow::{Context, Result};
+use clap::Subcommand;
 
-use clap::{Parser, Subcommand};
-
-#[derive(Parser)]
-#[command(name = "cargo xtask bench", about = "Measures Hearth beside Apache Hadoop")]
-struct Arguments {
+#[derive(clap::Args)]
+pub struct Arguments {
     #[command(subcommand)]
     workload: Workload,
 }
@@ -45,21 +46,16 @@ enum Workload {
     RdmaFiles(rdma_files::Arguments),
 }
 
-fn main() -> ExitCode {
-    let outcome = match Arguments::parse().workload {
-        Workload::PutGet(arguments) => put_get::run(&arguments),
-        Workload::Datanode(arguments) => datanode::run(&arguments),
-        Workload::LocalRead(arguments) => local_read::run(&arguments),
-        Workload::LocalWrite(arguments) => local_write::run(&arguments),
-        Workload::Rdma(arguments) => rdma::run(&arguments),
-        Workload::SmallFiles(arguments) => small_files::run(&arguments),
-        Workload::RdmaFiles(arguments) => rdma_files::run(&arguments),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+/// Runs one workload. Its servers are this very program.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    hearth_testkit::use_program(std::env::current_exe().context("finding the running program")?);
+    match &arguments.workload {
+        Workload::PutGet(arguments) => put_get::run(arguments),
+        Workload::Datanode(arguments) => datanode::run(arguments),
+        Workload::LocalRead(arguments) => local_read::run(arguments),
+        Workload::LocalWrite(arguments) => local_write::run(arguments),
+        Workload::Rdma(arguments) => rdma::run(arguments),
+        Workload::SmallFiles(arguments) => small_files::run(arguments),
+        Workload::RdmaFiles(arguments) => rdma_files::run(arguments),
     }
 }
