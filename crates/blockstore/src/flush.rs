@@ -308,8 +308,11 @@ impl Inner {
             }
             goes_on = progress(total);
         }
+        for volume in &self.volumes {
+            total.failures += self.sync_behind(volume, Some(u64::MAX)).failures;
+        }
         // What could not be written is what is left.
-        total.failures = total.replicas_left;
+        total.failures += total.replicas_left;
         total
     }
 
@@ -320,6 +323,9 @@ impl Inner {
         let short = self.budget.is_short_with(0);
         let before = if short { u64::MAX } else { now.saturating_sub(flush_delay.as_millis() as u64) };
         let mut total = FlushProgress::default();
+        if !volume.is_failed() {
+            total = self.sync_behind(volume, now.checked_sub(flush_delay.as_millis() as u64));
+        }
         let due = short || now >= flush_delay.as_millis() as u64;
         if due && !volume.is_failed() {
             self.flush_volume(volume, before, &mut |batch| {
@@ -333,6 +339,6 @@ impl Inner {
     }
 }
 
-fn sync_dirs(dirs: &BTreeSet<PathBuf>) -> std::io::Result<()> {
+pub fn sync_dirs(dirs: &BTreeSet<PathBuf>) -> std::io::Result<()> {
     dirs.iter().try_for_each(|dir| sys::sync_dir(dir))
 }

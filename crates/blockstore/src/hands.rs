@@ -203,7 +203,7 @@ impl Inner {
         }
         let file = match wanted.slice.volume.engine {
             Engine::Memory => self.budget.for_copy(bytes, || self.make_file(wanted, bytes)),
-            Engine::File => None,
+            Engine::Mmap | Engine::File => None,
         };
         match file {
             Some(Ok(file)) => {

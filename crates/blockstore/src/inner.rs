@@ -10,9 +10,11 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::disk::copy;
 use crate::error::{Result, StoreError};
+use crate::kept::KeptReplicas;
 use crate::memory::budget::Budget;
 use crate::pool::Pool;
 use crate::replica::{Core, MemoryCopy, Replica};
+use crate::sync_behind::Unsynced;
 use crate::sys;
 use crate::volume::{Slice, Volume};
 use crate::{ReplicaSummary, StoreEvent, StoreOptions, WithdrawHook, Withdrawal, Withdrawn};
@@ -35,6 +37,9 @@ pub struct Inner {
     pub resident: Mutex<VecDeque<Weak<Replica>>>,
     /// Replicas on disk that are worth memory.
     pub wanted: Mutex<VecDeque<Weak<Replica>>>,
+    pub kept: KeptReplicas,
+    /// Finalized in files, and not yet known to be on disk, by volume, oldest first.
+    pub unsynced: Vec<Mutex<VecDeque<Unsynced>>>,
     pub events: Mutex<VecDeque<StoreEvent>>,
     pub counters: Counters,
     nonce: AtomicU64,
@@ -87,6 +92,8 @@ impl Inner {
         first_nonce: u64,
     ) -> Arc<Self> {
         let dirty = volumes.iter().map(|_| Mutex::new(VecDeque::new())).collect();
+        let unsynced = volumes.iter().map(|_| Mutex::new(VecDeque::new())).collect();
+        let kept = KeptReplicas::new(&options.keep);
         let flushing = volumes.iter().map(|_| Mutex::new(())).collect();
         Arc::new(Self {
             options,
@@ -101,6 +108,8 @@ impl Inner {
             flushing,
             resident: Mutex::new(VecDeque::new()),
             wanted: Mutex::new(VecDeque::new()),
+            kept,
+            unsynced,
             events: Mutex::new(VecDeque::new()),
             counters: Counters::default(),
             nonce: AtomicU64::new(first_nonce),
@@ -311,6 +320,7 @@ impl Inner {
             self.withdraw(replica, &mut core, Withdrawal::Deletion);
             self.clear_dirty(&mut core);
             core.gone = true;
+            core.kept = None;
             core.disk_files = None;
             core.writer = None;
             self.drop_memory(&mut core);
@@ -347,6 +357,7 @@ impl Inner {
         if core.corrupt.is_none() {
             self.withdraw(replica, core, Withdrawal::Corruption);
             core.corrupt = Some(reason.into());
+            core.kept = None;
             self.clear_dirty(core);
             count(&self.counters.corruptions, 1);
             tracing::error!(%block, reason, storage = %replica.slice.volume.id, "replica is corrupt");

@@ -11,7 +11,9 @@ mod hands;
 mod hold;
 mod in_place;
 mod inner;
+mod kept;
 mod look;
+mod mapped;
 mod memory;
 mod offline;
 mod ops;
@@ -26,6 +28,7 @@ mod snapshot;
 mod start;
 mod store;
 mod summary;
+mod sync_behind;
 mod sys;
 mod verify;
 mod volume;
@@ -37,8 +40,8 @@ pub use error::{Reaction, Result, StoreError};
 pub use hold::HeldReplica;
 pub use in_place::InPlace;
 pub use options::{
-    Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, PipelineRecovery, Reserved, StoreOptions,
-    VolumeOptions,
+    Checksums, CreateKind, CreateOptions, Durability, Engine, KeepOptions, MemoryOptions, PipelineRecovery, Reserved,
+    StoreOptions, VolumeOptions,
 };
 pub use read_ahead::{DueRead, Pieces, ReadPiece};
 pub use reader::{DataSource, ReplicaReader};

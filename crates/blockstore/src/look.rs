@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hearth_types::{BlockId, BlockPoolId, ExtendedBlock, StorageReport};
+use hearth_types::{BlockId, BlockPoolId, ExtendedBlock, ReplicaState, StorageReport};
 
 use crate::error::{Result, StoreError};
 use crate::inner::Inner;
+use crate::options::Engine;
 use crate::{ReplicaInfo, ReplicaReader, StoreMetrics};
 
 impl Inner {
@@ -34,7 +35,16 @@ impl Inner {
         if core.memory.is_none() && replica.slice.volume.is_failed() {
             return Err(replica.slice.volume.failed_error());
         }
-        let snapshot = match replica.snapshot(&mut core) {
+        // What may come into memory is not kept open on disk.
+        let keep = replica.slice.volume.engine != Engine::Memory
+            && core.state == ReplicaState::Finalized
+            && core.memory.is_none()
+            && core.disk_files.is_none();
+        let opened = match keep {
+            true => self.kept.open(&replica, &mut core),
+            false => replica.snapshot(&mut core).map(|snapshot| (snapshot, false)),
+        };
+        let (snapshot, tidy) = match opened {
             Err(StoreError::Corrupt { reason, .. }) => return Err(self.mark_corrupt(&replica, &mut core, &reason)),
             other => other?,
         };
@@ -45,6 +55,9 @@ impl Inner {
         let block = replica.block(&core);
         let (state, withdrawals) = (core.state, core.withdrawals);
         drop(core);
+        if tidy {
+            self.kept.tidy();
+        }
         Ok(ReplicaReader { replica, block, state, visible_length, snapshot, withdrawals })
     }
 
@@ -113,6 +126,8 @@ impl Inner {
             grant_time: Duration::from_nanos(get(&counters.grant_nanos)),
             committed_bytes: get(&counters.committed_bytes),
             copied_back_bytes: get(&counters.copied_back_bytes),
+            kept_replicas: self.kept.len() as u64,
+            mapped_bytes: self.kept.mapped.now(),
             failed_volumes: self.volumes.iter().filter(|volume| volume.is_failed()).count() as u64,
             ..StoreMetrics::default()
         };
@@ -125,6 +140,11 @@ impl Inner {
             metrics.shown += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_still_shown()));
             oldest = oldest.into_iter().chain(core.dirty_since).min();
         });
+        for queue in &self.unsynced {
+            let queue = queue.lock();
+            metrics.unsynced_replicas += queue.len() as u64;
+            oldest = oldest.into_iter().chain(queue.front().map(|front| front.since_ms)).min();
+        }
         metrics.oldest_dirty_age =
             oldest.map_or(Duration::ZERO, |since| Duration::from_millis(self.now_ms().saturating_sub(since)));
         for pool in self.pools.read().values() {

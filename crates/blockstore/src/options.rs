@@ -10,7 +10,9 @@ pub struct StoreOptions {
     /// At least one. The order is that of the configuration and of the reports.
     pub volumes: Vec<VolumeOptions>,
     pub memory: MemoryOptions,
-    /// Oldest age of a finalized replica that is not yet on disk. 10 s by default.
+    /// What the engines `mmap` and `file` keep open between reads.
+    pub keep: KeepOptions,
+    /// Oldest age of a finalized replica that is not yet on disk, whatever its engine. 10 s by default.
     pub flush_delay: Duration,
     /// Every finalize is on disk before it is answered (`dfs.datanode.synconclose`).
     pub sync_on_finalize: bool,
@@ -35,6 +37,7 @@ impl StoreOptions {
         Self {
             volumes,
             memory,
+            keep: KeepOptions::default(),
             flush_delay: Duration::from_secs(10),
             sync_on_finalize: false,
             scrub_bytes_per_second: 1 << 20,
@@ -99,8 +102,27 @@ pub enum Engine {
     /// On the tmpfs, and behind the write on disk.
     #[default]
     Memory,
+    /// In files of the storage directory, which are mapped for short reads.
+    Mmap,
     /// In files of the storage directory.
     File,
+}
+
+/// Finalized replicas in files that stay open between reads.
+#[derive(Clone, Debug)]
+pub struct KeepOptions {
+    /// Replicas at most; two descriptors each. Never more than an eighth of the descriptors that the process may have. 0: none.
+    pub replicas_max: usize,
+    /// Bytes of address space that mappings may take; page tables are a 512th part of what of it is touched.
+    pub mapped_bytes_max: u64,
+    /// A replica is mapped when it is opened for this time. A small file that is read once is not worth it.
+    pub map_at: u8,
+}
+
+impl Default for KeepOptions {
+    fn default() -> Self {
+        Self { replicas_max: 4096, mapped_bytes_max: 64 << 30, map_at: 2 }
+    }
 }
 
 /// The memory tier, shared by all volumes whose engine is `Memory`.

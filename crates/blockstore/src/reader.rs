@@ -82,6 +82,26 @@ impl ReplicaReader {
         self.snapshot.read_at(offset, into).map_err(|error| self.io("read", error))
     }
 
+    /// Appends to `into` the CRCs of the chunks that `range` touches, as [`ReplicaReader::checksums`] does, and behind them its data,
+    /// if that is possible without waiting for a disk. False: it is most likely not, and nothing was appended.
+    ///
+    /// Errors: `OutOfRange`; `Io`.
+    pub fn read_now(&self, range: ByteRange, into: &mut Vec<u8>) -> Result<bool> {
+        self.within(Some(range))?;
+        self.snapshot.read_now(range, into).map_err(|error| self.io("read", error))
+    }
+
+    /// Most of the replica is about to be read, from front to back: of one on disk, the kernel reads ahead for this reader alone.
+    /// (The files that readers share are told of short reads here and there.) Failing is harmless.
+    pub fn read_ahead(&mut self) {
+        if let Source::Disk(files) = &self.snapshot.source {
+            match files.for_stream() {
+                Ok(files) => self.snapshot.source = Source::Disk(Arc::new(files)),
+                Err(error) => tracing::debug!(%error, "no opening of its own for a long read"),
+            }
+        }
+    }
+
     /// Appends to `into` the big-endian CRCs of the chunks that `range` touches. `range` starts on a chunk boundary; it
     /// ends on one or at `length()`: use `ByteRange::widened`.
     ///

@@ -14,6 +14,7 @@ use crate::disk::copy::{DiskCopy, DiskFiles, DiskWriter};
 use crate::disk::layout::Place;
 use crate::disk::stream::DiskStream;
 use crate::error::{Result, StoreError};
+use crate::kept::Kept;
 use crate::memory::file::{CrcMap, FileCopy, FileWriter};
 use crate::memory::header::Progress;
 use crate::memory::slab::Slot;
@@ -52,6 +53,8 @@ pub struct Core {
     /// Of the last progress recorded.
     pub sequence: u64,
     pub disk: Option<DiskCopy>,
+    /// Its files, kept open for readers.
+    pub kept: Option<Kept>,
     /// Files that the writer writes, when it writes on disk.
     pub disk_files: Option<Arc<DiskFiles>>,
     pub writer: Option<Arc<WriterShared>>,
@@ -92,6 +95,7 @@ impl Core {
             hot: None,
             sequence: 0,
             disk: None,
+            kept: None,
             disk_files: None,
             writer: None,
             reserved: 0,

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use hearth_types::{ChecksumError, ChecksumSpec};
+use hearth_types::{ByteRange, ChecksumError, ChecksumSpec};
 
 use crate::disk::copy::DiskFiles;
 use crate::memory::file::{FileCopy, OpenFiles};
@@ -73,7 +73,7 @@ impl Snapshot {
                 Ok(())
             }
             Source::File { files, .. } => files.data.read_exact_at(into, offset),
-            Source::Disk(files) => files.data.read_exact_at(into, offset),
+            Source::Disk(files) => files.read_data(offset, into),
         }
     }
 
@@ -91,14 +91,40 @@ impl Snapshot {
         match &self.source {
             Source::Slot(slot) => slot.read_crcs(first * size, table),
             Source::File { files, .. } => files.crc.read_exact_at(table, HEADER_BYTES + first * size)?,
-            Source::Disk(files) => {
-                files.meta.read_exact_at(table, ChecksumSpec::META_HEADER_BYTES as u64 + first * size)?
-            }
+            Source::Disk(files) => files.read_crcs(first * size, table)?,
         }
         if end > whole {
             into.extend_from_slice(&self.partial_crc.to_be_bytes());
         }
         Ok(())
+    }
+
+    /// Appends the CRCs of the chunks that `range` touches, then the data, if no disk has to be waited for. `range` is as
+    /// for [`Self::read_checked`]. False: nothing was appended.
+    pub fn read_now(&self, range: ByteRange, into: &mut Vec<u8>) -> io::Result<bool> {
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        let (first, end) = (range.start() / chunk, range.end().div_ceil(chunk));
+        let (start, bytes) = (into.len(), range.length() as usize);
+        let Source::Disk(files) = &self.source else {
+            self.checksums(first, end, into)?;
+            let at = into.len();
+            into.resize(at + bytes, 0);
+            self.read_at(range.start(), &mut into[at..])?;
+            return Ok(true);
+        };
+        let size = self.checksum.kind.size() as u64;
+        let whole = self.length / chunk;
+        let in_table = (end.min(whole).saturating_sub(first) * size) as usize;
+        let partial = if end > whole && size > 0 { 4 } else { 0 };
+        into.resize(start + in_table + partial + bytes, 0);
+        let (table, rest) = into[start..].split_at_mut(in_table);
+        let (last, data) = rest.split_at_mut(partial);
+        last.copy_from_slice(&self.partial_crc.to_be_bytes()[..partial]);
+        let read = files.read_now(range.start(), data, first * size, table);
+        if !read {
+            into.truncate(start);
+        }
+        Ok(read)
     }
 
     /// Reads bytes that start on a chunk boundary and end on one or at `length`, appends their CRCs, and checks them.

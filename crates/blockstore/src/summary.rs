@@ -111,7 +111,13 @@ pub struct StoreMetrics {
     /// Finalized replicas not yet on disk, now.
     pub dirty_replicas: u64,
     pub dirty_bytes: u64,
-    /// Time since the oldest dirty replica was finalized.
+    /// Finalized in files, and not yet known to be on disk, now. (Some may have been deleted since.)
+    pub unsynced_replicas: u64,
+    /// Replicas of the engines `mmap` and `file` that are kept open, now.
+    pub kept_replicas: u64,
+    /// Bytes of them that are mapped, now.
+    pub mapped_bytes: u64,
+    /// Time since the oldest dirty or unsynced replica was finalized.
     pub oldest_dirty_age: Duration,
     /// Replicas in memory that a reader holds, now.
     pub pinned: u64,

@@ -47,6 +47,33 @@ pub fn drop_cache(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
 }
 
+/// Whoever reads `file` reads short pieces here and there: reading ahead would be in vain. Failing is harmless.
+pub fn reads_here_and_there(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
+}
+
+/// Whoever reads `file` reads it from front to back: twice as much is read ahead. Failing is harmless.
+pub fn reads_onwards(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
+}
+
+/// Reads what is in the page cache. False: some of it is not, or the file system cannot tell.
+pub fn read_cached(file: &File, offset: u64, into: &mut [u8]) -> bool {
+    let mut slices = [io::IoSliceMut::new(into)];
+    let wanted = slices[0].len();
+    wanted == 0 || rustix::io::preadv2(file, &mut slices, offset, rustix::io::ReadWriteFlags::NOWAIT) == Ok(wanted)
+}
+
+/// How many descriptors this process may have.
+pub fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is ours and outlives the call.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        _ => 1024,
+    }
+}
+
 /// Starts writing dirty pages of `file` without waiting. Failing is harmless: a sync follows.
 pub fn start_writeback(file: &File) {
     // SAFETY: the call takes no pointers; the descriptor is open.

@@ -19,6 +19,7 @@ impl Inner {
 
     /// Checks every copy of a finalized replica. A bad one is dropped while there is a good one.
     pub fn verify_replica(&self, replica: &Arc<Replica>, pause: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+        let read_too;
         let (memory, disk, stamp) = {
             let mut core = replica.core();
             if core.gone {
@@ -32,10 +33,12 @@ impl Inner {
             }
             let memory = core.memory.is_some().then(|| replica.snapshot(&mut core));
             let disk = core.is_on_disk().then(|| replica.disk_snapshot(&mut core));
+            // What is read now and then stays in the page cache, the rest leaves it again.
+            read_too = core.kept.is_some();
             (memory, disk, core.stamp)
         };
-        let memory = memory.map(|opened| check(opened, pause));
-        let disk = disk.map(|opened| check(opened, pause));
+        let memory = memory.map(|opened| check(opened, read_too, pause));
+        let disk = disk.map(|opened| check(opened, read_too, pause));
         if [&memory, &disk].into_iter().flatten().all(|problem| problem.is_none()) {
             if memory.is_some() {
                 self.note_verified(replica, stamp);
@@ -104,8 +107,8 @@ impl Inner {
     }
 }
 
-/// `None`: every byte fits.
-fn check(opened: Result<Snapshot>, pause: &mut dyn FnMut(u64) -> bool) -> Option<String> {
+/// `None`: every byte fits. `read_too`: others read it, so the page cache keeps it.
+fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) -> bool) -> Option<String> {
     let snapshot = match opened {
         Ok(snapshot) => snapshot,
         Err(error @ (StoreError::Corrupt { .. } | StoreError::ReplicaNotFound { .. })) => {
@@ -118,7 +121,7 @@ fn check(opened: Result<Snapshot>, pause: &mut dyn FnMut(u64) -> bool) -> Option
         }
     };
     let outcome = snapshot.verify(pause);
-    if let Source::Disk(files) = &snapshot.source {
+    if let (Source::Disk(files), false) = (&snapshot.source, read_too) {
         sys::drop_cache(&files.data);
     }
     match outcome {

@@ -70,6 +70,7 @@ impl Inner {
     pub fn begin_change<'a>(&self, replica: &'a Replica, what: Withdrawal) -> Changing<'a> {
         let mut core = replica.core();
         core.changing = true;
+        core.kept = None;
         self.withdraw(replica, &mut core, what);
         Changing(replica)
     }

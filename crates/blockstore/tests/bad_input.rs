@@ -197,12 +197,14 @@ fn damage_on_disk_is_mended_from_memory() {
 
 #[test]
 fn a_replica_without_a_good_copy_is_never_served() {
-    for kind in [Kind::Memory, Kind::File] {
+    for kind in [Kind::Memory, Kind::File, Kind::Mmap] {
         let bed = Bed::new(kind);
         let store = bed.open();
         put(&store, 1, 1, &bytes(1, 100_000));
-        let dir = if kind == Kind::File { bed.disk.path() } else { bed.memory.path() };
-        let name = if kind == Kind::File { "blk_1" } else { ".data" };
+        // Open, and mapped where that is the engine's way.
+        assert!(get(&store, 1, 1) == bytes(1, 100_000));
+        let dir = if kind != Kind::Memory { bed.disk.path() } else { bed.memory.path() };
+        let name = if kind != Kind::Memory { "blk_1" } else { ".data" };
         flip(&files(dir, &|file| file.ends_with(name))[0], 77);
         assert!(matches!(store.verify(&block(1, 1, 0)), Err(StoreError::Corrupt { .. })));
         assert!(matches!(store.reader(&block(1, 1, 0)), Err(StoreError::Corrupt { .. })));
@@ -348,7 +350,11 @@ fn damaged_memory_files_are_no_replicas() {
 
 #[test]
 fn damaged_disk_files_are_errors() {
-    let bed = Bed::new(Kind::File);
+    [Kind::File, Kind::Mmap].into_iter().for_each(damaged_files_are_errors);
+}
+
+fn damaged_files_are_errors(kind: Kind) {
+    let bed = Bed::new(kind);
     {
         let store = bed.open();
         for id in 0..5 {

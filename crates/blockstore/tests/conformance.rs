@@ -26,7 +26,7 @@ fn what_is_put_is_got() {
             let summary = put(&store, id as i64, 1001, &bytes(id as u64, size));
             assert_eq!(summary.block, block(id as i64, 1001, size as u64));
             assert!(get(&store, id as i64, 1001) == bytes(id as u64, size), "{size} bytes");
-            assert_eq!(info(&store, id as i64).in_memory, matches!(kind, Kind::Memory | Kind::NoSlabs));
+            assert_eq!(info(&store, id as i64).in_memory, kind.has_memory());
         }
         // On disk too, and again after a clean end.
         let flushed = bed.flush(&store);

@@ -35,7 +35,7 @@ fn what_is_filled_in_is_got_in_every_kind_of_store() {
                 let data = bytes(id as u64, size);
                 let mut writer = create(&store, id, 1001);
                 let file = fill(&mut writer, &data, 100_000, trusted);
-                assert_eq!(file.is_some(), matches!(kind, Kind::Memory | Kind::NoSlabs), "a grant of {size} bytes");
+                assert_eq!(file.is_some(), kind.has_memory(), "a grant of {size} bytes");
                 assert!(read(&writer.reader().unwrap()) == data, "{size} bytes before the end");
                 let summary = writer.finalize(Durability::Memory).unwrap();
                 assert_eq!(summary.block.length(), size as u64);

@@ -16,9 +16,18 @@ use hearth_types::*;
 const DIR: &str = "HEARTH_TEST_KILL_DIR";
 const MEMORY: &str = "HEARTH_TEST_KILL_MEMORY";
 const FIRST: &str = "HEARTH_TEST_KILL_FIRST";
+/// Ids of a round.
+const ROUND: u64 = 1_000_000;
 
-fn options(disk: &std::path::Path, memory: &std::path::Path) -> StoreOptions {
-    let mut options = StoreOptions::new(vec![VolumeOptions::memory(disk)], MemoryOptions::new(memory, 12 << 20));
+/// One after the other over the same directory, each finding what the one before left.
+const ENGINES: [Engine; 8] = {
+    use Engine::{File, Memory, Mmap};
+    [Memory, Mmap, Memory, File, Mmap, Memory, File, Mmap]
+};
+
+fn options(disk: &std::path::Path, memory: &std::path::Path, round: u64) -> StoreOptions {
+    let volume = VolumeOptions { engine: ENGINES[round as usize], ..VolumeOptions::memory(disk) };
+    let mut options = StoreOptions::new(vec![volume], MemoryOptions::new(memory, 12 << 20));
     options.flush_delay = Duration::from_millis(30);
     options.default_block_bytes = 1 << 20;
     options.scrub_bytes_per_second = 0;
@@ -39,7 +48,7 @@ fn child() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let memory = std::env::var_os(MEMORY).unwrap();
     let first: i64 = std::env::var(FIRST).unwrap().parse().unwrap();
-    let store = Blockstore::open(options(dir.as_ref(), memory.as_ref())).unwrap();
+    let store = Blockstore::open(options(dir.as_ref(), memory.as_ref(), first as u64 / ROUND)).unwrap();
     store.attach_pool(&pool_identity()).unwrap();
     let store = Arc::new(store);
     let next = AtomicU64::new(0);
@@ -143,12 +152,12 @@ fn a_killed_store_keeps_its_promises() {
     let (disk, memory) = (tempfile::tempdir().unwrap(), on_tmpfs());
     let mut promises: HashMap<i64, Promise> = HashMap::new();
     let mut torn = 0;
-    for round in 0..8u64 {
+    for round in 0..ENGINES.len() as u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
             .env(DIR, disk.path())
             .env(MEMORY, memory.path())
-            .env(FIRST, (round * 1_000_000).to_string())
+            .env(FIRST, (round * ROUND).to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -171,10 +180,10 @@ fn a_killed_store_keeps_its_promises() {
             note(&mut promises, line);
         }
         if round % 4 == 3 {
-            let done = Blockstore::flush_offline(options(disk.path(), memory.path()), &mut |_| true).unwrap();
+            let done = Blockstore::flush_offline(options(disk.path(), memory.path(), round), &mut |_| true).unwrap();
             assert_eq!((done.replicas_left, done.failures), (0, 0));
         }
-        let store = Blockstore::open(options(disk.path(), memory.path())).unwrap();
+        let store = Blockstore::open(options(disk.path(), memory.path(), round)).unwrap();
         let summary = store.attach_pool(&pool_identity()).unwrap();
         assert!(!summary.quarantined);
         torn += check(&store, &promises);

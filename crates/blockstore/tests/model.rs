@@ -387,4 +387,9 @@ proptest! {
     fn in_files(ops in ops()) {
         run(Kind::File, u64::MAX, ops);
     }
+
+    #[test]
+    fn in_mapped_files(ops in ops()) {
+        run(Kind::Mmap, u64::MAX, ops);
+    }
 }

@@ -195,7 +195,7 @@ fn a_full_tmpfs_is_a_full_memory() {
 #[test]
 fn a_full_disk_refuses_new_replicas_and_keeps_the_old_ones() {
     let Some(disk) = SmallTmpfs::mount(6 << 20) else { return };
-    for engine in [Engine::Memory, Engine::File] {
+    for engine in [Engine::Memory, Engine::File, Engine::Mmap] {
         let mut bed = Bed::new(Kind::Memory);
         bed.options.volumes[0].dir = disk.path().join(format!("{engine:?}"));
         bed.options.volumes[0].engine = engine;

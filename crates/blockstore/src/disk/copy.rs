@@ -5,12 +5,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
 
 use super::layout::{Place, PoolDirs};
+use crate::mapped::{MappedBytes, MappedShare, Mapping};
 use crate::snapshot::{CopyError, Snapshot, Source};
 use crate::sys::{self, AlignedBuffer, PAGE};
 
@@ -30,6 +31,14 @@ pub struct DiskFiles {
     pub data: File,
     pub meta: File,
     pub checksum: ChecksumSpec,
+    maps: OnceLock<Maps>,
+}
+
+/// The same files, mapped.
+struct Maps {
+    data: Mapping,
+    meta: Mapping,
+    _share: MappedShare,
 }
 
 /// A copy on disk, open for writing.
@@ -50,10 +59,80 @@ fn open_files(dirs: &PoolDirs, id: BlockId, copy: DiskCopy, options: &OpenOption
         other => other?,
     }
     let checksum = ChecksumSpec::from_meta_header(header).ok_or_else(|| bad_meta(&path))?;
-    Ok(DiskFiles { data: options.open(dirs.data(copy.place, id))?, meta, checksum })
+    Ok(DiskFiles::new(options.open(dirs.data(copy.place, id))?, meta, checksum))
 }
 
 impl DiskFiles {
+    fn new(data: File, meta: File, checksum: ChecksumSpec) -> Self {
+        Self { data, meta, checksum, maps: OnceLock::new() }
+    }
+
+    /// The same, the data with an opening of its own, from whose start to whose end the kernel reads ahead.
+    pub fn for_stream(&self) -> io::Result<Self> {
+        let data = File::from(sys::reopen(&self.data)?);
+        sys::reads_onwards(&data);
+        Ok(Self::new(data, self.meta.try_clone()?, self.checksum))
+    }
+
+    /// Maps the `length` bytes of a finalized replica and their CRCs. False: there is no room, or it cannot be done.
+    pub fn map(&self, length: u64, room: &Arc<MappedBytes>) -> bool {
+        let meta_length = META_HEADER + self.checksum.checksum_bytes(length);
+        if length == 0 {
+            // Nothing is read of it.
+            return true;
+        }
+        let Some(share) = room.take(sys::pages(length) + sys::pages(meta_length)) else { return false };
+        let mapped =
+            Mapping::new(&self.data, length).and_then(|data| Ok((data, Mapping::new(&self.meta, meta_length)?)));
+        match mapped {
+            Ok((data, meta)) => self.maps.set(Maps { data, meta, _share: share }).is_ok(),
+            Err(error) => {
+                tracing::debug!(%error, "a replica could not be mapped");
+                false
+            }
+        }
+    }
+
+    pub fn is_mapped(&self) -> bool {
+        self.maps.get().is_some()
+    }
+
+    /// A mapping of it has met with an error.
+    pub fn is_lost(&self) -> bool {
+        self.maps.get().is_some_and(|maps| maps.data.is_lost() || maps.meta.is_lost())
+    }
+
+    /// Data from `offset`: from the mapping if there is one, else, or if that has gone bad, from the file.
+    pub fn read_data(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match self.maps.get() {
+            Some(maps) if offset + into.len() as u64 <= maps.data.length() && maps.data.copy(offset, into) => Ok(()),
+            _ => self.data.read_exact_at(into, offset),
+        }
+    }
+
+    /// CRCs, `at` bytes into the table.
+    pub fn read_crcs(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let offset = META_HEADER + at;
+        match self.maps.get() {
+            Some(maps) if offset + into.len() as u64 <= maps.meta.length() && maps.meta.copy(offset, into) => Ok(()),
+            _ => self.meta.read_exact_at(into, offset),
+        }
+    }
+
+    /// The same for both, if that needs no disk. False: it most likely does, and what was read is worth nothing.
+    pub fn read_now(&self, offset: u64, data: &mut [u8], crcs_at: u64, crcs: &mut [u8]) -> bool {
+        let crcs_at = META_HEADER + crcs_at;
+        match self.maps.get() {
+            Some(maps) => {
+                maps.data.is_resident(offset, data.len())
+                    && maps.data.copy(offset, data)
+                    && maps.meta.is_resident(crcs_at, crcs.len())
+                    && maps.meta.copy(crcs_at, crcs)
+            }
+            None => sys::read_cached(&self.data, offset, data) && sys::read_cached(&self.meta, crcs_at, crcs),
+        }
+    }
+
     pub fn open(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) -> io::Result<Self> {
         open_files(dirs, id, copy, OpenOptions::new().read(true))
     }
@@ -90,7 +169,7 @@ impl DiskWriter {
         let meta = options.open(dirs.meta(place, id, stamp))?;
         meta.write_all_at(&checksum.to_meta_header(), 0)?;
         let data = options.open(dirs.data(place, id))?;
-        Ok(Self { files: Arc::new(DiskFiles { data, meta, checksum }) })
+        Ok(Self { files: Arc::new(DiskFiles::new(data, meta, checksum)) })
     }
 
     pub fn open(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) -> io::Result<Self> {

@@ -46,6 +46,9 @@ impl Inner {
                 core.disk = Some(to);
                 core.acked = core.received;
                 core.state = ReplicaState::Finalized;
+                if !durable {
+                    self.note_unsynced(replica, to);
+                }
             }
             Hands::Stream(_) | Hands::Gone => {
                 return Err(StoreError::WriterStopped { block: replica.block(&replica.core()) });

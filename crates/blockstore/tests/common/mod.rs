@@ -26,9 +26,19 @@ pub enum Kind {
     NoMemory,
     /// `file:` engine.
     File,
+    /// `mmap:` engine, mapped as soon as it is opened.
+    Mmap,
+    /// The same in a directory on a tmpfs.
+    MmapOnTmpfs,
 }
 
-pub const KINDS: [Kind; 4] = [Kind::Memory, Kind::NoSlabs, Kind::NoMemory, Kind::File];
+impl Kind {
+    pub fn has_memory(self) -> bool {
+        matches!(self, Self::Memory | Self::NoSlabs)
+    }
+}
+
+pub const KINDS: [Kind; 6] = [Kind::Memory, Kind::NoSlabs, Kind::NoMemory, Kind::File, Kind::Mmap, Kind::MmapOnTmpfs];
 
 pub fn on_tmpfs() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
@@ -45,7 +55,7 @@ pub fn pool_identity() -> PoolIdentity {
 
 impl Bed {
     pub fn new(kind: Kind) -> Self {
-        let disk = tempfile::tempdir().unwrap();
+        let disk = if kind == Kind::MmapOnTmpfs { on_tmpfs() } else { tempfile::tempdir().unwrap() };
         let memory = on_tmpfs();
         let mut volume = VolumeOptions::memory(disk.path().join("v0"));
         let mut tier = MemoryOptions::new(memory.path().join("m"), 256 << 20);
@@ -54,10 +64,12 @@ impl Bed {
             Kind::NoSlabs => tier.slab_replica_bytes_max = 0,
             Kind::NoMemory => tier.limit = 0,
             Kind::File => volume.engine = Engine::File,
+            Kind::Mmap | Kind::MmapOnTmpfs => volume.engine = Engine::Mmap,
         }
         let clock = Arc::new(ManualClock::at(1_700_000_000_000));
         let mut options = StoreOptions::new(vec![volume], tier);
         options.background = false;
+        options.keep.map_at = 1;
         options.clock = clock.clone();
         options.default_block_bytes = 1 << 20;
         options.writer_stop_timeout = Duration::from_secs(5);
@@ -179,6 +191,15 @@ pub fn put(store: &Blockstore, id: i64, stamp: u64, data: &[u8]) -> ReplicaSumma
 pub fn read(reader: &ReplicaReader) -> Vec<u8> {
     let mut data = vec![0; reader.length() as usize];
     reader.read_at(0, &mut data).unwrap();
+    let all = ByteRange::new(0, reader.length()).unwrap();
+    let mut now = b"before".to_vec();
+    if reader.read_now(all, &mut now).unwrap() {
+        let mut sums = Vec::new();
+        reader.checksums(all, &mut sums).unwrap();
+        assert!(now == [&b"before"[..], &sums, &data].concat(), "what is read without waiting");
+    } else {
+        assert_eq!(now, b"before");
+    }
     match reader.data() {
         DataSource::Bytes(bytes) => assert_eq!(bytes, data),
         DataSource::File { file, offset } => {

@@ -1,0 +1,135 @@
+//! Replicas of the engines `mmap` and `file` stay open between requests, up to a bound: a short read then opens nothing, and of one that is
+//! mapped it asks the kernel for nothing.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::disk::copy::{DiskCopy, DiskFiles};
+use crate::error::Result;
+use crate::mapped::MappedBytes;
+use crate::options::{Engine, KeepOptions};
+use crate::replica::{Core, Replica};
+use crate::snapshot::{Snapshot, Source};
+use crate::sys;
+
+/// The open files of a finalized replica, in its `Core`.
+pub struct Kept {
+    /// What they are the files of: if the replica has become something else, they are not used again.
+    copy: DiskCopy,
+    files: Arc<DiskFiles>,
+    partial_crc: u32,
+    /// Counts up, and over.
+    uses: u8,
+    /// Read since the clock hand last came by.
+    recent: bool,
+}
+
+/// What the store keeps open.
+pub struct KeptReplicas {
+    /// In the order in which the clock hand comes by. Entries may be stale.
+    entries: Mutex<VecDeque<Weak<Replica>>>,
+    /// Replicas; each has two descriptors, and up to two mappings.
+    max: usize,
+    map_at: u8,
+    pub mapped: Arc<MappedBytes>,
+    /// Somebody found no room for a mapping.
+    wanting: AtomicUsize,
+}
+
+/// Looks of the clock hand for somebody who wants a mapping.
+const LOOKS: usize = 32;
+/// A replica that could not be mapped is tried again after as many uses.
+const TRY_AGAIN: u8 = 64;
+
+impl KeptReplicas {
+    pub fn new(options: &KeepOptions) -> Self {
+        // Connections and clients need descriptors, too.
+        let descriptors = sys::descriptor_limit() / 8;
+        Self {
+            entries: Mutex::new(VecDeque::new()),
+            max: options.replicas_max.min(descriptors),
+            map_at: options.map_at.clamp(1, TRY_AGAIN - 1),
+            mapped: Arc::new(MappedBytes::new(options.mapped_bytes_max)),
+            wanting: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
+    /// The bytes of a finalized replica of an engine without a memory tier, under its core lock. True: it is newly kept, and
+    /// `tidy` is due when the lock is free.
+    pub fn open(&self, replica: &Arc<Replica>, core: &mut Core) -> Result<(Snapshot, bool)> {
+        let current = |kept: &Kept| Some(kept.copy) == core.disk && !kept.files.is_lost();
+        if !core.kept.as_ref().is_some_and(current) {
+            core.kept = None;
+            let snapshot = replica.disk_snapshot(core)?;
+            let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.disk, self.max > 0) else {
+                return Ok((snapshot, false));
+            };
+            // Short reads are what it is kept for; long ones open it for themselves.
+            sys::reads_here_and_there(&files.data);
+            let (files, partial_crc) = (files.clone(), snapshot.partial_crc);
+            let mut kept = Kept { copy, files, partial_crc, uses: 0, recent: true };
+            self.note_use(replica, &mut kept, snapshot.length);
+            core.kept = Some(kept);
+            self.entries.lock().push_back(Arc::downgrade(replica));
+            return Ok((snapshot, true));
+        }
+        let Some(kept) = &mut core.kept else { unreachable!("just looked at") };
+        kept.recent = true;
+        let tidy = self.note_use(replica, kept, core.received);
+        let source = Source::Disk(kept.files.clone());
+        let (checksum, partial_crc) = (kept.files.checksum, kept.partial_crc);
+        Ok((Snapshot { checksum, length: core.received, partial_crc, source }, tidy))
+    }
+
+    /// Maps what is read again and again. True: there was no room.
+    fn note_use(&self, replica: &Replica, kept: &mut Kept, length: u64) -> bool {
+        if replica.slice.volume.engine != Engine::Mmap || kept.files.is_mapped() {
+            return false;
+        }
+        kept.uses = kept.uses.wrapping_add(1);
+        if kept.uses % TRY_AGAIN != self.map_at || kept.files.map(length, &self.mapped) {
+            return false;
+        }
+        self.wanting.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Closes what is beyond the bounds. With no lock of a replica held.
+    pub fn tidy(&self) {
+        let wanted = self.wanting.swap(0, Ordering::Relaxed) > 0;
+        let mut looks = if wanted { LOOKS } else { 0 };
+        let mut spared = 0;
+        loop {
+            let entry = {
+                let mut entries = self.entries.lock();
+                let beyond = entries.len() > self.max;
+                if !beyond && looks == 0 {
+                    return;
+                }
+                looks = looks.saturating_sub(1);
+                let Some(entry) = entries.pop_front() else { return };
+                entry
+            };
+            let Some(replica) = entry.upgrade() else { continue };
+            let mut core = replica.core();
+            let Some(kept) = &mut core.kept else { continue };
+            // However recent all are, in the end somebody has to go.
+            if std::mem::take(&mut kept.recent) && spared < self.max {
+                spared += 1;
+                drop(core);
+                self.entries.lock().push_back(entry);
+                continue;
+            }
+            let closed = core.kept.take();
+            drop(core);
+            drop(closed);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Files of a disk, mapped for short reads.
+//!
+//! Touching a mapping can fail: the page is gone because somebody made the file shorter, or the disk cannot read it. The kernel then sends
+//! SIGBUS to the thread, which ends the process unless somebody takes care. Here the only code that touches such bytes is
+//! [`Mapping::copy`], which notes in a variable of its thread what it is about to touch. The handler looks there: a fault within that mapping
+//! marks the mapping as lost, puts zeros in the place of all of it, and returns, so that the copy runs to its end. Whoever copied sees the
+//! mark, throws the zeros away and asks the file itself, which answers with a proper error. The mark is set before the zeros are
+//! there, and looked at after the bytes were copied: another thread that copies at the same time cannot take zeros for bytes.
+//! A SIGBUS from anywhere else goes to whoever handled it before (the standard library, then the kernel: the process ends as it always did).
+//!
+//! No reference to mapped bytes is ever handed out, and none of them goes to a system call as an address.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+
+use crate::sys::PAGE;
+
+/// The first bytes of a file, for reading.
+pub struct Mapping {
+    start: *mut u8,
+    length: usize,
+    lost: AtomicBool,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; its bytes are only ever copied out.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `lost` is atomic.
+unsafe impl Sync for Mapping {}
+
+thread_local! {
+    /// What this thread is copying from. Of a kind that needs no set-up and no end, since a signal handler reads it.
+    static TOUCHED: Cell<*const Mapping> = const { Cell::new(ptr::null()) };
+}
+
+impl Mapping {
+    /// Maps `length` bytes, at least one. They are read here and there: the kernel is told not to read ahead.
+    ///
+    /// Errors: the file is shorter; no handler could be installed; no address space.
+    pub fn new(file: &File, length: u64) -> io::Result<Self> {
+        guard_process()?;
+        if file.metadata()?.len() < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        use rustix::mm::{Advice, MapFlags, ProtFlags};
+        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
+        // SAFETY: the range was just mapped; advice does not change its bytes, and failing is harmless.
+        let _ = unsafe { rustix::mm::madvise(start, length, Advice::Random) };
+        Ok(Self { start: start.cast(), length, lost: AtomicBool::new(false) })
+    }
+
+    pub fn length(&self) -> u64 {
+        self.length as u64
+    }
+
+    /// A page of it could not be had: nothing is read from it any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Copies bytes from `offset`, which are within the mapping. False: they cannot be had this way, and `into` is worth nothing.
+    pub fn copy(&self, offset: u64, into: &mut [u8]) -> bool {
+        let from = self.at(offset, into.len());
+        if self.is_lost() {
+            return false;
+        }
+        TOUCHED.set(self);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: `from` is valid for that many bytes: mapped, and if the file has none behind them, the handler sees to it.
+        // Finalized bytes do not change; if somebody from outside changes them, this is a copy of bytes that mean nothing to us.
+        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        compiler_fence(Ordering::SeqCst);
+        TOUCHED.set(ptr::null());
+        // The mark was set before zeros came: whoever has read one of them sees it.
+        fence(Ordering::Acquire);
+        !self.is_lost()
+    }
+
+    /// Whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
+    pub fn is_resident(&self, offset: u64, length: usize) -> bool {
+        let from = self.at(offset, length) as usize;
+        let first = from / PAGE as usize * PAGE as usize;
+        let bytes = from + length - first;
+        let mut pages = [0_u8; 64];
+        let count = bytes.div_ceil(PAGE as usize);
+        let Some(pages) = pages.get_mut(..count) else { return false };
+        // SAFETY: the range is mapped, begins on a page, and there is a byte for each of its pages.
+        let asked = unsafe { libc::mincore(ptr::with_exposed_provenance_mut(first), bytes, pages.as_mut_ptr()) };
+        asked == 0 && pages.iter().all(|page| page & 1 == 1)
+    }
+
+    fn at(&self, offset: u64, length: usize) -> *const u8 {
+        let offset = offset as usize;
+        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length), "access beyond the mapping");
+        // SAFETY: the range was just checked to lie within the mapping.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the range that `new` mapped, and no copy from it is running: each borrows `self`.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
+    }
+}
+
+/// What SIGBUS did before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Installs the handler, once for the process.
+fn guard_process() -> io::Result<()> {
+    static GUARDED: OnceLock<Option<i32>> = OnceLock::new();
+    let failed = GUARDED.get_or_init(|| {
+        // SAFETY: an all-zero sigaction is valid: numbers, an empty set, and no function.
+        let (mut before, mut ours): (libc::sigaction, libc::sigaction) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        // SAFETY: asks only; `before` outlives the call.
+        if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) } != 0 {
+            return io::Error::last_os_error().raw_os_error();
+        }
+        let _ = BEFORE.set(before);
+        ours.sa_sigaction = on_bus_error as *const () as usize;
+        // On the stack that the standard library gives each thread for this: it may be a full stack that it is called for.
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // SAFETY: `ours` is a whole sigaction whose function has the signature that SA_SIGINFO asks for, and does what a handler may.
+        match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } {
+            0 => None,
+            _ => io::Error::last_os_error().raw_os_error(),
+        }
+    });
+    failed.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+}
+
+/// Takes no lock, allocates nothing, and leaves `errno` as it was.
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: errno is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO, and for SIGBUS it has an address.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let touched = TOUCHED.get();
+    // SAFETY: null, or the mapping that `copy` borrows on this very thread, right now.
+    let ours = unsafe { touched.as_ref() }.is_some_and(|mapping| mapping.replace_if_at(address));
+    if !ours {
+        pass_on(signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+impl Mapping {
+    /// Puts zeros in the place of the whole mapping when `address` lies in it.
+    fn replace_if_at(&self, address: usize) -> bool {
+        let start = self.start as usize;
+        if !(start..start + self.length).contains(&address) {
+            return false;
+        }
+        self.lost.store(true, Ordering::SeqCst);
+        // SAFETY: the range is this mapping's own, and stays mapped: only what is behind it changes, to private zeros.
+        let zeros = unsafe {
+            libc::mmap(
+                self.start.cast(),
+                self.length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        zeros != libc::MAP_FAILED
+    }
+}
+
+/// A bus error that is not ours.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    type Plain = extern "C" fn(libc::c_int);
+    type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+    let Some(before) = BEFORE.get() else { return };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: an all-zero sigaction is the default action. The fault comes again and ends the process; a signal that somebody sent does
+            // not, so it is sent again.
+            unsafe {
+                let default: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, &raw const default, ptr::null_mut());
+                if (*info).si_code <= 0 {
+                    libc::raise(signal);
+                }
+            }
+        }
+        function if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: with that flag the address is that of a function of this signature.
+            let function = unsafe { std::mem::transmute::<usize, WithInfo>(function) };
+            function(signal, info, context);
+        }
+        function => {
+            // SAFETY: without it, of this one.
+            let function = unsafe { std::mem::transmute::<usize, Plain>(function) };
+            function(signal);
+        }
+    }
+}
+
+/// How many bytes are mapped, against a bound.
+pub struct MappedBytes {
+    now: AtomicU64,
+    max: u64,
+}
+
+impl MappedBytes {
+    pub fn new(max: u64) -> Self {
+        Self { now: AtomicU64::new(0), max }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub fn take(self: &std::sync::Arc<Self>, bytes: u64) -> Option<MappedShare> {
+        let add = |now: u64| now.checked_add(bytes).filter(|now| *now <= self.max);
+        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(MappedShare { of: self.clone(), bytes })
+    }
+}
+
+/// A part of `MappedBytes`, until it is dropped.
+pub struct MappedShare {
+    of: std::sync::Arc<MappedBytes>,
+    bytes: u64,
+}
+
+impl Drop for MappedShare {
+    fn drop(&mut self) {
+        self.of.now.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    fn file(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn bytes_are_copied() {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+        let file = file(&bytes);
+        assert!(Mapping::new(&file, 20_001).is_err());
+        let mapping = Mapping::new(&file, 20_000).unwrap();
+        let mut into = vec![0; 5000];
+        assert!(mapping.copy(4000, &mut into));
+        assert_eq!(into, bytes[4000..9000]);
+        assert!(mapping.is_resident(4000, 5000));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_found_out_by_every_thread_and_ends_nobody() {
+        let bytes = vec![7; 1 << 20];
+        let file = file(&bytes);
+        let mapping = Mapping::new(&file, 1 << 20).unwrap();
+        let other = Mapping::new(&file, 4096).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let mapping = &mapping;
+                scope.spawn(move || {
+                    let mut into = vec![0; 4096];
+                    let mut at = thread;
+                    while mapping.copy(at * 4096 % (1 << 20), &mut into) {
+                        assert!(into.iter().all(|byte| *byte == 7), "zeros were taken for bytes");
+                        at += 3;
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            file.set_len(4096).unwrap();
+        });
+        assert!(mapping.is_lost() && !mapping.copy(0, &mut [0]));
+        // What is still there, another mapping has.
+        let mut into = [0; 4096];
+        assert!(other.copy(0, &mut into) && into == [7; 4096]);
+    }
+
+    #[test]
+    fn a_bound_is_kept() {
+        let bytes = std::sync::Arc::new(MappedBytes::new(100));
+        let share = bytes.take(60).unwrap();
+        assert!(bytes.take(41).is_none() && bytes.take(u64::MAX).is_none());
+        drop(share);
+        assert!(bytes.take(100).is_some());
+    }
+}

@@ -1,0 +1,127 @@
+//! Replicas that were finalized in files, made durable behind the write: the engines `mmap` and `file`, and `memory` when it was full.
+//! Their bytes are in the page cache; the kernel is asked to write them at the flusher's next round, and made to when they are due.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Weak};
+
+use crate::disk::copy::DiskCopy;
+use crate::flush::sync_dirs;
+use crate::inner::{Inner, count};
+use crate::replica::Replica;
+use crate::volume::Volume;
+use crate::{FlushProgress, sys};
+
+/// A finalized replica that may not be on disk yet.
+pub struct Unsynced {
+    /// When it was finalized, in ms of the monotonic clock.
+    pub since_ms: u64,
+    replica: Weak<Replica>,
+    /// What it was then: if it has become something else, that is taken care of elsewhere.
+    copy: DiskCopy,
+    /// The kernel has been asked to write it.
+    begun: bool,
+}
+
+/// So many are synced before their directories are: one journal commit then serves many.
+const BATCH: usize = 256;
+/// More than that are left to the kernel, which writes what is older than half a minute.
+const UNSYNCED_MAX: usize = 1 << 20;
+
+impl Inner {
+    /// `replica` has become finalized as `copy`, in the page cache. Under its core lock.
+    pub fn note_unsynced(&self, replica: &Arc<Replica>, copy: DiskCopy) {
+        let mut queue = self.unsynced[replica.slice.volume.index].lock();
+        if queue.len() < UNSYNCED_MAX {
+            let (since_ms, replica) = (self.now_ms(), Arc::downgrade(replica));
+            queue.push_back(Unsynced { since_ms, replica, copy, begun: false });
+        }
+    }
+
+    /// Has the kernel begin to write what is new, and waits for what was finalized up to `before_ms`, if any.
+    pub fn sync_behind(&self, volume: &Volume, before_ms: Option<u64>) -> FlushProgress {
+        let _one_at_a_time = self.flushing[volume.index].lock();
+        let queue = &self.unsynced[volume.index];
+        let new: Vec<(Weak<Replica>, DiskCopy)> = {
+            let mut queue = queue.lock();
+            let new = queue.iter_mut().rev().take_while(|entry| !entry.begun);
+            new.map(|entry| {
+                entry.begun = true;
+                (entry.replica.clone(), entry.copy)
+            })
+            .collect()
+        };
+        for (replica, copy) in new.iter().rev() {
+            if let Some(Ok((data, meta))) = replica.upgrade().and_then(|replica| open(&replica, *copy)) {
+                sys::start_writeback(&data);
+                sys::start_writeback(&meta);
+            }
+        }
+        let mut progress = FlushProgress::default();
+        loop {
+            let due: Vec<Unsynced> = {
+                let mut queue = queue.lock();
+                let due = queue
+                    .iter()
+                    .take(BATCH)
+                    .take_while(|entry| before_ms.is_some_and(|before| entry.since_ms <= before))
+                    .count();
+                queue.drain(..due).collect()
+            };
+            if due.is_empty() {
+                return progress;
+            }
+            self.sync_batch(due, &mut progress);
+        }
+    }
+
+    fn sync_batch(&self, due: Vec<Unsynced>, progress: &mut FlushProgress) {
+        let mut dirs = BTreeSet::new();
+        let mut last = None;
+        for Unsynced { replica, copy, .. } in due {
+            let Some(replica) = replica.upgrade() else { continue };
+            let Some(opened) = open(&replica, copy) else { continue };
+            let synced = opened.and_then(|(data, meta)| {
+                data.sync_data()?;
+                meta.sync_data()
+            });
+            match synced {
+                Ok(()) => {
+                    dirs.insert(replica.slice.dirs.dir(copy.place, replica.id));
+                    progress.replicas_done += 1;
+                    progress.bytes_done += copy.length;
+                    last = Some(replica);
+                }
+                // Deleted or opened again between the look and the sync.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.sync_failed(&replica, error, progress),
+            }
+        }
+        if let (Err(error), Some(replica)) = (sync_dirs(&dirs), last) {
+            self.sync_failed(&replica, error, progress);
+        }
+    }
+
+    fn sync_failed(&self, replica: &Replica, error: io::Error, progress: &mut FlushProgress) {
+        progress.failures += 1;
+        count(&self.counters.flush_failures, 1);
+        // The kernel says so once, and forgets the bytes: a broken disk ends the volume, and the CRCs show the rest.
+        let error = self.disk_error(&replica.slice, "sync a replica in", error);
+        tracing::error!(%error, storage = %replica.slice.volume.id, "a finalized replica may not be on disk");
+    }
+}
+
+/// Its files, if it still is what it was.
+fn open(replica: &Replica, copy: DiskCopy) -> Option<io::Result<(File, File)>> {
+    let same = {
+        let core = replica.core();
+        !core.gone && core.disk == Some(copy)
+    };
+    let dirs = &replica.slice.dirs;
+    let files = || {
+        let data = File::open(dirs.data(copy.place, replica.id))?;
+        Ok((data, File::open(dirs.meta(copy.place, replica.id, copy.stamp))?))
+    };
+    same.then(files)
+}

@@ -1,0 +1,236 @@
+//! What the engines `mmap` and `file` do of their own: replicas stay open and mapped within bounds, files that shrink end nobody, what is
+//! finalized reaches the disk behind the write, and a directory goes from one engine to another as it is.
+
+mod common;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::*;
+use hearth_blockstore::*;
+use hearth_types::*;
+
+const ENGINES: [Engine; 3] = [Engine::Memory, Engine::Mmap, Engine::File];
+
+fn path_of(bed: &Bed, name: &str) -> PathBuf {
+    fn find(dir: &std::path::Path, name: &str) -> Option<PathBuf> {
+        std::fs::read_dir(dir).unwrap().find_map(|entry| {
+            let path = entry.unwrap().path();
+            if path.is_dir() { find(&path, name) } else { path.ends_with(name).then_some(path) }
+        })
+    }
+    find(bed.disk.path(), name).unwrap()
+}
+
+/// Bytes that are read from place to place, as short gets do.
+fn gets(store: &Blockstore, id: i64, data: &[u8]) {
+    for at in (0..data.len()).step_by(37 * 512) {
+        let reader = store.reader(&block(id, 1, 0)).unwrap();
+        let mut into = vec![0; (data.len() - at).min(4096)];
+        reader.read_at(at as u64, &mut into).unwrap();
+        assert!(into == data[at..at + into.len()]);
+    }
+}
+
+#[test]
+fn what_is_read_again_is_mapped_and_what_goes_is_let_go() {
+    let mut bed = Bed::new(Kind::Mmap);
+    bed.options.keep.map_at = 2;
+    let store = bed.open();
+    let data = bytes(1, 300_000);
+    put(&store, 1, 1, &data);
+    store.reader(&block(1, 1, 0)).unwrap();
+    assert_eq!((store.metrics().kept_replicas, store.metrics().mapped_bytes), (1, 0), "opened once");
+    gets(&store, 1, &data);
+    // Data and CRCs, in whole pages.
+    assert_eq!(store.metrics().mapped_bytes, 74 * 4096 + 4096);
+    // A guard holds what it has; nobody else does.
+    let guard = store.reader(&block(1, 1, 0)).unwrap();
+    let mut writer = store.append(&block(1, 1, 0), GenerationStamp(2), 300_000).unwrap();
+    send(&mut writer, &bytes(2, 32), 512);
+    writer.finalize(Durability::Memory).unwrap();
+    assert!(store.metrics().mapped_bytes > 0 && read(&guard) == data);
+    drop(guard);
+    assert_eq!(store.metrics().mapped_bytes, 0);
+    let now = [&data[..], &bytes(2, 32)].concat();
+    for _ in 0..3 {
+        assert!(get(&store, 1, 2) == now);
+    }
+    assert!(store.metrics().mapped_bytes > 0);
+    store.invalidate(&bed.pool.pool, &[block(1, 2, 0).block])[0].as_ref().unwrap();
+    assert_eq!(store.metrics().mapped_bytes, 0);
+}
+
+#[test]
+fn no_more_is_kept_open_or_mapped_than_allowed() {
+    for kind in [Kind::Mmap, Kind::File] {
+        let mut bed = Bed::new(kind);
+        bed.options.keep.replicas_max = 10;
+        bed.options.keep.mapped_bytes_max = 100_000;
+        let store = bed.open();
+        let replicas: Vec<Vec<u8>> = (0..40).map(|id| bytes(id, 20_000)).collect();
+        for (id, data) in replicas.iter().enumerate() {
+            put(&store, id as i64, 1, data);
+        }
+        let mut most = 0;
+        for round in 0..4 {
+            for (id, data) in replicas.iter().enumerate().skip(round % 3) {
+                gets(&store, id as i64, data);
+                let metrics = store.metrics();
+                assert!(metrics.kept_replicas <= 10 && metrics.mapped_bytes <= 100_000, "{metrics:?}");
+                most = most.max(metrics.mapped_bytes);
+            }
+        }
+        assert_eq!(most > 50_000, kind == Kind::Mmap);
+        // Those that are read now have the room, whoever had it before.
+        for _ in 0..200 {
+            gets(&store, 0, &replicas[0]);
+        }
+        let mapped = store.metrics().mapped_bytes;
+        gets(&store, 0, &replicas[0]);
+        assert_eq!(store.metrics().mapped_bytes, mapped);
+    }
+    let mut bed = Bed::new(Kind::Mmap);
+    bed.options.keep.replicas_max = 0;
+    let store = bed.open();
+    put(&store, 1, 1, &bytes(1, 20_000));
+    gets(&store, 1, &bytes(1, 20_000));
+    assert_eq!((store.metrics().kept_replicas, store.metrics().mapped_bytes), (0, 0));
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_error_and_no_end() {
+    for kind in [Kind::Mmap, Kind::MmapOnTmpfs, Kind::File] {
+        let bed = Bed::new(kind);
+        let store = bed.open();
+        let data = bytes(1, 300_000);
+        put(&store, 1, 1, &data);
+        put(&store, 2, 1, &data);
+        bed.flush(&store);
+        gets(&store, 1, &data);
+        gets(&store, 2, &data);
+        let before = store.reader(&block(1, 1, 0)).unwrap();
+        // Somebody from outside, who should not.
+        let file = std::fs::File::options().write(true).open(path_of(&bed, "blk_1")).unwrap();
+        file.set_len(8192).unwrap();
+        let mut into = vec![0; 4096];
+        assert!(matches!(before.read_at(200_000, &mut into), Err(StoreError::Io { .. })), "{kind:?}");
+        let mut now = Vec::new();
+        assert!(!matches!(before.read_now(ByteRange::new(0, 300_000).unwrap(), &mut now), Ok(true)));
+        // What is there is read, by the guard and by those who come later.
+        before.read_at(4096, &mut into).unwrap();
+        assert!(into == data[4096..8192]);
+        let after = store.reader(&block(1, 1, 0)).unwrap();
+        after.read_at(0, &mut into).unwrap();
+        assert!(into == data[..4096]);
+        assert!(matches!(store.verify(&block(1, 1, 0)), Err(StoreError::Corrupt { .. })), "{kind:?}");
+        assert!(matches!(store.reader(&block(1, 1, 0)), Err(StoreError::Corrupt { .. })));
+        gets(&store, 2, &data);
+        // The same of the CRCs.
+        let meta = std::fs::File::options().write(true).open(path_of(&bed, "blk_2_1.meta")).unwrap();
+        let reader = store.reader(&block(2, 1, 0)).unwrap();
+        meta.set_len(7).unwrap();
+        // Within the file's last page a mapping shows zeros: an error, or CRCs that do not fit.
+        now.clear();
+        let sums = reader.checksums(ByteRange::new(0, 4096).unwrap(), &mut now);
+        assert!(sums.is_err() || reader.checksum().verify(&data[..4096], &now).is_err());
+        assert!(reader.read_at(0, &mut into).is_ok() && into == data[..4096]);
+    }
+}
+
+#[test]
+fn what_is_finalized_in_files_reaches_the_disk_behind_the_write() {
+    for kind in [Kind::Mmap, Kind::File, Kind::NoMemory] {
+        let bed = Bed::new(kind);
+        let store = bed.open();
+        for id in 0..20 {
+            put(&store, id, 1, &bytes(id as u64, 100 + 10_000 * id as usize));
+        }
+        let mut durable = create(&store, 20, 1);
+        send(&mut durable, b"on disk at once", 512);
+        durable.finalize(Durability::Disk).unwrap();
+        store.invalidate(&bed.pool.pool, &[block(7, 1, 0).block])[0].as_ref().unwrap();
+        bed.clock.advance(Duration::from_secs(9));
+        assert_eq!(store.flush_due().replicas_done, 0);
+        let metrics = store.metrics();
+        assert_eq!((metrics.unsynced_replicas, metrics.oldest_dirty_age), (20, Duration::from_secs(9)), "{kind:?}");
+        bed.clock.advance(Duration::from_secs(2));
+        let done = store.flush_due();
+        assert_eq!((done.replicas_done, done.failures), (19, 0), "{kind:?}");
+        assert_eq!((store.metrics().unsynced_replicas, store.metrics().oldest_dirty_age), (0, Duration::ZERO));
+        // And whatever is left at the end.
+        put(&store, 30, 1, b"late");
+        assert_eq!(store.flush_all(&mut |_| true).failures, 0);
+        assert_eq!(store.metrics().unsynced_replicas, 0);
+    }
+}
+
+#[test]
+fn a_directory_goes_from_one_engine_to_the_other() {
+    for from in ENGINES {
+        for to in ENGINES {
+            let mut bed = Bed::new(Kind::Memory);
+            let data: Vec<Vec<u8>> = [100, 70_000, 200_300].iter().map(|size| bytes(*size, *size as usize)).collect();
+            bed.options.volumes[0].engine = from;
+            {
+                let store = bed.open();
+                for (id, data) in data.iter().enumerate() {
+                    put(&store, id as i64, 1, data);
+                }
+                send(&mut create(&store, 9, 1), &data[1], 64 << 10);
+                // As a kill would leave it: nothing was flushed.
+            }
+            bed.options.volumes[0].engine = to;
+            for _ in 0..2 {
+                let store = bed.open();
+                for (id, data) in data.iter().enumerate() {
+                    assert!(get(&store, id as i64, 1) == *data, "{from:?} to {to:?}");
+                }
+                assert_eq!(info(&store, 9).block.length, 70_000, "{from:?} to {to:?}");
+                assert_eq!(bed.flush(&store).failures, 0);
+                assert!((0..3).all(|id| info(&store, id).on_disk));
+            }
+            let store = bed.open();
+            let mut writer = store.append(&block(1, 1, 0), GenerationStamp(2), 70_000).unwrap();
+            let rest = 512 - 70_000 % 512;
+            send(&mut writer, &data[2][..rest], 512);
+            send(&mut writer, &data[2][rest..], 64 << 10);
+            writer.finalize(Durability::Memory).unwrap();
+            assert!(get(&store, 1, 2) == [&data[1][..], &data[2]].concat(), "{from:?} to {to:?}");
+        }
+    }
+}
+
+/// As Apache's datanode lays it out, without CRCs so that it may be a hole.
+#[test]
+fn a_block_of_many_gibibytes_that_somebody_else_wrote() {
+    const GIB: u64 = 1 << 30;
+    for kind in [Kind::File, Kind::Mmap] {
+        let bed = Bed::new(kind);
+        drop(bed.open());
+        let pool = bed.options.volumes[0].dir.join("current").join(bed.pool.pool.as_str());
+        let dir = pool.join("current/finalized/subdir0/subdir0");
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = std::fs::File::create(dir.join("blk_5")).unwrap();
+        file.set_len(9 * GIB + 77).unwrap();
+        let data = bytes(5, 100_000);
+        std::os::unix::fs::FileExt::write_all_at(&file, &data, 5 * GIB - 50_000).unwrap();
+        let spec = ChecksumSpec { kind: ChecksumKind::Null, bytes_per_chunk: 512 };
+        std::fs::write(dir.join("blk_5_1001.meta"), spec.to_meta_header()).unwrap();
+        let store = bed.open();
+        for _ in 0..3 {
+            let mut reader = store.reader(&block(5, 1001, 0)).unwrap();
+            assert_eq!(reader.length(), 9 * GIB + 77);
+            let mut into = vec![1; 100_000];
+            reader.read_at(5 * GIB - 50_000, &mut into).unwrap();
+            assert!(into == data);
+            reader.read_at(9 * GIB, &mut into[..77]).unwrap();
+            assert_eq!(into[..77], [0; 77]);
+            assert!(reader.read_at(9 * GIB, &mut into[..78]).is_err());
+            reader.read_ahead();
+            reader.read_at(5 * GIB, &mut into[..50_000]).unwrap();
+            assert!(into[..50_000] == data[50_000..]);
+        }
+        assert_eq!(store.metrics().mapped_bytes > 9 * GIB, kind == Kind::Mmap);
+    }
+}
