@@ -493,6 +493,9 @@ keys! {
     HEARTH_NAMENODE_AUDIT_LOG: OptionalKey<PathBuf> = "hearth.namenode.audit.log", path;
     /// What a namenode keeps of all that datanodes tell it of memory, bytes; 0 = nothing, and nothing is handed on.
     HEARTH_NAMENODE_ADVERTISEMENTS_MAX: Key<u64> = "hearth.namenode.advertisements.max", bytes, "67108864";
+    /// Bytes that the namenode tells one of Hearth's datanodes to copy to others at a time, and half of those that it has on their
+    /// way to one target; never fewer blocks than dfs.namenode.replication.max-streams says.
+    HEARTH_NAMENODE_REPLICATION_WINDOW: Key<u64> = "hearth.namenode.replication.window", bytes, "67108864";
     /// How long one who waits for an RDMA operation polls for it before he sleeps, in microseconds.
     HEARTH_RDMA_BUSY_POLL: Key<u32> = "hearth.rdma.busy-poll.us", int_u32, "300";
     /// Bytes of replicas that are registered for one-sided readers at most; 0 = as many as are in memory.

@@ -1,11 +1,13 @@
 //! Towards the namenodes: one actor for each, grouped by nameservice; a nameservice's namenodes share one block pool.
 //!
 //! An actor goes through versionRequest, storage, registration, and then heartbeats and reports for ever; when its
-//! namenode forgets this datanode it begins again. It works the same with Apache's NameNode and with our own.
+//! namenode forgets this datanode it begins again. Work comes with the answers to heartbeats; a namenode of Hearth's says
+//! when there is some (`awaiting.rs`). It works the same with Apache's NameNode and with our own.
 //! Source: DatanodeProtocol.proto.
 
 mod actor;
 mod announcing;
+mod awaiting;
 mod commands;
 mod handshake;
 mod heartbeat;

@@ -154,6 +154,7 @@ impl DatanodeService {
             "versionRequest" => answer(self.version()),
             "registerDatanode" => answer(self.register_datanode(&call.caller, decode(call)?).await?),
             "sendHeartbeat" => answer(self.send_heartbeat(decode(call)?)?),
+            "awaitWork" => answer(self.await_work(decode(call)?).await?),
             "sendLifeline" => answer(self.send_lifeline(decode(call)?)?),
             "blockReport" => answer(self.block_report(decode(call)?).await?),
             "blockReceivedAndDeleted" => answer(self.block_received_and_deleted(decode(call)?)?),

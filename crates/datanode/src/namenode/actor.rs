@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::announcing::{Announcing, PoolMemory};
+use super::awaiting::Awaiting;
 use super::handshake::{self, HandshakeError, Registered, ha_state};
 use super::proxy::{Meaning, Proxy};
 use super::reporting::{self, FullReports};
@@ -103,6 +104,7 @@ struct Conversation<'a> {
     registered: Registered,
     full_reports: FullReports,
     announcing: Option<Announcing>,
+    awaiting: Awaiting,
     commands: mpsc::Sender<Vec<DatanodeCommandProto>>,
 }
 
@@ -119,7 +121,8 @@ impl<'a> Conversation<'a> {
         tokio::spawn(commands::carry_out(datanode.clone(), pool.clone(), index, proxy.clone(), queue));
         let full_reports = FullReports::new(&datanode.options.timing);
         let announcing = announcing(datanode);
-        Self { datanode, service, index, proxy, pool, registered, full_reports, announcing, commands }
+        let awaiting = Awaiting::new(proxy.clone(), registered.registration.clone());
+        Self { datanode, service, index, proxy, pool, registered, full_reports, announcing, awaiting, commands }
     }
 
     async fn run(mut self) -> Ended {
@@ -198,6 +201,7 @@ impl<'a> Conversation<'a> {
                     tokio::time::sleep_until(next_incremental.min(next_heartbeat)).await;
                 }
                 () = signal.woken() => {}
+                () = self.awaiting.work() => next_heartbeat = Instant::now(),
                 () = self.datanode.stopping() => return Ended::Stopping,
             }
         }
@@ -223,7 +227,10 @@ impl<'a> Conversation<'a> {
             }
         };
         self.service.namenodes[self.index.0].pulse.beat();
-        let HeartbeatResponseProto { cmds, ha_status, full_block_report_lease_id, hearth_word, .. } = answer;
+        let HeartbeatResponseProto {
+            cmds, ha_status, full_block_report_lease_id, hearth_word, hearth_awaits_work, ..
+        } = answer;
+        self.awaiting.answered(hearth_awaits_work.unwrap_or(false));
         self.hear(hearth_word.as_ref().and_then(Word::decode));
         self.full_reports.granted(full_block_report_lease_id.unwrap_or(0));
         let state = ha_state(ha_status.state());

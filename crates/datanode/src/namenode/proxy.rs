@@ -6,12 +6,12 @@ use std::sync::Arc;
 use hearth_config::HostPort;
 use hearth_protocol::rpc::{RpcClient, RpcError, Target};
 use hearth_wire::proto::hdfs::{
-    BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto, BlockReportRequestProto,
-    BlockReportResponseProto, CacheReportRequestProto, CacheReportResponseProto,
-    CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto, ErrorReportRequestProto,
-    ErrorReportResponseProto, HeartbeatRequestProto, HeartbeatResponseProto, LifelineResponseProto, NamespaceInfoProto,
-    RegisterDatanodeRequestProto, RegisterDatanodeResponseProto, ReportBadBlocksRequestProto,
-    ReportBadBlocksResponseProto, VersionRequestProto, VersionResponseProto,
+    AwaitWorkRequestProto, AwaitWorkResponseProto, BlockReceivedAndDeletedRequestProto,
+    BlockReceivedAndDeletedResponseProto, BlockReportRequestProto, BlockReportResponseProto, CacheReportRequestProto,
+    CacheReportResponseProto, CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto,
+    ErrorReportRequestProto, ErrorReportResponseProto, HeartbeatRequestProto, HeartbeatResponseProto,
+    LifelineResponseProto, NamespaceInfoProto, RegisterDatanodeRequestProto, RegisterDatanodeResponseProto,
+    ReportBadBlocksRequestProto, ReportBadBlocksResponseProto, VersionRequestProto, VersionResponseProto,
 };
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
@@ -105,6 +105,12 @@ impl Proxy {
 
     pub async fn heartbeat(&self, request: &HeartbeatRequestProto) -> Result<HeartbeatResponseProto, CallError> {
         self.call("sendHeartbeat", request).await
+    }
+
+    /// Whether there is work: see `awaiting.rs`.
+    pub async fn await_work(&self, request: &AwaitWorkRequestProto) -> Result<bool, CallError> {
+        let answer: AwaitWorkResponseProto = self.call("awaitWork", request).await?;
+        Ok(answer.waiting())
     }
 
     pub async fn block_report(&self, request: &BlockReportRequestProto) -> Result<BlockReportResponseProto, CallError> {

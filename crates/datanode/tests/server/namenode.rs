@@ -13,11 +13,12 @@ use hearth_wire::convert::{storage_info, storage_type_from_wire};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
-    BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto, BlockReportRequestProto,
-    BlockReportResponseProto, CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto,
-    DatanodeCommandProto, DatanodeRegistrationProto, ErrorReportResponseProto, HeartbeatRequestProto,
-    HeartbeatResponseProto, NamespaceInfoProto, NnhaStatusHeartbeatProto, RegisterDatanodeRequestProto,
-    RegisterDatanodeResponseProto, ReportBadBlocksRequestProto, ReportBadBlocksResponseProto, VersionResponseProto,
+    AwaitWorkResponseProto, BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto,
+    BlockReportRequestProto, BlockReportResponseProto, CommitBlockSynchronizationRequestProto,
+    CommitBlockSynchronizationResponseProto, DatanodeCommandProto, DatanodeRegistrationProto, ErrorReportResponseProto,
+    HeartbeatRequestProto, HeartbeatResponseProto, NamespaceInfoProto, NnhaStatusHeartbeatProto,
+    RegisterDatanodeRequestProto, RegisterDatanodeResponseProto, ReportBadBlocksRequestProto,
+    ReportBadBlocksResponseProto, VersionResponseProto,
 };
 use hearth_wire::rpc::protocols;
 use parking_lot::Mutex;
@@ -36,6 +37,8 @@ pub struct Told {
     pub storage_events: Vec<(BlockStatus, StorageType, Block)>,
     pub synchronized: Vec<CommitBlockSynchronizationRequestProto>,
     pub bad: Vec<ReportBadBlocksRequestProto>,
+    /// The datanode may ask for work (awaitWork): answered at once when there are commands, not before.
+    pub answers_questions: bool,
     /// Given out with the next heartbeat.
     pub commands: VecDeque<DatanodeCommandProto>,
 }
@@ -130,6 +133,12 @@ impl Service for Answers {
     }
 
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        if call.method == "awaitWork" {
+            while self.told.lock().commands.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            return Ok(AwaitWorkResponseProto { waiting: Some(true) }.encode_to_vec().into());
+        }
         let mut told = self.told.lock();
         let answer = match call.method.as_str() {
             "versionRequest" => VersionResponseProto {
@@ -157,6 +166,7 @@ impl Service for Answers {
                 HeartbeatResponseProto {
                     cmds: told.commands.drain(..).collect(),
                     ha_status: NnhaStatusHeartbeatProto { state: State::Active as i32, txid: 1 },
+                    hearth_awaits_work: Some(told.answers_questions),
                     full_block_report_lease_id: Some(u64::from(request.request_full_block_report_lease())),
                     ..Default::default()
                 }

@@ -68,3 +68,22 @@ async fn replicas_that_memory_has_no_room_for_pass_from_disk_to_disk() {
     assert_eq!(figure(&nodes[1], "hearth_memory_evictions").await, 0);
     assert_eq!(figure(&nodes[1], "hearth_memory_full").await, 0);
 }
+
+/// The datanode beats once an hour: it hears of the copy because it asks whether there is something to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_is_fetched_when_the_namenode_says_that_there_is_some() {
+    let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
+    namenodes[0].told(|told| told.answers_questions = true);
+    let dirs = [scratch(), scratch()];
+    let mut nodes = Vec::new();
+    for index in 0..2 {
+        nodes.push(start_datanode(&namenodes[index], dirs[index].path(), &[("dfs.heartbeat.interval", "1h")]).await);
+    }
+    for id in 1..=3 {
+        let stored = block(id, 1001, 128 << 20);
+        write(&nodes[0], &[], &stored, &content(1000, id as u64)).await;
+        let finalized = Block { length: 1000, ..stored.block };
+        namenodes[0].told(|told| told.commands.push_back(transfer(&[finalized], &nodes[1])));
+        namenodes[1].wait_event(BlockStatus::Received, finalized).await;
+    }
+}

@@ -7,6 +7,7 @@ use hearth_types::{
     BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, GenerationStamp, StorageId, StorageReport,
     StorageType,
 };
+use tokio::sync::oneshot;
 
 use super::advertised::Advertised;
 use super::cache::NodeCache;
@@ -100,6 +101,10 @@ pub(super) struct Datanode {
     /// Bytes per second to announce once.
     pub balancer_bandwidth: Option<u64>,
     pub transfers: VecDeque<Transfer>,
+    /// It asks to be told of work (awaitWork): it has since it registered.
+    pub awaits_work: bool,
+    /// Its open question, if any.
+    pub waiting: Option<oneshot::Sender<()>>,
     pub invalidations: BTreeMap<BlockId, Invalidation>,
     pub recoveries: VecDeque<BlockId>,
     /// Blocks that were promised to the node and have not been reported: this and the last period's (see `roll_scheduled`).
@@ -123,6 +128,14 @@ impl Datanode {
 
     pub fn is_stale(&self, settings: &BlockSettings, now: Now) -> bool {
         now.monotonic.saturating_sub(self.last_heartbeat) >= settings.stale_after()
+    }
+
+    /// There is work: it is to beat now, if it listens.
+    pub fn wake(&mut self) {
+        if let Some(waiting) = self.waiting.take() {
+            // One that has gone asks again, or beats at its own pace.
+            let _ = waiting.send(());
+        }
     }
 
     pub fn scheduled_blocks(&self) -> u32 {

@@ -1,4 +1,5 @@
 use hearth_types::{Block, BlockId, DatanodeId, ExtendedBlock, StorageReport};
+use tokio::sync::oneshot;
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::locate::Target;
@@ -63,6 +64,9 @@ pub struct HeartbeatAnswer {
 #[error("Datanode denied communication with namenode because the host is not in the include-list: {0}")]
 pub struct Disallowed(pub String);
 
+/// Resolves when there is work for the datanode that asked; fails when it has asked again meanwhile, or left.
+pub type WorkWait = oneshot::Receiver<()>;
+
 impl BlockMap {
     /// A datanode is alive and asks for work: it gets all that it can take now.
     pub fn heartbeat(
@@ -87,6 +91,22 @@ impl BlockMap {
         self.check_safe_mode(now);
         let report_lease = if wants_lease { self.grant_report_lease(index, now) } else { 0 };
         Ok(HeartbeatAnswer { commands: self.work_for(index, now), report_lease })
+    }
+
+    /// A datanode asks to be told when there is work for it. `Some`: it is woken by this as soon as there is, unless it asks
+    /// again first; `None`: it is to beat now, for work or to hear that it is not known.
+    pub fn await_work(&mut self, datanode: &DatanodeId) -> Option<WorkWait> {
+        let index = self.find_datanode(datanode)?;
+        let hands_out = !self.in_safe_mode();
+        let node = self.nodes.node_mut(index);
+        let work = hands_out && !(node.transfers.is_empty() && node.recoveries.is_empty());
+        if !node.alive || node.must_register || work {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        node.awaits_work = true;
+        node.waiting = Some(sender);
+        Some(receiver)
     }
 
     /// Only keeps the node alive (lifeline protocol).

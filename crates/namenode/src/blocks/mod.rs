@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `life.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
-//! `redundancy.rs` the repair of what is lost, `datanodes.rs` the table of nodes, `advertised.rs` what they announced of
+//! `redundancy.rs` the repair of what is lost (`on_the_way.rs`: what of it has been given out), `datanodes.rs` the table of nodes, `advertised.rs` what they announced of
 //! their memory, `cache.rs` what they keep locked in it.
 
 mod advertised;
@@ -28,6 +28,7 @@ mod heartbeat;
 mod hosts;
 mod life;
 mod locate;
+mod on_the_way;
 mod placement;
 mod policy;
 mod random;
@@ -55,7 +56,9 @@ pub use cache::WantedCopies;
 pub use datanodes::{DatanodeIndex, StorageIndex};
 pub use entry::BlockState;
 pub use error::BlockError;
-pub use heartbeat::{DatanodeCommand, Disallowed, Heartbeat, HeartbeatAnswer, NO_ACKNOWLEDGEMENT, TransferTask};
+pub use heartbeat::{
+    DatanodeCommand, Disallowed, Heartbeat, HeartbeatAnswer, NO_ACKNOWLEDGEMENT, TransferTask, WorkWait,
+};
 pub use hosts::{HostEntry, HostLists};
 pub use life::ReplicaWait;
 pub use locate::{Reader, Target};

@@ -92,6 +92,11 @@ impl BlockMap {
             choice.use_fallbacks();
             choice.run();
         }
+        // A node that is busy takes a copy late rather than nobody taking it at all.
+        if choice.missing() > 0 && request.for_replication {
+            choice.load_max = f64::INFINITY;
+            choice.run();
+        }
         choice.pipeline()
     }
 }

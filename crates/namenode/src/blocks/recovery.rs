@@ -87,9 +87,10 @@ impl BlockMap {
         let primary = primary?;
         primary.was_primary = true;
         let index = nodes.storage(primary.storage).node;
-        let queue = &mut self.nodes.node_mut(index).recoveries;
-        if !queue.contains(&block) {
-            queue.push_back(block);
+        let node = self.nodes.node_mut(index);
+        if !node.recoveries.contains(&block) {
+            node.recoveries.push_back(block);
+            node.wake();
         }
         Some(index)
     }

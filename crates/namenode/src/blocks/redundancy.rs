@@ -1,7 +1,7 @@
 //! Too few replicas, too many, bad ones: every change of a block ends in [`BlockMap::refresh`], which puts the block where it
 //! belongs; [`BlockMap::tick`] and heartbeats turn the queues into work.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
 
 use super::datanodes::{DatanodeIndex, Invalidation, StorageIndex, Transfer};
 use super::entry::{Counts, Entry, Health, Replica};
+use super::on_the_way::{Arrival, OnTheWay};
 use super::placement::PlacementRequest;
 use super::{BlockMap, Now};
 
@@ -30,18 +31,12 @@ pub(super) const HEARTBEAT_ROUND_MAX: usize = 200;
 /// of heartbeats. Apache hands out `dfs.namenode.replication.max-streams` blocks a heartbeat, however small.
 const BATCH_BLOCKS_MAX: usize = 64;
 const BATCH_BYTES_MAX: u64 = 64 << 20;
+/// Windows of sources that may be on their way to one target.
+const TARGET_WINDOWS: u64 = 2;
 /// A pipeline's last replicas are reported within a moment of the first, or not at all.
 const PIPELINE_PATIENCE: Duration = Duration::from_secs(60);
 /// A source that has had nothing to send for this long will not deliver what it was told to before.
 const IDLE_SOURCE: Duration = Duration::from_secs(15);
-
-/// Replicas on their way: told to a source, or promised by a pipeline, and not yet reported.
-pub(super) struct Pending {
-    pub targets: Vec<StorageIndex>,
-    pub since: Duration,
-    /// `None`: a writer's pipeline.
-    pub source: Option<DatanodeIndex>,
-}
 
 #[derive(Default)]
 pub(super) struct Redundancy {
@@ -50,7 +45,9 @@ pub(super) struct Redundancy {
     pub queues: [BTreeSet<BlockId>; 5],
     /// Where the last round stopped in each queue.
     pub cursors: [Option<BlockId>; 5],
-    pub pending: HashMap<BlockId, Pending>,
+    pub on_the_way: OnTheWay,
+    /// Whose copies have arrived: they may be able to take the next.
+    pub freed: BTreeSet<DatanodeIndex>,
     /// Complete blocks with enough replicas for safe mode.
     pub safe: u64,
     /// Blocks with corrupt replicas.
@@ -151,7 +148,7 @@ impl BlockMap {
 
     /// The queue in which a complete block belongs; `None` when it has what it needs, or that is on its way.
     fn priority_of(&self, entry: &Entry, counts: &Counts) -> Option<u8> {
-        let pending = self.redundancy.pending.get(&entry.block.id).map_or(0, |pending| pending.targets.len() as u16);
+        let pending = self.redundancy.on_the_way.of(entry.block.id).len() as u16;
         let wanted = self.wanted_live(entry, counts);
         if counts.live.saturating_add(pending) < wanted {
             return Some(match counts.live {
@@ -211,41 +208,46 @@ impl BlockMap {
     /// No repair of this block any more: it is gone, or being written again.
     pub(super) fn leave_queues(&mut self, block: BlockId) {
         self.leave_queue(block);
-        self.redundancy.pending.remove(&block);
+        self.redundancy.on_the_way.forget(block);
         self.redundancy.corrupt.remove(&block);
         self.redundancy.postponed.remove(&block);
     }
 
     /// A pipeline's members that are about to report the block.
     pub(super) fn expect_replicas(&mut self, block: BlockId, targets: Vec<StorageIndex>, now: Now) {
-        let alive: Vec<_> = targets.into_iter().filter(|storage| self.nodes.node_of(*storage).alive).collect();
-        if !alive.is_empty() {
-            self.redundancy.pending.insert(block, Pending { targets: alive, since: now.monotonic, source: None });
-        }
+        let alive = targets.into_iter().filter(|storage| self.nodes.node_of(*storage).alive);
+        let alive = alive.map(|storage| self.arrival(storage)).collect();
+        self.redundancy.on_the_way.expect(block, alive, now.monotonic);
+    }
+
+    fn arrival(&self, storage: StorageIndex) -> Arrival {
+        Arrival { storage, node: self.nodes.storage(storage).node }
     }
 
     /// A replica that was on its way to this node is there.
     pub(super) fn replica_arrived(&mut self, block: BlockId, node: DatanodeIndex) {
-        let nodes = &self.nodes;
-        if let Some(pending) = self.redundancy.pending.get_mut(&block) {
-            pending.targets.retain(|target| nodes.storage(*target).node != node);
-            if pending.targets.is_empty() {
-                self.redundancy.pending.remove(&block);
-            }
+        self.redundancy.freed.extend(self.redundancy.on_the_way.arrived(block, node));
+    }
+
+    /// Copies have arrived, perhaps: who sent them gets the next, without waiting for a heartbeat. To be called when a
+    /// datanode's events are booked.
+    pub(super) fn refill_sources(&mut self, now: Now) {
+        let freed = std::mem::take(&mut self.redundancy.freed);
+        let highest = !self.redundancy.queues[usize::from(HIGHEST)].is_empty();
+        let priority = if highest { HIGHEST } else { LOW };
+        // Only who awaits work hears of it now, and only when there is some room again is it worth a look at the queues.
+        let hears = |source: &DatanodeIndex| {
+            let node = self.nodes.node(*source);
+            node.alive && node.awaits_work && self.can_send(*source, 1, priority)
+        };
+        if freed.iter().any(hears) && self.redundancy.active && !self.in_safe_mode() {
+            self.schedule_transfers(HEARTBEAT_ROUND_MAX, now);
         }
     }
 
     /// This storage will not report what was on its way to it.
     pub(super) fn cancel_pending_target(&mut self, storage: StorageIndex, now: Now) {
-        let mut touched = Vec::new();
-        self.redundancy.pending.retain(|block, pending| {
-            let before = pending.targets.len();
-            pending.targets.retain(|target| *target != storage);
-            if pending.targets.len() < before {
-                touched.push(*block);
-            }
-            !pending.targets.is_empty()
-        });
+        let touched = self.redundancy.on_the_way.cancel_target(storage);
         for index in self.nodes.indices() {
             for transfer in &mut self.nodes.node_mut(index).transfers {
                 transfer.targets.retain(|target| *target != storage);
@@ -260,14 +262,7 @@ impl BlockMap {
     /// This node will not send what it was told to.
     pub(super) fn cancel_transfers(&mut self, source: DatanodeIndex, now: Now) {
         self.nodes.node_mut(source).transfers.clear();
-        let mut touched = Vec::new();
-        self.redundancy.pending.retain(|block, pending| {
-            let gone = pending.source == Some(source);
-            if gone {
-                touched.push(*block);
-            }
-            !gone
-        });
+        let touched = self.redundancy.on_the_way.forget_where(|_, underway| underway.source == Some(source));
         for block in touched {
             self.refresh(block, now);
         }
@@ -320,23 +315,18 @@ impl BlockMap {
 
     fn expire_pending(&mut self, now: Now) {
         let (timeout, nodes) = (self.settings.pending_timeout, &self.nodes);
-        let mut expired = Vec::new();
-        self.redundancy.pending.retain(|block, pending| {
-            let age = now.monotonic.saturating_sub(pending.since);
-            let source_idle = pending.source.is_some_and(|source| {
+        let expired = self.redundancy.on_the_way.forget_where(|block, underway| {
+            let age = now.monotonic.saturating_sub(underway.since);
+            let source_idle = underway.source.is_some_and(|source| {
                 let node = nodes.node(source);
-                let waiting = node.transfers.iter().any(|transfer| transfer.block == *block);
+                let waiting = node.transfers.iter().any(|transfer| transfer.block == block);
                 !waiting
                     && node.idle_since.is_some_and(|since| {
-                        since >= pending.since && now.monotonic.saturating_sub(since) >= IDLE_SOURCE
+                        since >= underway.since && now.monotonic.saturating_sub(since) >= IDLE_SOURCE
                     })
             });
-            let pipeline_over = pending.source.is_none() && age >= PIPELINE_PATIENCE;
-            let gone = age >= timeout || source_idle || pipeline_over;
-            if gone {
-                expired.push(*block);
-            }
-            !gone
+            let pipeline_over = underway.source.is_none() && age >= PIPELINE_PATIENCE;
+            age >= timeout || source_idle || pipeline_over
         });
         for block in expired {
             self.refresh(block, now);
@@ -359,11 +349,12 @@ impl BlockMap {
             if queue.is_empty() {
                 continue;
             }
-            let from = self.redundancy.cursors[usize::from(priority)].map_or(Bound::Unbounded, Bound::Excluded);
-            let round: Vec<BlockId> = queue.range((from, Bound::Unbounded)).copied().take(left).collect();
-            left -= round.len();
+            let cursor = self.redundancy.cursors[usize::from(priority)];
+            let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);
             // After the end, from the start again.
-            self.redundancy.cursors[usize::from(priority)] = None;
+            let head = cursor.into_iter().flat_map(|cursor| queue.range(..=cursor));
+            let round: Vec<BlockId> = queue.range((from, Bound::Unbounded)).chain(head).copied().take(left).collect();
+            left -= round.len();
             for block in round {
                 if !self.any_source_free(priority) {
                     return;
@@ -385,7 +376,7 @@ impl BlockMap {
     fn may_find_target(&self, block: BlockId, serving: usize) -> bool {
         let entry = self.entry(block);
         let taken = entry.replicas.iter().filter(|replica| self.nodes.node_of(replica.storage).in_service()).count();
-        taken + self.redundancy.pending.get(&block).map_or(0, |pending| pending.targets.len()) < serving
+        taken + self.redundancy.on_the_way.of(block).len() < serving
     }
 
     /// Every node has a replica, some of them bad: one of those is deleted, so that its node can take a good one. (Apache's
@@ -411,34 +402,57 @@ impl BlockMap {
         self.nodes.iter().any(|(index, node)| node.alive && self.can_send(index, 0, priority))
     }
 
-    /// Whether a node can be told to send `bytes` more.
+    /// Whether a node can be told to send `bytes` more. One that awaits work hears of it at once, and what it still has to send
+    /// is known exactly: as many blocks as Hadoop's keys say, or as many as fill its window. Of another one only its last
+    /// heartbeat tells.
     fn can_send(&self, index: DatanodeIndex, bytes: u64, priority: u8) -> bool {
         let node = self.nodes.node(index);
         let streams = if priority == HIGHEST { self.settings.max_streams_hard } else { self.settings.max_streams };
+        if node.awaits_work {
+            let sending = self.redundancy.on_the_way.sent_by(index);
+            // Half a window is made free before it is filled again, or every small block would cost a heartbeat.
+            let filling = !node.transfers.is_empty();
+            let (blocks_max, bytes_max) = match filling {
+                true => (BATCH_BLOCKS_MAX, self.settings.transfer_window),
+                false => (BATCH_BLOCKS_MAX / 2, self.settings.transfer_window / 2),
+            };
+            return sending.blocks < streams as usize
+                || (sending.blocks < blocks_max && sending.bytes.saturating_add(bytes) <= bytes_max);
+        }
         let queued_bytes: u64 = node.transfers.iter().map(|transfer| transfer.bytes).sum();
         let busy = node.transmits as usize + node.transfers.len();
         busy < streams as usize
             || (node.transmits < streams && busy < BATCH_BLOCKS_MAX && queued_bytes + bytes <= BATCH_BYTES_MAX)
     }
 
+    /// Whether a node has as much on its way to it as a few sources that await work may send at once: all of them together are
+    /// faster than one target.
+    fn is_flooded(&self, index: DatanodeIndex) -> bool {
+        let receiving = self.redundancy.on_the_way.received_by(index);
+        receiving.blocks >= self.settings.max_streams_hard as usize
+            && receiving.bytes >= self.settings.transfer_window.saturating_mul(TARGET_WINDOWS)
+    }
+
     fn schedule_transfer(&mut self, block: BlockId, priority: u8, now: Now) {
         let entry = self.entry(block);
         let length = entry.block.length;
-        let mut sources: Vec<(bool, StorageIndex)> = entry
+        let mut sources: Vec<DatanodeIndex> = entry
             .replicas
             .iter()
             .filter(|replica| replica.health != Health::Corrupt)
-            .map(|replica| replica.storage)
-            .filter(|storage| self.nodes.node_of(*storage).is_readable())
-            .map(|storage| (self.nodes.node_of(storage).admin == DatanodeAdminState::Normal, storage))
-            .filter(|(_, storage)| self.can_send(self.nodes.storage(*storage).node, length, priority))
+            .map(|replica| self.nodes.storage(replica.storage).node)
+            .filter(|node| self.nodes.node(*node).is_readable() && self.can_send(*node, length, priority))
             .collect();
         self.random.shuffle(&mut sources);
-        // A node that leaves takes no new writes: it has time to send.
-        sources.sort_by_key(|(stays, _)| *stays);
-        let Some((_, source)) = sources.first().copied() else { return };
+        // A node that leaves takes no new writes: it has time to send. Among equals, who has least to send, and least to do.
+        let source_node = sources.into_iter().min_by_key(|index| {
+            let (node, sending) = (self.nodes.node(*index), self.redundancy.on_the_way.sent_by(*index));
+            (node.admin == DatanodeAdminState::Normal, sending.bytes, sending.blocks, node.xceivers)
+        });
+        let Some(source_node) = source_node else { return };
         let counts = entry.counts(&self.nodes);
-        let pending = self.redundancy.pending.get(&block).map(|pending| pending.targets.clone()).unwrap_or_default();
+        let pending: Vec<StorageIndex> =
+            self.redundancy.on_the_way.of(block).iter().map(|target| target.storage).collect();
         let missing = if priority == BADLY_SPREAD {
             1
         } else {
@@ -459,7 +473,10 @@ impl BlockMap {
         // Who is still to delete an old replica would refuse the new one.
         let deleting = self.nodes.iter().filter(|(_, node)| node.invalidations.contains_key(&block));
         excluded.extend(deleting.map(|(_, node)| node.id.clone()));
-        let source_node = self.nodes.storage(source).node;
+        if self.nodes.node(source_node).awaits_work {
+            let flooded = self.nodes.iter().filter(|(index, _)| self.is_flooded(*index));
+            excluded.extend(flooded.map(|(_, node)| node.id.clone()));
+        }
         let writer = self.nodes.node(source_node).id.ip.clone();
         let request = PlacementRequest {
             additional: missing,
@@ -473,23 +490,18 @@ impl BlockMap {
         };
         let targets = self.choose_targets(&request, now);
         let racks_unchanged = priority == BADLY_SPREAD
-            && targets.iter().all(|target| self.nodes.node_of(*target).rack == self.nodes.node_of(source).rack);
+            && targets.iter().all(|target| self.nodes.node_of(*target).rack == self.nodes.node(source_node).rack);
         if targets.is_empty() || racks_unchanged {
             return;
         }
         for target in &targets {
             self.schedule_one(*target);
         }
-        let transfer = Transfer { block, targets: targets.clone(), bytes: length };
-        self.nodes.node_mut(source_node).transfers.push_back(transfer);
-        let pending = self.redundancy.pending.entry(block).or_insert_with(|| Pending {
-            targets: Vec::new(),
-            since: now.monotonic,
-            source: None,
-        });
-        pending.targets.extend(targets);
-        pending.since = now.monotonic;
-        pending.source = Some(source_node);
+        let arrivals: Vec<Arrival> = targets.iter().map(|target| self.arrival(*target)).collect();
+        self.redundancy.on_the_way.send(block, source_node, &arrivals, length, now.monotonic);
+        let node = self.nodes.node_mut(source_node);
+        node.transfers.push_back(Transfer { block, targets, bytes: length });
+        node.wake();
         self.requeue(block);
     }
 }

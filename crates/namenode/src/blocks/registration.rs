@@ -72,6 +72,8 @@ impl BlockMap {
         node.last_heartbeat_wall_ms = now.wall_ms;
         node.xceivers = 0;
         node.transmits = 0;
+        node.awaits_work = false;
+        node.waiting = None;
         for storage in node.storages.clone() {
             let storage = self.nodes.storage_mut(storage);
             storage.stale = true;
@@ -197,6 +199,8 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         needs_keys: true,
         balancer_bandwidth: None,
         transfers: VecDeque::new(),
+        awaits_work: false,
+        waiting: None,
         invalidations: BTreeMap::new(),
         recoveries: VecDeque::new(),
         scheduled: [0; 2],

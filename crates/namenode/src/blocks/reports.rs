@@ -99,6 +99,7 @@ impl BlockMap {
             }
         }
         self.check_safe_mode(now);
+        self.refill_sources(now);
         Ok(())
     }
 

@@ -33,6 +33,9 @@ pub struct BlockSettings {
     pub max_streams: u32,
     /// `dfs.namenode.replication.max-streams-hard-limit`: the same for blocks with a single replica left.
     pub max_streams_hard: u32,
+    /// `hearth.namenode.replication.window`: bytes that one node that awaits work is told to send at a time, however many blocks
+    /// that is; never fewer blocks than `max_streams`.
+    pub transfer_window: u64,
     /// `dfs.namenode.reconstruction.pending.timeout-sec`.
     pub pending_timeout: Duration,
     /// After so long a datanode is told again what it is to lock in memory (`dfs.namenode.path.based.cache.retry.interval.ms`).
@@ -79,6 +82,7 @@ impl Default for BlockSettings {
             load_factor: 2.0,
             max_streams: 2,
             max_streams_hard: 4,
+            transfer_window: 64 << 20,
             pending_timeout: Duration::from_secs(300),
             cache_retry: Duration::from_secs(30),
             invalidate_limit: 1000,
@@ -119,6 +123,7 @@ impl BlockSettings {
             load_factor: configuration.get(keys::DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD_FACTOR)?,
             max_streams: configuration.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS)?,
             max_streams_hard: configuration.get(keys::DFS_NAMENODE_REPLICATION_MAX_STREAMS_HARD_LIMIT)?,
+            transfer_window: configuration.get(keys::HEARTH_NAMENODE_REPLICATION_WINDOW)?,
             pending_timeout: configuration.get(keys::DFS_NAMENODE_RECONSTRUCTION_PENDING_TIMEOUT)?,
             cache_retry: configuration.get(keys::DFS_NAMENODE_PATH_BASED_CACHE_RETRY_INTERVAL)?,
             invalidate_limit: configuration.get(keys::DFS_BLOCK_INVALIDATE_LIMIT)? as usize,

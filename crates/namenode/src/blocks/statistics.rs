@@ -128,7 +128,7 @@ impl BlockMap {
             missing_with_replication_one: missing.iter().filter(|block| self.entry(**block).replication == 1).count()
                 as u64,
             bytes_in_future: self.safe_mode.bytes_in_future,
-            pending_replication: self.redundancy.pending.len() as u64,
+            pending_replication: self.redundancy.on_the_way.len() as u64,
             blocks: self.blocks.len() as u64,
             complete_blocks: self.complete_blocks(),
             ..ClusterFigures::default()
@@ -239,7 +239,7 @@ impl BlockMap {
             replicas,
             expected: expected.map(|expected| self.target(expected.storage)).collect(),
             badly_spread: entry.replication > 1 && live > 1 && self.is_badly_spread(block),
-            pending: self.redundancy.pending.get(&block).map_or(0, |pending| pending.targets.len()),
+            pending: self.redundancy.on_the_way.of(block).len(),
         })
     }
 

@@ -12,3 +12,4 @@ mod redundancy;
 mod registration;
 mod safe_mode;
 mod scale;
+mod scheduling;

@@ -1,14 +1,20 @@
+use std::time::Duration;
+
 use hearth_protocol::rpc::{RemoteError, application_error};
 use hearth_types::{DatanodeId, StorageReport};
 use hearth_wire::announcement::Announcement;
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::{
-    HeartbeatRequestProto, HeartbeatResponseProto, LifelineResponseProto, NnhaStatusHeartbeatProto,
+    AwaitWorkRequestProto, AwaitWorkResponseProto, HeartbeatRequestProto, HeartbeatResponseProto,
+    LifelineResponseProto, NnhaStatusHeartbeatProto,
 };
 use hearth_wire::rpc::exceptions;
 
 use super::{DatanodeService, malformed};
 use crate::blocks::{Heartbeat, Now};
+
+/// After so long a datanode that awaits work is told that there is none. Much less than the time-outs of its calls.
+const WORK_PATIENCE: Duration = Duration::from_secs(30);
 
 impl DatanodeService {
     /// A datanode is alive; the answer carries all the work that it can take.
@@ -32,8 +38,23 @@ impl DatanodeService {
             rolling_upgrade_status_v2: None,
             full_block_report_lease_id: Some(answer.report_lease),
             is_slow_node: Some(false),
+            hearth_awaits_work: Some(true),
             hearth_word: word.map(|word| word.encode()),
         })
+    }
+
+    /// Answered when there is work for the datanode, so that it need not wait for its next heartbeat to hear of it.
+    pub(super) async fn await_work(
+        &self,
+        request: AwaitWorkRequestProto,
+    ) -> Result<AwaitWorkResponseProto, RemoteError> {
+        let datanode = self.check_registration(request.registration)?;
+        let wait = self.namenode.state.write().blocks.await_work(&datanode);
+        let waiting = match wait {
+            None => true,
+            Some(wait) => matches!(tokio::time::timeout(WORK_PATIENCE, wait).await, Ok(Ok(()))),
+        };
+        Ok(AwaitWorkResponseProto { waiting: Some(waiting) })
     }
 
     /// The same message over another port; it only keeps the node from being given up.

@@ -30,6 +30,8 @@ pub struct Node {
     pub disk: BTreeMap<i64, OnDisk>,
     pub room: u64,
     pub xceivers: u32,
+    /// Asks to be told of work.
+    pub awaits: bool,
     /// Commands that it got and has not been asked to carry out.
     pub transfers: Vec<TransferTask>,
     pub recoveries: Vec<RecoveryTask>,
@@ -97,6 +99,7 @@ impl Cluster {
             disk: BTreeMap::new(),
             room: 100 * BLOCK_SIZE,
             xceivers: 0,
+            awaits: false,
             transfers: Vec::new(),
             recoveries: Vec::new(),
             lockable: 10 * BLOCK_SIZE,
@@ -169,6 +172,10 @@ impl Cluster {
         }
         if answer.report_lease != 0 {
             self.report(nth, answer.report_lease);
+        }
+        if self.nodes[nth].awaits {
+            // Nobody listens: it beats at its own pace all the same.
+            let _ = self.map.await_work(&self.nodes[nth].id.clone());
         }
     }
 

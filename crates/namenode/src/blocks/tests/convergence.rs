@@ -248,6 +248,8 @@ proptest! {
     #[test]
     fn whatever_happens_no_block_is_lost_and_all_recover(steps in proptest::collection::vec(step(), 1..60)) {
         let mut cluster = Cluster::new(&["/a", "/a", "/a", "/b", "/b"]);
+        // Both kinds of datanodes.
+        cluster.nodes.iter_mut().step_by(2).for_each(|node| node.awaits = true);
         let mut model = Model::new();
         let mut open = Open::new();
         for step in steps {
