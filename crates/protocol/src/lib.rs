@@ -1,7 +1,8 @@
-//! Conversations: Hadoop RPC client and server, block tokens, the sending and receiving halves of packets, and the writer's end
-//! of one-sided writes.
+//! Conversations: Hadoop RPC client and server, block tokens, the sending and receiving halves of packets, both ends of streams of
+//! replicas, and the writer's end of one-sided writes.
 
 pub mod block_token;
 pub mod data_transfer;
 pub mod one_sided_write;
+pub mod replica_stream;
 pub mod rpc;

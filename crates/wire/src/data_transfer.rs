@@ -16,6 +16,7 @@ mod describe;
 mod operation;
 mod packet;
 mod read_many;
+mod replica_stream;
 mod response;
 mod short_circuit;
 mod write_local;
@@ -31,6 +32,10 @@ pub use packet::{
     PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PACKET_PREFIX_BYTES, PacketError, PacketHead, PacketHeader,
 };
 pub use read_many::{ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, ReadMany};
+pub use replica_stream::{
+    OpenReplica, ReplicaPiece, ReplicaRefusal, ReplicaStream, STREAM_HEAD_BYTES, StreamLimits, StreamTerms, ToReceiver,
+    ToSender,
+};
 pub use response::{BlockChecksumAnswer, BlockOpResponse, ReadChecksum, client_read_status, encode_client_read_status};
 pub use short_circuit::{ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse};
 pub use write_local::LocalGrant;

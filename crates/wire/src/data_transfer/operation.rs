@@ -3,6 +3,7 @@ use prost::Message;
 
 use super::describe::Describe;
 use super::read_many::ReadMany;
+use super::replica_stream::ReplicaStream;
 use super::short_circuit::{ShmId, ShmSlot};
 use super::{Decoded, OPERATION_BYTES_MAX, VERSION};
 use crate::convert::{ConvertError, storage_type_from_wire};
@@ -32,6 +33,7 @@ pub enum OpCode {
     Describe = 0xA0,
     WriteLocal = 0xA2,
     ReadMany = 0xA3,
+    ReplicaStream = 0xA4,
     Custom = 127,
 }
 
@@ -53,6 +55,7 @@ impl OpCode {
             0xA0 => Self::Describe,
             0xA2 => Self::WriteLocal,
             0xA3 => Self::ReadMany,
+            0xA4 => Self::ReplicaStream,
             _ => return None,
         })
     }
@@ -74,6 +77,7 @@ pub enum Operation {
     },
     Describe(Describe),
     ReadMany(ReadMany),
+    ReplicaStream(ReplicaStream),
     /// The same request as WRITE_BLOCK, by a writer that fills the replica's memory itself.
     WriteLocal(Box<WriteBlock>),
 }
@@ -258,6 +262,7 @@ impl Operation {
             Self::RequestShortCircuitShm { .. } => OpCode::RequestShortCircuitShm,
             Self::Describe(_) => OpCode::Describe,
             Self::ReadMany(_) => OpCode::ReadMany,
+            Self::ReplicaStream(_) => OpCode::ReplicaStream,
         }
     }
 
@@ -282,6 +287,7 @@ impl Operation {
             }
             Self::Describe(op) => request(code, &op.message()),
             Self::ReadMany(op) => request(code, &op.message()),
+            Self::ReplicaStream(op) => request(code, &op.message()),
         }
     }
 
@@ -338,6 +344,7 @@ impl Operation {
             }
             OpCode::Describe => Self::Describe(Describe::from_message(parse(op, message)?)),
             OpCode::ReadMany => Self::ReadMany(ReadMany::from_message(parse(op, message)?)),
+            OpCode::ReplicaStream => Self::ReplicaStream(ReplicaStream::from_message(parse(op, message)?)),
             OpCode::ReadMetadata | OpCode::BlockGroupChecksum | OpCode::Custom => {
                 return Err(OpError::Unsupported { op });
             }

@@ -114,6 +114,7 @@ fn operations() -> Vec<Operation> {
         Operation::WriteLocal(Box::new(write_block(vec![target(1)]))),
         Operation::Describe(Describe { client_name: "c".into() }),
         Operation::ReadMany(ReadMany { client_name: "c".into() }),
+        Operation::ReplicaStream(ReplicaStream { source_uuid: "u".into() }),
     ]
 }
 

@@ -1,0 +1,424 @@
+//! The end that receives: one loop takes the frames, verifies them, and stores what can be stored without waiting. What has to wait
+//! waits in a task that has the replica's sink meanwhile; its further frames are held until the sink is back, and others pass it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
+use hearth_types::{ChecksumKind, ChecksumSpec};
+use hearth_wire::data_transfer::{
+    Decoded, OpenReplica, ReplicaPiece, ReplicaRefusal, Status, StreamLimits, ToReceiver, ToSender,
+};
+use tokio::task::{JoinError, JoinSet};
+
+use super::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, StreamWaits, corrupt,
+};
+
+/// Takes replicas from a connection whose sender was told `limits`, until it has had none for `waits.idle` or closes.
+///
+/// Errors: what broke the connection. Sinks of replicas that were on their way are told to keep what they have.
+pub async fn receive<S: ReplicaStore>(
+    connection: &Connection,
+    buffer: &mut ReceiveBuffer,
+    store: Arc<S>,
+    limits: StreamLimits,
+    waits: StreamWaits,
+) -> Result<(), StreamError> {
+    buffer.grow_to(RECEIVE_BYTES);
+    let mut intake = Intake {
+        connection,
+        buffer,
+        store,
+        limits,
+        waits,
+        replicas: HashMap::new(),
+        last: 0,
+        frame: None,
+        owed: 0,
+        tasks: JoinSet::new(),
+        out: Vec::new(),
+    };
+    let outcome = intake.run().await;
+    intake.end().await;
+    outcome
+}
+
+struct Intake<'a, S: ReplicaStore> {
+    connection: &'a Connection,
+    buffer: &'a mut ReceiveBuffer,
+    store: Arc<S>,
+    limits: StreamLimits,
+    waits: StreamWaits,
+    replicas: HashMap<u32, Replica<S::Sink>>,
+    /// The last one opened: their numbers rise.
+    last: u32,
+    /// The one whose bytes are coming in.
+    frame: Option<Frame>,
+    /// Bytes announced by frames, for which the sender has no credit back yet.
+    owed: u64,
+    tasks: JoinSet<Outcome<S::Sink>>,
+    /// Frames to the sender.
+    out: Vec<u8>,
+}
+
+/// A replica that is on its way.
+struct Replica<K> {
+    length: u64,
+    checksum: ChecksumSpec,
+    /// Away while a task has it.
+    sink: Option<K>,
+    /// Frames that wait for the sink.
+    held: VecDeque<Held>,
+    /// All of it has come, and a task finishes it.
+    ends: bool,
+}
+
+/// A frame whose data has not all come.
+struct Frame {
+    piece: ReplicaPiece,
+    checksums: Vec<u8>,
+    /// Data bytes that were stored, held or dropped.
+    done: u32,
+    /// Of those, what is held: all of them, when any.
+    held: Vec<u8>,
+}
+
+/// A whole frame.
+struct Held {
+    piece: ReplicaPiece,
+    /// For bytes from `piece.offset + stored` on.
+    stored: u32,
+    checksums: Vec<u8>,
+    data: Vec<u8>,
+}
+
+/// What a task has done.
+enum Outcome<K> {
+    Opened { replica: u32, sink: Result<K, ReplicaRefusal> },
+    Stored { piece: ReplicaPiece, sink: Result<K, ReplicaRefusal> },
+    Finished { replica: u32, outcome: Result<(), ReplicaRefusal> },
+}
+
+/// What became of a step through the buffer.
+enum Step {
+    Further,
+    /// So many bytes must be in the buffer for the next step.
+    Needs(usize),
+}
+
+impl<S: ReplicaStore> Intake<'_, S> {
+    async fn run(&mut self) -> Result<(), StreamError> {
+        let mut quiet = Duration::ZERO;
+        loop {
+            let wanted = loop {
+                if let Step::Needs(wanted) = self.step()? {
+                    break wanted;
+                }
+            };
+            while let Some(outcome) = self.tasks.try_join_next() {
+                self.take(outcome)?;
+            }
+            if !self.out.is_empty() {
+                self.connection.write_all(&self.out, self.waits.write).await?;
+                self.out.clear();
+            }
+            tokio::select! {
+                biased;
+                Some(outcome) = self.tasks.join_next(), if !self.tasks.is_empty() => self.take(outcome)?,
+                readable = self.connection.readable(self.waits.tick()) => match readable {
+                    Ok(()) => {
+                        quiet = Duration::ZERO;
+                        // Room for a good piece, so that a remnant at the buffer's end does not make for short calls.
+                        let room = self.buffer.available().len() + RECEIVE_BYTES / 2;
+                        match self.buffer.try_fill(self.connection, wanted.max(room))? {
+                            Some(0) if self.replicas.is_empty() => return Ok(()),
+                            Some(0) => return Err(tcp::Error::Closed { peer: self.connection.peer() }.into()),
+                            // A sender that always has more must not keep this thread from other connections.
+                            _ => tokio::task::consume_budget().await,
+                        }
+                    }
+                    Err(tcp::Error::ReadTimedOut { .. }) => {
+                        quiet += self.waits.tick();
+                        if self.replicas.is_empty() {
+                            if quiet >= self.waits.idle {
+                                return Ok(());
+                            }
+                        } else if quiet >= self.waits.silence {
+                            return Err(StreamError::Silent { peer: self.connection.peer(), after: quiet });
+                        } else {
+                            ToSender::Ping.encode_into(&mut self.out);
+                        }
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+    }
+
+    /// What can be kept for a sender who comes back is.
+    async fn end(&mut self) {
+        for (_, mut replica) in self.replicas.drain() {
+            if let Some(sink) = replica.sink.take() {
+                sink.keep();
+            }
+        }
+        while let Some(outcome) = self.tasks.join_next().await {
+            if let Ok(Outcome::Opened { sink: Ok(sink), .. } | Outcome::Stored { sink: Ok(sink), .. }) = outcome {
+                sink.keep();
+            }
+        }
+    }
+
+    fn rules<T>(&self, what: &'static str) -> Result<T, StreamError> {
+        Err(StreamError::Rules { peer: self.connection.peer(), what })
+    }
+
+    /// Takes a message, or some of a frame's bytes, off the buffer.
+    fn step(&mut self) -> Result<Step, StreamError> {
+        if let Some(frame) = self.frame.take() {
+            return self.go_on(frame);
+        }
+        let peer = self.connection.peer();
+        let decoded = ToReceiver::decode(self.buffer.available());
+        match decoded.map_err(|source| StreamError::Frame { peer, source })? {
+            Decoded::Needs(missing) => return Ok(Step::Needs(self.buffer.available().len() + missing)),
+            Decoded::Complete(message, bytes) => {
+                self.buffer.consume(bytes);
+                match message {
+                    ToReceiver::Open { replica, request } => self.open(replica, *request)?,
+                    ToReceiver::Data(piece) => self.begin(piece)?,
+                    ToReceiver::Cancel { replica } => self.cancel(replica),
+                    ToReceiver::Ping => {}
+                }
+            }
+        }
+        Ok(Step::Further)
+    }
+
+    fn open(&mut self, replica: u32, request: OpenReplica) -> Result<(), StreamError> {
+        if replica <= self.last {
+            return self.rules("the numbers of replicas do not rise");
+        }
+        if self.replicas.len() >= self.limits.replicas_max as usize {
+            return self.rules("more replicas at once than were allowed");
+        }
+        self.last = replica;
+        let (length, checksum) = (request.block.length(), request.checksum);
+        if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&checksum.bytes_per_chunk) {
+            let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "its chunks are too short or too long");
+            ToSender::Refused { replica, refusal }.encode_into(&mut self.out);
+            return Ok(());
+        }
+        self.replicas.insert(replica, Replica { length, checksum, sink: None, held: VecDeque::new(), ends: false });
+        let store = self.store.clone();
+        self.tasks.spawn(async move { Outcome::Opened { replica, sink: store.open(request).await } });
+        Ok(())
+    }
+
+    /// The head of a frame.
+    fn begin(&mut self, piece: ReplicaPiece) -> Result<(), StreamError> {
+        if self.owed + piece.body_bytes() > u64::from(self.limits.window_bytes) {
+            return self.rules("more bytes than it has credit for");
+        }
+        if piece.replica > self.last {
+            return self.rules("data of a replica that was not opened");
+        }
+        if piece.data_bytes > self.limits.frame_bytes_max.max(CHUNK_BYTES_MAX) {
+            return self.rules("a frame is longer than was allowed");
+        }
+        // Of one that is not known any more, the bytes are dropped.
+        if let Some(Replica { length, checksum, .. }) = self.replicas.get(&piece.replica) {
+            let chunk = u64::from(checksum.bytes_per_chunk);
+            let is_whole = piece.end().is_multiple_of(chunk) || piece.end() == *length;
+            if !piece.offset.is_multiple_of(chunk) || !is_whole || piece.end() > *length {
+                return self.rules("a frame that does not begin and end with chunks of its replica");
+            }
+            if checksum.checksum_bytes(piece.data_bytes.into()) != u64::from(piece.checksum_bytes) {
+                return self.rules("a frame with another number of checksums than its data has chunks");
+            }
+        }
+        self.owed += piece.body_bytes();
+        self.frame = Some(Frame { piece, checksums: Vec::new(), done: 0, held: Vec::new() });
+        Ok(())
+    }
+
+    /// Takes what has come of a frame.
+    fn go_on(&mut self, mut frame: Frame) -> Result<Step, StreamError> {
+        let piece = frame.piece;
+        let missing = piece.checksum_bytes as usize - frame.checksums.len();
+        if missing > 0 {
+            let available = self.buffer.available();
+            let take = missing.min(available.len());
+            frame.checksums.extend_from_slice(&available[..take]);
+            self.buffer.consume(take);
+            self.frame = Some(frame);
+            return Ok(if take < missing { Step::Needs(1) } else { Step::Further });
+        }
+        let available = self.buffer.available();
+        let left = (piece.data_bytes - frame.done) as usize;
+        let mut take = left.min(available.len());
+        if take == 0 {
+            self.frame = Some(frame);
+            return Ok(Step::Needs(1));
+        }
+        let Some(replica) = self.replicas.get_mut(&piece.replica).filter(|replica| !replica.ends) else {
+            self.buffer.consume(take);
+            frame.done += take as u32;
+            self.end_of(frame, left == take)?;
+            return Ok(Step::Further);
+        };
+        let quick = replica.sink.as_mut().filter(|sink| frame.held.is_empty() && sink.is_quick());
+        if let Some(sink) = quick.filter(|_| replica.held.is_empty()) {
+            let chunk = replica.checksum.bytes_per_chunk as usize;
+            if take < left {
+                take -= take % chunk;
+            }
+            if take == 0 {
+                self.frame = Some(frame);
+                return Ok(Step::Needs(chunk.min(left)));
+            }
+            let data = &available[..take];
+            let checksums = checksums_of(replica.checksum, &frame.checksums, frame.done, take);
+            let offset = piece.offset + u64::from(frame.done);
+            let refusal = match replica.checksum.verify(data, checksums) {
+                Ok(()) => sink.store_now(offset, data, checksums).err(),
+                Err(error) => {
+                    // What came before it was verified.
+                    replica.sink.take().map(ReplicaSink::keep);
+                    Some(corrupt(offset, &error))
+                }
+            };
+            if let Some(refusal) = refusal {
+                self.refuse(piece.replica, refusal);
+            }
+        } else {
+            if frame.held.is_empty() {
+                // Bounded: its credit was looked at.
+                frame.held.reserve_exact(left);
+            }
+            frame.held.extend_from_slice(&available[..take]);
+        }
+        self.buffer.consume(take);
+        frame.done += take as u32;
+        self.end_of(frame, left == take)?;
+        Ok(Step::Further)
+    }
+
+    /// After a part of a frame; `whole`: nothing of it is left to come.
+    fn end_of(&mut self, frame: Frame, whole: bool) -> Result<(), StreamError> {
+        if !whole {
+            self.frame = Some(frame);
+            return Ok(());
+        }
+        let Frame { piece, checksums, held, .. } = frame;
+        match self.replicas.get_mut(&piece.replica).filter(|replica| !replica.ends) {
+            Some(replica) if !held.is_empty() => {
+                let stored = piece.data_bytes - held.len() as u32;
+                replica.held.push_back(Held { piece, stored, checksums, data: held });
+            }
+            Some(Replica { sink: Some(sink), .. }) => {
+                let offset = sink.received();
+                self.give_back(piece, offset);
+            }
+            // Refused meanwhile, or it has all it needs.
+            _ => self.give_back(piece, 0),
+        }
+        self.advance(piece.replica);
+        Ok(())
+    }
+
+    fn give_back(&mut self, piece: ReplicaPiece, offset: u64) {
+        self.owed -= piece.body_bytes();
+        let credit = piece.body_bytes() as u32;
+        ToSender::Stored { replica: piece.replica, offset, credit }.encode_into(&mut self.out);
+    }
+
+    /// Does what can be done for a replica now that its sink is here.
+    fn advance(&mut self, number: u32) {
+        let Some(replica) = self.replicas.get_mut(&number) else { return };
+        let Some(mut sink) = replica.sink.take() else { return };
+        if let Some(held) = replica.held.pop_front() {
+            let spec = replica.checksum;
+            self.tasks.spawn(async move {
+                let Held { piece, stored, checksums, data } = held;
+                let checksums = checksums_of(spec, &checksums, stored, data.len());
+                let offset = piece.offset + u64::from(stored);
+                let sink = match spec.verify(&data, checksums) {
+                    Ok(()) => sink.store(offset, &data, checksums).await.map(|()| sink),
+                    Err(error) => {
+                        sink.keep();
+                        Err(corrupt(offset, &error))
+                    }
+                };
+                Outcome::Stored { piece, sink }
+            });
+        } else if sink.received() == replica.length {
+            replica.ends = true;
+            self.tasks.spawn(async move { Outcome::Finished { replica: number, outcome: sink.finish().await } });
+        } else {
+            replica.sink = Some(sink);
+        }
+    }
+
+    fn take(&mut self, outcome: Result<Outcome<S::Sink>, JoinError>) -> Result<(), StreamError> {
+        match outcome {
+            Ok(Outcome::Opened { replica, sink: Ok(sink) }) => {
+                if let Some(open) = self.replicas.get_mut(&replica) {
+                    let offset = sink.received();
+                    open.sink = Some(sink);
+                    ToSender::Opened { replica, offset }.encode_into(&mut self.out);
+                    self.advance(replica);
+                }
+            }
+            Ok(Outcome::Stored { piece, sink: Ok(sink) }) => {
+                self.give_back(piece, sink.received());
+                // Else the sender has called it off, and it is dropped.
+                if let Some(open) = self.replicas.get_mut(&piece.replica) {
+                    open.sink = Some(sink);
+                    self.advance(piece.replica);
+                }
+            }
+            Ok(Outcome::Stored { piece, sink: Err(refusal) }) => {
+                self.give_back(piece, 0);
+                self.refuse(piece.replica, refusal);
+            }
+            Ok(Outcome::Opened { replica, sink: Err(refusal) }) => self.refuse(replica, refusal),
+            Ok(Outcome::Finished { replica, outcome: Ok(()) }) => {
+                self.replicas.remove(&replica);
+                ToSender::Done { replica }.encode_into(&mut self.out);
+            }
+            Ok(Outcome::Finished { replica, outcome: Err(refusal) }) => self.refuse(replica, refusal),
+            // Nobody cancels them.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => return Err(StreamError::Interrupted),
+        }
+        Ok(())
+    }
+
+    /// What has come of it is dropped, and what still comes.
+    fn refuse(&mut self, number: u32, refusal: ReplicaRefusal) {
+        let Some(replica) = self.replicas.remove(&number) else { return };
+        for held in replica.held {
+            self.give_back(held.piece, 0);
+        }
+        ToSender::Refused { replica: number, refusal }.encode_into(&mut self.out);
+    }
+
+    fn cancel(&mut self, number: u32) {
+        let Some(replica) = self.replicas.remove(&number) else { return };
+        for held in replica.held {
+            self.give_back(held.piece, 0);
+        }
+    }
+}
+
+/// Those of a frame's CRCs that stand over `bytes` from `done` on, where a chunk begins.
+fn checksums_of(spec: ChecksumSpec, checksums: &[u8], done: u32, bytes: usize) -> &[u8] {
+    if spec.kind == ChecksumKind::Null {
+        return &[];
+    }
+    let first = spec.checksum_bytes(u64::from(done)) as usize;
+    &checksums[first..first + spec.checksum_bytes(bytes as u64) as usize]
+}

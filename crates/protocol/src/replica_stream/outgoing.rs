@@ -1,0 +1,366 @@
+//! The end that sends: replicas take turns, a frame each, as far as the receiver has given credit.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
+use hearth_types::{ByteRange, ChecksumSpec};
+use hearth_wire::data_transfer::{
+    Decoded, OpenReplica, ReplicaPiece, ReplicaRefusal, Status, StreamLimits, ToReceiver, ToSender,
+};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CarryError, ReplicaSource, SourceData, StreamError, StreamWaits};
+
+/// A replica to be carried.
+pub struct Job<S> {
+    pub request: OpenReplica,
+    pub source: S,
+    /// Hears of its end. Dropped unheard when the connection had ended before the job was looked at: then it can be given to another.
+    pub done: oneshot::Sender<Result<(), CarryError>>,
+}
+
+/// A replica that is open.
+struct Active {
+    length: u64,
+    sent: u64,
+    stored: u64,
+    /// The receiver has said from where on it wants it.
+    opened: bool,
+    done: oneshot::Sender<Result<(), CarryError>>,
+}
+
+/// What both directions know.
+struct Shared {
+    active: HashMap<u32, Active>,
+    /// Bytes that may be sent.
+    credit: u64,
+    /// When the last replica was opened on a connection that had none.
+    busy_since: Instant,
+}
+
+struct Outgoing<'a> {
+    connection: &'a Connection,
+    limits: StreamLimits,
+    waits: StreamWaits,
+    shared: Mutex<Shared>,
+    changed: Notify,
+}
+
+/// Carries what comes from `jobs` over a connection whose receiver has said its `limits`, until nobody has had a job for
+/// `waits.idle`, or nobody can have one any more. Every job that was taken up is answered.
+///
+/// Errors: what broke the connection; all that were on their way have heard of it.
+pub async fn send<S: ReplicaSource>(
+    connection: &Connection,
+    buffer: &mut ReceiveBuffer,
+    limits: StreamLimits,
+    waits: StreamWaits,
+    jobs: &mut mpsc::Receiver<Job<S>>,
+) -> Result<(), Arc<StreamError>> {
+    let credit = u64::from(limits.window_bytes);
+    let shared = Shared { active: HashMap::new(), credit, busy_since: Instant::now() };
+    let outgoing = Outgoing { connection, limits, waits, shared: Mutex::new(shared), changed: Notify::new() };
+    let outcome = tokio::select! {
+        outcome = outgoing.speak(jobs) => outcome,
+        outcome = outgoing.hear(buffer) => outcome,
+    };
+    let outcome = outcome.map_err(Arc::new);
+    for (_, active) in outgoing.shared.into_inner().active {
+        let source = outcome.as_ref().err().cloned().unwrap_or_else(|| Arc::new(StreamError::Interrupted));
+        // Who waited may have given up.
+        let _ = active.done.send(Err(CarryError::Broken { stored: active.stored, source }));
+    }
+    outcome
+}
+
+impl Outgoing<'_> {
+    async fn speak<S: ReplicaSource>(&self, jobs: &mut mpsc::Receiver<Job<S>>) -> Result<(), StreamError> {
+        let mut turns: VecDeque<(u32, ReplicaTurn<S>)> = VecDeque::new();
+        let mut head = Vec::new();
+        let mut next = 1u32;
+        // Nobody can bring more; what is on its way goes on.
+        let mut closed = false;
+        loop {
+            while self.has_place()
+                && let Ok(job) = jobs.try_recv()
+            {
+                self.open(&mut next, job, &mut turns, &mut head);
+            }
+            if self.send_one(&mut turns, &mut head).await? {
+                // Others that this thread serves have their turn.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if !head.is_empty() {
+                self.connection.write_all(&head, self.waits.write).await?;
+                head.clear();
+            }
+            let is_idle = self.shared.lock().active.is_empty();
+            let wait = if is_idle { self.waits.idle } else { self.waits.tick() };
+            if is_idle && closed {
+                return Ok(());
+            }
+            tokio::select! {
+                job = jobs.recv(), if !closed && self.has_place() => match job {
+                    Some(job) => self.open(&mut next, job, &mut turns, &mut head),
+                    None => closed = true,
+                },
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(wait) => {
+                    if is_idle {
+                        return Ok(());
+                    }
+                    ToReceiver::Ping.encode_into(&mut head);
+                }
+            }
+        }
+    }
+
+    fn has_place(&self) -> bool {
+        self.shared.lock().active.len() < self.limits.replicas_max as usize
+    }
+
+    fn open<S: ReplicaSource>(
+        &self,
+        next: &mut u32,
+        job: Job<S>,
+        turns: &mut VecDeque<(u32, ReplicaTurn<S>)>,
+        head: &mut Vec<u8>,
+    ) {
+        let Job { request, source, done } = job;
+        let (length, checksum, replica) = (request.block.length(), request.checksum, *next);
+        if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&checksum.bytes_per_chunk)
+            || self.longest(checksum) + checksum.checksum_bytes(self.longest(checksum))
+                > self.limits.window_bytes.into()
+        {
+            let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "its chunks are too short or too long");
+            // Who waited may have given up.
+            let _ = done.send(Err(CarryError::Refused(refusal)));
+            return;
+        }
+        *next += 1;
+        ToReceiver::Open { replica, request: Box::new(request) }.encode_into(head);
+        let mut shared = self.shared.lock();
+        if shared.active.is_empty() {
+            shared.busy_since = Instant::now();
+        }
+        shared.active.insert(replica, Active { length, sent: 0, stored: 0, opened: false, done });
+        turns.push_back((replica, ReplicaTurn { source, checksum }));
+    }
+
+    /// Data bytes of a frame.
+    fn longest(&self, checksum: ChecksumSpec) -> u64 {
+        let chunk = u64::from(checksum.bytes_per_chunk);
+        let most = self.limits.frame_bytes_max.min(self.limits.window_bytes / 2);
+        (u64::from(most) / chunk).max(1) * chunk
+    }
+
+    /// Sends a frame of the first replica in the queue that may. False: none may.
+    async fn send_one<S: ReplicaSource>(
+        &self,
+        turns: &mut VecDeque<(u32, ReplicaTurn<S>)>,
+        head: &mut Vec<u8>,
+    ) -> Result<bool, StreamError> {
+        for _ in 0..turns.len() {
+            let Some((replica, mut turn)) = turns.pop_front() else { break };
+            match self.next_piece(replica, &turn) {
+                Next::Gone => {}
+                Next::NotNow => turns.push_back((replica, turn)),
+                Next::Piece(piece, is_last) => {
+                    self.send_piece(piece, &mut turn.source, head).await?;
+                    if !is_last {
+                        turns.push_back((replica, turn));
+                    }
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// What comes next of a replica; it counts as sent.
+    fn next_piece<S>(&self, replica: u32, turn: &ReplicaTurn<S>) -> Next {
+        let mut shared = self.shared.lock();
+        let credit = shared.credit;
+        let Some(active) = shared.active.get_mut(&replica) else { return Next::Gone };
+        if active.sent == active.length {
+            // The receiver had all of it, or it is empty.
+            return if active.opened || active.length == 0 { Next::Gone } else { Next::NotNow };
+        }
+        let longest = self.longest(turn.checksum);
+        let data_bytes = longest.min(active.length - active.sent);
+        let end = active.sent + data_bytes;
+        let checksum_bytes = turn.checksum.checksum_bytes(data_bytes);
+        let may = if active.opened {
+            end - active.stored <= u64::from(self.limits.replica_window_bytes).max(longest)
+        } else {
+            end + checksum_bytes <= self.limits.unasked_bytes() && end == active.length
+        };
+        if !may || data_bytes + checksum_bytes > credit {
+            return Next::NotNow;
+        }
+        let piece = ReplicaPiece {
+            replica,
+            offset: active.sent,
+            checksum_bytes: checksum_bytes as u32,
+            data_bytes: data_bytes as u32,
+        };
+        active.sent = end;
+        let is_last = end == active.length && active.opened;
+        shared.credit -= piece.body_bytes();
+        Next::Piece(piece, is_last)
+    }
+
+    async fn send_piece<S: ReplicaSource>(
+        &self,
+        piece: ReplicaPiece,
+        source: &mut S,
+        head: &mut Vec<u8>,
+    ) -> Result<(), StreamError> {
+        let range = ByteRange::new(piece.offset, piece.end()).expect("lies in the replica");
+        let (before, timeout) = (head.len(), self.waits.write);
+        piece.encode_into(head);
+        let read = match source.checksums(range, head) {
+            Ok(()) => source.data(range).await,
+            Err(error) => Err(error),
+        };
+        let data = match read {
+            Ok(data) => data,
+            Err(error) => {
+                head.truncate(before);
+                self.give_up(piece, CarryError::Source(error.into()), head);
+                return Ok(());
+            }
+        };
+        let sent = match data {
+            SourceData::Bytes(bytes) => self.connection.write_vectored(&[head, bytes], false, timeout).await,
+            SourceData::File { file, offset } => {
+                self.connection.write_vectored(&[head], true, timeout).await?;
+                self.connection.send_file_range(file, offset, range.length(), timeout).await
+            }
+        };
+        head.clear();
+        match sent {
+            Err(error @ tcp::Error::File { .. }) => {
+                // The receiver waits for bytes that are not there: nothing can follow on this connection.
+                self.give_up(piece, CarryError::Source(Box::new(error)), head);
+                Err(StreamError::Interrupted)
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// The piece, which counts as sent, is not, and the replica will not be.
+    fn give_up(&self, piece: ReplicaPiece, error: CarryError, head: &mut Vec<u8>) {
+        let mut shared = self.shared.lock();
+        shared.credit += piece.body_bytes();
+        if let Some(active) = shared.active.remove(&piece.replica) {
+            // Who waited may have given up.
+            let _ = active.done.send(Err(error));
+        }
+        ToReceiver::Cancel { replica: piece.replica }.encode_into(head);
+    }
+
+    /// What the receiver says.
+    async fn hear(&self, buffer: &mut ReceiveBuffer) -> Result<(), StreamError> {
+        let peer = self.connection.peer();
+        let mut heard = Instant::now();
+        loop {
+            let mut wanted = buffer.available().len();
+            let mut news = false;
+            loop {
+                let decoded = ToSender::decode(buffer.available());
+                match decoded.map_err(|source| StreamError::Frame { peer, source })? {
+                    Decoded::Complete(frame, bytes) => {
+                        buffer.consume(bytes);
+                        self.take(frame)?;
+                        news = true;
+                    }
+                    Decoded::Needs(missing) => {
+                        wanted = wanted.max(buffer.available().len() + missing);
+                        break;
+                    }
+                }
+            }
+            if news {
+                heard = Instant::now();
+                self.changed.notify_one();
+            }
+            match self.connection.readable(self.waits.tick()).await {
+                Ok(()) => match buffer.try_fill(self.connection, wanted)? {
+                    Some(0) if self.shared.lock().active.is_empty() => return Ok(()),
+                    Some(0) => return Err(tcp::Error::Closed { peer }.into()),
+                    _ => {}
+                },
+                Err(tcp::Error::ReadTimedOut { .. }) => {
+                    let shared = self.shared.lock();
+                    let silent = heard.max(shared.busy_since).elapsed();
+                    if !shared.active.is_empty() && silent >= self.waits.silence {
+                        return Err(StreamError::Silent { peer, after: silent });
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn take(&self, frame: ToSender) -> Result<(), StreamError> {
+        let rules = |what| Err(StreamError::Rules { peer: self.connection.peer(), what });
+        let mut shared = self.shared.lock();
+        match frame {
+            ToSender::Opened { replica, offset } => {
+                let Some(active) = shared.active.get_mut(&replica) else { return Ok(()) };
+                if active.opened || offset > active.length {
+                    return rules("a replica is wanted from beyond its end, or twice");
+                }
+                active.opened = true;
+                active.stored = active.stored.max(offset);
+                active.sent = active.sent.max(offset);
+            }
+            ToSender::Stored { replica, offset, credit } => {
+                shared.credit += u64::from(credit);
+                if shared.credit > u64::from(self.limits.window_bytes) {
+                    return rules("it gives credit for what was not sent");
+                }
+                if let Some(active) = shared.active.get_mut(&replica) {
+                    if offset > active.sent {
+                        return rules("it acknowledges what was not sent");
+                    }
+                    active.stored = active.stored.max(offset);
+                }
+            }
+            ToSender::Done { replica } => {
+                if shared.active.get(&replica).is_some_and(|active| active.sent < active.length) {
+                    return rules("it has a replica that was not sent");
+                }
+                if let Some(active) = shared.active.remove(&replica) {
+                    // Who waited may have given up.
+                    let _ = active.done.send(Ok(()));
+                }
+            }
+            ToSender::Refused { replica, refusal } => {
+                if let Some(active) = shared.active.remove(&replica) {
+                    let _ = active.done.send(Err(CarryError::Refused(refusal)));
+                }
+            }
+            ToSender::Ping => {}
+        }
+        Ok(())
+    }
+}
+
+/// A replica whose turn comes again.
+struct ReplicaTurn<S> {
+    source: S,
+    checksum: ChecksumSpec,
+}
+
+enum Next {
+    /// It needs no more turns.
+    Gone,
+    NotNow,
+    Piece(ReplicaPiece, bool),
+}

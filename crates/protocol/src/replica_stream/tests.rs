@@ -1,0 +1,367 @@
+//! Both ends over a real connection, their replicas in memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hearth_fabric::tcp::{self, Connection, Listener, SocketOptions};
+use hearth_types::{
+    Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageType, Token,
+};
+use hearth_wire::data_transfer::{OpenReplica, ReplicaPiece, ReplicaRefusal, Status, StreamLimits, ToReceiver};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::{
+    CarryError, Job, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamError, StreamWaits, receive,
+    receive_buffer, send,
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+const WAITS: StreamWaits = StreamWaits { silence: WAIT, write: WAIT, idle: WAIT };
+const LIMITS: StreamLimits =
+    StreamLimits { window_bytes: 1 << 20, replica_window_bytes: 256 << 10, frame_bytes_max: 64 << 10, replicas_max: 8 };
+
+fn content(id: u64, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (at.wrapping_mul(id * 2 + 1) >> 3) as u8).collect()
+}
+
+fn request(id: u64, length: usize) -> OpenReplica {
+    let block = Block { id: BlockId(id as i64), stamp: GenerationStamp(1), length: length as u64 };
+    OpenReplica {
+        block: ExtendedBlock { pool: BlockPoolId::new("BP-1"), block },
+        token: Token::default(),
+        checksum: ChecksumSpec::DEFAULT,
+        storage_type: StorageType::Disk,
+        storage_id: None,
+    }
+}
+
+struct Memory {
+    data: Vec<u8>,
+    /// One byte differs from what its CRC stands over.
+    damaged: Option<usize>,
+    handed_out: Arc<AtomicU64>,
+    piece: Vec<u8>,
+}
+
+impl ReplicaSource for Memory {
+    type Error = std::io::Error;
+
+    fn checksums(&mut self, range: ByteRange, into: &mut Vec<u8>) -> std::io::Result<()> {
+        ChecksumSpec::DEFAULT.compute(&self.data[range.start() as usize..range.end() as usize], into);
+        Ok(())
+    }
+
+    async fn data(&mut self, range: ByteRange) -> std::io::Result<SourceData<'_>> {
+        self.handed_out.fetch_add(range.length(), Ordering::Relaxed);
+        self.piece = self.data[range.start() as usize..range.end() as usize].to_vec();
+        if let Some(at) = self.damaged.filter(|at| (range.start()..range.end()).contains(&(*at as u64))) {
+            self.piece[at - range.start() as usize] ^= 1;
+        }
+        Ok(SourceData::Bytes(&self.piece))
+    }
+}
+
+/// Keeps replicas in a map; what has to wait, waits for permits.
+struct Shelf {
+    kept: Mutex<HashMap<BlockId, Vec<u8>>>,
+    finished: Mutex<HashMap<BlockId, Vec<u8>>>,
+    slow: AtomicBool,
+    permits: Semaphore,
+}
+
+impl Shelf {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            kept: Mutex::default(),
+            finished: Mutex::default(),
+            slow: AtomicBool::new(false),
+            permits: Semaphore::new(0),
+        })
+    }
+}
+
+struct Place {
+    shelf: Arc<Shelf>,
+    id: BlockId,
+    bytes: Vec<u8>,
+}
+
+struct ShelfStore(Arc<Shelf>);
+
+impl ReplicaStore for ShelfStore {
+    type Sink = Place;
+
+    async fn open(&self, request: OpenReplica) -> Result<Place, ReplicaRefusal> {
+        let id = request.block.id();
+        if id == BlockId(404) {
+            return Err(ReplicaRefusal::new(Status::ErrorAccessToken, "not this one"));
+        }
+        let bytes = self.0.kept.lock().remove(&id).unwrap_or_default();
+        Ok(Place { shelf: self.0.clone(), id, bytes })
+    }
+}
+
+impl ReplicaSink for Place {
+    fn received(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn is_quick(&self) -> bool {
+        !self.shelf.slow.load(Ordering::Relaxed) && self.id.0 % 3 != 0
+    }
+
+    fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
+        ChecksumSpec::DEFAULT.verify(data, checksums).unwrap();
+        let there = self.bytes.len() - offset as usize;
+        self.bytes.extend_from_slice(data.get(there..).unwrap_or_default());
+        Ok(())
+    }
+
+    async fn store(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
+        if self.shelf.slow.load(Ordering::Relaxed) {
+            self.shelf.permits.acquire().await.unwrap().forget();
+        }
+        self.store_now(offset, data, checksums)
+    }
+
+    async fn finish(self) -> Result<(), ReplicaRefusal> {
+        self.shelf.finished.lock().insert(self.id, self.bytes);
+        Ok(())
+    }
+
+    fn keep(self) {
+        self.shelf.kept.lock().insert(self.id, self.bytes);
+    }
+}
+
+async fn pair() -> (Connection, Connection) {
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
+    let address = listener.address();
+    let (one, other) = tokio::join!(tcp::connect(address, None, SocketOptions::default(), WAIT), listener.accept());
+    (one.unwrap(), other.unwrap())
+}
+
+type Answer = oneshot::Receiver<Result<(), CarryError>>;
+
+fn job(id: u64, data: Vec<u8>, damaged: Option<usize>, handed_out: &Arc<AtomicU64>) -> (Job<Memory>, Answer) {
+    let (done, answer) = oneshot::channel();
+    let request = request(id, data.len());
+    let source = Memory { data, damaged, handed_out: handed_out.clone(), piece: Vec::new() };
+    (Job { request, source, done }, answer)
+}
+
+type Receiving = tokio::task::JoinHandle<Result<(), StreamError>>;
+
+fn start_receiver(connection: Connection, shelf: &Arc<Shelf>) -> Receiving {
+    let store = Arc::new(ShelfStore(shelf.clone()));
+    tokio::spawn(async move { receive(&connection, &mut receive_buffer(), store, LIMITS, WAITS).await })
+}
+
+fn start_sender(connection: Connection, mut jobs: mpsc::Receiver<Job<Memory>>) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        // Each job hears of what broke it.
+        let _ = send(&connection, &mut receive_buffer(), LIMITS, WAITS, &mut jobs).await;
+    })
+}
+
+#[tokio::test]
+async fn many_replicas_arrive_whole_and_those_not_wanted_do_not_disturb_them() {
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    let receiving = start_receiver(there, &shelf);
+    let (jobs, queue) = mpsc::channel(64);
+    let sending = start_sender(here, queue);
+    let handed_out = Arc::default();
+    let mut answers = Vec::new();
+    let sizes = [0, 1, 511, 512, 513, 4096, 20_000, 65_536, 65_537, 1_000_000, 300_001];
+    for id in 0..40u64 {
+        let (job, answer) = job(id, content(id, sizes[id as usize % sizes.len()]), None, &handed_out);
+        jobs.send(job).await.ok().unwrap();
+        answers.push((id, answer));
+    }
+    let (unwanted, refused) = job(404, content(404, 500_000), None, &handed_out);
+    jobs.send(unwanted).await.ok().unwrap();
+    let (damaged, corrupt) = job(405, content(405, 500_000), Some(300_000), &handed_out);
+    jobs.send(damaged).await.ok().unwrap();
+    for (id, answer) in answers {
+        answer.await.unwrap().unwrap();
+        let bytes = shelf.finished.lock().remove(&BlockId(id as i64)).unwrap();
+        assert!(bytes == content(id, sizes[id as usize % sizes.len()]), "{id}");
+    }
+    let Err(CarryError::Refused(refusal)) = refused.await.unwrap() else { panic!() };
+    assert_eq!(refusal.status, Status::ErrorAccessToken);
+    let Err(CarryError::Refused(refusal)) = corrupt.await.unwrap() else { panic!() };
+    assert_eq!(refusal.status, Status::ErrorChecksum);
+    let kept = shelf.kept.lock().get(&BlockId(405)).cloned().unwrap();
+    assert!(kept.len() <= 300_000 && kept[..] == content(405, 500_000)[..kept.len()], "what was good is kept");
+    assert!(shelf.finished.lock().is_empty());
+    drop(jobs);
+    sending.await.unwrap();
+    receiving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_receiver_stops_the_sender_at_the_window() {
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    shelf.slow.store(true, Ordering::Relaxed);
+    let receiving = start_receiver(there, &shelf);
+    let (jobs, queue) = mpsc::channel(64);
+    let sending = start_sender(here, queue);
+    let handed_out = Arc::new(AtomicU64::new(0));
+    let mut answers = Vec::new();
+    for id in 1..=20 {
+        let (job, answer) = job(id, content(id, 700_000), None, &handed_out);
+        jobs.send(job).await.ok().unwrap();
+        answers.push(answer);
+    }
+    let mut before = u64::MAX;
+    while before != handed_out.load(Ordering::Relaxed) || before == 0 {
+        before = handed_out.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(before <= u64::from(LIMITS.window_bytes) && before > u64::from(LIMITS.window_bytes) / 2, "{before}");
+    // One piece is stored: one more is sent.
+    shelf.permits.add_permits(1);
+    while handed_out.load(Ordering::Relaxed) == before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(handed_out.load(Ordering::Relaxed) <= before + u64::from(LIMITS.frame_bytes_max));
+    shelf.permits.add_permits(10_000);
+    for answer in answers {
+        answer.await.unwrap().unwrap();
+    }
+    assert_eq!(handed_out.load(Ordering::Relaxed), 20 * 700_000, "nothing goes twice");
+    drop(jobs);
+    sending.await.unwrap();
+    receiving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_not_sent_again_after_the_connection_broke() {
+    let shelf = Shelf::new();
+    shelf.slow.store(true, Ordering::Relaxed);
+    let data = content(7, 2_000_000);
+    let handed_out = Arc::new(AtomicU64::new(0));
+    let (here, there) = pair().await;
+    let here = Arc::new(here);
+    let receiving = start_receiver(there, &shelf);
+    let (jobs, mut queue) = mpsc::channel(1);
+    let carried = here.clone();
+    let sending = tokio::spawn(async move {
+        let _ = send(&carried, &mut receive_buffer(), LIMITS, WAITS, &mut queue).await;
+    });
+    let (first, answer) = job(7, data.clone(), None, &handed_out);
+    jobs.send(first).await.ok().unwrap();
+    shelf.permits.add_permits(10);
+    while shelf.permits.available_permits() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    here.shutdown();
+    let Err(CarryError::Broken { stored, .. }) = answer.await.unwrap() else { panic!() };
+    assert!(stored >= 9 * 65_536, "{stored}");
+    sending.await.unwrap();
+    shelf.permits.add_permits(1000);
+    assert!(receiving.await.unwrap().is_err());
+    let kept = shelf.kept.lock().get(&BlockId(7)).unwrap().len() as u64;
+    assert!(kept >= stored);
+
+    let (here, there) = pair().await;
+    let receiving = start_receiver(there, &shelf);
+    let (jobs, queue) = mpsc::channel(1);
+    let sending = start_sender(here, queue);
+    let before = handed_out.load(Ordering::Relaxed);
+    let (second, answer) = job(7, data.clone(), None, &handed_out);
+    jobs.send(second).await.ok().unwrap();
+    answer.await.unwrap().unwrap();
+    assert_eq!(handed_out.load(Ordering::Relaxed) - before, 2_000_000 - kept);
+    assert!(shelf.finished.lock()[&BlockId(7)] == data);
+    drop(jobs);
+    sending.await.unwrap();
+    receiving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_sender_that_keeps_to_no_rules_is_shut_out() {
+    let piece = |replica, offset, data_bytes: u32| ReplicaPiece {
+        replica,
+        offset,
+        checksum_bytes: data_bytes.div_ceil(512) * 4,
+        data_bytes,
+    };
+    let open = |replica| ToReceiver::Open { replica, request: Box::new(request(u64::from(replica) * 3, 60 << 20)) };
+    let data = |piece: ReplicaPiece| {
+        let mut bytes = Vec::new();
+        piece.encode_into(&mut bytes);
+        bytes.resize(bytes.len() + piece.body_bytes() as usize, 0);
+        bytes
+    };
+    let frames = |frames: &[ToReceiver]| {
+        let mut bytes = Vec::new();
+        frames.iter().for_each(|frame| frame.encode_into(&mut bytes));
+        bytes
+    };
+    let mut too_much = frames(&[open(3)]);
+    for at in 0..17 {
+        too_much.extend(data(piece(3, at * 65_536, 65_536)));
+    }
+    let too_many: Vec<ToReceiver> = (1..=9).map(open).collect();
+    let cases = [
+        ("garbage", vec![0xEE; 64]),
+        (
+            "a frame longer than any",
+            vec![2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
+        ),
+        ("more than the window", too_much),
+        ("a frame longer than was said", [frames(&[open(3)]), data(piece(3, 0, 512 << 10))].concat()),
+        ("an unknown replica", data(piece(1, 0, 512))),
+        ("beyond the replica's end", [frames(&[open(3)]), data(piece(3, 60 << 20, 512))].concat()),
+        ("within a chunk", [frames(&[open(3)]), data(piece(3, 100, 512))].concat()),
+        ("too many replicas", frames(&too_many)),
+        ("a number twice", frames(&[open(3), open(3)])),
+    ];
+    for (what, bytes) in cases {
+        let (here, there) = pair().await;
+        let shelf = Shelf::new();
+        shelf.slow.store(true, Ordering::Relaxed);
+        shelf.permits.add_permits(1);
+        let receiving = start_receiver(there, &shelf);
+        // It may be shut out in the middle.
+        let _ = here.write_all(&bytes, WAIT).await;
+        shelf.permits.add_permits(1000);
+        let error = tokio::time::timeout(WAIT, receiving).await.expect(what).unwrap().expect_err(what);
+        assert!(matches!(error, StreamError::Rules { .. } | StreamError::Frame { .. }), "{what}: {error}");
+        assert!(shelf.finished.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_keeps_to_no_rules_ends_the_connection() {
+    use hearth_wire::data_transfer::ToSender;
+    let cases = [
+        ("credit for nothing", ToSender::Stored { replica: 1, offset: 0, credit: 1 << 30 }),
+        ("acknowledged ahead", ToSender::Stored { replica: 1, offset: 1 << 40, credit: 0 }),
+        ("from beyond the end", ToSender::Opened { replica: 1, offset: 1 << 40 }),
+        ("done before it was sent", ToSender::Done { replica: 1 }),
+    ];
+    for (what, frame) in cases {
+        let (here, there) = pair().await;
+        let (jobs, queue) = mpsc::channel(1);
+        let sending = start_sender(here, queue);
+        let (job, answer) = job(1, content(1, 5_000_000), None, &Arc::default());
+        jobs.send(job).await.ok().unwrap();
+        let mut head = [0; 24];
+        there.read_exact(&mut head, WAIT).await.unwrap();
+        let mut bytes = Vec::new();
+        frame.encode_into(&mut bytes);
+        there.write_all(&bytes, WAIT).await.unwrap();
+        let outcome = tokio::time::timeout(WAIT, answer).await.expect(what).unwrap();
+        assert!(matches!(outcome, Err(CarryError::Broken { .. })), "{what}: {outcome:?}");
+        sending.await.unwrap();
+    }
+}
