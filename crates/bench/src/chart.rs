@@ -1,5 +1,7 @@
 //! Bar charts as SVG, drawn from a benchmark's figures.
 
+pub mod curves;
+
 use std::fmt::Write as _;
 use std::fs;
 

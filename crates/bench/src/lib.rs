@@ -18,6 +18,7 @@ mod rdma;
 mod rdma_files;
 mod record;
 mod small_files;
+mod thesis;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -42,6 +43,8 @@ enum Workload {
     Rdma(rdma::Arguments),
     /// The first 32 KiB of 17,836 files by 1, 8, 60 threads, over every path; beside Apache's client
     SmallFiles(small_files::Arguments),
+    /// The measurements of the thesis that Hearth began from: CPU and latency of whole files, many clients at once, beside Apache Hadoop
+    Thesis(thesis::Arguments),
     /// A remote client over RDMA and in packets: a file written, read whole and at random
     RdmaFiles(rdma_files::Arguments),
 }
@@ -56,6 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Workload::LocalWrite(arguments) => local_write::run(arguments),
         Workload::Rdma(arguments) => rdma::run(arguments),
         Workload::SmallFiles(arguments) => small_files::run(arguments),
+        Workload::Thesis(arguments) => thesis::run(arguments),
         Workload::RdmaFiles(arguments) => rdma_files::run(arguments),
     }
 }

@@ -1,0 +1,343 @@
+//! The measurements of the thesis that Hearth began from (its figures 5.3 to 5.11): CPU of DataNodes and clients while a large
+//! file is stored and fetched, latencies of a small one and their parts, many clients at once, a DataNode that is asked for
+//! more than it can send. Apache's whole system and ours, by turns in one run; the thesis's network is the loopback here.
+
+mod party;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use hearth_testkit::{Content, Make, usage, wait_until};
+
+use crate::chart::curves::{self, Axes, Curve};
+use crate::measure::{ServerClock, median};
+use crate::record::{self, Figures};
+use crate::{chart, memory};
+use party::{Party, System, total};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Size of the large file, in MiB
+    #[arg(long, default_value_t = 2048)]
+    mib: u64,
+    /// Size of the small file, in MiB
+    #[arg(long, default_value_t = 128)]
+    small_mib: u64,
+    /// Size of a block in MiB
+    #[arg(long, default_value_t = 32)]
+    block_mib: u64,
+    /// How often the large file is stored and fetched
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// How often the small one is
+    #[arg(long, default_value_t = 25)]
+    small_runs: usize,
+    /// Rounds of six clients reading at once
+    #[arg(long, default_value_t = 8)]
+    saturating_rounds: usize,
+    /// Print only: neither the record nor the charts change
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+/// Clients that read at the same time, a file each.
+const CLIENTS: [usize; 4] = [1, 2, 4, 8];
+
+/// As many as the thesis had where the network was full.
+const SATURATING: usize = 6;
+
+const GB: f64 = 1e9;
+
+/// How often the DataNodes' CPU is looked at for its course: the kernel counts in steps of 10 ms.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// What is drawn as curves.
+#[derive(Default)]
+struct Courses {
+    cpu: Vec<Curve>,
+    latencies: [Vec<Curve>; 2],
+    clients: Vec<Curve>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let scratch = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(memory::TMPFS)?;
+    let (large, small) = (scratch.path().join("large"), scratch.path().join("small"));
+    let mut figures = Figures::default();
+    let mut courses = Courses::default();
+    Content::new(53).write_file(&large, arguments.mib << 20)?;
+    Content::new(56).write_file(&small, arguments.small_mib << 20)?;
+    for datanodes in [3, 1] {
+        let systems = [Make::Apache, Make::Hearth]
+            .into_iter()
+            .map(|make| System::start(make, datanodes, arguments.block_mib << 20))
+            .collect::<Result<Vec<_>>>()?;
+        let mut parties = vec![
+            Party::java(0, &systems[0])?,
+            Party::own(1, &systems[1], "own, packets", Some("packets"))?,
+            Party::own(1, &systems[1], "own, shortest path", None)?,
+        ];
+        for run in 0..=arguments.runs {
+            eprintln!("{datanodes} DataNodes, large file: run {run} of {}", arguments.runs);
+            for party in &mut parties {
+                // The first only warms.
+                let mut warming = Figures::default();
+                let into = if run == 0 { &mut warming } else { &mut figures };
+                let course = (datanodes == 1 && run == arguments.runs).then_some(&mut courses.cpu);
+                large_file(&systems, party, datanodes, &large, arguments.mib << 20, into, course)?;
+            }
+        }
+        if datanodes == 1 {
+            std::fs::remove_file(&large).with_context(|| format!("cannot remove {}", large.display()))?;
+            small_files(&systems, &mut parties, &small, arguments, &mut figures, &mut courses)?;
+            together(&systems, &mut parties, &small, arguments, &mut figures, &mut courses)?;
+        }
+    }
+    figures.print();
+    print_ratios(&figures);
+    if !arguments.no_record {
+        let Arguments { mib, small_mib, block_mib, .. } = arguments;
+        let workload = format!(
+            "thesis {mib} MiB and {small_mib} MiB, blocks of {block_mib} MiB; data in {}; Apache's client in a warm JVM",
+            memory::TMPFS
+        );
+        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        draw(&workload, &figures, &courses)?;
+    }
+    Ok(())
+}
+
+/// Figures 5.3 to 5.5: stored and fetched once. `course`: gets the DataNodes' CPU during the write.
+fn large_file(
+    systems: &[System],
+    party: &mut Party,
+    datanodes: usize,
+    source: &Path,
+    bytes: u64,
+    figures: &mut Figures,
+    course: Option<&mut Vec<Curve>>,
+) -> Result<()> {
+    let system = &systems[party.system];
+    let used = memory::tmpfs_used()?;
+    memory::touch(bytes * datanodes as u64)?;
+    let names: &[&str] = &["write", "read"];
+    let mut course = course;
+    for name in names {
+        let work = format!("{name} {} MiB, {datanodes} DataNode{}", bytes >> 20, if datanodes == 1 { "" } else { "s" });
+        let clocks = system.datanodes()?.into_iter().map(ServerClock::start).collect::<Result<Vec<_>>>()?;
+        let client = party.cpu()?;
+        let stages = if *name == "write" {
+            let (stages, seen) = watched(system.datanodes()?, || party.write(source, "/large"))?;
+            if let Some(course) = course.take() {
+                course.push(Curve { name: format!("{}: {}", system.name, party.client), points: seen });
+            }
+            stages
+        } else {
+            party.read("/large", bytes)?
+        };
+        let client = party.cpu()? - client;
+        let cpu = clocks.iter().map(|clock| Ok(clock.elapsed()?.0)).sum::<Result<f64>>()?;
+        for (what, value) in [("DataNode CPU", cpu), ("client CPU", client), ("wall", total(&stages))] {
+            figures.add(&work, system.name, party.client, what, "s", value);
+        }
+    }
+    party.delete("/large")?;
+    emptied(used + bytes / 2)
+}
+
+fn emptied(below: u64) -> Result<()> {
+    wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
+        Ok((memory::tmpfs_used()? < below).then_some(()))
+    })
+}
+
+/// Does `work` while a thread looks at the CPU time of some processes: `(seconds, processors in use)`.
+fn watched<R>(processes: Vec<u32>, work: impl FnOnce() -> Result<R>) -> Result<(R, Vec<(f64, f64)>)> {
+    let done = AtomicBool::new(false);
+    let used = || processes.iter().map(|process| Ok(usage(*process)?.cpu())).sum::<Result<f64>>();
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let started = Instant::now();
+            let mut seen = Vec::new();
+            let (mut at, mut last) = (0.0, used().unwrap_or(0.0));
+            while !done.load(Ordering::Relaxed) {
+                std::thread::sleep(SAMPLE);
+                let (now, cpu) = (started.elapsed().as_secs_f64(), used().unwrap_or(last));
+                seen.push((now, (cpu - last) / (now - at)));
+                (at, last) = (now, cpu);
+            }
+            seen
+        });
+        let outcome = work();
+        done.store(true, Ordering::Relaxed);
+        let seen = watcher.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))?;
+        Ok((outcome?, seen))
+    })
+}
+
+/// Figures 5.6 to 5.9: latencies, and where they go.
+fn small_files(
+    systems: &[System],
+    parties: &mut [Party],
+    source: &Path,
+    arguments: &Arguments,
+    figures: &mut Figures,
+    courses: &mut Courses,
+) -> Result<()> {
+    let bytes = arguments.small_mib << 20;
+    let mut latencies = vec![[const { Vec::new() }; 2]; parties.len()];
+    for run in 0..=arguments.small_runs {
+        eprintln!("latencies: run {run} of {}", arguments.small_runs);
+        for (party, latencies) in parties.iter_mut().zip(&mut latencies) {
+            let system = systems[party.system].name;
+            let used = memory::tmpfs_used()?;
+            memory::touch(bytes)?;
+            let both = [("write", party.write(source, "/small")?), ("read", party.read("/small", bytes)?)];
+            party.delete("/small")?;
+            emptied(used + bytes / 2)?;
+            if run == 0 {
+                continue;
+            }
+            for ((name, stages), latencies) in both.iter().zip(latencies) {
+                let work = format!("{name} {} MiB", arguments.small_mib);
+                for (stage, seconds) in stages {
+                    figures.add(&work, system, party.client, &format!("part: {stage}"), "ms", seconds * 1e3);
+                }
+                figures.add(&work, system, party.client, "latency", "ms", total(stages) * 1e3);
+                latencies.push(total(stages) * 1e3);
+            }
+        }
+    }
+    for (party, both) in parties.iter().zip(latencies) {
+        let name = format!("{}: {}", systems[party.system].name, party.client);
+        for ((mut latencies, work), into) in both.into_iter().zip(["write", "read"]).zip(&mut courses.latencies) {
+            latencies.sort_by(f64::total_cmp);
+            let count = latencies.len() as f64;
+            let work = format!("{work} {} MiB", arguments.small_mib);
+            let p90 = latencies[((count - 1.0) * 0.9) as usize];
+            figures.add(&work, systems[party.system].name, party.client, "latency, p90", "ms", p90);
+            let points =
+                latencies.iter().enumerate().map(|(index, latency)| (*latency, (index + 1) as f64 / count * 100.0));
+            into.push(Curve { name: name.clone(), points: points.collect() });
+        }
+    }
+    Ok(())
+}
+
+/// Figures 5.10 and 5.11: several clients at once, and six without a pause.
+fn together(
+    systems: &[System],
+    parties: &mut [Party],
+    source: &Path,
+    arguments: &Arguments,
+    figures: &mut Figures,
+    courses: &mut Courses,
+) -> Result<()> {
+    const DIRECTORY: &str = "/clients";
+    let bytes = arguments.small_mib << 20;
+    for (index, system) in systems.iter().enumerate() {
+        let writer = parties.iter_mut().find(|party| party.system == index).context("each system has a client")?;
+        eprintln!("files for {} clients: {}", CLIENTS[CLIENTS.len() - 1], system.name);
+        memory::touch(bytes * CLIENTS[CLIENTS.len() - 1] as u64)?;
+        for file in 0..CLIENTS[CLIENTS.len() - 1] {
+            writer.write(source, &format!("{DIRECTORY}/{}", party::file_name(file)))?;
+        }
+    }
+    let mut seconds = vec![vec![Vec::new(); CLIENTS.len()]; parties.len()];
+    for run in 0..=arguments.runs {
+        eprintln!("many clients: run {run} of {}", arguments.runs);
+        for (party, seconds) in parties.iter_mut().zip(&mut seconds) {
+            for (clients, seconds) in CLIENTS.into_iter().zip(seconds) {
+                let took = party.read_together(DIRECTORY, clients)?;
+                if run > 0 {
+                    seconds.push(took);
+                    let work = format!("{clients} clients read {} MiB each", arguments.small_mib);
+                    figures.add(&work, systems[party.system].name, party.client, "wall", "ms", took * 1e3);
+                }
+            }
+        }
+    }
+    for (party, seconds) in parties.iter().zip(&seconds) {
+        let points = CLIENTS.iter().zip(seconds).map(|(clients, seconds)| (*clients as f64, median(seconds) * 1e3));
+        let name = format!("{}: {}", systems[party.system].name, party.client);
+        courses.clients.push(Curve { name, points: points.collect() });
+    }
+    for party in parties {
+        let system = &systems[party.system];
+        let [process] = system.datanodes()?[..] else { anyhow::bail!("one DataNode of each make runs") };
+        eprintln!("{SATURATING} clients without a pause: {}: {}", system.name, party.client);
+        let clock = ServerClock::start(process)?;
+        let started = Instant::now();
+        for _ in 0..arguments.saturating_rounds {
+            party.read_together(DIRECTORY, SATURATING)?;
+        }
+        let (wall, (cpu, _)) = (started.elapsed().as_secs_f64(), clock.elapsed()?);
+        let moved = (arguments.saturating_rounds * SATURATING) as f64 * bytes as f64;
+        let work = format!("{SATURATING} clients without a pause");
+        for (what, unit, value) in [
+            ("throughput", "MB/s", moved / 1e6 / wall),
+            ("DataNode CPU", "s/GB", cpu / (moved / GB)),
+            ("DataNode's processors in use", "", cpu / wall),
+        ] {
+            figures.add(&work, system.name, party.client, what, unit, value);
+        }
+    }
+    Ok(())
+}
+
+/// Ours to Apache's, beside what the thesis had.
+fn print_ratios(figures: &Figures) {
+    // Work, figure, the thesis's own ratio.
+    let lines = [
+        ("write 2048 MiB, 3 DataNodes", "DataNode CPU", Some(11789.0 / 31299.0)),
+        ("write 2048 MiB, 3 DataNodes", "client CPU", Some(4926.0 / 21014.0)),
+        ("read 2048 MiB, 3 DataNodes", "DataNode CPU", Some(10078.0 / 12944.0)),
+        ("read 2048 MiB, 3 DataNodes", "client CPU", Some(39504.0 / 41371.0)),
+        ("write 128 MiB", "latency", Some(0.70)),
+        ("read 128 MiB", "latency", Some(0.88)),
+        ("8 clients read 128 MiB each", "wall", None),
+        ("6 clients without a pause", "DataNode CPU", Some(2.0 / 6.0)),
+    ];
+    println!();
+    println!("{:<30} {:<14} {:>10} {:>10} {:>10}", "ours to Apache's", "", "thesis", "packets", "shortest");
+    for (work, what, thesis) in lines {
+        let Some(theirs) = figures.median(work, "Apache", "warm JVM", what) else { continue };
+        let text = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        let ours = |client| text(figures.median(work, "Hearth", client, what).map(|ours| ours / theirs));
+        let (packets, shortest) = (ours("own, packets"), ours("own, shortest path"));
+        println!("{work:<30} {what:<14} {:>10} {packets:>10} {shortest:>10}", text(thesis));
+    }
+}
+
+fn draw(workload: &str, figures: &Figures, courses: &Courses) -> Result<()> {
+    let of = |wanted: &dyn Fn(&record::Figure) -> bool| -> Vec<record::Figure> {
+        figures.0.iter().filter(|figure| wanted(figure)).cloned().collect()
+    };
+    let bars = |name: &str, title: &str, wanted: &dyn Fn(&record::Figure) -> bool| {
+        chart::write(name, &format!("{title}. {workload}"), &of(wanted))
+    };
+    bars("thesis-5.3", "CPU of a large file, 3 DataNodes", &|figure| figure.work.ends_with(", 3 DataNodes"))?;
+    bars("thesis-5.4", "CPU of a large file, 1 DataNode", &|figure| figure.work.ends_with(", 1 DataNode"))?;
+    bars("thesis-5.7", "Where the time of a write goes", &|figure| {
+        figure.work.starts_with("write ") && figure.what.starts_with("part: ")
+    })?;
+    bars("thesis-5.9", "Where the time of a read goes", &|figure| {
+        figure.work.starts_with("read ") && figure.what.starts_with("part: ")
+    })?;
+    bars("thesis-5.11", "A DataNode asked for all it can send", &|figure| figure.work.ends_with("without a pause"))?;
+    let seconds = Axes { x: "seconds", y: "processors in use" };
+    curves::write("thesis-5.5", "The DataNode's CPU while a large file is written", &seconds, &courses.cpu)?;
+    let latency = Axes { x: "milliseconds", y: "% of all that were as fast" };
+    for (name, title, curves) in [
+        ("thesis-5.6", "Latency of writing a small file", &courses.latencies[0]),
+        ("thesis-5.8", "Latency of reading a small file", &courses.latencies[1]),
+    ] {
+        curves::write(name, title, &latency, curves)?;
+    }
+    let clients = Axes { x: "clients at the same time", y: "milliseconds until the last has its file" };
+    curves::write("thesis-5.10", "Many clients of one DataNode", &clients, &courses.clients)
+}

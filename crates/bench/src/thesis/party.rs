@@ -1,0 +1,255 @@
+//! Who takes part: a system with the client that stores and fetches in it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use hearth_client::{CreateOptions, FileSystem};
+use hearth_config::{Configuration, Environment};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Make, unshared_directory, usage};
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::memory;
+
+/// Bytes that a client hands over or asks for at once.
+const PIECE: usize = 128 << 10;
+
+/// A cluster of one make.
+pub struct System {
+    pub name: &'static str,
+    pub cluster: Cluster,
+    /// Where its DataNodes' sockets are.
+    _sockets: tempfile::TempDir,
+}
+
+impl System {
+    /// `datanodes` DataNodes, each block on every one of them.
+    pub fn start(make: Make, datanodes: usize, block_bytes: u64) -> Result<Self> {
+        let sockets = tempfile::Builder::new()
+            .prefix("hearth-bench-")
+            .tempdir_in(unshared_directory())
+            .context("cannot make a directory for sockets")?;
+        let mut spec = ClusterSpec::new(make, make)
+            .datanodes(datanodes)
+            .set("dfs.replication", datanodes)
+            .set("dfs.blocksize", block_bytes)
+            .set("dfs.heartbeat.interval", 3)
+            .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
+            // The sleep of Apache's client in close(), turned down; see docs/benchmarks.
+            .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .for_measuring();
+        let name = if make == Make::Apache {
+            spec = spec.within(Path::new(memory::TMPFS));
+            "Apache"
+        } else {
+            // As `hearth up` sets them.
+            spec = spec
+                .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
+                .set("hearth.local.write.trusted", true);
+            "Hearth"
+        };
+        Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
+    }
+
+    pub fn datanodes(&self) -> Result<Vec<u32>> {
+        self.cluster.datanodes.iter().map(|datanode| datanode.id()).collect()
+    }
+}
+
+/// Seconds of the parts of one operation: `create`, `fill` and `close` of a write; `open` and `read` of a read.
+pub type Stages = Vec<(&'static str, f64)>;
+
+pub fn total(stages: &Stages) -> f64 {
+    stages.iter().map(|(_, seconds)| seconds).sum()
+}
+
+/// One client, and which system's it is.
+pub struct Party {
+    /// Its place among the systems.
+    pub system: usize,
+    pub client: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    Java(Box<Driver>),
+    Own { runtime: Runtime, fs: FileSystem, configuration: Configuration },
+}
+
+impl Party {
+    /// Apache's client in a JVM of its own.
+    pub fn java(system: usize, of: &System) -> Result<Self> {
+        let driver = Driver::java(&Apache::for_measuring()?, of.cluster.conf())?;
+        Ok(Self { system, client: "warm JVM", kind: Kind::Java(Box::new(driver)) })
+    }
+
+    /// Our client, in this process, by the given paths.
+    pub fn own(system: usize, of: &System, client: &'static str, paths: Option<&str>) -> Result<Self> {
+        let mut configuration = Configuration::load_dir(of.cluster.conf(), Environment::empty())?;
+        if let Some(paths) = paths {
+            configuration.set("hearth.client.paths", paths.to_owned());
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let fs = connect(&configuration)?;
+        Ok(Self { system, client, kind: Kind::Own { runtime, fs, configuration } })
+    }
+
+    /// CPU seconds of the client's process.
+    pub fn cpu(&self) -> Result<f64> {
+        let process = match &self.kind {
+            Kind::Java(driver) => driver.id(),
+            Kind::Own { .. } => std::process::id(),
+        };
+        Ok(usage(process)?.cpu())
+    }
+
+    /// Stores the local file `source` as `path`.
+    pub fn write(&mut self, source: &Path, path: &str) -> Result<Stages> {
+        match &mut self.kind {
+            Kind::Java(driver) => {
+                let local = source.to_str().context("a path of text")?;
+                let steps = [
+                    ("create", "create", json!({"path": path, "handle": "out", "overwrite": true})),
+                    ("fill", "pour", json!({"handle": "out", "local": local})),
+                    ("close", "close", json!({"handle": "out"})),
+                ];
+                in_turn(driver, steps)
+            }
+            Kind::Own { runtime, fs, .. } => runtime.block_on(async {
+                let mut from = File::open(source).with_context(|| format!("cannot read {}", source.display()))?;
+                let mut piece = vec![0; PIECE];
+                let mut clock = Clock::start();
+                let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
+                let mut writer = fs.create(path, options).await?;
+                clock.lap("create");
+                loop {
+                    match from.read(&mut piece).with_context(|| format!("cannot read {}", source.display()))? {
+                        0 => break,
+                        bytes => writer.write(&piece[..bytes]).await?,
+                    }
+                }
+                clock.lap("fill");
+                writer.close().await?;
+                clock.lap("close");
+                Ok(clock.stages)
+            }),
+        }
+    }
+
+    /// Reads `path`, which has `bytes` bytes, to its end.
+    pub fn read(&mut self, path: &str, bytes: u64) -> Result<Stages> {
+        match &mut self.kind {
+            Kind::Java(driver) => {
+                let steps = [
+                    ("open", "open", json!({"path": path, "handle": "in"})),
+                    ("read", "cat", json!({"handle": "in", "piece": PIECE})),
+                ];
+                let stages = in_turn(driver, steps)?;
+                driver.call("close", json!({"handle": "in"}))?;
+                Ok(stages)
+            }
+            Kind::Own { runtime, fs, .. } => runtime.block_on(async {
+                let mut clock = Clock::start();
+                let mut reader = fs.open(path).await?;
+                clock.lap("open");
+                let found = drain(&mut reader).await?;
+                clock.lap("read");
+                ensure!(found == bytes, "{path}: {found} bytes instead of {bytes}");
+                Ok(clock.stages)
+            }),
+        }
+    }
+
+    /// `count` clients read a file each of `directory`, all at once: seconds until the last is done.
+    pub fn read_together(&mut self, directory: &str, count: usize) -> Result<f64> {
+        match &mut self.kind {
+            Kind::Java(driver) => {
+                let request = json!({"dir": directory, "count": count, "threads": count, "piece": PIECE});
+                driver.call("catMany", request)?["seconds"].as_f64().context("a number")
+            }
+            Kind::Own { runtime, configuration, .. } => {
+                let clients = (0..count).map(|_| connect(configuration)).collect::<Result<Vec<_>>>()?;
+                // Known to the NameNode and connected, as the threads of a JVM are by its shared client.
+                for fs in &clients {
+                    runtime.block_on(fs.exists(directory))?;
+                }
+                let started = Instant::now();
+                let reading: Vec<_> = clients
+                    .into_iter()
+                    .enumerate()
+                    .map(|(index, fs)| {
+                        let path = format!("{directory}/{}", file_name(index));
+                        runtime.spawn(async move { drain(&mut fs.open(&path).await?).await })
+                    })
+                    .collect();
+                for client in reading {
+                    runtime.block_on(client).context("a client panicked")??;
+                }
+                Ok(started.elapsed().as_secs_f64())
+            }
+        }
+    }
+
+    pub fn delete(&mut self, path: &str) -> Result<()> {
+        match &mut self.kind {
+            Kind::Java(driver) => {
+                driver.call("delete", json!({"path": path, "recursive": true}))?;
+            }
+            Kind::Own { runtime, fs, .. } => {
+                runtime.block_on(fs.delete(path, true))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As the driver's `catMany` names the files of a directory.
+pub fn file_name(index: usize) -> String {
+    format!("file-{index}")
+}
+
+fn connect(configuration: &Configuration) -> Result<FileSystem> {
+    Ok(FileSystem::connect(configuration, None, &hearth_client::os_user_name())?)
+}
+
+/// Bytes up to the end.
+async fn drain(reader: &mut hearth_client::Reader) -> Result<u64> {
+    let mut piece = vec![0; PIECE];
+    let mut sum = 0;
+    loop {
+        match reader.read(&mut piece).await? {
+            0 => return Ok(sum),
+            bytes => sum += bytes as u64,
+        }
+    }
+}
+
+fn in_turn<const N: usize>(driver: &mut Driver, steps: [(&'static str, &str, serde_json::Value); N]) -> Result<Stages> {
+    let mut clock = Clock::start();
+    for (name, operation, request) in steps {
+        driver.call(operation, request)?;
+        clock.lap(name);
+    }
+    Ok(clock.stages)
+}
+
+struct Clock {
+    last: Instant,
+    stages: Stages,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { last: Instant::now(), stages: Vec::new() }
+    }
+
+    fn lap(&mut self, name: &'static str) {
+        let now = Instant::now();
+        self.stages.push((name, (now - self.last).as_secs_f64()));
+        self.last = now;
+    }
+}
