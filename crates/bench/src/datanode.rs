@@ -40,6 +40,9 @@ pub struct Arguments {
     /// What each of our DataNodes may keep in memory meanwhile, in MiB [default: all of it, a quarter of the machine's memory at most]
     #[arg(long)]
     memory_limit_mib: Option<u64>,
+    /// Without sendfile on either side (`dfs.datanode.transferTo.allowed=false`)
+    #[arg(long)]
+    no_transfer_to: bool,
     /// Where the re-replication has its data, and our DataNode its disk [default: target/]
     #[arg(long)]
     disk: Option<PathBuf>,
@@ -65,7 +68,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut figures = Figures::default();
     serving::measure(arguments, &disk, &mut figures)?;
     let mut workload = format!(
-        "datanode {} MiB, blocks of {} MiB, {} readers of {} MiB, {} small reads; data in {}",
+        "datanode{} {} MiB, blocks of {} MiB, {} readers of {} MiB, {} small reads; data in {}",
+        if arguments.no_transfer_to { ", transferTo off," } else { "" },
         arguments.mib,
         arguments.block_mib,
         arguments.readers,
@@ -86,7 +90,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     print(&figures, &ratios);
     if !arguments.no_record {
         record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
-        chart::write("datanode", &workload, &figures.0)?;
+        let name = if arguments.no_transfer_to { "datanode-no-transfer-to" } else { "datanode" };
+        chart::write(name, &workload, &figures.0)?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod machine;
 mod measure;
 mod memory;
 mod minimal;
+mod page;
 mod places;
 mod put_get;
 mod rdma;
@@ -45,6 +46,8 @@ enum Workload {
     SmallFiles(small_files::Arguments),
     /// The measurements of the thesis that Hearth began from: CPU and latency of whole files, many clients at once, beside Apache Hadoop
     Thesis(thesis::Arguments),
+    /// Writes docs/benchmarks/mission.md from the record: each demand of the project beside what was measured
+    Page,
     /// A remote client over RDMA and in packets: a file written, read whole and at random
     RdmaFiles(rdma_files::Arguments),
 }
@@ -60,6 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Workload::Rdma(arguments) => rdma::run(arguments),
         Workload::SmallFiles(arguments) => small_files::run(arguments),
         Workload::Thesis(arguments) => thesis::run(arguments),
+        Workload::Page => page::write(),
         Workload::RdmaFiles(arguments) => rdma_files::run(arguments),
     }
 }

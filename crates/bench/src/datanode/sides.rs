@@ -76,6 +76,7 @@ impl Sides {
             .only_namenode()
             .within(data)
             .set("dfs.blocksize", arguments.block_mib << 20)
+            .set("dfs.datanode.transferTo.allowed", !arguments.no_transfer_to)
             .set_file("dfs.hosts.exclude", EXCLUDED)
             // As in every cluster of more than a few: how fast the NameNode asks is not what is measured.
             .set("dfs.namenode.redundancy.interval.seconds", 1)

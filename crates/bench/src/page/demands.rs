@@ -1,0 +1,294 @@
+//! The demands, each with the lines of the record that answer it.
+
+/// Which line of the record.
+pub struct Of {
+    /// What the workload's description begins with.
+    pub workload: &'static str,
+    pub work: &'static str,
+    pub system: &'static str,
+    pub client: &'static str,
+    pub figure: &'static str,
+}
+
+pub enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+pub struct Demand {
+    pub what: &'static str,
+    /// Added up.
+    pub ours: &'static [Of],
+    /// Added up, and what ours is divided by; empty: the goal is for ours as it is.
+    pub base: &'static [Of],
+    pub goal: Goal,
+}
+
+pub struct Section {
+    pub title: &'static str,
+    pub demands: &'static [Demand],
+    /// Shown below the table where they are there.
+    pub charts: &'static [&'static str],
+}
+
+const fn of(
+    workload: &'static str,
+    work: &'static str,
+    system: &'static str,
+    client: &'static str,
+    figure: &'static str,
+) -> Of {
+    Of { workload, work, system, client, figure }
+}
+
+const fn at_most(what: &'static str, bound: f64, ours: &'static [Of], base: &'static [Of]) -> Demand {
+    Demand { what, ours, base, goal: Goal::AtMost(bound) }
+}
+
+const fn at_least(what: &'static str, bound: f64, ours: &'static [Of], base: &'static [Of]) -> Demand {
+    Demand { what, ours, base, goal: Goal::AtLeast(bound) }
+}
+
+const W3: &str = "write 2048 MiB, 3 DataNodes";
+const R3: &str = "read 2048 MiB, 3 DataNodes";
+const PACKETS: &str = "own, packets";
+const SHORTEST: &str = "own, shortest path";
+const JAVA: &str = "warm JVM";
+const DATANODE_CPU: &str = "DataNode CPU";
+const CLIENT_CPU: &str = "client CPU";
+const LOCAL: &str = "hearth, local";
+const WHOLE: &str = "read whole, into one buffer";
+const WHOLE_JAVA: &str = "read whole, 128 KiB at a time";
+
+/// In the order of the page.
+pub const SECTIONS: &[Section] = &[
+    Section {
+        title: "A. The in-memory, RDMA-enabled HDFS (the thesis's figures)",
+        demands: &[
+            at_most(
+                "write 2 GiB, 3 DataNodes: CPU of the DataNodes, over TCP",
+                0.38,
+                &[of("thesis", W3, "Hearth", PACKETS, DATANODE_CPU)],
+                &[of("thesis", W3, "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_most(
+                "the same, first replica written in place",
+                0.38,
+                &[of("thesis", W3, "Hearth", SHORTEST, DATANODE_CPU)],
+                &[of("thesis", W3, "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_most(
+                "the same: CPU of the client",
+                0.25,
+                &[of("thesis", W3, "Hearth", SHORTEST, CLIENT_CPU)],
+                &[of("thesis", W3, "Apache", JAVA, CLIENT_CPU)],
+            ),
+            at_most(
+                "read 2 GiB: CPU of the DataNodes, over TCP",
+                0.78,
+                &[of("thesis", R3, "Hearth", PACKETS, DATANODE_CPU)],
+                &[of("thesis", R3, "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_most(
+                "the same, local path",
+                0.78,
+                &[of("thesis", R3, "Hearth", SHORTEST, DATANODE_CPU)],
+                &[of("thesis", R3, "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_most(
+                "read 2 GiB: CPU of the client, local path",
+                0.96,
+                &[of("thesis", R3, "Hearth", SHORTEST, CLIENT_CPU)],
+                &[of("thesis", R3, "Apache", JAVA, CLIENT_CPU)],
+            ),
+            at_most(
+                "write 128 MiB: latency, over TCP",
+                0.7,
+                &[of("thesis", "write 128 MiB", "Hearth", PACKETS, "latency")],
+                &[of("thesis", "write 128 MiB", "Apache", JAVA, "latency")],
+            ),
+            at_most(
+                "read 128 MiB: latency, over TCP",
+                0.88,
+                &[of("thesis", "read 128 MiB", "Hearth", PACKETS, "latency")],
+                &[of("thesis", "read 128 MiB", "Apache", JAVA, "latency")],
+            ),
+            at_most(
+                "8 clients at once, over TCP: until the last has its file",
+                1.0,
+                &[of("thesis", "8 clients read 128 MiB each", "Hearth", PACKETS, "wall")],
+                &[of("thesis", "8 clients read 128 MiB each", "Apache", JAVA, "wall")],
+            ),
+            at_most(
+                "6 clients without a pause, over TCP: CPU of the DataNode a GB",
+                0.33,
+                &[of("thesis", "6 clients without a pause", "Hearth", PACKETS, DATANODE_CPU)],
+                &[of("thesis", "6 clients without a pause", "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_most(
+                "read 128 MiB on the DataNode's machine, checked (base: memcpy)",
+                1.5,
+                &[of("local-read", WHOLE, "Hearth", LOCAL, "wall")],
+                &[of("local-read", WHOLE, "memcpy", "", "wall")],
+            ),
+            at_most(
+                "the same, beside Apache's client by TCP",
+                0.34,
+                &[of("local-read", WHOLE, "Hearth", LOCAL, "wall")],
+                &[of("local-read", WHOLE_JAVA, "Apache", "warm JVM, TCP", "wall")],
+            ),
+            at_most(
+                "the same, beside its short-circuit reads",
+                1.0,
+                &[of("local-read", WHOLE, "Hearth", LOCAL, "wall")],
+                &[of("local-read", WHOLE_JAVA, "Apache", "warm JVM, short-circuit", "wall")],
+            ),
+            at_most(
+                "a view of the file, no copy: milliseconds",
+                1.0,
+                &[of("local-read", "view whole, no copy", "Hearth", LOCAL, "wall")],
+                &[],
+            ),
+            at_most(
+                "4 KiB at random there, p50: microseconds",
+                2.0,
+                &[of("local-read", "read 4 KiB at random", "Hearth", LOCAL, "p50")],
+                &[],
+            ),
+            at_most(
+                "write 128 MiB on the DataNode's machine, trusted writer",
+                0.34,
+                &[of("local-write", "write", "Hearth local", "own", "wall")],
+                &[of("local-write", "write", "Apache", JAVA, "wall")],
+            ),
+            at_most(
+                "the same: CPU of the DataNode, flusher and all",
+                0.34,
+                &[
+                    of("local-write", "write", "Hearth local", "own", DATANODE_CPU),
+                    of("local-write", "write", "Hearth local", "own", "flusher CPU"),
+                ],
+                &[of("local-write", "write", "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_least(
+                "RDMA reads: throughput (base: a probe in C, same pieces and depth)",
+                0.8,
+                &[of("rdma ", "read", "Hearth", "", "throughput")],
+                &[of("rdma ", "read", "probe in C", "", "throughput")],
+            ),
+            at_least(
+                "RDMA writes: throughput (base: the probe)",
+                0.8,
+                &[of("rdma ", "write", "Hearth", "", "throughput")],
+                &[of("rdma ", "write", "probe in C", "", "throughput")],
+            ),
+            at_most(
+                "RDMA reads of 4 KiB, checked, p50 (base: the probe)",
+                1.3,
+                &[of("rdma ", "4 KiB read, checked", "Hearth", "", "p50")],
+                &[of("rdma ", "4 KiB read, checked", "probe in C", "", "p50")],
+            ),
+            at_most(
+                "RDMA reads: CPU of the far end, seconds",
+                0.0,
+                &[of("rdma ", "read", "Hearth", "", "far end's CPU")],
+                &[],
+            ),
+            at_most(
+                "idle memory of NameNode and DataNode",
+                0.34,
+                &[
+                    of("put-get", "idle", "Hearth", "", "NameNode memory"),
+                    of("put-get", "idle", "Hearth", "", "DataNode memory"),
+                ],
+                &[
+                    of("put-get", "idle", "Apache", "", "NameNode memory"),
+                    of("put-get", "idle", "Apache", "", "DataNode memory"),
+                ],
+            ),
+        ],
+        charts: &[
+            "thesis-5.3.svg",
+            "thesis-5.4.svg",
+            "thesis-5.5.svg",
+            "thesis-5.6.svg",
+            "thesis-5.7.svg",
+            "thesis-5.8.svg",
+            "thesis-5.9.svg",
+            "thesis-5.10.svg",
+            "thesis-5.11.svg",
+        ],
+    },
+    Section {
+        title: "B. Zero-copy block serving over TCP",
+        demands: &[
+            at_most(
+                "`hdfs dfs -get` of 2 GiB: CPU of the DataNode",
+                0.5,
+                &[of("put-get", "get", "Hearth", "hdfs dfs", DATANODE_CPU)],
+                &[of("put-get", "get", "Apache", "hdfs dfs", DATANODE_CPU)],
+            ),
+            at_most(
+                "the same (base: a minimal sendfile server in C)",
+                1.3,
+                &[of("put-get", "get", "Hearth", "hdfs dfs", DATANODE_CPU)],
+                &[of("put-get", "get", "minimal C", "hdfs dfs", DATANODE_CPU)],
+            ),
+            at_most(
+                "a warm JVM reads 1 GiB: CPU of the DataNode",
+                0.5,
+                &[of("datanode ", "get", "Hearth", JAVA, DATANODE_CPU)],
+                &[of("datanode ", "get", "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_most(
+                "`transferTo.allowed=false`: CPU of the DataNode",
+                0.6,
+                &[of("datanode, transferTo off", "get", "Hearth", JAVA, DATANODE_CPU)],
+                &[of("datanode, transferTo off", "get", "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_most(
+                "60 readers: CPU of the DataNode",
+                1.0,
+                &[of("datanode ", "60 readers", "Hearth", JAVA, DATANODE_CPU)],
+                &[of("datanode ", "60 readers", "Apache", JAVA, DATANODE_CPU)],
+            ),
+            at_least(
+                "60 readers: throughput",
+                1.0,
+                &[of("datanode ", "60 readers", "Hearth", JAVA, "throughput")],
+                &[of("datanode ", "60 readers", "Apache", JAVA, "throughput")],
+            ),
+            at_most(
+                "4 KiB positioned reads, 1 thread: p99",
+                1.0,
+                &[of("datanode ", "4 KiB, 1 thread", "Hearth", JAVA, "p99")],
+                &[of("datanode ", "4 KiB, 1 thread", "Apache", JAVA, "p99")],
+            ),
+            at_most(
+                "4 KiB positioned reads, 8 threads: p99",
+                1.0,
+                &[of("datanode ", "4 KiB, 8 threads", "Hearth", JAVA, "p99")],
+                &[of("datanode ", "4 KiB, 8 threads", "Apache", JAVA, "p99")],
+            ),
+        ],
+        charts: &["put-get.svg", "datanode.svg"],
+    },
+    Section {
+        title: "E. Many small reads at once",
+        demands: &[
+            at_least(
+                "32 KiB of 17,836 files, 60 threads, local path, many opened at once: files/s (base: Apache's short-circuit)",
+                10.0,
+                &[of("small-files", "60 threads", "Hearth", "hearth, local, many opened", "throughput")],
+                &[of("small-files", "60 threads", "Apache", "warm JVM, short-circuit", "throughput")],
+            ),
+            at_least(
+                "the same over multiplexed packets (base: Apache's TCP)",
+                4.0,
+                &[of("small-files", "60 threads", "Hearth", "hearth, multiplexed, many opened", "throughput")],
+                &[of("small-files", "60 threads", "Apache", "warm JVM, TCP", "throughput")],
+            ),
+        ],
+        charts: &["small-files.svg"],
+    },
+];
