@@ -19,6 +19,7 @@ mod rdma;
 mod rdma_files;
 mod record;
 mod small_files;
+mod stream;
 mod thesis;
 
 use anyhow::{Context, Result};
