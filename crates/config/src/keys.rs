@@ -513,6 +513,17 @@ keys! {
     HEARTH_CLIENT_ONE_SIDED_TIMEOUT: Key<Duration> = "hearth.client.one-sided.timeout", duration_s, "3";
     /// Registered buffers that a one-sided client keeps while it does not use them.
     HEARTH_CLIENT_ONE_SIDED_BUFFER_BYTES: Key<u64> = "hearth.client.one-sided.buffer.bytes", bytes, "33554432";
+    /// Connections of a datanode to another one of Hearth's over which replicas go that a namenode has it copy, at most. 0: each replica
+    /// has a connection of its own, as to an Apache DataNode.
+    HEARTH_DATANODE_STREAM_CONNECTIONS: Key<u32> = "hearth.datanode.stream.connections", int_u32, "2";
+    /// Replicas that are on their way on one such connection at once.
+    HEARTH_DATANODE_STREAM_REPLICAS: Key<u32> = "hearth.datanode.stream.replicas", int_u32, "16";
+    /// Bytes that a sender may have on its way on one such connection and that the receiver has not stored.
+    HEARTH_DATANODE_STREAM_WINDOW_BYTES: Key<u64> = "hearth.datanode.stream.window.bytes", bytes, "8388608";
+    /// The same of all such connections to a datanode together.
+    HEARTH_DATANODE_STREAM_MEMORY_BYTES: Key<u64> = "hearth.datanode.stream.memory.bytes", bytes, "33554432";
+    /// How long the receiver keeps what it has of a replica whose connection broke. 0: not at all.
+    HEARTH_DATANODE_STREAM_RESUME_TIMEOUT: Key<Duration> = "hearth.datanode.stream.resume.timeout", duration_s, "60";
     /// Connections to one datanode that carry many short reads each, at most; one to begin with. 0: each read has its own.
     HEARTH_CLIENT_MULTIPLEX_CONNECTIONS: Key<u32> = "hearth.client.multiplex.connections", int_u32, "16";
     /// Bytes that a client has asked for and not received, on one such connection.

@@ -31,6 +31,7 @@ use crate::options::DatanodeOptions;
 use crate::pool::{Pool, Pools};
 use crate::reports::Notice;
 use crate::slots::Slots;
+use crate::streams::Streams;
 use crate::throttle::Throttle;
 use crate::withdraw::Withdrawals;
 use crate::{one_sided, server, web};
@@ -80,6 +81,7 @@ pub struct Datanode {
     domain_socket: Option<PathBuf>,
     /// `None`: this datanode has no such network.
     pub(crate) one_sided: Option<Arc<OneSided>>,
+    pub(crate) streams: Streams,
     stop: watch::Sender<bool>,
     /// An administrator asked for the end of the process.
     shutdown_asked: watch::Sender<bool>,
@@ -143,6 +145,7 @@ impl Datanode {
             addresses: OnceLock::new(),
             domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             one_sided,
+            streams: Streams::new(options.streams),
             stop: watch::Sender::new(false),
             shutdown_asked: watch::Sender::new(false),
             disks_failed: AtomicBool::new(false),
@@ -342,6 +345,7 @@ impl Handle {
         self.http.lock().take();
         self.ipc.lock().take();
         self.tasks_ended().await;
+        self.datanode.streams.clear();
         let mut progress = FlushProgress::default();
         if flush {
             let store = self.datanode.store.clone();
@@ -429,6 +433,7 @@ async fn watch_store(datanode: Arc<Datanode>) {
             () = tokio::time::sleep(EVENTS_INTERVAL) => {}
             () = datanode.stopping() => return,
         }
+        datanode.streams.expire();
         for event in datanode.store.take_events() {
             match event {
                 StoreEvent::Corrupt { block, storage, storage_type } => {

@@ -7,7 +7,7 @@
 //! READ_BLOCK   server → ops/read_block → sender → fabric (sendfile)
 //! WRITE_BLOCK  server → ops/write_block → receiver → blockstore, and downstream; acknowledgements back
 //! reports      blockstore, ops → pool → reports → namenode/reporting
-//! commands     namenode/actor → namenode/commands → transfer, blockstore, namenode/recovery
+//! commands     namenode/actor → namenode/commands → transfer → streams (to Hearth's datanodes), blockstore, namenode/recovery
 //! ```
 
 // An error ends its operation and is logged: what it names is worth more than its size.
@@ -39,6 +39,7 @@ mod sender;
 mod server;
 mod session;
 mod slots;
+mod streams;
 mod throttle;
 mod tokens;
 mod transfer;
@@ -48,7 +49,7 @@ mod withdraw;
 pub use datanode::{Addresses, Datanode, EndReason, Handle};
 pub use error::Error;
 pub use one_sided::OneSidedOptions;
-pub use options::{DatanodeOptions, RpcOptions, TimingOptions, TransferOptions, memory_room};
+pub use options::{DatanodeOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, memory_room};
 
 /// Empties the memory tier that a killed datanode left: everything to disk, verified. After that its directories can be
 /// given to Apache's DataNode. Blocks.

@@ -18,6 +18,29 @@ pub struct Load {
     one_sided_written_bytes: AtomicU64,
     one_sided_forwarded_bytes: AtomicU64,
     descriptions: AtomicU64,
+    streams: StreamTotals,
+}
+
+/// Replicas over connections of many, since the start.
+#[derive(Default)]
+struct StreamTotals {
+    out_bytes: AtomicU64,
+    in_bytes: AtomicU64,
+    received: AtomicU64,
+    resumed_bytes: AtomicU64,
+}
+
+/// The same, looked at.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StreamFigures {
+    /// Data sent, what went twice counted twice.
+    pub out_bytes: u64,
+    /// Data stored.
+    pub in_bytes: u64,
+    /// Replicas finalized.
+    pub received: u64,
+    /// Bytes that did not have to come again after a broken connection.
+    pub resumed_bytes: u64,
 }
 
 /// Counts something for as long as it lives.
@@ -141,6 +164,35 @@ impl Load {
 
     pub fn one_sided_forwarded_bytes(&self) -> u64 {
         self.one_sided_forwarded_bytes.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of a replica sent over a connection of many.
+    pub fn streamed_out(&self, bytes: u64) {
+        self.streams.out_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// `bytes` of a replica stored that came so.
+    pub fn streamed_in(&self, bytes: u64) {
+        self.streams.in_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A replica that came so is finalized.
+    pub fn stream_received(&self) {
+        self.streams.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A replica was gone on with, of which `bytes` were there.
+    pub fn stream_resumed(&self, bytes: u64) {
+        self.streams.resumed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn streams(&self) -> StreamFigures {
+        StreamFigures {
+            out_bytes: self.streams.out_bytes.load(Ordering::Relaxed),
+            in_bytes: self.streams.in_bytes.load(Ordering::Relaxed),
+            received: self.streams.received.load(Ordering::Relaxed),
+            resumed_bytes: self.streams.resumed_bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// Reads, bytes read, writes, bytes written since the start.

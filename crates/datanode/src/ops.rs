@@ -4,6 +4,7 @@ use hearth_blockstore::StoreError;
 use hearth_fabric::tcp::{self, PeerAddress};
 use hearth_protocol::block_token::{AccessMode, BlockTokenError};
 use hearth_protocol::one_sided_write::WriterError;
+use hearth_protocol::replica_stream::StreamError;
 use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status};
 
@@ -12,6 +13,7 @@ use crate::pool::Pool;
 use crate::sender::SendError;
 use crate::session::{Session, SessionError};
 use crate::slots::SegmentHeld;
+use crate::streams::Window;
 
 pub mod block_checksum;
 pub mod copy_block;
@@ -19,6 +21,7 @@ pub mod describe;
 pub mod read_block;
 pub mod read_many;
 pub mod replace_block;
+pub mod replica_stream;
 pub mod short_circuit;
 pub mod transfer_block;
 pub mod write_block;
@@ -31,6 +34,8 @@ pub enum After {
     Close,
     /// It carries many reads from here on.
     Many,
+    /// It carries replicas from here on.
+    Replicas(Window),
     /// It stands for a segment of shared memory, and nothing more is said on it.
     Watch(SegmentHeld),
 }
@@ -60,6 +65,8 @@ pub enum OpError {
     Unresolved { name: String },
     #[error("downstream datanode {peer} cannot take {block}: {message}")]
     Downstream { block: ExtendedBlock, peer: String, message: String },
+    #[error("a connection of replicas")]
+    Stream(#[from] StreamError),
     #[error("the one-sided way to the next datanode")]
     OneSided(#[from] WriterError),
     #[error("reading {block} to pass it on")]
@@ -94,6 +101,7 @@ impl OpError {
     pub fn is_disconnect(&self) -> bool {
         match self {
             Self::Session(SessionError::Connection(error)) => error.is_disconnect(),
+            Self::Stream(StreamError::Connection(error)) => error.is_disconnect(),
             Self::Send { source, .. } => source.is_disconnect(),
             Self::OneSided(error) => matches!(error, WriterError::Connection(_)),
             Self::Store(error) => matches!(error, StoreError::WriterStopped { .. }),

@@ -37,6 +37,7 @@ pub struct DatanodeOptions {
     pub use_host_names: bool,
     pub store: StoreOptions,
     pub transfer: TransferOptions,
+    pub streams: StreamOptions,
     pub timing: TimingOptions,
     pub rpc: RpcOptions,
     /// Bytes a second for the balancer's copies; 0 is no limit.
@@ -88,6 +89,21 @@ pub struct TransferOptions {
     pub write_slice_bytes: u64,
     /// LAZY_PERSIST blocks of clients on other machines are put on RAM_DISK, too.
     pub non_local_lazy_persist: bool,
+}
+
+/// Replicas from and to other datanodes of Hearth's.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamOptions {
+    /// To one datanode; 0: no streams, neither out nor in.
+    pub connections: u32,
+    /// On their way on one connection at once.
+    pub replicas: u32,
+    /// Bytes on their way on one connection.
+    pub window_bytes: u64,
+    /// The same of all incoming connections.
+    pub memory_bytes: u64,
+    /// How long what a broken connection left of a replica is kept.
+    pub resume_timeout: Duration,
 }
 
 /// When namenodes hear what.
@@ -165,6 +181,13 @@ impl DatanodeOptions {
                 local_write_trusted: conf.get(keys::HEARTH_LOCAL_WRITE_TRUSTED)?,
                 write_slice_bytes: conf.get(keys::HEARTH_WRITE_SLICE_BYTES)?,
                 non_local_lazy_persist: conf.get(keys::DFS_DATANODE_NON_LOCAL_LAZY_PERSIST)?,
+            },
+            streams: StreamOptions {
+                connections: conf.get(keys::HEARTH_DATANODE_STREAM_CONNECTIONS)?,
+                replicas: conf.get(keys::HEARTH_DATANODE_STREAM_REPLICAS)?.clamp(1, 1024),
+                window_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_WINDOW_BYTES)?,
+                memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
+                resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
             },
             timing: TimingOptions {
                 heartbeat: positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?),

@@ -1,6 +1,7 @@
 //! Pieces of a replica on disk, one read while the one before it is sent.
 
 use std::io;
+use std::ops::Deref;
 
 use hearth_blockstore::{Pieces, ReadPiece, ReplicaReader};
 use tokio::task::JoinHandle;
@@ -8,17 +9,18 @@ use tokio::task::JoinHandle;
 use crate::sender::SendError;
 
 /// Goes through a replica once, from its first byte to its last.
-pub struct ReadAhead<'a> {
-    reader: &'a ReplicaReader,
+pub struct ReadAhead<R> {
+    reader: R,
     pieces: Pieces,
     current: Option<ReadPiece>,
     coming: Option<JoinHandle<io::Result<ReadPiece>>>,
 }
 
-impl<'a> ReadAhead<'a> {
+impl<R: Deref<Target = ReplicaReader>> ReadAhead<R> {
     /// `None`: this replica is sent from where it is.
-    pub fn start(reader: &'a ReplicaReader, packet_bytes: u64) -> Option<Self> {
-        let mut ahead = Self { reader, pieces: reader.pieces(packet_bytes)?, current: None, coming: None };
+    pub fn start(reader: R, packet_bytes: u64) -> Option<Self> {
+        let pieces = reader.pieces(packet_bytes)?;
+        let mut ahead = Self { reader, pieces, current: None, coming: None };
         ahead.ask(None);
         Some(ahead)
     }

@@ -91,6 +91,13 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
                 }
                 return;
             }
+            Ok(After::Replicas(window)) => {
+                drop(served);
+                if let Err(error) = ops::replica_stream::converse(datanode, &mut session, window).await {
+                    report(&session, op, &error);
+                }
+                return;
+            }
             Ok(_) => return,
             Err(error) => {
                 report(&session, op, &error);
@@ -143,5 +150,6 @@ async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Op
         }
         Operation::Describe(request) => ops::describe::serve(datanode, session, request).await,
         Operation::ReadMany(request) => ops::read_many::serve(session, request).await,
+        Operation::ReplicaStream(request) => ops::replica_stream::serve(datanode, session, request).await,
     }
 }

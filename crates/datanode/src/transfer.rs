@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use hearth_types::{ByteRange, ExtendedBlock, GenerationStamp, StorageId, StorageType};
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PipelineTarget, Stage, Status, WriteBlock};
+use tokio::task::JoinSet;
 
 use crate::datanode::Datanode;
 use crate::downstream;
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::sender::PacketSender;
+use crate::streams;
 
 /// A replica and where it is to go.
 pub struct Transfer {
@@ -23,11 +25,53 @@ pub struct Transfer {
     pub targets: Vec<PipelineTarget>,
 }
 
+/// Sends it by streams to the targets that take them, to all at once. Returns the others.
+///
+/// Errors: that of the last target which has none now; the others have theirs.
+async fn by_streams(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    block: &ExtendedBlock,
+    targets: Vec<PipelineTarget>,
+) -> Result<Vec<PipelineTarget>, OpError> {
+    let mut copies = JoinSet::new();
+    for target in targets {
+        let (datanode, pool, block) = (datanode.clone(), pool.clone(), block.clone());
+        copies.spawn(async move {
+            let carried = streams::carry(&datanode, &pool, &block, &target).await;
+            (target, carried)
+        });
+    }
+    let (mut others, mut failed) = (Vec::new(), None);
+    while let Some(copy) = copies.join_next().await {
+        match copy {
+            Ok((_, Ok(true))) => {}
+            Ok((target, Ok(false))) => others.push(target),
+            Ok((target, Err(error))) => {
+                let target = &target.datanode.id;
+                tracing::warn!(%block, %target, error = &error as &dyn std::error::Error, "sending a replica by a stream");
+                failed = Some(error);
+            }
+            Err(_) => failed = Some(OpError::Interrupted),
+        }
+    }
+    match failed {
+        Some(error) if others.is_empty() => Err(error),
+        _ => Ok(others),
+    }
+}
+
 /// Sends it to its end. In a client's name the target's answer is awaited, else its end of the connection.
 pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer) -> Result<(), OpError> {
     let Transfer { block, stage, client_name, mut targets } = transfer;
     if targets.is_empty() {
         return Err(OpError::Malformed("a transfer names no target"));
+    }
+    if client_name.is_empty() && stage == Stage::PipelineSetupCreate {
+        targets = by_streams(datanode, pool, &block, targets).await?;
+        if targets.is_empty() {
+            return Ok(());
+        }
     }
     let reader = datanode.store.reader(&block)?;
     let checksum = reader.checksum();

@@ -34,6 +34,7 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
     let metrics = datanode.store.metrics();
     let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
     let local = datanode.slots.figures();
+    let streams = datanode.load.streams();
     let (counter, gauge) = (Figure::counter, Figure::gauge);
     let shown = datanode.one_sided.as_ref().map(|one_sided| &one_sided.advertiser);
     let registered = shown.map(|shown| shown.figures()).unwrap_or_default();
@@ -70,6 +71,18 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             "hearth_one_sided_forwarded_bytes",
             "Bytes of replicas written on into the memory of the next datanode",
             datanode.load.one_sided_forwarded_bytes(),
+        ),
+        counter(
+            "hearth_stream_sent_bytes",
+            "Bytes of replicas sent to Hearth's datanodes by streams",
+            streams.out_bytes,
+        ),
+        counter("hearth_stream_received_bytes", "Bytes of replicas that came so", streams.in_bytes),
+        counter("hearth_stream_replicas", "Replicas that came so", streams.received),
+        counter(
+            "hearth_stream_resumed_bytes",
+            "Bytes that did not come again after a broken connection",
+            streams.resumed_bytes,
         ),
         counter("hearth_short_circuit_descriptors", "Descriptors passed to local clients", local.descriptors_passed),
         counter("hearth_memory_evictions", "Replicas that left memory", metrics.evictions),

@@ -16,6 +16,9 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describ
     if session.connection.is_unix() {
         operations.push(OpCode::WriteLocal);
     }
+    if datanode.streams.are_on() {
+        operations.push(OpCode::ReplicaStream);
+    }
     let description =
         DatanodeDescription { datanode: datanode.store.datanode_uuid().clone(), offer: datanode.offer(), operations };
     session.send(&description.encode()).await?;

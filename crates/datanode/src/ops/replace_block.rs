@@ -74,6 +74,7 @@ async fn fetch(datanode: &Arc<Datanode>, request: &ReplaceBlock) -> Result<Repli
     let create =
         CreateOptions { checksum: info.spec, expected_bytes: block.length(), storage_type: request.storage_type };
     let created = block.clone();
+    datanode.streams.forget(block);
     let writer = datanode.blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
     let receiver = Receiver {
         block: block.clone(),

@@ -12,6 +12,7 @@ mod one_sided_writes;
 mod pipelines;
 mod reads_and_writes;
 mod recovery;
+mod streams;
 mod tokens;
 mod transfers;
 

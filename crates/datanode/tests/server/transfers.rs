@@ -1,7 +1,7 @@
 //! Copies from one datanode to another on a namenode's word, with memory for some of them only.
 
 use hearth_datanode::Handle;
-use hearth_types::Block;
+use hearth_types::{Block, DatanodeInfo};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
     BlockCommandProto, DatanodeCommandProto, DatanodeInfosProto, StorageTypesProto, StorageUuidsProto,
@@ -14,15 +14,19 @@ use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
 
 /// What tells a datanode to send `blocks` to `to`.
-fn transfer(blocks: &[Block], to: &Handle) -> DatanodeCommandProto {
-    let target = target(to).datanode;
+pub fn transfer(blocks: &[Block], to: &Handle) -> DatanodeCommandProto {
+    transfer_to(blocks, &target(to).datanode)
+}
+
+/// The same to wherever it says that it is.
+pub fn transfer_to(blocks: &[Block], target: &DatanodeInfo) -> DatanodeCommandProto {
     DatanodeCommandProto {
         cmd_type: datanode_command_proto::Type::Block as i32,
         blk_cmd: Some(BlockCommandProto {
             action: block_command_proto::Action::Transfer as i32,
             block_pool_id: POOL.to_owned(),
             blocks: blocks.iter().map(|block| block.into()).collect(),
-            targets: blocks.iter().map(|_| DatanodeInfosProto { datanodes: vec![(&target).into()] }).collect(),
+            targets: blocks.iter().map(|_| DatanodeInfosProto { datanodes: vec![target.into()] }).collect(),
             target_storage_uuids: blocks
                 .iter()
                 .map(|_| StorageUuidsProto { storage_uuids: vec![String::new()] })

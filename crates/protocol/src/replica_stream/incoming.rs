@@ -286,7 +286,9 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 Ok(()) => sink.store_now(offset, data, checksums).err(),
                 Err(error) => {
                     // What came before it was verified.
-                    replica.sink.take().map(ReplicaSink::keep);
+                    if let Some(sink) = replica.sink.take() {
+                        sink.keep();
+                    }
                     Some(corrupt(offset, &error))
                 }
             };

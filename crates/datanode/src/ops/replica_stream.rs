@@ -1,0 +1,33 @@
+//! REPLICA_STREAM (0xA4): another datanode of Hearth's sends replicas, many at once, as its namenode told it.
+//!
+//! Bounds: each connection has a window, all windows together `hearth.datanode.stream.memory.bytes`.
+
+use std::sync::Arc;
+
+use hearth_protocol::replica_stream;
+use hearth_wire::data_transfer::{ReplicaRefusal, ReplicaStream, Status, StreamTerms};
+
+use crate::datanode::Datanode;
+use crate::ops::{After, OpError};
+use crate::session::Session;
+use crate::streams::{self, StreamStore, Window};
+
+pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: ReplicaStream) -> Result<After, OpError> {
+    tracing::debug!(peer = %session.connection.peer(), source = request.source_uuid, "replicas on one connection");
+    let window = if datanode.streams.are_on() { datanode.streams.window() } else { None };
+    let Some(window) = window else {
+        let message = "no memory for one more connection of replicas";
+        let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, message);
+        session.send(&StreamTerms::Refused(refusal).encode()).await?;
+        return Ok(After::Close);
+    };
+    session.send(&StreamTerms::Taken(window.limits).encode()).await?;
+    Ok(After::Replicas(window))
+}
+
+/// Takes replicas until the sender has no more, or none for a while.
+pub async fn converse(datanode: &Arc<Datanode>, session: &mut Session, window: Window) -> Result<(), OpError> {
+    let waits = streams::waits(&datanode.options.transfer);
+    let store = StreamStore::new(datanode);
+    Ok(replica_stream::receive(&session.connection, &mut session.buffer, store, window.limits, waits).await?)
+}

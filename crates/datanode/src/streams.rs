@@ -1,0 +1,270 @@
+//! Replicas to and from other datanodes of Hearth's, many over few connections: what a namenode has copied. The conversation itself
+//! is `hearth_protocol::replica_stream`; here is where its bytes come from and go to, and who is connected to whom.
+//!
+//! ```text
+//! out   namenode/commands → transfer → streams::carry → peers (connections) → source → blockstore
+//! in    server → ops/replica_stream → sink → blockstore, reports; what a broken connection leaves → kept
+//! ```
+
+mod kept;
+mod peers;
+mod sink;
+mod source;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hearth_protocol::replica_stream::{CarryError, Job, StreamWaits};
+use hearth_types::ExtendedBlock;
+use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, Status, StreamLimits};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::datanode::Datanode;
+use crate::ops::OpError;
+use crate::options::{StreamOptions, TransferOptions};
+use crate::pool::Pool;
+use kept::Kept;
+use peers::{Peers, Way};
+pub use sink::StreamStore;
+use source::StreamSource;
+
+/// Data bytes of a frame: what is read from a disk at once, and more than costs anything to frame.
+const FRAME_BYTES: u32 = 512 << 10;
+
+/// A window is at least so many bytes; a connection for which there is not so much memory is refused.
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+
+/// Replicas that come in at once over all connections. Each has its own memory or its own pieces on the way to disk.
+const INCOMING_MAX: usize = 64;
+
+/// A replica is tried so often without one byte more of it acknowledged, with such pauses.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What all streams of a datanode share.
+pub struct Streams {
+    options: StreamOptions,
+    peers: Peers,
+    kept: Kept,
+    /// One for each replica that comes in.
+    places: Arc<Semaphore>,
+    /// Bytes of all windows that senders were given.
+    windows: Arc<AtomicU64>,
+}
+
+/// A window's share of the memory for all; given back when dropped.
+pub struct Window {
+    windows: Arc<AtomicU64>,
+    bytes: u64,
+    pub limits: StreamLimits,
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.windows.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Streams {
+    pub fn new(options: StreamOptions) -> Self {
+        Self {
+            peers: Peers::default(),
+            kept: Kept::new(options.resume_timeout),
+            places: Arc::new(Semaphore::new(INCOMING_MAX)),
+            windows: Arc::default(),
+            options,
+        }
+    }
+
+    /// Whether this datanode takes streams and sends by them.
+    pub fn are_on(&self) -> bool {
+        self.options.connections > 0
+    }
+
+    /// Memory for one more incoming connection: a quarter of what is left, as configured at most.
+    pub fn window(&self) -> Option<Window> {
+        let (all, most) = (self.options.memory_bytes, self.options.window_bytes);
+        let mut taken = 0;
+        let share = |used: u64| {
+            let left = all.saturating_sub(used);
+            let bytes = (left / 4).max(WINDOW_BYTES_MIN).min(most.max(WINDOW_BYTES_MIN));
+            (bytes <= left).then_some(bytes)
+        };
+        self.windows
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                taken = share(used)?;
+                Some(used + taken)
+            })
+            .ok()?;
+        let bytes = u32::try_from(taken).unwrap_or(u32::MAX).min(StreamLimits::MAX.window_bytes);
+        let frame_bytes_max = FRAME_BYTES.min(bytes / 4);
+        let limits = StreamLimits {
+            window_bytes: bytes,
+            replica_window_bytes: (bytes / 4).max(2 * frame_bytes_max),
+            frame_bytes_max,
+            replicas_max: self.options.replicas,
+        };
+        Some(Window { windows: self.windows.clone(), bytes: taken, limits })
+    }
+
+    /// What a broken connection left of `block` goes: it comes another way.
+    pub fn forget(&self, block: &ExtendedBlock) {
+        self.kept.forget(block);
+    }
+
+    /// What nobody has come back for in time goes. Called now and then.
+    pub fn expire(&self) {
+        self.kept.expire();
+    }
+
+    /// All of it goes: the datanode ends.
+    pub fn clear(&self) {
+        self.kept.clear();
+    }
+}
+
+/// How long a stream's ends wait.
+pub fn waits(options: &TransferOptions) -> StreamWaits {
+    StreamWaits { silence: options.read_timeout, write: options.write_timeout, idle: options.read_timeout }
+}
+
+/// Has a finalized replica carried to `target`. False: it takes no streams, and wants it as every datanode does.
+///
+/// What breaks on the way is tried again, from where the target has it.
+pub async fn carry(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    block: &ExtendedBlock,
+    target: &PipelineTarget,
+) -> Result<bool, OpError> {
+    let mut attempt = 0;
+    let mut acknowledged = 0;
+    loop {
+        let link = match datanode.streams.peers.link(datanode, &target.datanode.id).await {
+            Ok(Way::Link(link)) => link,
+            Ok(Way::None) => return Ok(false),
+            Err(error) if attempt + 1 >= ATTEMPTS => return Err(error),
+            Err(_) => {
+                pause(&mut attempt).await;
+                continue;
+            }
+        };
+        let reader = Arc::new(datanode.store.reader(block)?);
+        let ids: Vec<_> = target.storage_id.iter().cloned().collect();
+        let request = OpenReplica {
+            block: block.clone(),
+            token: pool.tokens.mint_write(block, &[target.storage_type], &ids),
+            checksum: reader.checksum(),
+            storage_type: target.storage_type,
+            storage_id: target.storage_id.clone(),
+        };
+        let (done, answer) = oneshot::channel();
+        let job = Job { request, source: StreamSource::new(datanode, reader), done };
+        if link.carry(job).await.is_err() {
+            // It has ended since it was looked up.
+            continue;
+        }
+        let outcome = answer.await;
+        drop(link);
+        match outcome {
+            Ok(Ok(())) => return Ok(true),
+            // The connection had ended before the replica had its turn.
+            Err(_) => pause(&mut attempt).await,
+            Ok(Err(CarryError::Broken { stored, source })) => {
+                tracing::info!(%block, stored, error = &*source as &dyn std::error::Error, "a stream broke");
+                if stored > acknowledged {
+                    (acknowledged, attempt) = (stored, 0);
+                }
+                pause(&mut attempt).await;
+                if attempt >= ATTEMPTS {
+                    return Err(not_carried(block, target, &CarryError::Broken { stored, source }));
+                }
+            }
+            Ok(Err(CarryError::Refused(refusal))) => {
+                if !may_try_again(datanode, block, &refusal, attempt).await? {
+                    return Err(not_carried(block, target, &CarryError::Refused(refusal)));
+                }
+                if refusal.status == Status::ErrorExists {
+                    // All of it had arrived, and the word of that was lost.
+                    return Ok(true);
+                }
+                if refusal.status == Status::ErrorUnsupported {
+                    return Ok(false);
+                }
+                pause(&mut attempt).await;
+            }
+            Ok(Err(error)) => return Err(not_carried(block, target, &error)),
+        }
+        if attempt >= ATTEMPTS {
+            let source = Arc::new(hearth_protocol::replica_stream::StreamError::Interrupted);
+            return Err(not_carried(block, target, &CarryError::Broken { stored: acknowledged, source }));
+        }
+    }
+}
+
+async fn pause(attempt: &mut u32) {
+    tokio::time::sleep(PAUSE * (1 << (2 * *attempt).min(8))).await;
+    *attempt += 1;
+}
+
+/// Whether a refusal is not the last word.
+///
+/// Errors: this datanode's own replica is corrupt, which it now knows.
+async fn may_try_again(
+    datanode: &Arc<Datanode>,
+    block: &ExtendedBlock,
+    refusal: &ReplicaRefusal,
+    attempt: u32,
+) -> Result<bool, OpError> {
+    match refusal.status {
+        Status::ErrorChecksum => {
+            // Here or on the way? Only the former is a corrupt replica.
+            let own = block.clone();
+            datanode.blocking(move |store| store.verify(&own)).await?;
+            tracing::warn!(%block, %refusal, "bytes of a replica changed on their way");
+            Ok(true)
+        }
+        Status::ErrorExists => Ok(attempt > 0),
+        Status::ErrorUnsupported => Ok(true),
+        _ => Ok(false),
+    }
+}
+
+fn not_carried(block: &ExtendedBlock, target: &PipelineTarget, error: &CarryError) -> OpError {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    OpError::Downstream { block: block.clone(), peer: target.datanode.id.transfer_address(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_share_the_memory_and_give_it_back() {
+        let options = StreamOptions {
+            connections: 2,
+            replicas: 16,
+            window_bytes: 8 << 20,
+            memory_bytes: 32 << 20,
+            resume_timeout: Duration::from_secs(1),
+        };
+        let streams = Streams::new(options);
+        let mut windows: Vec<Window> = std::iter::from_fn(|| streams.window()).collect();
+        let total: u64 = windows.iter().map(|window| u64::from(window.limits.window_bytes)).sum();
+        assert!(total <= 32 << 20 && windows.len() > 8, "{total} in {}", windows.len());
+        assert_eq!(windows[0].limits.window_bytes, 8 << 20);
+        for Window { limits, .. } in &windows {
+            assert!(limits.frame_bytes_max >= 256 << 10 && limits.replica_window_bytes >= limits.frame_bytes_max);
+            assert!(limits.window_bytes >= 2 * limits.frame_bytes_max);
+        }
+        assert!(streams.window().is_none());
+        windows.pop();
+        assert!(streams.window().is_some());
+    }
+}

@@ -1,0 +1,205 @@
+//! The other datanodes, what they speak, and the connections to them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hearth_fabric::tcp::{self, Connection};
+use hearth_protocol::replica_stream::{self, Job, StreamError};
+use hearth_types::{DatanodeId, DatanodeUuid};
+use hearth_wire::data_transfer::{DatanodeDescription, Describe, OpCode, Operation, ReplicaStream, StreamLimits};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::source::StreamSource;
+use super::waits;
+use crate::datanode::Datanode;
+use crate::downstream::{self, Waits};
+use crate::ops::OpError;
+use crate::session::SessionError;
+
+/// How long it is believed that a datanode takes no streams.
+const STRANGER: Duration = Duration::from_secs(600);
+
+/// How long one that does, and has no memory for one more connection, is sent replicas in packets.
+const FULL: Duration = Duration::from_secs(5);
+
+/// Datanodes that are remembered at most.
+const PEERS_MAX: usize = 4096;
+
+/// Replicas that wait for their turn on a connection, beside those that are on their way.
+const QUEUE: usize = 64;
+
+#[derive(Default)]
+pub struct Peers {
+    peers: Mutex<HashMap<DatanodeUuid, Arc<Peer>>>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Held while a connection is being made.
+    connecting: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    links: Vec<Link>,
+    /// It takes no streams, or no more, until then.
+    not_before: Option<Instant>,
+    /// It has been asked what it speaks, under this address.
+    described: Option<String>,
+}
+
+/// A connection that carries replicas. Whoever holds one counts as its load.
+pub struct Link {
+    jobs: mpsc::Sender<Job<StreamSource>>,
+    load: Arc<AtomicUsize>,
+    counted: bool,
+}
+
+/// How to reach a datanode.
+pub enum Way {
+    Link(Link),
+    /// Not by a stream.
+    None,
+}
+
+impl Link {
+    /// Hands a replica over; it comes back when the connection has ended.
+    pub async fn carry(&self, job: Job<StreamSource>) -> Result<(), ()> {
+        self.jobs.send(job).await.map_err(drop)
+    }
+
+    fn take(&self) -> Self {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        Self { jobs: self.jobs.clone(), load: self.load.clone(), counted: true }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.counted {
+            self.load.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl State {
+    /// The least loaded connection, unless another one had better be made. `None` inside: it is not to be reached so.
+    fn look(&mut self, connections: usize) -> Option<Way> {
+        self.links.retain(|link| !link.jobs.is_closed());
+        let idlest = self.links.iter().min_by_key(|link| link.load.load(Ordering::Relaxed));
+        let may_add = self.links.len() < connections && !self.is_out_of_reach();
+        match idlest {
+            Some(link) if !may_add || link.load.load(Ordering::Relaxed) == 0 => Some(Way::Link(link.take())),
+            None if self.is_out_of_reach() => Some(Way::None),
+            _ => None,
+        }
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        self.not_before.is_some_and(|time| Instant::now() < time)
+    }
+}
+
+impl Peers {
+    /// A connection to `target`, made now if need be.
+    ///
+    /// Errors: it cannot be reached.
+    pub async fn link(&self, datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Way, OpError> {
+        let connections = datanode.streams.options.connections as usize;
+        if connections == 0 {
+            return Ok(Way::None);
+        }
+        let peer = self.peer(&target.uuid);
+        if let Some(way) = peer.state.lock().look(connections) {
+            return Ok(way);
+        }
+        let _connecting = peer.connecting.lock().await;
+        // Another replica may have had it made meanwhile.
+        if let Some(way) = peer.state.lock().look(connections) {
+            return Ok(way);
+        }
+        let address = target.transfer_address();
+        let described = peer.state.lock().described.clone();
+        if described.as_ref() != Some(&address) {
+            if !takes_streams(datanode, target).await? {
+                peer.state.lock().not_before = Some(Instant::now() + STRANGER);
+                return Ok(Way::None);
+            }
+            peer.state.lock().described = Some(address);
+        }
+        match connect(datanode, target).await {
+            Ok(link) => {
+                let taken = link.take();
+                peer.state.lock().links.push(link);
+                Ok(Way::Link(taken))
+            }
+            Err(error) => {
+                let mut state = peer.state.lock();
+                if matches!(error, OpError::Stream(StreamError::Refused { .. })) {
+                    state.not_before = Some(Instant::now() + FULL);
+                    return Ok(state.look(connections).unwrap_or(Way::None));
+                }
+                // It may be another one now.
+                state.described = None;
+                Err(error)
+            }
+        }
+    }
+
+    fn peer(&self, uuid: &DatanodeUuid) -> Arc<Peer> {
+        let mut peers = self.peers.lock();
+        if peers.len() >= PEERS_MAX && !peers.contains_key(uuid) {
+            // Their connections go on to the end of what they carry.
+            peers.clear();
+        }
+        peers.entry(uuid.clone()).or_default().clone()
+    }
+}
+
+/// Asks a datanode whether it takes streams.
+async fn takes_streams(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<bool, OpError> {
+    let waits = Waits::new(&datanode.options.transfer, 1);
+    let mut session = downstream::connect(datanode, target, waits).await?;
+    let question = Describe { client_name: datanode.store.datanode_uuid().to_string() };
+    session.send(&Operation::Describe(question).encode()).await?;
+    match session.receive_message(DatanodeDescription::decode, waits.read).await {
+        Ok(description) => Ok(description.serves(OpCode::ReplicaStream)),
+        // Whoever does not know the question closes the connection.
+        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn connect(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Link, OpError> {
+    let options = &datanode.options.transfer;
+    let address = downstream::resolve(datanode, target, target.transfer_port).await?;
+    let connection = tcp::connect(address, None, options.socket, Waits::new(options, 1).connect).await?;
+    let mut buffer = replica_stream::receive_buffer();
+    let request = ReplicaStream { source_uuid: datanode.store.datanode_uuid().to_string() };
+    let limits = replica_stream::ask(&connection, &mut buffer, request, &waits(options)).await?;
+    let (jobs, queue) = mpsc::channel(QUEUE);
+    tokio::spawn(run(datanode.clone(), connection, buffer, limits, queue));
+    Ok(Link { jobs, load: Arc::default(), counted: false })
+}
+
+async fn run(
+    datanode: Arc<Datanode>,
+    connection: Connection,
+    mut buffer: hearth_fabric::tcp::ReceiveBuffer,
+    limits: StreamLimits,
+    mut queue: mpsc::Receiver<Job<StreamSource>>,
+) {
+    let waits = waits(&datanode.options.transfer);
+    let outcome = tokio::select! {
+        outcome = replica_stream::send(&connection, &mut buffer, limits, waits, &mut queue) => outcome,
+        () = datanode.stopping() => Ok(()),
+    };
+    if let Err(error) = outcome {
+        let peer = connection.peer();
+        tracing::info!(%peer, error = &*error as &dyn std::error::Error, "a connection of replicas ended");
+    }
+}

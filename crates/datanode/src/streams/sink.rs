@@ -1,0 +1,224 @@
+//! A replica of another datanode's on its way in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_blockstore::{Checksums, CreateKind, CreateOptions, Durability, ReplicaWriter, StoreError, WrittenPiece};
+use hearth_protocol::replica_stream::{ReplicaSink, ReplicaStore};
+use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
+use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+
+use crate::datanode::Datanode;
+use crate::load::Counted;
+use crate::ops::OpError;
+use crate::pool::Pool;
+use crate::reports::ReplicaEvent;
+
+/// A replica up to this size is made on the spot: it takes a slot in memory.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// Data handed to the store at once where a disk is behind it: less than it writes at once.
+const DISK_STEP_BYTES: usize = 128 << 10;
+
+/// A sender may come back before its broken connection has been noticed here: so long it waits for that.
+const TAKEN_WAIT: Duration = Duration::from_secs(5);
+const TAKEN_PAUSE: Duration = Duration::from_millis(50);
+
+/// What must be the same for a replica to be gone on with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// With its whole length.
+    pub block: ExtendedBlock,
+    pub checksum: ChecksumSpec,
+}
+
+/// Takes replicas on.
+pub struct StreamStore {
+    datanode: Arc<Datanode>,
+}
+
+impl StreamStore {
+    pub fn new(datanode: &Arc<Datanode>) -> Arc<Self> {
+        Arc::new(Self { datanode: datanode.clone() })
+    }
+
+    async fn take_on(&self, request: OpenReplica) -> Result<StreamSink, OpError> {
+        let datanode = &self.datanode;
+        let pool = datanode.ready_pool(&request.block.pool).await?;
+        let ids: Vec<_> = request.storage_id.iter().cloned().collect();
+        pool.tokens
+            .check_write(&request.token, &request.block, &[request.storage_type], &ids)
+            .map_err(|source| OpError::Token { block: request.block.clone(), source })?;
+        let patience = datanode.options.transfer.read_timeout / 2;
+        let place = tokio::time::timeout(patience, datanode.streams.places.clone().acquire_owned()).await;
+        let Ok(Ok(place)) = place else {
+            return Err(OpError::Refused("too many replicas come in at once".to_owned()));
+        };
+        let progress = Progress { block: request.block.clone(), checksum: request.checksum };
+        let deadline = tokio::time::Instant::now() + TAKEN_WAIT;
+        let (writer, resumed) = loop {
+            if let Some(writer) = datanode.streams.kept.take(&progress) {
+                break (writer, true);
+            }
+            match self.create(&request).await {
+                Ok(writer) => break (writer, false),
+                Err(OpError::Store(StoreError::ReplicaExists { state: ReplicaState::Temporary, .. }))
+                    if tokio::time::Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(TAKEN_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if resumed {
+            tracing::info!(block = %request.block, received = writer.received(), "going on with a replica whose connection broke");
+            datanode.load.stream_resumed(writer.received());
+        }
+        Ok(StreamSink {
+            pool,
+            progress,
+            writer,
+            to_disk: None,
+            _counted: datanode.load.operation(),
+            _place: place,
+            datanode: datanode.clone(),
+        })
+    }
+
+    async fn create(&self, request: &OpenReplica) -> Result<ReplicaWriter, OpError> {
+        let (store, block) = (&self.datanode.store, request.block.clone());
+        let options = CreateOptions {
+            checksum: request.checksum,
+            expected_bytes: block.length(),
+            storage_type: request.storage_type,
+        };
+        if (1..=SMALL_BYTES).contains(&block.length()) && store.replica(&block.pool, block.id()).is_none() {
+            return Ok(store.create(&block, CreateKind::Temporary, &options)?);
+        }
+        self.datanode.blocking(move |store| store.create(&block, CreateKind::Temporary, &options)).await
+    }
+}
+
+impl ReplicaStore for StreamStore {
+    type Sink = StreamSink;
+
+    async fn open(&self, request: OpenReplica) -> Result<StreamSink, ReplicaRefusal> {
+        let block = request.block.clone();
+        self.take_on(request).await.map_err(|error| {
+            tracing::info!(%block, error = &error as &dyn std::error::Error, "not taking a replica");
+            refusal(&error)
+        })
+    }
+}
+
+/// As the sender reads it.
+fn refusal(error: &OpError) -> ReplicaRefusal {
+    let status = match error {
+        // Whoever sends it again after a broken connection takes ErrorExists for success.
+        OpError::Store(StoreError::ReplicaExists { state, .. }) if *state != ReplicaState::Finalized => Status::Error,
+        error => error.status(),
+    };
+    ReplicaRefusal::new(status, error.text())
+}
+
+/// One of them.
+pub struct StreamSink {
+    datanode: Arc<Datanode>,
+    pool: Arc<Pool>,
+    progress: Progress,
+    writer: ReplicaWriter,
+    /// Of a replica that goes straight to disk: the piece that is being written while the next one comes in.
+    to_disk: Option<JoinHandle<WrittenPiece>>,
+    _counted: Counted,
+    _place: OwnedSemaphorePermit,
+}
+
+impl StreamSink {
+    fn write(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
+        let before = self.writer.received();
+        let received = self.writer.write(offset, data, Checksums::Given(checksums))?;
+        self.datanode.load.streamed_in(received - before);
+        Ok(())
+    }
+
+    /// The same where a disk is waited for.
+    async fn write_slowly(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
+        let spec = self.progress.checksum;
+        let chunk = spec.bytes_per_chunk as usize;
+        let step = (DISK_STEP_BYTES / chunk).max(1) * chunk;
+        let mut checksums = checksums;
+        for (index, data) in data.chunks(step).enumerate() {
+            if self.writer.makes_piece_due(data.len()) {
+                self.await_disk().await?;
+            }
+            let (own, rest) = checksums.split_at(spec.checksum_bytes(data.len() as u64) as usize);
+            self.write(offset + (index * step) as u64, data, own)?;
+            checksums = rest;
+            if let Some(piece) = self.writer.due_piece() {
+                self.await_disk().await?;
+                self.to_disk = Some(tokio::task::spawn_blocking(move || piece.write()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of it is being written to disk on return.
+    async fn await_disk(&mut self) -> Result<(), OpError> {
+        let Some(running) = self.to_disk.take() else { return Ok(()) };
+        let written = running.await.map_err(|_| OpError::Interrupted)?;
+        Ok(self.writer.piece_written(written)?)
+    }
+
+    async fn end(mut self) -> Result<(), OpError> {
+        self.await_disk().await?;
+        let Self { datanode, pool, writer, .. } = self;
+        let replica = if writer.waits_at_end() {
+            datanode.blocking(move |_| writer.finalize(Durability::Memory)).await?
+        } else {
+            writer.finalize(Durability::Memory)?
+        };
+        datanode.load.written_bytes(replica.block.length());
+        datanode.load.stream_received();
+        pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
+        datanode.note_finalized(&replica.block);
+        Ok(())
+    }
+}
+
+impl ReplicaSink for StreamSink {
+    fn received(&self) -> u64 {
+        self.writer.received()
+    }
+
+    fn is_quick(&self) -> bool {
+        self.to_disk.is_none() && !self.writer.waits_at_end()
+    }
+
+    fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
+        self.write(offset, data, checksums).map_err(|error| refusal(&error))
+    }
+
+    async fn store(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
+        self.write_slowly(offset, data, checksums).await.map_err(|error| refusal(&error))
+    }
+
+    async fn finish(self) -> Result<(), ReplicaRefusal> {
+        self.end().await.map_err(|error| refusal(&error))
+    }
+
+    fn keep(mut self) {
+        if self.to_disk.is_none() {
+            let Self { datanode, progress, writer, .. } = self;
+            datanode.streams.kept.put(progress, writer);
+            return;
+        }
+        tokio::spawn(async move {
+            if self.await_disk().await.is_ok() {
+                let Self { datanode, progress, writer, .. } = self;
+                datanode.streams.kept.put(progress, writer);
+            }
+        });
+    }
+}

@@ -1,0 +1,60 @@
+//! A replica of ours on its way to another datanode.
+
+use std::sync::Arc;
+
+use hearth_blockstore::{DataSource, ReplicaReader};
+use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
+use hearth_types::ByteRange;
+
+use super::FRAME_BYTES;
+use crate::datanode::Datanode;
+use crate::read_ahead::ReadAhead;
+use crate::sender::SendError;
+
+pub struct StreamSource {
+    datanode: Arc<Datanode>,
+    reader: Arc<ReplicaReader>,
+    /// Of one that is on disk and goes from its first byte on, in frames of full length.
+    ahead: Option<ReadAhead<Arc<ReplicaReader>>>,
+    started: bool,
+    /// For when files may not be given to the socket.
+    scratch: Vec<u8>,
+}
+
+impl StreamSource {
+    pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>) -> Self {
+        Self { datanode: datanode.clone(), reader, ahead: None, started: false, scratch: Vec::new() }
+    }
+}
+
+impl ReplicaSource for StreamSource {
+    type Error = SendError;
+
+    fn checksums(&mut self, range: ByteRange, into: &mut Vec<u8>) -> Result<(), SendError> {
+        Ok(self.reader.checksums(range, into)?)
+    }
+
+    async fn data(&mut self, range: ByteRange) -> Result<SourceData<'_>, SendError> {
+        self.datanode.transfer_throttle.pass(range.length()).await;
+        self.datanode.load.streamed_out(range.length());
+        if !self.started {
+            self.started = true;
+            let in_frames = range.start() == 0 && range.length() == u64::from(FRAME_BYTES);
+            self.ahead = in_frames.then(|| ReadAhead::start(self.reader.clone(), FRAME_BYTES.into())).flatten();
+        }
+        if let Some(ahead) = &mut self.ahead {
+            return Ok(SourceData::Bytes(ahead.packet(range.start(), range.length()).await?));
+        }
+        match self.reader.data() {
+            DataSource::Bytes(bytes) => Ok(SourceData::Bytes(&bytes[range.start() as usize..range.end() as usize])),
+            DataSource::File { file, offset } if self.datanode.options.transfer.transfer_to => {
+                Ok(SourceData::File { file, offset: offset + range.start() })
+            }
+            DataSource::File { .. } => {
+                self.scratch.resize(range.length() as usize, 0);
+                self.reader.read_at(range.start(), &mut self.scratch)?;
+                Ok(SourceData::Bytes(&self.scratch))
+            }
+        }
+    }
+}
