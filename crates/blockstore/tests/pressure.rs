@@ -193,6 +193,22 @@ fn a_full_tmpfs_is_a_full_memory() {
 }
 
 #[test]
+fn a_tmpfs_that_is_too_small_is_answered_with_files() {
+    let Some(tmpfs) = SmallTmpfs::mount(2 << 20) else { return };
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.dir = tmpfs.path().join("m");
+    let store = bed.open();
+    assert!(store.warnings().iter().any(|warning| warning.contains("engine mmap instead")), "{:?}", store.warnings());
+    for id in 0..4 {
+        put(&store, id, 1, &bytes(id as u64, MIB));
+        assert!(get(&store, id, 1) == bytes(id as u64, MIB));
+    }
+    let metrics = store.metrics();
+    assert_eq!((metrics.memory_limit, metrics.replicas_in_memory, metrics.kept_replicas), (0, 0, 4));
+    assert!(metrics.mapped_bytes > 0);
+}
+
+#[test]
 fn a_full_disk_refuses_new_replicas_and_keeps_the_old_ones() {
     let Some(disk) = SmallTmpfs::mount(6 << 20) else { return };
     for engine in [Engine::Memory, Engine::File, Engine::Mmap] {

@@ -469,11 +469,15 @@ keys! {
 
     /// Engine of storage directories that do not say: memory, mmap or file.
     HEARTH_STORAGE_ENGINE: Key<Engine> = "hearth.storage.engine", engine, "memory";
+    /// Replicas of the engines mmap and file that stay open between reads, two descriptors each; at most an eighth of the process's descriptors.
+    HEARTH_STORAGE_OPEN_MAX: Key<u32> = "hearth.storage.open.max", int_u32, "4096";
+    /// Bytes of address space that mappings of the engine mmap may take.
+    HEARTH_STORAGE_MAPPED_MAX: Key<u64> = "hearth.storage.mapped.max", bytes, "64g";
     /// Directory on a tmpfs for the memory engine; unset: one of the datanode's own under /dev/shm.
     HEARTH_MEMORY_DIR: OptionalKey<String> = "hearth.memory.dir", text;
     /// Bytes of replicas in memory; 0 = from the size of the tmpfs and the memory that is free.
     HEARTH_MEMORY_LIMIT: Key<u64> = "hearth.memory.limit", bytes, "0";
-    /// A finalized replica is on disk within this.
+    /// A finalized replica is on disk within this, whatever its engine.
     HEARTH_MEMORY_FLUSH_DELAY: Key<Duration> = "hearth.memory.flush.delay", duration_s, "10";
     /// One-sided reads and writes between machines go over this: rdma (verbs, where the machine has them), tcp (served by a task
     /// of each process, for machines without verbs) or none.

@@ -307,11 +307,7 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
         }) {
             hearth_config::Engine::Memory => Engine::Memory,
             hearth_config::Engine::File => Engine::File,
-            hearth_config::Engine::Mmap => {
-                let wanted = "the engine `memory` or `file`: this version has no `mmap`";
-                let key = keys::HEARTH_STORAGE_ENGINE.name;
-                return Err(conf.value_error(key, &format!("mmap:{}", directory.path.display()), wanted).into());
-            }
+            hearth_config::Engine::Mmap => Engine::Mmap,
         };
         volumes.push(VolumeOptions { dir: directory.path, storage_type: directory.storage_type, engine, reserved });
     }
@@ -325,6 +321,8 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
         bytes => bytes,
     };
     let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, limit));
+    store.keep.replicas_max = conf.get(keys::HEARTH_STORAGE_OPEN_MAX)? as usize;
+    store.keep.mapped_bytes_max = conf.get(keys::HEARTH_STORAGE_MAPPED_MAX)?;
     store.flush_delay = conf.get(keys::HEARTH_MEMORY_FLUSH_DELAY)?;
     store.sync_on_finalize = conf.get(keys::DFS_DATANODE_SYNCONCLOSE)?;
     store.default_block_bytes = conf.get(keys::DFS_BLOCKSIZE)?;
@@ -381,7 +379,9 @@ mod tests {
     fn keys_of_hadoop_and_of_hearth_become_options() {
         let configuration = Configuration::empty()
             .with("fs.defaultFS", "hdfs://127.0.0.1:9000")
-            .with("dfs.datanode.data.dir", "[SSD]file:///a, /b")
+            .with("dfs.datanode.data.dir", "[SSD]file:///a, /b, mmap:/c, [RAM_DISK]/d, [DISK]fileio:/e")
+            .with("hearth.storage.open.max", "100")
+            .with("hearth.storage.mapped.max", "1g")
             .with("dfs.datanode.address", "127.0.0.1:0")
             .with("dfs.heartbeat.interval", "1")
             .with("io.file.buffer.size", "524288")
@@ -390,7 +390,9 @@ mod tests {
         let options = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here").unwrap();
         assert_eq!(options.transfer_address, "127.0.0.1:0".parse().unwrap());
         assert_eq!(options.ipc_address, "0.0.0.0:9867".parse().unwrap());
-        assert_eq!(options.store.volumes.len(), 2);
+        let engines: Vec<Engine> = options.store.volumes.iter().map(|volume| volume.engine).collect();
+        assert_eq!(engines, [Engine::Memory, Engine::Memory, Engine::Mmap, Engine::File, Engine::File]);
+        assert_eq!((options.store.keep.replicas_max, options.store.keep.mapped_bytes_max), (100, 1 << 30));
         assert_eq!(options.store.memory.limit, 1 << 30);
         assert_eq!(options.transfer.read_packet_bytes, 512 << 10);
         assert_eq!(options.timing.heartbeat, Duration::from_secs(1));

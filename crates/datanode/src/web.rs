@@ -127,7 +127,18 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         gauge("hearth_memory_replicas", "Replicas in memory", metrics.replicas_in_memory),
         gauge("hearth_dirty_replicas", "Finalized replicas not yet on disk", metrics.dirty_replicas),
         gauge("hearth_dirty_bytes", "Bytes not yet on disk", metrics.dirty_bytes),
-        gauge("hearth_oldest_dirty_ms", "Age of the oldest of them", metrics.oldest_dirty_age.as_millis() as u64),
+        gauge(
+            "hearth_unsynced_replicas",
+            "Replicas finalized in files, not yet known to be on disk",
+            metrics.unsynced_replicas,
+        ),
+        gauge("hearth_kept_replicas", "Replicas in files that stay open between reads", metrics.kept_replicas),
+        gauge("hearth_mapped_bytes", "Bytes of them that are mapped", metrics.mapped_bytes),
+        gauge(
+            "hearth_oldest_dirty_ms",
+            "Age of the oldest dirty or unsynced replica",
+            metrics.oldest_dirty_age.as_millis() as u64,
+        ),
         gauge("hearth_cached_replicas", "Replicas held for centralised caching", datanode.cache.replicas() as u64),
         gauge("hearth_cached_bytes", "Bytes of them, in whole pages", datanode.cache.bytes()),
         gauge("hearth_failed_volumes", "Storage directories out of use", metrics.failed_volumes),
@@ -227,6 +238,9 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("ReplicasInMemory", metrics.replicas_in_memory)
             .with("DirtyReplicas", metrics.dirty_replicas)
             .with("DirtyBytes", metrics.dirty_bytes)
+            .with("UnsyncedReplicas", metrics.unsynced_replicas)
+            .with("KeptReplicas", metrics.kept_replicas)
+            .with("MappedBytes", metrics.mapped_bytes)
             .with("OldestDirtyMs", metrics.oldest_dirty_age.as_millis() as u64)
             .with("Evictions", metrics.evictions)
             .with("ReadBacks", metrics.read_backs)

@@ -35,7 +35,10 @@ const CHECKS: &[Check] = &[
 ];
 
 fn main() -> ExitCode {
-    let clusters = ClusterSpec::every_combination().map(|spec| {
+    let [oracle, ours_below_apaches, apaches_below_ours, ours] = ClusterSpec::every_combination();
+    // One of ours keeps its replicas in mapped files, the other in memory.
+    let ours_below_apaches = ours_below_apaches.labelled("mmap").set("hearth.storage.engine", "mmap");
+    let clusters = [oracle, ours_below_apaches, apaches_below_ours, ours].map(|spec| {
         spec.set("dfs.blocksize", BLOCK)
             // Else Java's client sleeps 400 ms in most closes (see docs/benchmarks): minutes with small files.
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)

@@ -17,6 +17,10 @@ use crate::sys::{self, AlignedBuffer, PAGE};
 
 const META_HEADER: u64 = ChecksumSpec::META_HEADER_BYTES as u64;
 
+/// More than that at once is read from the file: its copy costs far more than the system call, and pages that are not in memory come from the
+/// disk together instead of one by one.
+const MAPPED_READ_MAX: usize = 16 << 10;
+
 /// Where a replica is on disk and how much of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskCopy {
@@ -102,9 +106,14 @@ impl DiskFiles {
         self.maps.get().is_some_and(|maps| maps.data.is_lost() || maps.meta.is_lost())
     }
 
-    /// Data from `offset`: from the mapping if there is one, else, or if that has gone bad, from the file.
+    /// The mappings, for somebody who wants that many bytes.
+    fn maps_for(&self, bytes: usize) -> Option<&Maps> {
+        if bytes <= MAPPED_READ_MAX { self.maps.get() } else { None }
+    }
+
+    /// Data from `offset`: from the mapping if there is one and it is not much, else, or if that has gone bad, from the file.
     pub fn read_data(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        match self.maps.get() {
+        match self.maps_for(into.len()) {
             Some(maps) if offset + into.len() as u64 <= maps.data.length() && maps.data.copy(offset, into) => Ok(()),
             _ => self.data.read_exact_at(into, offset),
         }
@@ -113,7 +122,7 @@ impl DiskFiles {
     /// CRCs, `at` bytes into the table.
     pub fn read_crcs(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         let offset = META_HEADER + at;
-        match self.maps.get() {
+        match self.maps_for(into.len()) {
             Some(maps) if offset + into.len() as u64 <= maps.meta.length() && maps.meta.copy(offset, into) => Ok(()),
             _ => self.meta.read_exact_at(into, offset),
         }
@@ -122,7 +131,7 @@ impl DiskFiles {
     /// The same for both, if that needs no disk. False: it most likely does, and what was read is worth nothing.
     pub fn read_now(&self, offset: u64, data: &mut [u8], crcs_at: u64, crcs: &mut [u8]) -> bool {
         let crcs_at = META_HEADER + crcs_at;
-        match self.maps.get() {
+        match self.maps_for(data.len()) {
             Some(maps) => {
                 maps.data.is_resident(offset, data.len())
                     && maps.data.copy(offset, data)

@@ -32,6 +32,12 @@ pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
         seen.push((volume, lock, version));
     }
     let uuid = common_uuid(&seen, &options)?;
+    let uses_memory = options.volumes.iter().any(|volume| volume.engine == Engine::Memory);
+    let limit = if uses_memory { memory_limit(&options.memory, &mut warnings)? } else { Some(0) };
+    let engine_of = |volume: &VolumeOptions| match volume.engine {
+        Engine::Memory if limit.is_none() => Engine::Mmap,
+        engine => engine,
+    };
     let mut volumes = Vec::new();
     for (index, (volume, lock, version)) in seen.into_iter().enumerate() {
         let id = match &version {
@@ -49,7 +55,7 @@ pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
             index,
             StorageId(id.into()),
             volume.storage_type,
-            volume.engine,
+            engine_of(volume),
             volume.dir.clone(),
             memory_dir,
             volume.reserved,
@@ -57,14 +63,20 @@ pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
             vec![lock, memory_lock],
         )));
     }
-    let uses_memory = options.volumes.iter().any(|volume| volume.engine == Engine::Memory);
-    let limit = if uses_memory { memory_limit(&options.memory, &mut warnings)? } else { 0 };
+    for volume in volumes.iter().filter(|volume| volume.engine == Engine::Mmap) {
+        if sys::space(&volume.dir).is_ok_and(|space| space.in_memory) {
+            warnings.push(format!(
+                "{} is on a tmpfs, and its engine is mmap: what is in it outlives the process, but not the machine",
+                volume.dir.display()
+            ));
+        }
+    }
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
     let mut nonce = [0; 8];
     random(&mut nonce)?;
-    Ok(Inner::new(options, uuid, volumes, warnings, Budget::new(limit), u64::from_le_bytes(nonce)))
+    Ok(Inner::new(options, uuid, volumes, warnings, Budget::new(limit.unwrap_or(0)), u64::from_le_bytes(nonce)))
 }
 
 fn check(options: &StoreOptions) -> Result<()> {
@@ -150,15 +162,24 @@ fn random_uuid() -> Result<String> {
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
-/// The limit that tmpfs and cgroup can hold.
-fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<u64> {
+/// The limit that tmpfs and cgroup can hold. `None`: they hold too little for a memory tier, and files do better.
+fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Option<u64>> {
     let dir = memory.dir.display();
     let space = sys::space(&memory.dir).map_err(StoreError::io("look at the space of", &memory.dir))?;
     if !space.in_memory {
         warnings.push(format!("{dir} is not on a tmpfs: replicas in it are as fast as its disk"));
     }
-    let mut limit = memory.limit;
+    let least = u64::from(memory.slice_bytes).max(LIMIT_MIN);
     // A size of 0 is a tmpfs without one.
+    let room = if space.size > 0 { space.size } else { u64::MAX }.min(cgroup_limit().unwrap_or(u64::MAX) / 16 * 15);
+    if room < least {
+        warnings.push(format!(
+            "{dir} has room for {room} bytes, too few for replicas in memory (at least {least}): storage directories of the engine memory \
+             are used with the engine mmap instead. Mount a larger tmpfs and name it in hearth.memory.dir"
+        ));
+        return Ok(None);
+    }
+    let mut limit = memory.limit;
     if space.size > 0 && limit > space.size {
         limit = space.size;
         warnings.push(format!(
@@ -173,7 +194,7 @@ fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<u6
     if limit < LIMIT_MIN {
         warnings.push(format!("memory limit of {limit} bytes is too small: replicas are written to disk at once"));
     }
-    Ok(limit)
+    Ok(Some(limit))
 }
 
 /// Memory that this process's cgroup (version 2, or the root of version 1) may use, if it is limited.

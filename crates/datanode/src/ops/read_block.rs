@@ -17,14 +17,20 @@ use crate::session::Session;
 const WAIT_FOR_BYTES: Duration = Duration::from_secs(3);
 const POLL_FOR_BYTES: Duration = Duration::from_millis(50);
 
+/// From so many bytes on the kernel is asked to read a replica on disk ahead.
+const LONG_READ_BYTES: u64 = 512 << 10;
+
 pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: ReadBlock) -> Result<After, OpError> {
-    let (reader, range) = match open(datanode, &request).await {
+    let (mut reader, range) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
             answer_error(session, &error).await?;
             return Err(error);
         }
     };
+    if range.length() >= LONG_READ_BYTES {
+        reader.read_ahead();
+    }
     let checksum = if request.send_checksums {
         reader.checksum()
     } else {

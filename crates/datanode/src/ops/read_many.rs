@@ -120,6 +120,7 @@ fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting:
         Ok(Some(opened)) if opened.reader.in_memory() => {
             ready.push(request, opened, datanode.options.transfer.transfer_to)
         }
+        Ok(Some(opened)) if ready.push_now(request, &opened) => {}
         Ok(_) => waiting.start(datanode.clone(), range),
         Err(error) => ready.refuse(request, &error),
     }
@@ -200,6 +201,19 @@ impl Ready {
             return;
         }
         self.add(start, data, bytes);
+    }
+
+    /// Bytes of a replica on disk that need not be waited for. False: nothing was added.
+    fn push_now(&mut self, request: u64, opened: &Opened) -> bool {
+        let start = self.heads.len();
+        opened.head(request).encode_into(&mut self.heads);
+        // An error is one for the task, too.
+        let read = opened.reader.read_now(opened.range, &mut self.heads).unwrap_or(false);
+        match read {
+            true => self.add(start, None, opened.range.length()),
+            false => self.heads.truncate(start),
+        }
+        read
     }
 
     /// Bytes that a task has read: CRCs, then data.
