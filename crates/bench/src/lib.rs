@@ -45,6 +45,10 @@ enum Workload {
     Rdma(rdma::Arguments),
     /// The first 32 KiB of 17,836 files by 1, 8, 60 threads, over every path; beside Apache's client
     SmallFiles(small_files::Arguments),
+    /// Many replicas from one process to another: Hearth's streams, gRPC, a bare sendfile; CPU, and memory with a slow receiver
+    Stream(stream::Arguments),
+    #[command(hide = true)]
+    StreamEnd(stream::end::Arguments),
     /// The measurements of the thesis that Hearth began from: CPU and latency of whole files, many clients at once, beside Apache Hadoop
     Thesis(thesis::Arguments),
     /// Writes docs/benchmarks/mission.md from the record: each demand of the project beside what was measured
@@ -63,6 +67,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Workload::LocalWrite(arguments) => local_write::run(arguments),
         Workload::Rdma(arguments) => rdma::run(arguments),
         Workload::SmallFiles(arguments) => small_files::run(arguments),
+        Workload::Stream(arguments) => stream::run(arguments),
+        Workload::StreamEnd(arguments) => stream::end::run(arguments),
         Workload::Thesis(arguments) => thesis::run(arguments),
         Workload::Page => page::write(),
         Workload::RdmaFiles(arguments) => rdma_files::run(arguments),

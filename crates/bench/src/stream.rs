@@ -1,4 +1,424 @@
-//! Many replicas from one end to another, over streams and, as the yardstick, over gRPC.
+//! The load generator of streams: many replicas from one process to another, synthetic, on a tmpfs at both ends. Over Hearth's streams; beside
+//! that over gRPC, and by a bare sendfile. CPU time of both ends, and what memory they take above idle, with a slow receiver as well.
+//!
+//! Each end is a process of its own, this very program ([`end`]). A carrier that joins them: a line in [`Carrier`] and in [`end`].
 
-#[allow(dead_code)] // Until the load generator beside it calls it.
+pub mod end;
 mod grpc;
+mod raw;
+mod replicas;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use hearth_testkit::{Content, usage};
+use hearth_types::ChecksumSpec;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::record::{self, Figures};
+use crate::{chart, memory};
+
+/// Bytes in the GB of "seconds per GB".
+const GB: f64 = 1e9;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Written and checksummed at once when the data is made.
+const PIECE: usize = 1 << 20;
+
+/// No end is quiet for longer.
+const QUIET_MAX: Duration = Duration::from_secs(120);
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// All replicas together, e.g. 512m, 5g
+    #[arg(long, default_value = "1g", value_parser = size)]
+    size: u64,
+    /// Replicas, all of one size, on their way at once
+    #[arg(long, default_value_t = 64)]
+    streams: u64,
+    /// The receiver waits so long before it stores a piece, e.g. 1s, 50ms: then memory is measured, for --slow-for
+    #[arg(long, value_parser = duration)]
+    slow_receiver: Option<Duration>,
+    /// How long that is looked at
+    #[arg(long, default_value = "20s", value_parser = duration)]
+    slow_for: Duration,
+    /// Only these
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Carrier::ALL)]
+    carriers: Vec<Carrier>,
+    /// How often each is measured, by turns
+    #[arg(long, default_value_t = 3)]
+    runs: u64,
+    /// Print only: neither the record nor the chart changes
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+/// What carries the replicas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Carrier {
+    /// Hearth's own between DataNodes
+    Streams,
+    /// Protobuf messages over HTTP/2
+    Grpc,
+    /// One file after the other, unverified: what the kernel can do
+    Sendfile,
+}
+
+impl Carrier {
+    const ALL: [Self; 3] = [Self::Streams, Self::Grpc, Self::Sendfile];
+
+    fn system(self) -> &'static str {
+        match self {
+            Self::Streams => "Hearth",
+            Self::Grpc => "gRPC",
+            Self::Sendfile => "raw sendfile",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Streams => "streams",
+            Self::Grpc => "grpc",
+            Self::Sendfile => "sendfile",
+        }
+    }
+
+    /// gRPC's receiver asks for what it gets; else the sender connects.
+    fn receiver_listens(self) -> bool {
+        self != Self::Grpc
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = text.split_at(text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len()));
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return Err("a number, and k, m or g".to_owned()),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "a number of bytes".to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| "a number, and s or ms".to_owned())?;
+    match unit {
+        "s" | "" => Ok(Duration::from_secs(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        _ => Err("a number, and s or ms".to_owned()),
+    }
+}
+
+/// What the replicas are.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload {
+    pub streams: u64,
+    /// Of each.
+    pub bytes: u64,
+}
+
+pub fn checksums_name(replica: u64) -> String {
+    format!("replica-{replica}.crc")
+}
+
+/// Where the receiver puts it.
+pub fn into_name(replica: u64) -> String {
+    format!("into-{replica}")
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let chunk = u64::from(ChecksumSpec::DEFAULT.bytes_per_chunk);
+    let bytes = (arguments.size / arguments.streams.max(1)).next_multiple_of(chunk);
+    let payload = Payload { streams: arguments.streams.max(1), bytes };
+    let folder = tempfile::Builder::new().prefix("hearth-bench-stream").tempdir_in(memory::TMPFS)?;
+    make(folder.path(), payload)?;
+    let mut figures = Figures::default();
+    let runs = if arguments.slow_receiver.is_some() { 1 } else { arguments.runs };
+    for _ in 0..runs {
+        for carrier in &arguments.carriers {
+            measure(arguments, *carrier, payload, folder.path(), &mut figures)?;
+        }
+    }
+    figures.print();
+    let ratios = ratios(&figures);
+    for figure in &ratios {
+        println!("{} {}: {:.2} times that of {}", figure.work, figure.what, figure.median(), figure.client);
+    }
+    if !arguments.no_record {
+        let slow =
+            arguments.slow_receiver.map_or(String::new(), |wait| format!(", the receiver waits {wait:?} a piece"));
+        let workload = format!(
+            "stream {} replicas of {:.0} MiB at once over one connection{slow}; data in {}",
+            payload.streams,
+            payload.bytes as f64 / MIB,
+            memory::TMPFS
+        );
+        record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
+        if arguments.slow_receiver.is_none() {
+            chart::write("stream", &workload, &figures.0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Hearth's CPU to that of the others.
+fn ratios(figures: &Figures) -> Vec<record::Figure> {
+    let what = "both ends' CPU";
+    let Some(ours) = figures.0.iter().find(|figure| figure.system == Carrier::Streams.system() && figure.what == what)
+    else {
+        return Vec::new();
+    };
+    let others = figures.0.iter().filter(|figure| figure.system != ours.system && figure.what == what);
+    let ratio = |other: &record::Figure| record::Figure {
+        system: format!("Hearth / {}", other.system),
+        client: other.system.clone(),
+        unit: "",
+        values: vec![ours.median() / other.median()],
+        ..ours.clone()
+    };
+    others.map(ratio).collect()
+}
+
+/// Makes the replicas and their CRCs.
+fn make(folder: &Path, payload: Payload) -> Result<()> {
+    // What comes in needs as much again: touched once, so that the first one measured does not pay for it.
+    memory::touch(payload.streams * payload.bytes)?;
+    let bar = bar("making replicas", payload.streams * payload.bytes);
+    for replica in 0..payload.streams {
+        let mut data = fs::File::create(folder.join(grpc::file_name(replica)))?;
+        let mut checksums = Vec::new();
+        let mut at = 0;
+        while at < payload.bytes {
+            let bytes = Content::new(replica).bytes(at, PIECE.min((payload.bytes - at) as usize));
+            data.write_all(&bytes).context("making a replica")?;
+            ChecksumSpec::DEFAULT.compute(&bytes, &mut checksums);
+            at += bytes.len() as u64;
+            bar.inc(bytes.len() as u64);
+        }
+        fs::write(folder.join(checksums_name(replica)), checksums)?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn bar(what: &str, bytes: u64) -> ProgressBar {
+    let template = "{msg:>22} {bar:36} {bytes}/{total_bytes} {bytes_per_sec}";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(bytes).with_style(style).with_message(what.to_owned())
+}
+
+/// One run of one carrier.
+fn measure(
+    arguments: &Arguments,
+    carrier: Carrier,
+    payload: Payload,
+    folder: &Path,
+    figures: &mut Figures,
+) -> Result<()> {
+    let start = |role: &str, peer: Option<&str>| End::start(arguments, carrier, payload, folder, role, peer);
+    let (first, second) = if carrier.receiver_listens() { ("receive", "send") } else { ("send", "receive") };
+    let mut listening = start(first, None)?;
+    let address = listening.word("listening")?;
+    let mut connecting = start(second, Some(&address))?;
+    connecting.word("ready")?;
+    let total = payload.streams * payload.bytes;
+    let bar = bar(carrier.system(), total);
+    let outcome = (|| {
+        std::thread::sleep(Duration::from_millis(200));
+        let before = [listening.idle()?, connecting.idle()?];
+        let began = Instant::now();
+        connecting.go()?;
+        let receiver = if carrier.receiver_listens() { &mut listening } else { &mut connecting };
+        let until = arguments.slow_receiver.map(|_| began + arguments.slow_for);
+        let taken = receiver.wait(&bar, until)?;
+        let wall = began.elapsed().as_secs_f64();
+        let after = [listening.now()?, connecting.now()?];
+        let mut ends = [("receiver", before[0], after[0]), ("sender", before[1], after[1])];
+        if !carrier.receiver_listens() {
+            (ends[0].0, ends[1].0) = ("sender", "receiver");
+        }
+        let (system, gigabytes) = (carrier.system(), taken as f64 / GB);
+        let mut add = |what: &str, unit, value| figures.add("stream", system, "", what, unit, value);
+        if arguments.slow_receiver.is_none() {
+            ensure!(taken == total, "{system}: {taken} bytes came of {total}");
+            add("throughput", "MB/s", taken as f64 / 1e6 / wall);
+            let cpu = |(_, before, after): &(&str, At, At)| (after.cpu - before.cpu) / gigabytes;
+            add("both ends' CPU", "s/GB", ends.iter().map(cpu).sum());
+            for end in &ends {
+                add(&format!("{}'s CPU", end.0), "s/GB", cpu(end));
+            }
+        } else {
+            add("stored meanwhile", "MiB", taken as f64 / MIB);
+        }
+        for (end, before, after) in ends {
+            add(&format!("{end}'s memory above idle"), "MiB", after.peak.saturating_sub(before.peak) as f64 / MIB);
+        }
+        Ok(())
+    })();
+    bar.finish_and_clear();
+    drop((connecting, listening));
+    let checked = if arguments.slow_receiver.is_none() { check(folder, payload) } else { Ok(()) };
+    for replica in 0..payload.streams {
+        // Not all of them had begun to come.
+        let _ = fs::remove_file(folder.join(into_name(replica)));
+    }
+    outcome.and(checked)
+}
+
+/// What came is what was sent: the last piece of each, and the length.
+fn check(folder: &Path, payload: Payload) -> Result<()> {
+    use std::os::unix::fs::FileExt;
+    for replica in 0..payload.streams {
+        let path = folder.join(into_name(replica));
+        let file = fs::File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        ensure!(file.metadata()?.len() == payload.bytes, "{} has another length", path.display());
+        let at = payload.bytes - (PIECE as u64).min(payload.bytes);
+        let mut bytes = vec![0; (payload.bytes - at) as usize];
+        file.read_exact_at(&mut bytes, at)?;
+        ensure!(bytes == Content::new(replica).bytes(at, bytes.len()), "{} has other bytes", path.display());
+    }
+    Ok(())
+}
+
+/// What an end has used.
+#[derive(Clone, Copy)]
+struct At {
+    cpu: f64,
+    /// The most resident bytes since it was asked last.
+    peak: u64,
+}
+
+/// One of the two processes. It ends when this is dropped.
+struct End {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl End {
+    fn start(
+        arguments: &Arguments,
+        carrier: Carrier,
+        payload: Payload,
+        folder: &Path,
+        role: &str,
+        peer: Option<&str>,
+    ) -> Result<Self> {
+        let program: PathBuf = std::env::current_exe().context("finding the running program")?;
+        let mut command = Command::new(program);
+        command.args(["bench", "stream-end", role, "--carrier", carrier.name(), "--folder"]).arg(folder);
+        command.args(["--streams", &payload.streams.to_string(), "--bytes", &payload.bytes.to_string()]);
+        if let Some(wait) = arguments.slow_receiver {
+            command.args(["--slow-ms", &wait.as_millis().to_string()]);
+        }
+        if let Some(peer) = peer {
+            command.args(["--peer", peer]);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting an end")?;
+        let stdout = child.stdout.take().context("piped above")?;
+        let (tell, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, lines })
+    }
+
+    fn line(&mut self, wait: Duration) -> Result<Option<String>> {
+        match self.lines.recv_timeout(wait) {
+            Ok(line) => Ok(Some(line)),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("an end has ended early: {:?}", self.child.wait()?),
+        }
+    }
+
+    /// Waits for a line that begins with `word`, whatever it says before; the rest of it.
+    fn word(&mut self, word: &str) -> Result<String> {
+        loop {
+            let line = self.line(QUIET_MAX)?.with_context(|| format!("an end did not say that it is {word}"))?;
+            if let Some(rest) = line.strip_prefix(word) {
+                return Ok(rest.trim().to_owned());
+            }
+        }
+    }
+
+    fn go(&mut self) -> Result<()> {
+        let stdin = self.child.stdin.as_mut().context("piped above")?;
+        Ok(stdin.write_all(b"go\n")?)
+    }
+
+    /// Follows the receiver to its end, or to `until`. The bytes that it has stored.
+    fn wait(&mut self, bar: &ProgressBar, until: Option<Instant>) -> Result<u64> {
+        let mut heard = Instant::now();
+        loop {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(bar.position());
+            }
+            ensure!(heard.elapsed() < QUIET_MAX, "the receiver has stored nothing for {QUIET_MAX:?}");
+            let Some(line) = self.line(Duration::from_millis(100))? else { continue };
+            let mut words = line.split(' ');
+            let (word, bytes) = (words.next(), words.next().and_then(|bytes| bytes.parse().ok()));
+            let bytes: u64 = bytes.with_context(|| format!("{line:?} says nothing"))?;
+            if bytes > bar.position() {
+                heard = Instant::now();
+            }
+            bar.set_position(bytes);
+            if word == Some("done") {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// As it is before its work: the peak of its memory begins here.
+    fn idle(&self) -> Result<At> {
+        let path = format!("/proc/{}/clear_refs", self.child.id());
+        fs::write(&path, "5").with_context(|| format!("cannot write {path}"))?;
+        self.now()
+    }
+
+    fn now(&self) -> Result<At> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|rest| rest.trim().strip_suffix(" kB")).and_then(|kb| kb.trim().parse::<u64>().ok());
+        let peak = peak.context("the kernel does not say the peak of an end's memory")? << 10;
+        Ok(At { cpu: usage(self.child.id())?.cpu(), peak })
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_are_read() {
+        assert_eq!(size("5g"), Ok(5 << 30));
+        assert_eq!(size("700"), Ok(700));
+        assert!(size("0").is_err() && size("g").is_err() && size("1t").is_err());
+        assert_eq!(duration("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(duration("50ms"), Ok(Duration::from_millis(50)));
+        assert!(duration("x").is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! One end of the load generator, a process of its own. It says on its standard output that it is there and how far it has got, and
+//! begins when it is told to.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Carrier, Payload, grpc, into_name, raw, replicas};
+
+/// How often the receiver says how far it is.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    role: Role,
+    #[arg(long, value_enum)]
+    carrier: Carrier,
+    #[arg(long)]
+    folder: PathBuf,
+    #[arg(long)]
+    streams: u64,
+    #[arg(long)]
+    bytes: u64,
+    #[arg(long)]
+    slow_ms: Option<u64>,
+    /// Where the other end listens; without it this one does
+    #[arg(long)]
+    peer: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Role {
+    Send,
+    Receive,
+}
+
+/// Which end this is, and of what.
+pub struct Plan {
+    pub folder: PathBuf,
+    pub payload: Payload,
+    pub slow: Option<Duration>,
+    /// Bytes that the receiver has stored.
+    pub taken: Arc<AtomicU64>,
+}
+
+impl Plan {
+    pub fn take(&self, bytes: u64) {
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let plan = Arc::new(Plan {
+        folder: arguments.folder.clone(),
+        payload: Payload { streams: arguments.streams, bytes: arguments.bytes },
+        slow: arguments.slow_ms.map(Duration::from_millis),
+        taken: Arc::default(),
+    });
+    let (taken, all) = (plan.taken.clone(), arguments.streams * arguments.bytes);
+    if arguments.role == Role::Receive {
+        std::thread::spawn(move || tell(&taken, all));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match arguments.peer {
+            None => listen(arguments, &plan).await,
+            Some(peer) => connect(arguments, &plan, peer).await,
+        }
+    })?;
+    // Until the parent has seen what it took.
+    std::thread::sleep(Duration::from_secs(600));
+    Ok(())
+}
+
+fn tell(taken: &AtomicU64, all: u64) {
+    loop {
+        let bytes = taken.load(Ordering::Relaxed);
+        say(&format!("{} {bytes}", if bytes >= all { "done" } else { "taken" }));
+        if bytes >= all {
+            return;
+        }
+        std::thread::sleep(TOLD_EVERY);
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // The parent may be gone; then this process is ended, too.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+async fn listen(arguments: &Arguments, plan: &Arc<Plan>) -> Result<()> {
+    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+    match arguments.carrier {
+        Carrier::Streams => {
+            let listener = replicas::listen(any)?;
+            say(&format!("listening {}", listener.address()));
+            replicas::receive(listener, plan).await
+        }
+        Carrier::Sendfile => {
+            let listener = std::net::TcpListener::bind(any)?;
+            say(&format!("listening {}", listener.local_addr()?));
+            let plan = plan.clone();
+            tokio::task::spawn_blocking(move || raw::receive(&listener, &plan)).await?
+        }
+        Carrier::Grpc => {
+            let listener = tokio::net::TcpListener::bind(any).await?;
+            say(&format!("listening {}", listener.local_addr()?));
+            grpc::serve(listener, plan.folder.clone()).await
+        }
+    }
+}
+
+async fn connect(arguments: &Arguments, plan: &Arc<Plan>, peer: SocketAddr) -> Result<()> {
+    match arguments.carrier {
+        Carrier::Streams => {
+            let sender = replicas::Sender::connect(peer, plan).await?;
+            begin().await?;
+            sender.send(plan).await
+        }
+        Carrier::Sendfile => {
+            let plan = plan.clone();
+            tokio::task::spawn_blocking(move || {
+                let stream = std::net::TcpStream::connect(peer)?;
+                wait_for_go()?;
+                raw::send(&stream, &plan)
+            })
+            .await?
+        }
+        Carrier::Grpc => {
+            let receiver = grpc::Receiver::connect(peer).await?;
+            begin().await?;
+            let mut downloads = tokio::task::JoinSet::new();
+            for replica in 0..plan.payload.streams {
+                let (mut receiver, plan) = (receiver.clone(), plan.clone());
+                downloads.spawn(async move {
+                    let into = plan.folder.join(into_name(replica));
+                    receiver.download(replica, &into, plan.slow, |bytes| plan.take(bytes)).await
+                });
+            }
+            while let Some(download) = downloads.join_next().await {
+                download??;
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn begin() -> Result<()> {
+    tokio::task::spawn_blocking(wait_for_go).await?
+}
+
+/// Says that it is ready, and waits for the parent's word.
+fn wait_for_go() -> Result<()> {
+    say("ready");
+    let mut line = String::new();
+    let bytes = std::io::stdin().read_line(&mut line)?;
+    (bytes > 0).then_some(()).context("the load generator has gone")
+}
