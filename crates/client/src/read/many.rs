@@ -94,7 +94,8 @@ pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) ->
     for (index, FileRange { replicas, range }) in ranges.iter().enumerate() {
         let end = range.end().min(replicas.locations.length());
         let length = usize::try_from(end.saturating_sub(range.start())).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; length];
+        // What is as small as that is never mapped, and comes with memory of its own.
+        let mut bytes = if replicas.locations.length() <= SMALL_BYTES { Vec::new() } else { vec![0; length] };
         let filled = replicas.read_warm(range.start(), &mut bytes);
         contents.push(bytes);
         if filled == length {
@@ -117,16 +118,17 @@ pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) ->
     }));
     for (group, outcomes) in groups.iter().zip(fetched.await) {
         for (piece, outcome) in group.pieces.iter().zip(outcomes) {
-            let into = &mut contents[piece.index];
             // What is the matter, the usual ways find out and say.
-            let verified = outcome.is_ok_and(|fetched| {
+            let verified = outcome.ok().and_then(|fetched| {
                 let start = (piece.range.start() - fetched.start) as usize;
-                fetched.checked().copy(start, into).is_ok()
+                fetched.checked().to_vec(start, piece.range.length() as usize).ok()
             });
-            if verified {
-                shared.counters.count_read(group.path, into.len());
-            } else {
-                left.push(piece.index);
+            match verified {
+                Some(bytes) => {
+                    shared.counters.count_read(group.path, bytes.len());
+                    contents[piece.index] = bytes;
+                }
+                None => left.push(piece.index),
             }
         }
         tokio::task::consume_budget().await;
@@ -203,6 +205,9 @@ async fn read_alone(ranges: &[FileRange], left: Vec<usize>, contents: &mut [Resu
         {
             let FileRange { replicas, range } = ranges[index].clone();
             let mut bytes = std::mem::replace(&mut contents[index], Ok(Vec::new())).unwrap_or_default();
+            // Nothing was there when it was small: see `read_ranges`.
+            let end = range.end().min(replicas.locations.length());
+            bytes.resize(end.saturating_sub(range.start()) as usize, 0);
             running.spawn(async move {
                 let read = replicas.read_at(range.start(), &mut bytes).await;
                 (
