@@ -101,6 +101,17 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     if let Err(error) = python::environment() {
         eprintln!("hdfs-native is left out: {error:#}");
     }
-    run::loud(std::process::Command::new(bench_program()?).arg("bench").args(arguments).current_dir(root()))?;
+    let program = bench_program()?;
+    let hearth = |arguments: &[String]| {
+        run::loud(std::process::Command::new(&program).arg("bench").args(arguments).current_dir(root()))
+    };
+    hearth(arguments)?;
+    if let [first] = arguments
+        && first == "mission"
+    {
+        vm::bench(&["rdma".to_owned()])?;
+        vm::bench(&["rdma-files".to_owned()])?;
+        hearth(&["page".to_owned()])?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ mod machine;
 mod measure;
 mod memory;
 mod minimal;
+mod mission;
 mod page;
 mod places;
 mod put_get;
@@ -51,6 +52,8 @@ enum Workload {
     StreamEnd(stream::end::Arguments),
     /// The measurements of the thesis that Hearth began from: CPU and latency of whole files, many clients at once, beside Apache Hadoop
     Thesis(thesis::Arguments),
+    /// Everything that is measured beside Apache Hadoop, one workload after the other (an hour), and the page
+    Mission(mission::Arguments),
     /// Writes docs/benchmarks/mission.md from the record: each demand of the project beside what was measured
     Page,
     /// A remote client over RDMA and in packets: a file written, read whole and at random
@@ -70,6 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Workload::Stream(arguments) => stream::run(arguments),
         Workload::StreamEnd(arguments) => stream::end::run(arguments),
         Workload::Thesis(arguments) => thesis::run(arguments),
+        Workload::Mission(arguments) => mission::run(arguments),
         Workload::Page => page::write(),
         Workload::RdmaFiles(arguments) => rdma_files::run(arguments),
     }

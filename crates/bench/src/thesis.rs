@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             Party::own(1, &systems[1], "own, shortest path", None)?,
         ];
         for run in 0..=arguments.runs {
-            eprintln!("{datanodes} DataNodes, large file: run {run} of {}", arguments.runs);
+            eprintln!("DataNodes: {datanodes}, large file: run {run} of {}", arguments.runs);
             for party in &mut parties {
                 // The first only warms.
                 let mut warming = Figures::default();

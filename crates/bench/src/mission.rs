@@ -1,0 +1,60 @@
+//! All workloads one after the other, and the page of what the project demands of itself.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::page;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only workloads with this in their command line, e.g. "thesis"
+    #[arg(long)]
+    only: Option<String>,
+    /// Print the command lines and measure nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// What is run, each a process of its own, so that none finds what another left in memory. Those over RDMA need the virtual
+/// machine: `cargo xtask bench mission` runs them behind these.
+const WORKLOADS: &[&[&str]] = &[
+    &["put-get", "--runs", "3"],
+    &["datanode", "--runs", "2"],
+    &["datanode", "--no-transfer-to", "--runs", "2", "--rereplicated-mib", "0"],
+    &["local-read"],
+    &["local-write", "--huge-pages", "--runs", "3"],
+    &["thesis"],
+    &["small-files"],
+    &["stream"],
+];
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let program = std::env::current_exe().context("finding the running program")?;
+    let wanted: Vec<_> = WORKLOADS
+        .iter()
+        .filter(|words| arguments.only.as_ref().is_none_or(|only| words.join(" ").contains(only.as_str())))
+        .collect();
+    let (mut failed, all) = (Vec::new(), Instant::now());
+    for (index, words) in wanted.iter().enumerate() {
+        let line = words.join(" ");
+        if arguments.list {
+            println!("hearth bench {line}");
+            continue;
+        }
+        println!("=== {} of {}: hearth bench {line}", index + 1, wanted.len());
+        let started = Instant::now();
+        let status = Command::new(&program).arg("bench").args(**words).status().context("cannot start ourselves")?;
+        println!("=== {line}: {:.0} s", started.elapsed().as_secs_f64());
+        if !status.success() {
+            failed.push(format!("{line} ended with {status}"));
+        }
+    }
+    if arguments.list {
+        return Ok(());
+    }
+    page::write()?;
+    println!("{} workloads in {:.0} min", wanted.len(), all.elapsed().as_secs_f64() / 60.0);
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
+}
