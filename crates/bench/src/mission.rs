@@ -27,7 +27,8 @@ const WORKLOADS: &[&[&str]] = &[
     &["local-write", "--huge-pages", "--runs", "3"],
     &["thesis"],
     &["small-files"],
-    &["stream"],
+    &["stream", "--size", "5g"],
+    &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];
 
 pub fn run(arguments: &Arguments) -> Result<()> {

@@ -157,10 +157,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         println!("{} {}: {:.2} times that of {}", figure.work, figure.what, figure.median(), figure.client);
     }
     if !arguments.no_record {
-        let slow =
-            arguments.slow_receiver.map_or(String::new(), |wait| format!(", the receiver waits {wait:?} a piece"));
+        let slow = arguments.slow_receiver.map_or(String::new(), |wait| format!(", slow receiver ({wait:?} a piece),"));
         let workload = format!(
-            "stream {} replicas of {:.0} MiB at once over one connection{slow}; data in {}",
+            "stream{slow} {} replicas of {:.0} MiB at once over one connection; data in {}",
             payload.streams,
             payload.bytes as f64 / MIB,
             memory::TMPFS

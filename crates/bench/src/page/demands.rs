@@ -274,6 +274,36 @@ pub const SECTIONS: &[Section] = &[
         charts: &["put-get.svg", "datanode.svg"],
     },
     Section {
+        title: "C. Replica streams between DataNodes",
+        demands: &[
+            at_most(
+                "the same replicas, CPU of both ends (base: gRPC; a fifth is five times its throughput a CPU second)",
+                0.2,
+                &[of("stream ", "stream", "Hearth", "", "both ends' CPU")],
+                &[of("stream ", "stream", "gRPC", "", "both ends' CPU")],
+            ),
+            at_most(
+                "the same (base: a bare sendfile, nothing verified)",
+                1.3,
+                &[of("stream ", "stream", "Hearth", "", "both ends' CPU")],
+                &[of("stream ", "stream", "raw sendfile", "", "both ends' CPU")],
+            ),
+            at_most(
+                "64 at once, receiver waits 1 s before each piece: MiB above idle, sender",
+                64.0,
+                &[of("stream, slow receiver", "stream", "Hearth", "", "sender's memory above idle")],
+                &[],
+            ),
+            at_most(
+                "the same, receiver",
+                64.0,
+                &[of("stream, slow receiver", "stream", "Hearth", "", "receiver's memory above idle")],
+                &[],
+            ),
+        ],
+        charts: &["stream.svg"],
+    },
+    Section {
         title: "E. Many small reads at once",
         demands: &[
             at_least(
