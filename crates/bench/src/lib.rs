@@ -11,6 +11,7 @@ mod local_write;
 mod machine;
 mod measure;
 mod memory;
+mod metadata;
 mod minimal;
 mod mission;
 mod page;
@@ -19,6 +20,7 @@ mod put_get;
 mod rdma;
 mod rdma_files;
 mod record;
+mod rereplication;
 mod small_files;
 mod stream;
 mod thesis;
@@ -56,6 +58,10 @@ enum Workload {
     Mission(mission::Arguments),
     /// Writes docs/benchmarks/mission.md from the record: each demand of the project beside what was measured
     Page,
+    /// Names made, looked up, moved and deleted by many clients at once: operations a second and the NameNode's CPU for each, beside Apache's
+    Metadata(metadata::Arguments),
+    /// A DataNode of ours dies under our NameNode: time until all blocks have their replicas again, and what readers get meanwhile
+    Rereplication(rereplication::Arguments),
     /// A remote client over RDMA and in packets: a file written, read whole and at random
     RdmaFiles(rdma_files::Arguments),
 }
@@ -75,6 +81,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Workload::Thesis(arguments) => thesis::run(arguments),
         Workload::Mission(arguments) => mission::run(arguments),
         Workload::Page => page::write(),
+        Workload::Metadata(arguments) => metadata::run(arguments),
+        Workload::Rereplication(arguments) => rereplication::run(arguments),
         Workload::RdmaFiles(arguments) => rdma_files::run(arguments),
     }
 }

@@ -29,8 +29,8 @@ pub struct Changes {
     pub last_directive: Option<u64>,
     /// The answer to repeat when the client repeats this call.
     pub retry: Option<(RetryKey, RetryEntry)>,
-    /// Answers that need not be remembered any longer.
-    pub retries_removed: Vec<RetryKey>,
+    /// How many of the oldest answers need not be remembered any longer.
+    pub retries_removed: u32,
 }
 
 /// Numbers that are never given out twice, restarts included.

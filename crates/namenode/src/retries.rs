@@ -9,27 +9,27 @@ use crate::changes::RetryKey;
 /// Answers remembered at most, in memory and on disk.
 pub const RETRIES_MAX: usize = 200_000;
 
-/// Stored answers in the order in which they expire.
+/// When the stored answers expire, in the order in which they were stored.
 #[derive(Default)]
-pub struct StoredRetries(VecDeque<(u64, RetryKey)>);
+pub struct StoredRetries(VecDeque<u64>);
 
 impl StoredRetries {
     /// `expires_ms`: milliseconds since the epoch, never falling much from one call to the next.
-    pub fn push(&mut self, expires_ms: u64, key: RetryKey) {
-        self.0.push_back((expires_ms, key));
+    pub fn push(&mut self, expires_ms: u64) {
+        self.0.push_back(expires_ms);
     }
 
-    /// Keys that have expired, or that are too many, taken out of the list; at most a few at a time.
-    pub fn take_expired(&mut self, now_ms: u64) -> Vec<RetryKey> {
-        let mut keys = Vec::new();
-        while let Some((expires_ms, key)) = self.0.front() {
-            if (*expires_ms > now_ms && self.0.len() <= RETRIES_MAX) || keys.len() == 64 {
+    /// Takes out of the list those that have expired, or that are too many; says how many. At most a few at a time.
+    pub fn take_expired(&mut self, now_ms: u64) -> u32 {
+        let mut taken = 0;
+        while let Some(expires_ms) = self.0.front() {
+            if (*expires_ms > now_ms && self.0.len() <= RETRIES_MAX) || taken == 64 {
                 break;
             }
-            keys.push(*key);
+            taken += 1;
             self.0.pop_front();
         }
-        keys
+        taken
     }
 }
 
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_read_back_and_expire_in_order() {
+    fn keys_read_back_and_answers_expire_in_order() {
         let client = ClientId([9; 16]);
         assert_eq!(retry_call(&retry_key(client, -5)), (client, -5));
         let mut stored = StoredRetries::default();
-        stored.push(10, retry_key(client, 1));
-        stored.push(20, retry_key(client, 2));
-        assert!(stored.take_expired(9).is_empty());
-        assert_eq!(stored.take_expired(10), [retry_key(client, 1)]);
-        assert_eq!(stored.take_expired(100), [retry_key(client, 2)]);
+        stored.push(10);
+        stored.push(20);
+        assert_eq!(stored.take_expired(9), 0);
+        assert_eq!(stored.take_expired(10), 1);
+        assert_eq!(stored.take_expired(100), 1);
     }
 }

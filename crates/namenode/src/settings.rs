@@ -27,6 +27,8 @@ pub struct Settings {
     pub corrupt_files_max: usize,
     /// `dfs.namenode.retrycache.expirytime.millis`; `None` when the cache is switched off.
     pub retry_lifetime: Option<Duration>,
+    /// `hearth.namenode.journal.bytes`.
+    pub journal_bytes: u64,
     /// `dfs.namenode.resource.du.reserved`, bytes.
     pub disk_reserved: u64,
     /// `dfs.namenode.lease-recheck-interval-ms`.
@@ -88,6 +90,7 @@ impl Settings {
                 directives_listed_max: at_least_one(conf.get(keys::DFS_NAMENODE_LIST_CACHE_DIRECTIVES_NUM_RESPONSES)?),
                 pools_listed_max: at_least_one(conf.get(keys::DFS_NAMENODE_LIST_CACHE_POOLS_NUM_RESPONSES)?),
             },
+            journal_bytes: conf.get(keys::HEARTH_NAMENODE_JOURNAL_BYTES)?,
             retry_lifetime: if conf.get(keys::DFS_NAMENODE_ENABLE_RETRYCACHE)? {
                 Some(conf.get(keys::DFS_NAMENODE_RETRYCACHE_EXPIRYTIME)?)
             } else {

@@ -263,9 +263,9 @@ async fn open_store(
         _ => {}
     }
     let identity = directory.version()?;
-    let limits = settings.limits.clone();
+    let (limits, journal_bytes) = (settings.limits.clone(), settings.journal_bytes);
     let began = std::time::Instant::now();
-    let (store, loaded) = tokio::task::spawn_blocking(move || Store::open(directory, limits))
+    let (store, loaded) = tokio::task::spawn_blocking(move || Store::open(directory, limits, journal_bytes))
         .await
         .map_err(|_| StartError::Interrupted)??;
     tracing::info!(
@@ -332,7 +332,7 @@ fn restore_retries(
     stored.sort_by_key(|(_, entry)| entry.expires_ms);
     let mut retries = StoredRetries::default();
     for (key, entry) in stored {
-        retries.push(entry.expires_ms, key);
+        retries.push(entry.expires_ms);
         if let Some(cache) = cache {
             let (client, call_id) = retry_call(&key);
             cache.restore(client, call_id, entry.expires_ms, entry.answer.into());

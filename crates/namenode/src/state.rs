@@ -128,7 +128,7 @@ impl Namenode {
             if let (Ok((answer, Remember::Yes)), Some((key, expires_ms))) = (&outcome, context.retry) {
                 changes.retries_removed = state.retries.take_expired(now.wall_ms);
                 changes.retry = Some((key, RetryEntry { expires_ms, answer: answer.clone() }));
-                state.retries.push(expires_ms, key);
+                state.retries.push(expires_ms);
                 context.remembered.store(true, Ordering::Relaxed);
             }
             (outcome, self.store.submit(changes))

@@ -1,12 +1,16 @@
 //! The namespace on disk.
 //!
-//! One directory, one redb file, one thread that writes it. Operations leave their [`Changes`] here while they hold the
-//! NameNode's lock, so that the order here is the order there; the thread commits all that has gathered in one
-//! transaction, and then everybody's answer may go out. A commit that fails is the end: memory is ahead of the disk
-//! then, nothing more is accepted, and the NameNode stops.
+//! One directory: a journal, which one thread writes, and behind it a redb file, which another one writes. Operations leave their
+//! [`Changes`] here while they hold the NameNode's lock, so that the order here is the order there; the first thread appends all
+//! that has gathered to the journal, syncs it, and then everybody's answer may go out. What the journal holds goes into the tables of the
+//! redb file thousands of operations at a time, where each inode is written once however often it has changed; after a
+//! crash the journal's rest is put there before anything is read. A write that fails is the end: memory is ahead of
+//! the disk then, nothing more is accepted, and the NameNode stops.
 
 mod committer;
 mod directory;
+mod encoding;
+mod journal;
 mod tables;
 
 pub use committer::{Durable, Store, StoreFailed};

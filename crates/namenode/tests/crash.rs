@@ -26,7 +26,8 @@ const DIRECTORY: &str = "HEARTH_TEST_CRASH_DIRECTORY";
 async fn namenode_process() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let options = NamenodeOptions {
-        configuration: support::configuration(),
+        // Its files take turns many times.
+        configuration: support::configuration().with("hearth.namenode.journal.bytes", "4k"),
         user: "root".into(),
         host_name: "namenode".into(),
         clock: Arc::new(SystemClock::new()),

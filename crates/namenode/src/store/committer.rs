@@ -1,18 +1,24 @@
-//! The thread that writes.
+//! The threads that write: one the journal, for which operations wait, one the tables behind it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{oneshot, watch};
 
+use super::journal::Journal;
 use super::tables::{Loaded, Tables};
 use super::{Directory, StoreError};
 use crate::changes::Changes;
 use crate::namespace::Limits;
 
-/// Operations in one transaction at most; keeps a commit, and so everybody's wait, short.
+/// Operations in one group at most; keeps a sync, and so everybody's wait, short.
 const GROUP_MAX: usize = 4096;
+
+/// When nothing has come for so long, what is in the journal goes into the tables.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The store will accept nothing more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,9 +55,33 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
+    failure: watch::Sender<Option<StoreFailed>>,
 }
 
-/// The open store. Dropping it commits what is waiting.
+impl Shared {
+    /// Everything ends here: whoever waits is told, and whoever comes.
+    fn fail(&self, error: &StoreError) {
+        tracing::error!(%error, "the namespace cannot be written any more; the NameNode must stop");
+        let failed = StoreFailed { reason: error.to_string() };
+        let late = {
+            let mut queue = self.queue.lock();
+            queue.failed.get_or_insert_with(|| failed.clone());
+            queue.waiting.clear();
+            self.arrived.notify_one();
+            std::mem::take(&mut queue.answers)
+        };
+        self.failure.send_if_modified(|known| {
+            let first = known.is_none();
+            known.get_or_insert_with(|| failed.clone());
+            first
+        });
+        for answer in late {
+            let _ = answer.send(Err(failed.clone()));
+        }
+    }
+}
+
+/// The open store. Dropping it writes what is waiting, to the tables too.
 ///
 /// The queue holds at most one entry a running operation; the number of those is bounded where calls are admitted.
 pub struct Store {
@@ -63,25 +93,32 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a formatted directory and reads the namespace back.
-    pub fn open(directory: Directory, limits: Limits) -> Result<(Self, Loaded), StoreError> {
-        let tables = Tables::open(&directory.database())?;
+    /// Opens a formatted directory and reads the namespace back. `journal_bytes`: see [`Journal::open`].
+    pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
+        let mut tables = Tables::open(&directory.database())?;
+        let (journal, unapplied) = Journal::open(&directory.current(), tables.applied()?, journal_bytes)?;
+        if !unapplied.run.is_empty() {
+            tracing::info!(operations = unapplied.run.len(), "the journal's rest goes into the tables");
+            tables.apply(&unapplied.run, unapplied.number)?;
+        }
         let loaded = tables.load(limits)?;
-        Ok((Self::start(directory, tables)?, loaded))
+        Ok((Self::start(directory, journal, tables)?, loaded))
     }
 
-    fn start(directory: Directory, tables: Tables) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), arrived: Condvar::new() });
+    fn start(directory: Directory, journal: Journal, tables: Tables) -> Result<Self, StoreError> {
         let (tell, failure) = watch::channel(None);
-        let thread = std::thread::Builder::new().name("namespace-store".into()).spawn({
-            let shared = shared.clone();
-            move || run(&shared, &tables, &tell)
-        });
-        let thread = thread.map_err(|source| StoreError::Io {
-            action: "starting the writing thread of",
+        let shared = Arc::new(Shared { queue: Mutex::default(), arrived: Condvar::new(), failure: tell });
+        let starting = |source| StoreError::Io {
+            action: "starting a writing thread of",
             path: directory.path().to_owned(),
             source,
-        })?;
+        };
+        let behind = Behind::start(tables, shared.clone()).map_err(starting)?;
+        let thread = std::thread::Builder::new().name("namespace-store".into()).spawn({
+            let shared = shared.clone();
+            move || Writer { shared: &shared, journal, behind, backlog: Vec::new() }.run()
+        });
+        let thread = thread.map_err(starting)?;
         Ok(Self { shared, thread: Some(thread), failure, directory })
     }
 
@@ -134,38 +171,150 @@ impl Drop for Store {
     }
 }
 
-fn run(shared: &Shared, tables: &Tables, tell: &watch::Sender<Option<StoreFailed>>) {
-    loop {
-        let (run, answers) = {
-            let mut queue = shared.queue.lock();
-            while queue.waiting.is_empty() {
-                if queue.closed {
+/// Appends groups to the journal and answers for them.
+struct Writer<'a> {
+    shared: &'a Shared,
+    journal: Journal,
+    behind: Behind,
+    /// What the journal's present file holds.
+    backlog: Vec<Changes>,
+}
+
+/// What the writing thread has to do next.
+enum Next {
+    Group(Vec<Changes>, Vec<oneshot::Sender<Result<(), StoreFailed>>>),
+    Idle,
+    End,
+}
+
+impl Writer<'_> {
+    fn run(mut self) {
+        loop {
+            match self.next() {
+                Next::Group(group, answers) => {
+                    if let Err(error) = self.journal.append(&group) {
+                        self.shared.queue.lock().answers.extend(answers);
+                        return self.shared.fail(&error);
+                    }
+                    answers.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
+                    self.backlog.extend(group);
+                    if self.journal.is_full() {
+                        self.hand_over();
+                    }
+                }
+                Next::Idle => self.hand_over(),
+                Next::End => {
+                    self.hand_over();
                     return;
                 }
-                shared.arrived.wait(&mut queue);
             }
-            let count = queue.waiting.len().min(GROUP_MAX);
-            let run: Vec<Changes> = queue.waiting.drain(..count).collect();
-            let answers: Vec<_> = queue.answers.drain(..count).collect();
-            (run, answers)
-        };
-        match tables.apply(&run) {
-            Ok(()) => answers.into_iter().for_each(|answer| drop(answer.send(Ok(())))),
-            Err(error) => {
-                let failed = StoreFailed { reason: error.to_string() };
-                tracing::error!(%error, "the namespace cannot be written any more; the NameNode must stop");
-                let late = {
-                    let mut queue = shared.queue.lock();
-                    queue.failed = Some(failed.clone());
-                    queue.waiting.clear();
-                    std::mem::take(&mut queue.answers)
-                };
-                let _ = tell.send(Some(failed.clone()));
-                for answer in answers.into_iter().chain(late) {
-                    let _ = answer.send(Err(failed.clone()));
+        }
+    }
+
+    fn next(&self) -> Next {
+        let mut queue = self.shared.queue.lock();
+        while queue.waiting.is_empty() {
+            if queue.closed || queue.failed.is_some() {
+                return Next::End;
+            }
+            if self.backlog.is_empty() {
+                self.shared.arrived.wait(&mut queue);
+            } else if self.shared.arrived.wait_for(&mut queue, IDLE).timed_out() && queue.waiting.is_empty() {
+                return Next::Idle;
+            }
+        }
+        let count = queue.waiting.len().min(GROUP_MAX);
+        let group: Vec<Changes> = queue.waiting.drain(..count).collect();
+        let answers: Vec<_> = queue.answers.drain(..count).collect();
+        Next::Group(group, answers)
+    }
+
+    /// What the journal's present file holds goes into the tables, while the other one is written. That one's groups have to be there
+    /// first: if they are not, everybody waits.
+    fn hand_over(&mut self) {
+        self.behind.wait();
+        if self.shared.queue.lock().failed.is_none() && !self.backlog.is_empty() {
+            self.behind.give(std::mem::take(&mut self.backlog), self.journal.number());
+            self.journal.switch();
+        }
+    }
+}
+
+/// The thread that writes the tables.
+struct Behind {
+    slot: Arc<Slot>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    work: Mutex<Work>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum Work {
+    #[default]
+    None,
+    /// To be put into the tables, or being put there when the run is empty.
+    Run(Vec<Changes>, u64),
+    End,
+}
+
+impl Behind {
+    fn start(mut tables: Tables, shared: Arc<Shared>) -> std::io::Result<Self> {
+        let slot = Arc::new(Slot::default());
+        let thread = std::thread::Builder::new().name("namespace-table".into()).spawn({
+            let slot = slot.clone();
+            move || {
+                loop {
+                    let (run, number) = {
+                        let mut work = slot.work.lock();
+                        loop {
+                            match &mut *work {
+                                Work::None => slot.changed.wait(&mut work),
+                                Work::Run(run, number) => break (std::mem::take(run), *number),
+                                Work::End => return,
+                            }
+                        }
+                    };
+                    // A panic must not leave anybody waiting for this thread.
+                    let applied = std::panic::catch_unwind(AssertUnwindSafe(|| tables.apply(&run, number)));
+                    drop(run);
+                    if let Err(error) = applied.unwrap_or_else(|_| Err(tables.panicked())) {
+                        shared.fail(&error);
+                    }
+                    *slot.work.lock() = Work::None;
+                    slot.changed.notify_all();
                 }
-                return;
             }
+        })?;
+        Ok(Self { slot, thread: Some(thread) })
+    }
+
+    /// Until it has nothing to do.
+    fn wait(&self) {
+        let mut work = self.slot.work.lock();
+        while !matches!(*work, Work::None) {
+            self.slot.changed.wait(&mut work);
+        }
+    }
+
+    /// The caller has just waited.
+    fn give(&self, run: Vec<Changes>, number: u64) {
+        *self.slot.work.lock() = Work::Run(run, number);
+        self.slot.changed.notify_all();
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.wait();
+        *self.slot.work.lock() = Work::End;
+        self.slot.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported by its own hook.
+            let _ = thread.join();
         }
     }
 }
@@ -175,8 +324,12 @@ mod tests {
     use hearth_types::{BlockPoolId, FsPermission};
 
     use super::*;
+    use crate::changes::RetryEntry;
     use crate::namespace::{Caller, Namespace};
     use crate::store::{Version, format};
+
+    /// Small, so that the files take turns.
+    const JOURNAL: u64 = 2000;
 
     fn caller() -> Caller {
         Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() }
@@ -198,7 +351,8 @@ mod tests {
     #[tokio::test]
     async fn what_was_acknowledged_is_there_after_reopening() {
         let place = tempfile::tempdir().unwrap();
-        let (store, Loaded { mut namespace, .. }) = Store::open(formatted(place.path()), Limits::default()).unwrap();
+        let (store, Loaded { mut namespace, .. }) =
+            Store::open(formatted(place.path()), Limits::default(), JOURNAL).unwrap();
         let mut waits = Vec::new();
         for i in 0..100 {
             namespace.mkdirs(&caller(), &format!("/a/b{i}"), FsPermission(0o755), true, 7).unwrap();
@@ -211,7 +365,7 @@ mod tests {
         }
         drop(store);
         let (_store, Loaded { namespace: again, .. }) =
-            Store::open(Directory::lock(place.path()).unwrap(), Limits::default()).unwrap();
+            Store::open(Directory::lock(place.path()).unwrap(), Limits::default(), JOURNAL).unwrap();
         assert_eq!(again.inode_count(), namespace.inode_count());
         assert_eq!(again.counters(), namespace.counters());
         assert!(again.lookup("/a/b6").is_some());
@@ -225,7 +379,65 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         drop(formatted(place.path()));
         std::fs::write(place.path().join("current/namespace.redb"), b"not a database at all").unwrap();
-        let opened = Store::open(Directory::lock(place.path()).unwrap(), Limits::default());
+        let opened = Store::open(Directory::lock(place.path()).unwrap(), Limits::default(), JOURNAL);
         assert!(matches!(opened.err(), Some(StoreError::Damaged { .. })));
+    }
+
+    /// As it is on the disk at some moment, while the store goes on.
+    fn copied(from: &std::path::Path) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::create_dir(copy.path().join("current")).unwrap();
+        for entry in std::fs::read_dir(from.join("current")).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, copy.path().join("current").join(path.file_name().unwrap())).unwrap();
+        }
+        copy
+    }
+
+    #[tokio::test]
+    async fn what_is_only_in_the_journal_is_found_there() {
+        let place = tempfile::tempdir().unwrap();
+        let opened = Store::open(formatted(place.path()), Limits::default(), 1 << 20).unwrap();
+        let (store, Loaded { mut namespace, .. }) = opened;
+        for i in 0..50 {
+            namespace.mkdirs(&caller(), &format!("/a/b{i}"), FsPermission(0o755), true, 7).unwrap();
+            store.submit(namespace.take_changes()).wait().await.unwrap();
+        }
+        // The tables are written after a second without work, at the earliest.
+        let copy = copied(place.path());
+        let directory = Directory::lock(copy.path()).unwrap();
+        let applied = Tables::open(&directory.database()).unwrap().applied().unwrap();
+        let (_store, Loaded { namespace: again, .. }) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
+        assert_eq!(again.inode_count(), namespace.inode_count(), "the tables knew group {applied}");
+        assert!(again.lookup("/a/b49").is_some());
+        drop(store);
+        // All of it is in the tables after an orderly end.
+        let tables = Tables::open(&place.path().join("current/namespace.redb")).unwrap();
+        assert_eq!(tables.applied().unwrap(), 50);
+    }
+
+    #[test]
+    fn remembered_answers_go_with_the_last_of_their_row() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = formatted(place.path());
+        let mut tables = Tables::open(&directory.database()).unwrap();
+        let remember = |number: u8| Changes {
+            retry: Some(([number; 20], RetryEntry { expires_ms: u64::from(number), answer: vec![number; 9] })),
+            ..Changes::default()
+        };
+        let forget = |retries_removed| Changes { retries_removed, ..Changes::default() };
+        let known = |tables: &Tables| -> Vec<u8> {
+            let loaded = tables.load(Limits::default()).unwrap();
+            loaded.retries.iter().map(|(key, entry)| key[0].min(entry.answer[0])).collect()
+        };
+        tables.apply(&[remember(1), remember(2)], 1).unwrap();
+        tables.apply(&[remember(3), forget(1)], 2).unwrap();
+        assert_eq!(known(&tables), [1, 2, 3]);
+        tables.apply(&[forget(1)], 3).unwrap();
+        assert_eq!(known(&tables), [3]);
+        drop(tables);
+        let mut tables = Tables::open(&directory.database()).unwrap();
+        tables.apply(&[remember(4), forget(1)], 4).unwrap();
+        assert_eq!((known(&tables), tables.applied().unwrap()), (vec![4], 4));
     }
 }

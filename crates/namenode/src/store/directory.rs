@@ -4,6 +4,7 @@
 //! DIR/in_use.lock             held by the running NameNode
 //! DIR/current/VERSION         cluster, namespace and pool, in Hadoop's form; storageType says that it is Hearth's
 //! DIR/current/namespace.redb
+//! DIR/current/journal.0, .1   what is not in it yet; see `journal.rs`
 //! DIR/current.formatting/     a format that did not finish
 //! ```
 
@@ -19,8 +20,8 @@ use super::StoreError;
 use super::tables::Tables;
 use crate::changes::Changes;
 
-/// The form of the store's tables and records.
-const LAYOUT: u32 = 1;
+/// The form of the store's tables and records. 1: without a journal.
+const LAYOUT: u32 = 2;
 const STORAGE_TYPE: &str = "HEARTH_NAME_NODE";
 
 /// What the VERSION file says.
@@ -81,6 +82,11 @@ impl Directory {
         read_version(&self.path.join("current/VERSION"))
     }
 
+    /// Where its files are.
+    pub(super) fn current(&self) -> PathBuf {
+        self.path.join("current")
+    }
+
     pub(super) fn database(&self) -> PathBuf {
         self.path.join("current/namespace.redb")
     }
@@ -129,8 +135,8 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
         fs::remove_dir_all(&formatting).map_err(io("removing", &formatting))?;
     }
     fs::create_dir(&formatting).map_err(io("creating", &formatting))?;
-    let tables = Tables::create(&formatting.join("namespace.redb"))?;
-    tables.apply(std::slice::from_ref(first))?;
+    let mut tables = Tables::create(&formatting.join("namespace.redb"))?;
+    tables.apply(std::slice::from_ref(first), 0)?;
     drop(tables);
     write_version(&formatting.join("VERSION"), version)?;
     sync(&formatting)?;
@@ -208,8 +214,8 @@ mod tests {
         assert!(matches!(directory.version(), Err(StoreError::Apache { layout, .. }) if layout == "-66"));
         write("storageType=DATA_NODE\nlayoutVersion=-57\n");
         assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
-        write("storageType=HEARTH_NAME_NODE\nlayoutVersion=2\n");
-        assert!(matches!(directory.version(), Err(StoreError::Newer { layout: 2, .. })));
+        write("storageType=HEARTH_NAME_NODE\nlayoutVersion=3\n");
+        assert!(matches!(directory.version(), Err(StoreError::Newer { layout: 3, .. })));
         write("rubbish");
         assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
         fs::remove_file(place.path().join("current/VERSION")).unwrap();

@@ -1,6 +1,6 @@
 //! The tables, and how changes go into them and come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use hearth_types::FsPermission;
@@ -10,6 +10,7 @@ use redb::{
 };
 
 use super::StoreError;
+use super::encoding::{decode_retry, encode_retry};
 use crate::caching::{Pool, StoredCaching, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, RetryKey, SnapshotRow};
 use crate::namespace::{Limits, Namespace, Rebuild, Snapshot};
@@ -20,8 +21,13 @@ const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
 const NAMES: TableDefinition<u32, &str> = TableDefinition::new("names");
 /// One row a counter.
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
-/// Client id and call id → expiry (milliseconds since the epoch) and encoded answer.
-const RETRIES: TableDefinition<&RetryKey, (u64, &[u8])> = TableDefinition::new("retries");
+/// Running number → how many remembered answers, and these one after the other, in the order of their calls. A row for each would be
+/// written somewhere else in the table each.
+const RETRIES: TableDefinition<u64, (u32, &[u8])> = TableDefinition::new("remembered");
+/// The row of [`COUNTERS`] with the number of the journal's last group that is in the tables; missing until there is one.
+const APPLIED: &str = "journal";
+/// Bytes of a row of [`RETRIES`], and one answer more at most.
+const RETRIES_ROW: usize = 256 << 10;
 
 /// Cache pool → owner, group, rights, limit (bytes), copies, longest life (milliseconds).
 const CACHE_POOLS: TableDefinition<&str, (&str, &str, u16, u64, u16, u64)> = TableDefinition::new("cache_pools");
@@ -39,6 +45,8 @@ const CACHE: usize = 16 << 20;
 
 pub struct Tables {
     database: Database,
+    /// The rows of [`RETRIES`] in their order: number, and how many of its answers are still wanted.
+    retries: VecDeque<(u64, u32)>,
     path: PathBuf,
 }
 
@@ -71,26 +79,56 @@ impl Tables {
 
     fn new(path: &Path, database: Result<Database, redb::DatabaseError>) -> Result<Self, StoreError> {
         match database {
-            Ok(database) => Ok(Self { database, path: path.to_owned() }),
+            Ok(database) => {
+                let mut tables = Self { database, retries: VecDeque::new(), path: path.to_owned() };
+                tables.retries = tables.retry_rows().map_err(|error| tables.damaged(error))?;
+                Ok(tables)
+            }
             Err(error) => Err(StoreError::Damaged { path: path.to_owned(), problem: error.to_string() }),
         }
+    }
+
+    fn retry_rows(&self) -> Result<VecDeque<(u64, u32)>, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        match transaction.open_table(RETRIES) {
+            // Not yet formatted.
+            Err(TableError::TableDoesNotExist(_)) => Ok(VecDeque::new()),
+            table => table?
+                .iter()?
+                .map(|row| row.map(|(number, row)| (number.value(), row.value().0)).map_err(Into::into))
+                .collect(),
+        }
+    }
+
+    /// What to say when writing them has panicked.
+    pub fn panicked(&self) -> StoreError {
+        StoreError::Damaged { path: self.path.clone(), problem: "writing it has panicked; the log says where".into() }
     }
 
     fn damaged(&self, error: redb::Error) -> StoreError {
         StoreError::Damaged { path: self.path.clone(), problem: error.to_string() }
     }
 
-    /// Makes a run of changes durable, in their order, in one transaction.
-    pub fn apply(&self, run: &[Changes]) -> Result<(), StoreError> {
-        self.commit(run).map_err(|error| self.damaged(error))
+    /// Makes a run of changes durable, in their order, in one transaction. `applied`: the number of the journal's last group among
+    /// them; 0 when there is no journal yet.
+    pub fn apply(&mut self, run: &[Changes], applied: u64) -> Result<(), StoreError> {
+        self.commit(run, applied).map_err(|error| self.damaged(error))
     }
 
-    fn commit(&self, run: &[Changes]) -> Result<(), redb::Error> {
+    /// The number of the journal's last group that is in the tables.
+    pub fn applied(&self) -> Result<u64, StoreError> {
+        let read = || -> Result<u64, redb::Error> {
+            let table = self.database.begin_read()?.open_table(COUNTERS)?;
+            Ok(table.get(APPLIED)?.map_or(0, |row| row.value()))
+        };
+        read().map_err(|error| self.damaged(error))
+    }
+
+    fn commit(&mut self, run: &[Changes], applied: u64) -> Result<(), redb::Error> {
         // The last word on each inode, in the order of ids: a directory that gets a hundred files is written once.
         let mut inodes: BTreeMap<u64, Option<&[u8]>> = BTreeMap::new();
         let mut versions: BTreeMap<(u64, u32), Option<&[u8]>> = BTreeMap::new();
         let mut snapshots: BTreeMap<u32, Option<&SnapshotRow>> = BTreeMap::new();
-        let mut retries: BTreeMap<&RetryKey, Option<&RetryEntry>> = BTreeMap::new();
         for changes in run {
             inodes.extend(changes.inodes_put.iter().map(|(id, record)| (*id, Some(record.as_slice()))));
             inodes.extend(changes.inodes_removed.iter().map(|id| (*id, None)));
@@ -98,8 +136,6 @@ impl Tables {
             versions.extend(changes.versions_removed.iter().map(|key| (*key, None)));
             snapshots.extend(changes.snapshots_put.iter().map(|(id, row)| (*id, Some(row))));
             snapshots.extend(changes.snapshots_removed.iter().map(|id| (*id, None)));
-            retries.extend(changes.retries_removed.iter().map(|key| (key, None)));
-            retries.extend(changes.retry.iter().map(|(key, entry)| (key, Some(entry))));
         }
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
@@ -145,14 +181,41 @@ impl Tables {
             if let Some(last) = run.iter().rev().find_map(|changes| changes.last_directive) {
                 table.insert(LAST_DIRECTIVE, last)?;
             }
+            if applied > 0 {
+                table.insert(APPLIED, applied)?;
+            }
             drop(table);
             commit_caching(&transaction, run)?;
             let mut table = transaction.open_table(RETRIES)?;
-            for (key, entry) in retries {
-                match entry {
-                    Some(entry) => drop(table.insert(key, (entry.expires_ms, entry.answer.as_slice()))?),
-                    None => drop(table.remove(key)?),
+            let mut row = (0, Vec::new());
+            let mut put = |(count, answers): &mut (u32, Vec<u8>)| -> Result<(), redb::Error> {
+                if *count > 0 {
+                    let number = self.retries.back().map_or(0, |(number, _)| number + 1);
+                    table.insert(number, (*count, answers.as_slice()))?;
+                    self.retries.push_back((number, *count));
+                    *count = 0;
+                    answers.clear();
                 }
+                Ok(())
+            };
+            for (key, entry) in run.iter().filter_map(|changes| changes.retry.as_ref()) {
+                encode_retry(key, entry, &mut row.1);
+                row.0 += 1;
+                if row.1.len() >= RETRIES_ROW {
+                    put(&mut row)?;
+                }
+            }
+            put(&mut row)?;
+            // The oldest go; a row goes with the last of its answers.
+            let mut removed: u32 = run.iter().map(|changes| changes.retries_removed).sum();
+            while let Some((number, count)) = self.retries.front_mut() {
+                let taken = removed.min(*count);
+                (removed, *count) = (removed - taken, *count - taken);
+                if *count > 0 {
+                    break;
+                }
+                table.remove(*number)?;
+                self.retries.pop_front();
             }
         }
         transaction.commit()?;
@@ -218,10 +281,19 @@ impl Tables {
             names.push((number.value(), name.value().to_owned()));
         }
         let mut retries = Vec::new();
-        for row in transaction.open_table(RETRIES)?.iter()? {
-            let (key, entry) = row?;
-            let (expires_ms, answer) = entry.value();
-            retries.push((*key.value(), RetryEntry { expires_ms, answer: answer.to_vec() }));
+        match transaction.open_table(RETRIES) {
+            // Written by a version that kept them otherwise: forgotten with that.
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            table => {
+                for row in table?.iter()? {
+                    let (_, row) = row?;
+                    let (count, mut answers) = row.value();
+                    for _ in 0..count {
+                        let wrong = |error| redb::Error::Corrupted(format!("remembered answers: {error}"));
+                        retries.push(decode_retry(&mut answers).map_err(wrong)?);
+                    }
+                }
+            }
         }
         let mut snapshots = Vec::new();
         match transaction.open_table(SNAPSHOTS) {

@@ -1,0 +1,162 @@
+//! Operations on names by many clients at once, of our NameNode and of Apache's by turns: how many a second, what they cost the
+//! NameNode's process, how long each takes. Every change is on disk before it is acknowledged, at both. The load is our own generator's:
+//! it speaks to each over the same raw connections, and takes far less of the machine than Java's clients.
+
+mod calls;
+mod load;
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
+
+use crate::chart;
+use crate::record::{self, Figure, Figures};
+use load::Load;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// How often each operation is made in a run, by all connections together
+    #[arg(long, default_value_t = 64_000)]
+    operations: usize,
+    /// Connections, each with one call open at a time
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Threads of the load generator
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// How often all is measured; before that it is done once to warm up
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Only one of them, "Hearth" or "Apache"
+    #[arg(long)]
+    only: Option<String>,
+    /// Where both have their metadata: a disk [default: target/]
+    #[arg(long)]
+    disk: Option<PathBuf>,
+    /// Print only: neither the record nor the chart changes
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+struct System {
+    name: &'static str,
+    cluster: Cluster,
+}
+
+const RATE: &str = "operations";
+const CPU: &str = "NameNode CPU";
+/// Row of what is of the disk alone.
+const DISK: &str = "disk";
+
+impl System {
+    fn start(make: Make, disk: &Path) -> Result<Self> {
+        let name = if make == Make::Apache { "Apache" } else { "Hearth" };
+        let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
+        Ok(Self { name, cluster: spec.start().with_context(|| format!("starting {name}'s NameNode"))? })
+    }
+
+    /// One round. `figures`: `None` to warm up.
+    fn round(&self, arguments: &Arguments, round: usize, figures: Option<&mut Figures>) -> Result<()> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.cluster.namenode_rpc_port()));
+        let process = self.cluster.namenode.id()?;
+        let directory = format!("/metadata-{round}");
+        let user = hearth_client::os_user_name();
+        let (threads, connections) = (arguments.threads.max(1), arguments.connections.max(1));
+        let mut load = Load::connect(address, &user, &directory, threads, connections, arguments.operations)?;
+        let (mut before, mut used) = (usage(process)?, Vec::new());
+        let took = load.run(|_, over| {
+            let now = usage(process)?;
+            if over {
+                used.push((now.user - before.user, now.system - before.system));
+            }
+            before = now;
+            Ok(())
+        })?;
+        let Some(figures) = figures else { return Ok(()) };
+        for (mut took, (user, system)) in took.into_iter().zip(used) {
+            let count = took.latencies.len() as f64;
+            let mut add = |what: &str, unit, value| {
+                figures.add(took.operation.name(), self.name, "", what, unit, value);
+            };
+            add(RATE, "/s", count / took.wall.as_secs_f64());
+            add(CPU, "us each", (user + system) / count * 1e6);
+            add("of it in the kernel", "us each", system / count * 1e6);
+            took.latencies.sort_unstable();
+            let part = |part: f64| took.latencies[((count - 1.0) * part) as usize].as_secs_f64() * 1e3;
+            add("p50", "ms", part(0.5));
+            add("p99", "ms", part(0.99));
+        }
+        Ok(())
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let disk = arguments.disk.clone().unwrap_or_else(|| hearth_testkit::workspace_root().join("target"));
+    std::fs::create_dir_all(&disk).with_context(|| format!("cannot make {}", disk.display()))?;
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(name));
+    let mut systems = Vec::new();
+    for (name, make) in [("Apache", Make::Apache), ("Hearth", Make::Hearth)] {
+        if wanted(name) {
+            systems.push(System::start(make, &disk)?);
+        }
+    }
+    let mut figures = Figures::default();
+    for round in 0..=arguments.runs {
+        for system in &systems {
+            eprintln!("{}: {}", system.name, if round == 0 { "warming up".into() } else { format!("run {round}") });
+            system.round(arguments, round, (round > 0).then_some(&mut figures))?;
+        }
+        if round > 0 {
+            figures.add(DISK, "", "", "4 KiB written and synced", "/s", syncs_per_second(&disk)?);
+        }
+    }
+    let ratios = ratios(&figures);
+    figures.print();
+    Figures(ratios.clone()).print();
+    let workload = format!(
+        "metadata: {} operations of each kind by {} connections, one call open at a time each",
+        arguments.operations, arguments.connections
+    );
+    if !arguments.no_record {
+        record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
+        let shown = |figure: &&Figure| figure.what == RATE || figure.what == CPU;
+        let shown: Vec<Figure> = figures.0.iter().filter(shown).cloned().collect();
+        chart::write("metadata", &workload, &shown)?;
+    }
+    Ok(())
+}
+
+/// Ours to Apache's.
+fn ratios(figures: &Figures) -> Vec<Figure> {
+    let ratio = |figure: &Figure| {
+        let theirs = figures.median(&figure.work, "Apache", &figure.client, &figure.what)?;
+        Some(Figure {
+            system: "Hearth / Apache".to_owned(),
+            unit: "",
+            values: vec![figure.median() / theirs],
+            ..figure.clone()
+        })
+    };
+    let ours = figures.0.iter().filter(|figure| figure.system == "Hearth");
+    ours.filter(|figure| figure.what == RATE || figure.what == CPU).filter_map(ratio).collect()
+}
+
+/// The limit of who syncs for every operation: how often the disk alone takes 4 KiB.
+fn syncs_per_second(disk: &Path) -> Result<f64> {
+    let mut file: File = tempfile::tempfile_in(disk).context("cannot make a file on the disk")?;
+    let (started, mut count) = (Instant::now(), 0);
+    while started.elapsed() < Duration::from_secs(1) {
+        file.write_all(&[7; 4096])?;
+        file.sync_data()?;
+        count += 1;
+    }
+    Ok(f64::from(count) / started.elapsed().as_secs_f64())
+}

@@ -1,0 +1,269 @@
+//! What has been acknowledged and is not in the tables yet.
+//!
+//! Two files take turns. Groups of changes are appended to one of them, each synced before its operations are answered; when it is
+//! full the other one is begun anew, whose groups have gone into the tables meanwhile. A file is never cut: what is left of an
+//! earlier turn behind the last group has lower numbers. So after the first turns a sync writes data only, and no metadata of
+//! the file system.
+//!
+//! ```text
+//! file    group*
+//! group   magic (4 bytes), length of the changes (4), CRC32C of the rest (4), number (8), number of operations (4), changes
+//! ```
+//! Numbers are little-endian and rise by one from group to group, through both files. The tables know the number of the last group
+//! that they hold.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use hearth_types::crc32c;
+
+use super::StoreError;
+use super::encoding::{BadEntry, decode, encode};
+use crate::changes::Changes;
+
+const FILES: [&str; 2] = ["journal.0", "journal.1"];
+const MAGIC: u32 = u32::from_le_bytes(*b"HJnl");
+const HEADER: usize = 24;
+/// Up to the checksum, which is of all that follows it.
+const UNCHECKED: usize = 12;
+
+/// Of the buffer that is kept from group to group.
+const BUFFER_BYTES_MAX: usize = 16 << 20;
+
+pub struct Journal {
+    files: [File; 2],
+    paths: [PathBuf; 2],
+    /// Of the file that is written.
+    current: usize,
+    position: u64,
+    /// Of the last group.
+    number: u64,
+    /// A file is full when it has so many bytes.
+    file_bytes: u64,
+    /// Reused for every group.
+    buffer: Vec<u8>,
+}
+
+/// The groups that the tables do not hold.
+pub struct Unapplied {
+    pub run: Vec<Changes>,
+    /// The number of the last group.
+    pub number: u64,
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Io { action, path, source }
+}
+
+impl Journal {
+    /// Opens the journal of a namespace, made when it is not there. `applied`: the number of the last group in the tables.
+    /// `file_bytes`: the length at which a file is full; what it holds is in memory, too, until it is in the tables.
+    ///
+    /// Errors: `Damaged` when groups are missing between the tables and what is there.
+    pub fn open(directory: &Path, applied: u64, file_bytes: u64) -> Result<(Self, Unapplied), StoreError> {
+        let paths = FILES.map(|name| directory.join(name));
+        let mut groups = Vec::new();
+        let mut files = Vec::new();
+        for path in &paths {
+            let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path);
+            let file = file.map_err(io("opening", path))?;
+            let bytes = std::fs::read(path).map_err(io("reading", path))?;
+            let found = read_groups(&bytes, applied);
+            groups.extend(found.map_err(|error| StoreError::Damaged {
+                path: path.clone(),
+                problem: format!("a group that is whole makes no sense: {error}"),
+            })?);
+            files.push(file);
+        }
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(io("syncing", directory))?;
+        groups.sort_by_key(|(number, _)| *number);
+        let mut unapplied = Unapplied { run: Vec::new(), number: applied };
+        for (number, changes) in groups {
+            if number != unapplied.number + 1 {
+                let problem = format!("group {} of the journal is missing; there is {number}", unapplied.number + 1);
+                return Err(StoreError::Damaged { path: paths[0].clone(), problem });
+            }
+            unapplied.run.extend(changes);
+            unapplied.number = number;
+        }
+        let [first, second] = <[File; 2]>::try_from(files).expect("one of each path");
+        let number = unapplied.number;
+        let journal =
+            Self { files: [first, second], paths, current: 0, position: 0, number, file_bytes, buffer: Vec::new() };
+        Ok((journal, unapplied))
+    }
+
+    /// The number of the last group.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Makes the changes durable. After an error nothing may be appended any more: nobody knows what is on the disk.
+    pub fn append(&mut self, group: &[Changes]) -> Result<(), StoreError> {
+        let buffer = &mut self.buffer;
+        buffer.clear();
+        buffer.extend_from_slice(&[0; HEADER]);
+        for changes in group {
+            encode(changes, buffer);
+        }
+        let path = &self.paths[self.current];
+        let length = u32::try_from(buffer.len() - HEADER).map_err(|_| {
+            io("writing", path)(std::io::Error::other("changes of 4 GiB or more cannot be written at once"))
+        })?;
+        let number = self.number + 1;
+        buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        buffer[4..8].copy_from_slice(&length.to_le_bytes());
+        buffer[12..20].copy_from_slice(&number.to_le_bytes());
+        buffer[20..24].copy_from_slice(&(group.len() as u32).to_le_bytes());
+        let sum = crc32c(&buffer[UNCHECKED..]);
+        buffer[8..12].copy_from_slice(&sum.to_le_bytes());
+        let file = &self.files[self.current];
+        file.write_all_at(buffer, self.position).and_then(|()| file.sync_data()).map_err(io("writing", path))?;
+        self.position += buffer.len() as u64;
+        self.number = number;
+        // A deletion of a whole tree is not kept for ever.
+        if buffer.capacity() > BUFFER_BYTES_MAX {
+            *buffer = Vec::new();
+        }
+        Ok(())
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.position >= self.file_bytes
+    }
+
+    /// Goes on with the other file, from its beginning. All groups that it holds are in the tables.
+    pub fn switch(&mut self) {
+        self.current = 1 - self.current;
+        self.position = 0;
+    }
+}
+
+/// The groups of one file behind the one that is `applied`, with their numbers. The first that is not whole, or does not follow the one before
+/// it, is where the last turn ended.
+fn read_groups(mut bytes: &[u8], applied: u64) -> Result<Vec<(u64, Vec<Changes>)>, BadEntry> {
+    let mut groups = Vec::new();
+    let mut before = None;
+    while let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() {
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes of the header"));
+        let number = u64::from_le_bytes(header[12..20].try_into().expect("eight bytes of the header"));
+        let length = word(4) as usize;
+        let follows = before.is_none_or(|before: u64| number == before.wrapping_add(1));
+        if word(0) != MAGIC || length > rest.len() || !follows {
+            break;
+        }
+        if crc32c(&bytes[UNCHECKED..HEADER + length]) != word(8) {
+            break;
+        }
+        let (mut group, after) = rest.split_at(length);
+        before = Some(number);
+        bytes = after;
+        if number > applied {
+            let changes = (0..word(20)).map(|_| decode(&mut group)).collect::<Result<_, _>>()?;
+            if !group.is_empty() {
+                return Err(BadEntry::Long);
+            }
+            groups.push((number, changes));
+        }
+    }
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::encoding::tests::everything;
+    use super::*;
+
+    fn put(id: u64) -> Changes {
+        Changes { inodes_put: vec![(id, vec![id as u8; 100])], ..Changes::default() }
+    }
+
+    fn open(directory: &Path, applied: u64) -> Result<(Journal, Unapplied), StoreError> {
+        Journal::open(directory, applied, 1 << 20)
+    }
+
+    fn ids(unapplied: &Unapplied) -> Vec<u64> {
+        unapplied.run.iter().flat_map(|changes| changes.inodes_put.iter().map(|(id, _)| *id)).collect()
+    }
+
+    #[test]
+    fn what_was_appended_is_found_and_what_is_in_the_tables_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, unapplied) = open(place.path(), 0).unwrap();
+        assert_eq!((unapplied.run.len(), unapplied.number), (0, 0));
+        journal.append(&[put(1), put(2)]).unwrap();
+        journal.append(&[everything()]).unwrap();
+        journal.switch();
+        journal.append(&[put(4)]).unwrap();
+        drop(journal);
+        let (journal, unapplied) = open(place.path(), 0).unwrap();
+        assert_eq!(unapplied.run, [put(1), put(2), everything(), put(4)]);
+        assert_eq!((unapplied.number, journal.number()), (3, 3));
+        assert_eq!(ids(&open(place.path(), 2).unwrap().1), [4]);
+        assert!(open(place.path(), 3).unwrap().1.run.is_empty());
+    }
+
+    #[test]
+    fn an_earlier_turn_is_not_taken_for_the_last_one() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        for id in 1..=10 {
+            journal.append(&[put(id)]).unwrap();
+        }
+        journal.switch();
+        journal.append(&[put(11)]).unwrap();
+        journal.switch();
+        // Groups of the same length: behind the second of them stands a whole one of the first turn.
+        journal.append(&[put(12)]).unwrap();
+        journal.append(&[put(13)]).unwrap();
+        drop(journal);
+        assert_eq!(ids(&open(place.path(), 10).unwrap().1), [11, 12, 13]);
+    }
+
+    #[test]
+    fn a_torn_end_is_as_if_it_had_not_been_begun() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        journal.append(&[put(1)]).unwrap();
+        let whole = journal.position;
+        journal.append(&[put(2)]).unwrap();
+        let length = journal.position;
+        drop(journal);
+        let path = place.path().join(FILES[0]);
+        let bytes = std::fs::read(&path).unwrap();
+        for torn in whole..length {
+            std::fs::write(&path, &bytes[..torn as usize]).unwrap();
+            assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1], "{torn} of {length} bytes");
+        }
+        for wrong in whole..length {
+            let mut bytes = bytes.clone();
+            bytes[wrong as usize] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1], "byte {wrong} of {length}");
+        }
+        // The number that was lost is given again, and found.
+        let (mut journal, unapplied) = open(place.path(), 0).unwrap();
+        assert_eq!(unapplied.number, 1);
+        journal.append(&[put(22)]).unwrap();
+        assert_eq!(ids(&open(place.path(), 1).unwrap().1), [22]);
+    }
+
+    #[test]
+    fn a_gap_is_damage() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        journal.append(&[put(1)]).unwrap();
+        journal.append(&[put(2)]).unwrap();
+        journal.switch();
+        journal.append(&[put(3)]).unwrap();
+        drop(journal);
+        let path = place.path().join(FILES[0]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() * 3 / 4;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(matches!(open(place.path(), 0), Err(StoreError::Damaged { .. })));
+    }
+}
