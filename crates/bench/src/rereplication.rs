@@ -88,7 +88,7 @@ fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figur
     let client = || -> Result<FileSystem> {
         let mut configuration = Configuration::load_dir(cluster.conf(), Environment::empty())?;
         // As from another machine.
-        configuration.set("hearth.client.paths", "multiplexed,packets".to_owned());
+        configuration.set("hearth.client.paths", "packets".to_owned());
         Ok(FileSystem::connect(&configuration, None, &hearth_client::os_user_name())?)
     };
     let content = Content::new(11);
