@@ -145,6 +145,7 @@ pub async fn carry(
             Ok(Way::Link(link)) => link,
             Ok(Way::None) => return Ok(false),
             Err(error) if attempt + 1 >= ATTEMPTS => return Err(error),
+            Err(_) if datanode.is_stopping() => return Err(OpError::Interrupted),
             Err(_) => {
                 pause(&mut attempt).await;
                 continue;
@@ -161,10 +162,8 @@ pub async fn carry(
         };
         let (done, answer) = oneshot::channel();
         let job = Job { request, source: StreamSource::new(datanode, reader), done };
-        if link.carry(job).await.is_err() {
-            // It has ended since it was looked up.
-            continue;
-        }
+        // One that has ended since it was looked up drops the job, and so the answer.
+        link.carry(job).await;
         let outcome = answer.await;
         drop(link);
         match outcome {
@@ -195,6 +194,9 @@ pub async fn carry(
                 pause(&mut attempt).await;
             }
             Ok(Err(error)) => return Err(not_carried(block, target, &error)),
+        }
+        if datanode.is_stopping() {
+            return Err(OpError::Interrupted);
         }
         if attempt >= ATTEMPTS {
             let source = Arc::new(hearth_protocol::replica_stream::StreamError::Interrupted);

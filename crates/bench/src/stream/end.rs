@@ -66,12 +66,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         std::thread::spawn(move || tell(&taken, all));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        match arguments.peer {
-            None => listen(arguments, &plan).await,
-            Some(peer) => connect(arguments, &plan, peer).await,
+    let (carrier, peer) = (arguments.carrier, arguments.peer);
+    // On a worker, as in a DataNode: this thread would have to be woken by one of them each time.
+    let work = runtime.spawn(async move {
+        match peer {
+            None => listen(carrier, &plan).await,
+            Some(peer) => connect(carrier, &plan, peer).await,
         }
-    })?;
+    });
+    runtime.block_on(work)??;
     // Until the parent has seen what it took.
     std::thread::sleep(Duration::from_secs(600));
     Ok(())
@@ -94,9 +97,9 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-async fn listen(arguments: &Arguments, plan: &Arc<Plan>) -> Result<()> {
+async fn listen(carrier: Carrier, plan: &Arc<Plan>) -> Result<()> {
     let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-    match arguments.carrier {
+    match carrier {
         Carrier::Streams => {
             let listener = replicas::listen(any)?;
             say(&format!("listening {}", listener.address()));
@@ -116,8 +119,8 @@ async fn listen(arguments: &Arguments, plan: &Arc<Plan>) -> Result<()> {
     }
 }
 
-async fn connect(arguments: &Arguments, plan: &Arc<Plan>, peer: SocketAddr) -> Result<()> {
-    match arguments.carrier {
+async fn connect(carrier: Carrier, plan: &Arc<Plan>, peer: SocketAddr) -> Result<()> {
+    match carrier {
         Carrier::Streams => {
             let sender = replicas::Sender::connect(peer, plan).await?;
             begin().await?;

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use hearth_blockstore::{
-    Blockstore, CreateKind, CreateOptions, Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter,
-};
+use hearth_blockstore::{CreateKind, CreateOptions, Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter};
 use hearth_fabric::stream::PeerAddress;
 use hearth_types::{Block, DatanodeInfo, ExtendedBlock, StorageId, StorageType};
 use hearth_wire::data_transfer::{
@@ -168,6 +166,8 @@ async fn open(datanode: &Arc<Datanode>, request: &Request, peer: PeerAddress) ->
     let write = &request.write;
     let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
     let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
+    // It comes another way now.
+    datanode.streams.forget(&block);
     match write.stage {
         Stage::PipelineSetupCreate if request.is_client => {
             let in_packets = matches!(request.way, Way::Packets);
@@ -184,11 +184,10 @@ async fn open(datanode: &Arc<Datanode>, request: &Request, peer: PeerAddress) ->
             let create = move |_: &_| lazy_persist::create(&shared, &block, kind, &options, locked);
             datanode.blocking_op(create).await.map(Opened::Writer)
         }
-        Stage::PipelineSetupCreate => {
-            datanode.streams.forget(&block);
-            let create = move |store: &Blockstore| store.create(&block, CreateKind::Temporary, &options);
-            datanode.blocking(create).await.map(Opened::Writer)
-        }
+        Stage::PipelineSetupCreate => datanode
+            .blocking(move |store| store.create(&block, CreateKind::Temporary, &options))
+            .await
+            .map(Opened::Writer),
         Stage::TransferRbw | Stage::TransferFinalized => datanode
             .blocking(move |store| store.create(&block, CreateKind::Transfer, &options))
             .await

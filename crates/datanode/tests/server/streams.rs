@@ -64,6 +64,8 @@ struct Meddler {
 enum Meddling {
     /// The first connection that carries as many bytes ends there.
     Break(u64),
+    /// Whoever asks for an operation of Hearth's own is cut off without an answer, as by Apache's DataNode.
+    Strange,
     /// One bit of the byte at that place changes, on the first connection that gets so far.
     Flip(u64),
 }
@@ -96,6 +98,7 @@ async fn pass_on(client: TcpStream, server: TcpStream, meddling: Meddling, done:
                 let _ = to_server.write_all(&bytes[..(at - passed) as usize]).await;
                 break;
             }
+            Meddling::Strange if passed == 0 && bytes[2] >= 0xA0 => break,
             Meddling::Flip(at)
                 if (passed..passed + count as u64).contains(&at) && done.swap(1, Ordering::Relaxed) == 0 =>
             {
@@ -232,7 +235,19 @@ async fn a_datanode_that_takes_no_streams_gets_packets() {
     assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, 0);
 }
 
-/// Everything that stands before `bytes`, then these; the connection must end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_datanode_that_does_not_know_the_question_is_asked_once_and_gets_packets() {
+    let two = Two::start(&[]).await;
+    let copies = [two.write(1, 300_000).await, two.write(2, 2_000_000).await, two.write(3, 5).await];
+    let meddler = Meddler::start(two.nodes[1].addresses().transfer, Meddling::Strange).await;
+    let mut way = target(&two.nodes[1]).datanode;
+    way.id.transfer_port = meddler.address.port();
+    two.namenodes[0].told(|told| told.commands.push_back(transfer_to(&copies, &way)));
+    two.check(&copies).await;
+    assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, 0);
+    assert_eq!(meddler.connections.load(Ordering::Relaxed), 1 + 3, "one question, and a connection for each replica");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nonsense_ends_the_connection_and_nothing_else() {
     let namenode = FakeNamenode::start().await;
