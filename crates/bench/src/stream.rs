@@ -228,8 +228,6 @@ fn measure(
 ) -> Result<()> {
     let start = |role: &str, peer: Option<&str>| End::start(arguments, carrier, payload, folder, role, peer);
     let (first, second) = if carrier.receiver_listens() { ("receive", "send") } else { ("send", "receive") };
-    // As much as is to come: without it, whoever is measured first pays for the machine's first touch of its memory.
-    memory::touch(payload.streams * payload.bytes)?;
     let mut listening = start(first, None)?;
     let address = listening.word("listening")?;
     let mut connecting = start(second, Some(&address))?;
