@@ -111,7 +111,10 @@ fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figur
         let watched = (|| -> Result<()> {
             // The first reads find connections.
             std::thread::sleep(Duration::from_millis(500));
-            let before = rate(&done, || Ok(std::thread::sleep(BEFORE)))?;
+            let before = rate(&done, || {
+                std::thread::sleep(BEFORE);
+                Ok(())
+            })?;
             cluster.datanodes[0].kill();
             wait(|| Ok(figure(&cluster, "live_datanodes")? == DATANODES - 1))?;
             let (detected, lost) = (Instant::now(), missing(&cluster)?);

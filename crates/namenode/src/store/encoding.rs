@@ -119,7 +119,7 @@ pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
 
 /// Takes one operation's changes off the front of `bytes`.
 pub fn decode(bytes: &mut &[u8]) -> Result<Changes, BadEntry> {
-    let mut input = Input { bytes: *bytes, kinds: 0 };
+    let mut input = Input { bytes, kinds: 0 };
     input.kinds = input.u16()?;
     if input.kinds & !ALL != 0 {
         return Err(BadEntry::Kinds(input.kinds));
@@ -191,7 +191,7 @@ pub fn encode_retry(key: &[u8; 20], entry: &RetryEntry, into: &mut Vec<u8>) {
 
 /// Takes one off the front of `bytes`.
 pub fn decode_retry(bytes: &mut &[u8]) -> Result<([u8; 20], RetryEntry), BadEntry> {
-    let mut input = Input { bytes: *bytes, kinds: 0 };
+    let mut input = Input { bytes, kinds: 0 };
     let key = *input.array()?;
     let entry = RetryEntry { expires_ms: input.u64()?, answer: input.bytes()?.to_vec() };
     *bytes = input.bytes;
