@@ -6,6 +6,7 @@
 
 mod chart;
 mod datanode;
+mod engine;
 mod local_read;
 mod local_write;
 mod machine;
@@ -40,6 +41,8 @@ enum Workload {
     PutGet(put_get::Arguments),
     /// Apache's DataNode and ours under one NameNode of Apache's, with Apache's client: CPU per GB, many readers, small reads, re-replication
     Datanode(datanode::Arguments),
+    /// Short gets through the storage engines, of sets that fit memory and of sets that do not
+    Engine(engine::Arguments),
     /// Reads on the datanode's machine: whole files, views, at random; beside memcpy and Apache's client
     LocalRead(local_read::Arguments),
     /// One file written by a client on the DataNode's machine: Apache's, ours by packets, ours in the DataNode's memory
@@ -72,6 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.workload {
         Workload::PutGet(arguments) => put_get::run(arguments),
         Workload::Datanode(arguments) => datanode::run(arguments),
+        Workload::Engine(arguments) => engine::run(arguments),
         Workload::LocalRead(arguments) => local_read::run(arguments),
         Workload::LocalWrite(arguments) => local_write::run(arguments),
         Workload::Rdma(arguments) => rdma::run(arguments),

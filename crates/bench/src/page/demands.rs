@@ -304,6 +304,30 @@ pub const SECTIONS: &[Section] = &[
         charts: &["stream.svg"],
     },
     Section {
+        title: "D. Storage engines",
+        demands: &[
+            at_least(
+                "4 KiB gets of a set that fits memory: mmap's peak throughput (base: the engine file, pread)",
+                1.4,
+                &[of("engine", "set of half of memory", "mmap", "", "peak throughput")],
+                &[of("engine", "set of half of memory", "file", "", "peak throughput")],
+            ),
+            at_most(
+                "the same: kernel CPU a get",
+                1.0,
+                &[of("engine", "set of half of memory", "mmap", "1 threads", "kernel CPU a get")],
+                &[of("engine", "set of half of memory", "file", "1 threads", "kernel CPU a get")],
+            ),
+            at_least(
+                "of a set of 4 times memory: file's peak throughput (base: mmap)",
+                1.0,
+                &[of("engine", "set of 4 times memory", "file", "", "peak throughput")],
+                &[of("engine", "set of 4 times memory", "mmap", "", "peak throughput")],
+            ),
+        ],
+        charts: &["engine.svg", "engine-latency.svg", "engine-latency-larger.svg"],
+    },
+    Section {
         title: "E. Many small reads at once",
         demands: &[
             at_least(
