@@ -54,8 +54,9 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     })?;
     reads_as(&mut java, "/open", &[(Content::new(9), 70_000)])?;
 
-    // Java's directory, as it is when its process is gone, taken over.
+    // Java's directory, as it is when its process is gone, taken over; this time its files are served mapped.
     session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    session.cluster.datanodes[0].change(&[("hearth.storage.engine", "mmap")])?;
     start_as(session, Make::Hearth)?;
     let mut java = session.another_java()?;
     check(&mut java, "/hearth", 1)?;
@@ -66,6 +67,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
 
     // SIGTERM writes everything to disk, and Java finds it.
     session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    session.cluster.datanodes[0].change(&[("hearth.storage.engine", "memory")])?;
     start_as(session, Make::Apache)?;
     let mut java = session.another_java()?;
     check(&mut java, "/hearth", 2)?;
