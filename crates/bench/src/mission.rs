@@ -27,6 +27,7 @@ const WORKLOADS: &[&[&str]] = &[
     &["local-write", "--huge-pages", "--runs", "3"],
     &["thesis"],
     &["small-files"],
+    &["engine"],
     &["stream", "--size", "5g"],
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];
