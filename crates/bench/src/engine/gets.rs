@@ -85,7 +85,8 @@ impl Places {
 }
 
 enum Reader {
-    Store(Blockstore),
+    /// And the names of the replicas.
+    Store(Blockstore, Vec<ExtendedBlock>),
     Files(Vec<std::fs::File>),
 }
 
@@ -111,14 +112,14 @@ impl Reader {
                 return Ok(Self::Files((0..task.replicas).map(open).collect::<Result<_>>()?));
             }
         };
-        Ok(Self::Store(open(task, engine)?))
+        Ok(Self::Store(open(task, engine)?, (0..task.replicas).map(block).collect()))
     }
 
     /// `into` has room for the data, `sums` gets its CRCs.
     fn get(&self, replica: u64, offset: u64, into: &mut [u8], sums: &mut Vec<u8>) -> Result<()> {
         match self {
-            Self::Store(store) => {
-                let reader = store.reader(&block(replica))?;
+            Self::Store(store, blocks) => {
+                let reader = store.reader(&blocks[replica as usize])?;
                 reader.read_at(offset, into)?;
                 sums.clear();
                 let range = ByteRange::with_length(offset, into.len() as u64).context("within the replica")?;
@@ -133,9 +134,9 @@ impl Reader {
     fn warm(&self, task: &Task) -> Result<()> {
         let (mut into, mut sums) = (vec![0; GET_BYTES as usize], Vec::new());
         for index in 0..task.replicas {
-            if let Self::Store(store) = self {
+            if let Self::Store(store, blocks) = self {
                 // Into memory, where the engine has one.
-                store.hold(&block(index))?;
+                store.hold(&blocks[index as usize])?;
             }
             let mut at = 0;
             while at < task.replica_bytes {
@@ -143,7 +144,7 @@ impl Reader {
                 for expected in expected.chunks(GET_BYTES as usize) {
                     self.get(index, at, &mut into, &mut sums)?;
                     ensure!(into == expected, "wrong bytes at {at} of replica {index}");
-                    if let Self::Store(_) = self {
+                    if let Self::Store(..) = self {
                         ChecksumSpec::DEFAULT.verify(&into, &sums)?;
                     }
                     at += GET_BYTES;
