@@ -17,6 +17,7 @@ mod names;
 mod path;
 mod permission;
 mod quota;
+mod recent;
 mod record;
 mod remove;
 mod rename;
@@ -57,6 +58,7 @@ use crate::changes::{Changes, Counters};
 use crate::error::Error;
 use arena::Arena;
 use history::Timeline;
+use recent::{Key, Recent};
 
 /// What an operation is about to do with a path: decides how odd paths are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +153,8 @@ pub struct Namespace {
     touched: Vec<(InodeId, Usage)>,
     /// Which snapshots there are.
     timeline: Timeline,
+    /// Where names were found lately.
+    recent: Recent,
 }
 
 impl Namespace {
@@ -190,6 +194,7 @@ impl Namespace {
             quotas: 0,
             touched: Vec::new(),
             timeline: Timeline::default(),
+            recent: Recent::default(),
         }
     }
 
@@ -278,7 +283,25 @@ impl Namespace {
 
     /// The child of a directory under `name`; `None` also where `directory` is a file.
     pub fn child(&self, directory: Slot, name: &[u8]) -> Option<Slot> {
-        self.inode(directory).children()?.find(|slot| compare_names(&self.inode(slot).name, name))
+        let children = self.inode(directory).children()?;
+        let key = Key::new(directory, name);
+        if let Some(slot) = self.recent.find(key).filter(|slot| self.is_child(*slot, directory, name)) {
+            return Some(slot);
+        }
+        let slot = children.find(|slot| compare_names(&self.inode(slot).name, name))?;
+        self.recent.note(key, slot);
+        Some(slot)
+    }
+
+    /// Whether what stands at `slot`, if anything, is an entry of this name in this directory: not what a snapshot has of
+    /// one.
+    fn is_child(&self, slot: Slot, directory: Slot, name: &[u8]) -> bool {
+        self.inodes.find(slot).is_some_and(|inode| {
+            inode.parent == directory
+                && *inode.name == *name
+                && !inode.is_gone()
+                && self.by_id.get(&inode.id.0) == Some(&slot)
+        })
     }
 
     /// Walks to an inode without any check.

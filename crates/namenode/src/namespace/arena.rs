@@ -37,6 +37,11 @@ impl Arena {
         inode
     }
 
+    /// What stands at a slot that may hold nothing any more.
+    pub fn find(&self, slot: Slot) -> Option<&Inode> {
+        self.pages.get(slot.0 as usize / PAGE)?[slot.0 as usize % PAGE].as_ref()
+    }
+
     pub fn get(&self, slot: Slot) -> &Inode {
         self.pages[slot.0 as usize / PAGE][slot.0 as usize % PAGE].as_ref().expect("a slot in use holds an inode")
     }

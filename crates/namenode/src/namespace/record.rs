@@ -293,6 +293,7 @@ impl Rebuild {
             quotas: 0,
             touched: Vec::new(),
             timeline: Timeline::default(),
+            recent: Default::default(),
         };
         Ok(Self { namespace, waiting: Vec::new(), versions: Vec::new() })
     }

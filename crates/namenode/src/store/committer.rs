@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::journal::Journal;
 use super::tables::{Loaded, Tables};
@@ -47,7 +47,7 @@ impl Durable {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Changes>,
-    answers: Vec<oneshot::Sender<Result<(), StoreFailed>>>,
+    answers: Vec<Answer>,
     closed: bool,
     failed: Option<StoreFailed>,
 }
@@ -116,7 +116,8 @@ impl Store {
         let behind = Behind::start(tables, shared.clone()).map_err(starting)?;
         let thread = std::thread::Builder::new().name("namespace-store".into()).spawn({
             let shared = shared.clone();
-            move || Writer { shared: &shared, journal, behind, backlog: Vec::new() }.run()
+            let told = teller();
+            move || Writer { shared: &shared, journal, behind, backlog: Vec::new(), told }.run()
         });
         let thread = thread.map_err(starting)?;
         Ok(Self { shared, thread: Some(thread), failure, directory })
@@ -178,11 +179,28 @@ struct Writer<'a> {
     behind: Behind,
     /// What the journal's present file holds.
     backlog: Vec<Changes>,
+    /// Who tells operations that they are durable; `None`: this thread.
+    told: Option<mpsc::UnboundedSender<Vec<Answer>>>,
+}
+
+type Answer = oneshot::Sender<Result<(), StoreFailed>>;
+
+/// Wakes operations from within the runtime that runs them: from another thread each would have to be handed over by itself. `None` without
+/// a runtime. What waits there is bounded as the queue is.
+fn teller() -> Option<mpsc::UnboundedSender<Vec<Answer>>> {
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    let (told, mut groups) = mpsc::unbounded_channel::<Vec<Answer>>();
+    runtime.spawn(async move {
+        while let Some(group) = groups.recv().await {
+            group.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
+        }
+    });
+    Some(told)
 }
 
 /// What the writing thread has to do next.
 enum Next {
-    Group(Vec<Changes>, Vec<oneshot::Sender<Result<(), StoreFailed>>>),
+    Group(Vec<Changes>, Vec<Answer>),
     Idle,
     End,
 }
@@ -196,7 +214,12 @@ impl Writer<'_> {
                         self.shared.queue.lock().answers.extend(answers);
                         return self.shared.fail(&error);
                     }
-                    answers.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
+                    let left = match &self.told {
+                        // When the runtime is gone, so are they.
+                        Some(told) => told.send(answers).err().map(|unsent| unsent.0).unwrap_or_default(),
+                        None => answers,
+                    };
+                    left.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
                     self.backlog.extend(group);
                     if self.journal.is_full() {
                         self.hand_over();

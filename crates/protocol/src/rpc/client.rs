@@ -369,7 +369,8 @@ impl Connection {
         let mut pinged = heard;
         let mut used = heard;
         loop {
-            if !self.output.is_empty() && self.output.write_to(&self.stream)? > 0 {
+            let (mut reading, writing) = self.stream.split();
+            if !self.output.is_empty() && self.output.write_to(&writing)? > 0 {
                 used = Instant::now();
             }
             self.waiting.retain(|_, waiting| !waiting.answer.is_closed());
@@ -391,20 +392,15 @@ impl Connection {
                     // Every client is gone, and with them every caller.
                     None => return Ok(()),
                 },
-                ready = self.stream.readable() => {
-                    ready?;
-                    match self.input.read_from(&self.stream) {
-                        Ok(0) => return Err(Broken::Closed),
-                        Ok(_) => {
-                            heard = Instant::now();
-                            used = heard;
-                            self.take_answers()?;
-                        }
-                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                        Err(error) => return Err(error.into()),
+                count = self.input.read_from(&mut reading) => {
+                    if count? == 0 {
+                        return Err(Broken::Closed);
                     }
+                    heard = Instant::now();
+                    used = heard;
+                    self.take_answers()?;
                 }
-                ready = self.stream.writable(), if !self.output.is_empty() => ready?,
+                ready = writing.writable(), if !self.output.is_empty() => ready?,
                 () = tokio::time::sleep_until(wake_up) => {
                     if self.waiting.is_empty() {
                         return if self.output.is_empty() { Ok(()) } else { Err(Broken::Stalled) };

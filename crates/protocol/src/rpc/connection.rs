@@ -111,30 +111,39 @@ impl<S: Service> Connection<S> {
     async fn serve(&mut self) -> Result<(), Ended> {
         // Moved on by every byte in either direction and by every answer.
         let mut progress = Instant::now();
+        // Moved on when it has come, not with every byte: that would be a change of the runtime's timers for each.
+        let mut look = pin!(tokio::time::sleep_until(self.deadline(progress).0));
         loop {
             self.read_frames()?;
-            if !self.output.is_empty() && self.output.write_to(&self.stream)? > 0 {
+            let may_read = self.has_room();
+            let (deadline, _) = self.deadline(progress);
+            if deadline < look.deadline() {
+                look.as_mut().reset(deadline);
+            }
+            let (mut reading, writing) = self.stream.split();
+            if !self.output.is_empty() && self.output.write_to(&writing)? > 0 {
                 progress = Instant::now();
             }
-            let may_read = self.has_room();
-            let deadline = self.deadline(progress);
             tokio::select! {
-                ready = self.stream.readable(), if may_read => {
-                    ready?;
-                    match self.input.read_from(&self.stream) {
-                        Ok(0) => return Ok(()),
-                        Ok(_) => progress = Instant::now(),
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        Err(error) => return Err(error.into()),
+                count = self.input.read_from(&mut reading), if may_read => {
+                    if count? == 0 {
+                        return Ok(());
                     }
+                    progress = Instant::now();
                 }
                 Some((answer, request_bytes)) = self.in_flight.next(), if !self.in_flight.is_empty() => {
                     self.in_flight_bytes -= request_bytes;
                     self.output.push(answer);
                     progress = Instant::now();
                 }
-                ready = self.stream.writable(), if !self.output.is_empty() => ready?,
-                () = tokio::time::sleep_until(deadline.0) => return Err(deadline.1),
+                ready = writing.writable(), if !self.output.is_empty() => ready?,
+                () = look.as_mut() => {
+                    let (deadline, ended) = self.deadline(progress);
+                    if Instant::now() >= deadline {
+                        return Err(ended);
+                    }
+                    look.as_mut().reset(deadline);
+                }
             }
         }
     }
@@ -161,9 +170,10 @@ impl<S: Service> Connection<S> {
     }
 
     async fn drain(&mut self) -> io::Result<()> {
+        let (_, writing) = self.stream.split();
         while !self.output.is_empty() {
-            self.stream.writable().await?;
-            self.output.write_to(&self.stream)?;
+            writing.writable().await?;
+            self.output.write_to(&writing)?;
         }
         Ok(())
     }

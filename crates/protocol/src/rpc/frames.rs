@@ -5,10 +5,14 @@ use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hearth_wire::rpc::{FRAME_LENGTH_BYTES, FrameTooLong, frame_length};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::tcp::WriteHalf;
 
 /// Read at a time, and kept between frames. A larger frame grows the buffer only as its bytes arrive.
 const READ_BYTES: usize = 16 * 1024;
+
+/// With less room than this a new buffer is taken.
+const READ_BYTES_MIN: usize = 1024;
 
 /// Output below this is copied together so that many small answers leave in one segment.
 const COALESCE_BYTES: usize = 8 * 1024;
@@ -19,11 +23,14 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
-    /// Reads what the socket has. `Ok(0)` at the end of the stream; `WouldBlock` when there is nothing.
-    pub fn read_from(&mut self, stream: &TcpStream) -> io::Result<usize> {
-        // No more than doubles: an announced length alone allocates nothing.
-        self.buffer.reserve(READ_BYTES.max(self.buffer.len().min(1 << 20)));
-        stream.try_read_buf(&mut self.buffer)
+    /// Waits until the socket has something and reads that. `Ok(0)` at the end of the stream. May be dropped and called again.
+    pub async fn read_from(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+        // The room of one buffer is used up by many small frames. No more than doubles: an announced length alone
+        // allocates nothing.
+        if self.buffer.capacity() - self.buffer.len() < READ_BYTES_MIN {
+            self.buffer.reserve(READ_BYTES.max(self.buffer.len().min(1 << 20)));
+        }
+        stream.read_buf(&mut self.buffer).await
     }
 
     /// Cuts the first `N` bytes off, once they are there.
@@ -79,7 +86,7 @@ impl FrameWriter {
     }
 
     /// Writes until the socket is full or nothing is left. Returns the bytes written.
-    pub fn write_to(&mut self, stream: &TcpStream) -> io::Result<usize> {
+    pub fn write_to(&mut self, stream: &WriteHalf<'_>) -> io::Result<usize> {
         self.close_small();
         let mut written = 0;
         while let Some(front) = self.queue.front_mut() {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hearth_types::Clock;
 use hearth_wire::rpc::ClientId;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 type Key = (ClientId, i32);
 
@@ -30,7 +30,8 @@ impl Default for RetryCacheOptions {
 }
 
 enum Entry {
-    InProgress(watch::Receiver<()>),
+    /// Wakes repetitions that wait, if there are any.
+    InProgress(Option<Arc<Notify>>),
     /// Until when, in milliseconds since the epoch; and the answer.
     Finished(u64, Bytes),
 }
@@ -65,22 +66,22 @@ impl RetryCache {
     pub async fn begin(self: &Arc<Self>, client: ClientId, call_id: i32) -> Attempt {
         let key = (client, call_id);
         loop {
-            let mut running = {
+            let ended = {
                 let now = self.clock.wall_ms();
                 let mut table = self.table.lock();
                 table.expire(now, self.options.entries_max);
-                match table.entries.get(&key) {
+                match table.entries.get_mut(&key) {
                     Some(Entry::Finished(_, answer)) => return Attempt::Answered(answer.clone()),
-                    Some(Entry::InProgress(running)) => running.clone(),
+                    // From now on it hears of the end, which comes under the lock.
+                    Some(Entry::InProgress(ended)) => ended.get_or_insert_default().clone().notified_owned(),
                     None => {
-                        let (done, running) = watch::channel(());
-                        table.entries.insert(key, Entry::InProgress(running));
-                        return Attempt::New(InProgress { cache: self.clone(), key, finished: false, _done: done });
+                        table.entries.insert(key, Entry::InProgress(None));
+                        return Attempt::New(InProgress { cache: self.clone(), key, finished: false });
                     }
                 }
             };
-            // Ends when the guard's sender is dropped, whatever became of the call.
-            while running.changed().await.is_ok() {}
+            // Whatever became of the call.
+            ended.await;
         }
     }
 
@@ -95,9 +96,16 @@ impl RetryCache {
     }
 }
 
+/// Those who wait for this call may look again.
+fn wake(ended: Option<Entry>) {
+    if let Some(Entry::InProgress(Some(waiting))) = ended {
+        waiting.notify_waiters();
+    }
+}
+
 impl Table {
     fn finish(&mut self, key: Key, expires_ms: u64, answer: Bytes) {
-        self.entries.insert(key, Entry::Finished(expires_ms, answer));
+        wake(self.entries.insert(key, Entry::Finished(expires_ms, answer)));
         self.order.push_back((expires_ms, key));
     }
 
@@ -119,7 +127,6 @@ pub struct InProgress {
     cache: Arc<RetryCache>,
     key: Key,
     finished: bool,
-    _done: watch::Sender<()>,
 }
 
 impl InProgress {
@@ -133,7 +140,7 @@ impl InProgress {
 impl Drop for InProgress {
     fn drop(&mut self) {
         if !self.finished {
-            self.cache.table.lock().entries.remove(&self.key);
+            wake(self.cache.table.lock().entries.remove(&self.key));
         }
     }
 }

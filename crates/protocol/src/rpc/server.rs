@@ -110,6 +110,7 @@ async fn accept<S: Service>(
         let mut stopped = stopped.clone();
         tokio::spawn(async move {
             tokio::select! {
+                biased;
                 ended = connection.run() => {
                     if let Err(reason) = ended {
                         tracing::debug!("RPC connection from {remote} closed: {reason}");
