@@ -237,9 +237,14 @@ impl Inner {
                 continue;
             };
             let mut core = replica.core();
-            let Some(memory) = &core.memory else { continue };
+            if core.memory.is_none() {
+                continue;
+            }
+            // The store's own descriptors hold nothing.
+            core.kept = None;
             let clean = core.state == ReplicaState::Finalized && core.is_on_disk();
-            let keep = !clean || !may(memory) || core.corrupt.is_some() || core.recovery.is_some();
+            let keep =
+                !clean || !core.memory.as_ref().is_some_and(&may) || core.corrupt.is_some() || core.recovery.is_some();
             let keep = keep
                 || std::mem::take(&mut core.referenced)
                 || self.withdraw(&replica, &mut core, Withdrawal::Eviction) == Withdrawn::Later
@@ -260,6 +265,7 @@ impl Inner {
     /// Takes the copy out of memory; the disk has one.
     pub fn drop_memory(&self, core: &mut Core) {
         core.hot = None;
+        core.kept = None;
         if let Some(memory) = core.memory.take() {
             memory.retire();
         }

@@ -1,15 +1,17 @@
-//! Replicas of the engines `mmap` and `file` stay open between requests, up to a bound: a short read then opens nothing, and of one that is
-//! mapped it asks the kernel for nothing.
+//! Replicas in files of their own stay open between requests, on disk (engines `mmap` and `file`) or in memory, up to a bound: a short read then
+//! opens nothing, and of one that is mapped it asks the kernel for nothing.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use hearth_types::ReplicaState;
 use parking_lot::Mutex;
 
 use crate::disk::copy::{DiskCopy, DiskFiles};
 use crate::error::Result;
 use crate::mapped::MappedBytes;
+use crate::memory::file::OpenFiles;
 use crate::options::{Engine, KeepOptions};
 use crate::replica::{Core, Replica};
 use crate::snapshot::{Snapshot, Source};
@@ -17,14 +19,26 @@ use crate::sys;
 
 /// The open files of a finalized replica, in its `Core`.
 pub struct Kept {
+    files: Files,
+    /// Read since the clock hand last came by.
+    recent: bool,
+}
+
+enum Files {
+    Disk(OnDisk),
+    /// Descriptors of the copy in memory. They are closed before anybody asks who else has it open, and when it leaves memory.
+    Memory {
+        _open: Arc<OpenFiles>,
+    },
+}
+
+struct OnDisk {
     /// What they are the files of: if the replica has become something else, they are not used again.
     copy: DiskCopy,
     files: Arc<DiskFiles>,
     partial_crc: u32,
     /// Counts up, and over.
     uses: u8,
-    /// Read since the clock hand last came by.
-    recent: bool,
 }
 
 /// What the store keeps open.
@@ -64,9 +78,15 @@ impl KeptReplicas {
     /// The bytes of a finalized replica of an engine without a memory tier, under its core lock. True: it is newly kept, and
     /// `tidy` is due when the lock is free.
     pub fn open(&self, replica: &Arc<Replica>, core: &mut Core) -> Result<(Snapshot, bool)> {
-        let current = |kept: &Kept| Some(kept.copy) == core.disk && !kept.files.is_lost();
-        if !core.kept.as_ref().is_some_and(current) {
-            core.kept = None;
+        let kept = core.kept.take();
+        let now = core.disk;
+        let current = match kept {
+            Some(Kept { files: Files::Disk(kept), .. }) if Some(kept.copy) == now && !kept.files.is_lost() => {
+                Some(kept)
+            }
+            _ => None,
+        };
+        let Some(mut current) = current else {
             let snapshot = replica.disk_snapshot(core)?;
             let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.disk, self.max > 0) else {
                 return Ok((snapshot, false));
@@ -74,22 +94,40 @@ impl KeptReplicas {
             // Short reads are what it is kept for; long ones open it for themselves.
             sys::reads_here_and_there(&files.data);
             let (files, partial_crc) = (files.clone(), snapshot.partial_crc);
-            let mut kept = Kept { copy, files, partial_crc, uses: 0, recent: true };
+            let mut kept = OnDisk { copy, files, partial_crc, uses: 0 };
             self.note_use(replica, &mut kept, snapshot.length);
-            core.kept = Some(kept);
-            self.entries.lock().push_back(Arc::downgrade(replica));
+            self.keep(replica, core, Files::Disk(kept));
             return Ok((snapshot, true));
-        }
-        let Some(kept) = &mut core.kept else { unreachable!("just looked at") };
-        kept.recent = true;
-        let tidy = self.note_use(replica, kept, core.received);
-        let source = Source::Disk(kept.files.clone());
-        let (checksum, partial_crc) = (kept.files.checksum, kept.partial_crc);
+        };
+        let tidy = self.note_use(replica, &mut current, core.received);
+        let source = Source::Disk(current.files.clone());
+        let (checksum, partial_crc) = (current.files.checksum, current.partial_crc);
+        core.kept = Some(Kept { files: Files::Disk(current), recent: true });
         Ok((Snapshot { checksum, length: core.received, partial_crc, source }, tidy))
     }
 
+    /// The same of one in a memory file of its own, which `snapshot` has open. True: as above.
+    pub fn keep_memory(&self, replica: &Arc<Replica>, core: &mut Core, snapshot: &Snapshot) -> bool {
+        let Source::File { files, .. } = &snapshot.source else { return false };
+        if let Some(kept) = &mut core.kept {
+            kept.recent = true;
+            return false;
+        }
+        // Who changes it asks who has it open.
+        if self.max == 0 || core.changing || core.state != ReplicaState::Finalized {
+            return false;
+        }
+        self.keep(replica, core, Files::Memory { _open: files.clone() });
+        true
+    }
+
+    fn keep(&self, replica: &Arc<Replica>, core: &mut Core, files: Files) {
+        core.kept = Some(Kept { files, recent: true });
+        self.entries.lock().push_back(Arc::downgrade(replica));
+    }
+
     /// Maps what is read again and again. True: there was no room.
-    fn note_use(&self, replica: &Replica, kept: &mut Kept, length: u64) -> bool {
+    fn note_use(&self, replica: &Replica, kept: &mut OnDisk, length: u64) -> bool {
         if replica.slice.volume.engine != Engine::Mmap || kept.files.is_mapped() {
             return false;
         }

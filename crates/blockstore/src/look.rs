@@ -44,11 +44,12 @@ impl Inner {
             true => self.kept.open(&replica, &mut core),
             false => replica.snapshot(&mut core).map(|snapshot| (snapshot, false)),
         };
-        let (snapshot, tidy) = match opened {
+        let (snapshot, mut tidy) = match opened {
             Err(StoreError::Corrupt { reason, .. }) => return Err(self.mark_corrupt(&replica, &mut core, &reason)),
             other => other?,
         };
         core.referenced = true;
+        tidy |= self.kept.keep_memory(&replica, &mut core, &snapshot);
         if !snapshot.in_memory() {
             self.note_disk_read(&replica, &mut core);
         }
@@ -133,7 +134,10 @@ impl Inner {
         };
         let mut oldest = None::<u64>;
         self.for_each_replica(|replica| {
-            let core = replica.core();
+            let mut core = replica.core();
+            if core.memory.is_some() {
+                core.kept = None;
+            }
             metrics.replicas += 1;
             metrics.replicas_in_memory += u64::from(core.memory.is_some());
             metrics.pinned += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_pinned()));

@@ -10,7 +10,7 @@ pub struct StoreOptions {
     /// At least one. The order is that of the configuration and of the reports.
     pub volumes: Vec<VolumeOptions>,
     pub memory: MemoryOptions,
-    /// What the engines `mmap` and `file` keep open between reads.
+    /// What stays open between reads.
     pub keep: KeepOptions,
     /// Oldest age of a finalized replica that is not yet on disk, whatever its engine. 10 s by default.
     pub flush_delay: Duration,
@@ -108,7 +108,7 @@ pub enum Engine {
     File,
 }
 
-/// Finalized replicas in files that stay open between reads.
+/// Finalized replicas in files of their own, on disk or in memory, that stay open between reads.
 #[derive(Clone, Debug)]
 pub struct KeepOptions {
     /// Replicas at most; two descriptors each. Never more than an eighth of the descriptors that the process may have. 0: none.

@@ -113,7 +113,7 @@ pub struct StoreMetrics {
     pub dirty_bytes: u64,
     /// Finalized in files, and not yet known to be on disk, now. (Some may have been deleted since.)
     pub unsynced_replicas: u64,
-    /// Replicas of the engines `mmap` and `file` that are kept open, now.
+    /// Replicas that are kept open between reads, now (some entries may be stale).
     pub kept_replicas: u64,
     /// Bytes of them that are mapped, now.
     pub mapped_bytes: u64,

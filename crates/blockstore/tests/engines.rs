@@ -62,6 +62,37 @@ fn what_is_read_again_is_mapped_and_what_goes_is_let_go() {
 }
 
 #[test]
+fn what_is_kept_open_in_memory_holds_nothing_there() {
+    let mut bed = Bed::new(Kind::NoSlabs);
+    bed.options.memory.limit = 4 << 20;
+    let store = bed.open();
+    let data = bytes(1, 1 << 20);
+    for id in 0..3 {
+        put(&store, id, 1, &data);
+        gets(&store, id, &data);
+        assert_eq!(store.metrics().pinned, 0);
+        gets(&store, id, &data);
+    }
+    assert!(store.metrics().kept_replicas >= 3);
+    bed.flush(&store);
+    // Others need the memory: what was read yields, and comes back.
+    for id in 10..16 {
+        put(&store, id, 1, &data);
+        gets(&store, id, &data);
+        bed.flush(&store);
+    }
+    assert!(store.metrics().evictions > 0 && store.metrics().memory_lingering == 0);
+    for id in [0, 1, 2, 10, 15] {
+        gets(&store, id, &data);
+    }
+    let used = store.metrics().memory_used;
+    let blocks: Vec<Block> = (0..16).map(|id| block(id, 1, 0).block).collect();
+    store.invalidate(&bed.pool.pool, &blocks);
+    let metrics = store.metrics();
+    assert!(used > 0 && (metrics.memory_used, metrics.memory_lingering) == (0, 0), "{metrics:?}");
+}
+
+#[test]
 fn no_more_is_kept_open_or_mapped_than_allowed() {
     for kind in [Kind::Mmap, Kind::File] {
         let mut bed = Bed::new(kind);

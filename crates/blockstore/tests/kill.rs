@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use hearth_blockstore::*;
@@ -163,12 +163,24 @@ fn a_killed_store_keeps_its_promises() {
             .spawn()
             .unwrap();
         let mut out = child.stdout.take().unwrap();
-        let reader = std::thread::spawn(move || {
-            let mut said = String::new();
-            out.read_to_string(&mut said).unwrap();
-            said
+        let heard = Arc::new(AtomicU64::new(0));
+        let reader = std::thread::spawn({
+            let heard = heard.clone();
+            move || {
+                let (mut said, mut piece) = (Vec::new(), [0; 4096]);
+                while let bytes @ 1.. = out.read(&mut piece).unwrap() {
+                    said.extend_from_slice(&piece[..bytes]);
+                    heard.store(said.len() as u64, Ordering::Relaxed);
+                }
+                String::from_utf8(said).unwrap()
+            }
         });
         std::thread::sleep(Duration::from_millis(60 + round * 37));
+        // On a busy machine it needs longer to get anywhere.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while heard.load(Ordering::Relaxed) < 10_000 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(7));
+        }
         child.kill().unwrap();
         let ended = child.wait_with_output().unwrap();
         let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();

@@ -469,7 +469,7 @@ keys! {
 
     /// Engine of storage directories that do not say: memory, mmap or file.
     HEARTH_STORAGE_ENGINE: Key<Engine> = "hearth.storage.engine", engine, "memory";
-    /// Replicas of the engines mmap and file that stay open between reads, two descriptors each; at most an eighth of the process's descriptors.
+    /// Replicas in files of their own that stay open between reads, two descriptors each; at most an eighth of the process's descriptors.
     HEARTH_STORAGE_OPEN_MAX: Key<u32> = "hearth.storage.open.max", int_u32, "4096";
     /// Bytes of address space that mappings of the engine mmap may take.
     HEARTH_STORAGE_MAPPED_MAX: Key<u64> = "hearth.storage.mapped.max", bytes, "64g";

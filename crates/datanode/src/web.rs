@@ -132,7 +132,7 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             "Replicas finalized in files, not yet known to be on disk",
             metrics.unsynced_replicas,
         ),
-        gauge("hearth_kept_replicas", "Replicas in files that stay open between reads", metrics.kept_replicas),
+        gauge("hearth_kept_replicas", "Replicas that stay open between reads", metrics.kept_replicas),
         gauge("hearth_mapped_bytes", "Bytes of them that are mapped", metrics.mapped_bytes),
         gauge(
             "hearth_oldest_dirty_ms",
