@@ -52,6 +52,14 @@ impl StorageType {
         })
     }
 
+    /// Those that a quota may be set for, in the order of Hadoop's tools.
+    pub const WITH_QUOTA: [Self; 5] = [Self::Ssd, Self::Disk, Self::Archive, Self::Provided, Self::Nvdimm];
+
+    /// By its name, in letters of any case.
+    pub fn named(name: &str) -> Option<Self> {
+        (1..=6).filter_map(Self::from_number).find(|storage_type| storage_type.name().eq_ignore_ascii_case(name))
+    }
+
     /// As in configuration (`[SSD]/data`) and reports.
     pub fn name(self) -> &'static str {
         match self {

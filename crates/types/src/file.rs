@@ -1,4 +1,4 @@
-use crate::ChecksumSpec;
+use crate::{ChecksumSpec, StorageType};
 
 /// Permission bits of a file or directory: the low 10 bits, `0o1777`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -113,6 +113,27 @@ pub struct ServerDefaults {
     pub snapshot_trash_root: bool,
 }
 
+/// A quota for replicas on one type of storage. Source: hdfs.proto, `StorageTypeQuotaInfoProto`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TypeQuota {
+    pub storage_type: StorageType,
+    /// Bytes allowed; `None` without a quota.
+    pub quota: Option<u64>,
+    /// Bytes.
+    pub consumed: u64,
+}
+
+/// What is in snapshots and nowhere else. Source: hdfs.proto, `ContentSummaryProto`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct SnapshotShare {
+    /// Bytes of files, each counted once.
+    pub length: u64,
+    pub files: u64,
+    pub directories: u64,
+    /// Bytes of all replicas.
+    pub space_consumed: u64,
+}
+
 /// What lies below a path. Source: hdfs.proto, `ContentSummaryProto`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContentSummary {
@@ -128,6 +149,10 @@ pub struct ContentSummary {
     pub space_consumed: u64,
     /// Bytes of all replicas allowed; `None` without a quota.
     pub space_quota: Option<u64>,
+    /// Of each type that a quota may be set for; empty where there is no such quota.
+    pub type_quotas: Vec<TypeQuota>,
+    /// What of all this is in snapshots only.
+    pub in_snapshots: SnapshotShare,
     /// Name of the erasure-coding policy, `Replicated` for a replicated file, empty for a directory without one.
     pub erasure_coding_policy: String,
 }

@@ -25,7 +25,9 @@ pub use crc_combine::CrcJoiner;
 pub use datanode::{
     DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, PoolIdentity, StorageId, StorageReport, StorageType,
 };
-pub use file::{ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, ServerDefaults};
+pub use file::{
+    ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, ServerDefaults, SnapshotShare, TypeQuota,
+};
 pub use located::{HandedOn, LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;

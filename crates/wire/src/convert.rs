@@ -14,7 +14,7 @@ mod xattr;
 
 pub use block::storage_info;
 pub use datanode::{storage_type_from_wire, storage_types_from_wire, storage_types_to_wire};
-pub use file::{file_status_with_locations, file_status_with_locations_to_wire};
+pub use file::{file_status_with_locations, file_status_with_locations_to_wire, type_quotas};
 
 /// A well-formed message whose content makes no sense.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -10,6 +10,7 @@ const CHECKS: &[Check] = &[
     ("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes),
     ("snapshots_are_made_and_told_as_by_apaches_namenode", snapshots),
     ("snapshots_are_made_alike", own_snapshots),
+    ("counts_quotas_and_shares_of_snapshots_are_shown_alike", counts),
 ];
 
 fn main() -> ExitCode {
@@ -95,6 +96,48 @@ fn own_snapshots(session: &mut Session) -> Result<()> {
     said_alike(session, OWN_SNAPSHOT_LINES)
 }
 
+const COUNT_LINES: &[&str] = &[
+    "-count DIR",
+    "-count -v DIR DIR/file",
+    "-count -q -h -v DIR",
+    "-count -u -v DIR DIR/sub",
+    "-count -x DIR",
+    "-count -x -q DIR",
+    "-count -s -v DIR",
+    "-count -e -v DIR DIR/file",
+    "-count -u -e -s DIR",
+    "-count -q -t all -v DIR",
+    "-count -u -t ssd,disk -h -v DIR DIR/sub",
+    "-count -t disk DIR",
+    "-count -q -t floppy DIR",
+    "-count DIR/nothing",
+];
+
+fn counts(session: &mut Session) -> Result<()> {
+    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    let local = session.local("counts")?.join("bytes");
+    std::fs::write(&local, vec![7; 5000])?;
+    let local = local.to_str().context("a path of text")?.to_owned();
+    for directory in DIRECTORIES {
+        apache.fs(&conf, ["-rm", "-r", "-f", "-skipTrash", directory])?;
+        apache.fs(&conf, ["-mkdir", "-p", &format!("{directory}/sub")])?.success()?;
+        for name in ["file", "sub/gone"] {
+            apache.fs(&conf, ["-put", &local, &format!("{directory}/{name}")])?.success()?;
+        }
+        for arguments in [
+            &["-allowSnapshot", directory][..],
+            &["-setQuota", "100", directory],
+            &["-setSpaceQuota", "64m", directory],
+            &["-setSpaceQuota", "32m", "-storageType", "DISK", directory],
+        ] {
+            apache.dfsadmin(&conf, arguments)?.success()?;
+        }
+        apache.fs(&conf, ["-createSnapshot", directory, "one"])?.success()?;
+        apache.fs(&conf, ["-rm", "-skipTrash", &format!("{directory}/sub/gone")])?.success()?;
+    }
+    said_alike(session, COUNT_LINES)
+}
+
 /// Output, reason and exit code of each line by `hdfs dfs` and by `hearth fs`.
 fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
     let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
@@ -112,7 +155,7 @@ fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
         let said = |stdout: &str, stderr: &str, directory: &str| {
             // Log lines and the list of all commands aside.
             let reason = stderr.lines().find(|line| {
-                let named = ["fattr:", "facl:", "Snapshot:", "ls:"];
+                let named = ["fattr:", "facl:", "Snapshot:", "ls:", "count:"];
                 line.starts_with('-') || named.iter().any(|name| line.contains(name))
             });
             format!("{stdout}{}", reason.unwrap_or_default()).replace(directory, "DIR")

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use hearth_types::{ContentSummary, FileStatus, FsPermission, LocatedBlocks, ServerDefaults};
-use hearth_wire::convert::ConvertError;
+use hearth_types::{ContentSummary, FileStatus, FsPermission, LocatedBlocks, ServerDefaults, TypeQuota};
+use hearth_wire::convert::{ConvertError, type_quotas};
 use hearth_wire::proto::hdfs::*;
 
 use super::Namenode;
@@ -19,6 +19,8 @@ pub struct QuotaUsage {
     pub space_consumed: u64,
     /// Bytes.
     pub space_quota: Option<u64>,
+    /// Of each type that a quota may be set for; empty where there is no such quota.
+    pub type_quotas: Vec<TypeQuota>,
 }
 
 pub(super) fn converted<T>(method: &'static str, result: Result<T, ConvertError>) -> Result<T, Error> {
@@ -158,6 +160,7 @@ impl Namenode {
             name_quota: quota(usage.quota),
             space_consumed: usage.space_consumed,
             space_quota: quota(usage.space_quota),
+            type_quotas: type_quotas(usage.type_quota_infos),
         })
     }
 

@@ -1,5 +1,6 @@
 use hearth_types::{
     ChecksumSpec, ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, LocatedBlocks, ServerDefaults,
+    SnapshotShare, StorageType, TypeQuota,
 };
 
 use super::block::checksum_kind;
@@ -7,6 +8,7 @@ use super::{ConvertError, narrow};
 use crate::proto::hdfs::hdfs_file_status_proto::FileType;
 use crate::proto::hdfs::{
     ContentSummaryProto, ErasureCodingPolicyProto, FsPermissionProto, FsServerDefaultsProto, HdfsFileStatusProto,
+    StorageTypeQuotaInfoProto, StorageTypeQuotaInfosProto,
 };
 
 impl From<FsPermission> for FsPermissionProto {
@@ -149,6 +151,21 @@ fn quota(value: u64) -> Option<u64> {
     (value as i64 >= 0).then_some(value)
 }
 
+impl From<&TypeQuota> for StorageTypeQuotaInfoProto {
+    fn from(of: &TypeQuota) -> Self {
+        Self { r#type: Some(of.storage_type as i32), quota: of.quota.unwrap_or(u64::MAX), consumed: of.consumed }
+    }
+}
+
+/// Those of types that are known.
+pub fn type_quotas(message: Option<StorageTypeQuotaInfosProto>) -> Vec<TypeQuota> {
+    let of = |info: StorageTypeQuotaInfoProto| {
+        let storage_type = StorageType::from_number(info.r#type() as i32)?;
+        Some(TypeQuota { storage_type, quota: quota(info.quota), consumed: info.consumed })
+    };
+    message.map(|infos| infos.type_quota_info.into_iter().filter_map(of).collect()).unwrap_or_default()
+}
+
 impl From<&ContentSummary> for ContentSummaryProto {
     fn from(summary: &ContentSummary) -> Self {
         Self {
@@ -158,11 +175,13 @@ impl From<&ContentSummary> for ContentSummaryProto {
             quota: summary.name_quota.unwrap_or(u64::MAX),
             space_consumed: summary.space_consumed,
             space_quota: summary.space_quota.unwrap_or(u64::MAX),
-            type_quota_infos: None,
-            snapshot_length: Some(0),
-            snapshot_file_count: Some(0),
-            snapshot_directory_count: Some(0),
-            snapshot_space_consumed: Some(0),
+            type_quota_infos: (!summary.type_quotas.is_empty()).then(|| StorageTypeQuotaInfosProto {
+                type_quota_info: summary.type_quotas.iter().map(Into::into).collect(),
+            }),
+            snapshot_length: Some(summary.in_snapshots.length),
+            snapshot_file_count: Some(summary.in_snapshots.files),
+            snapshot_directory_count: Some(summary.in_snapshots.directories),
+            snapshot_space_consumed: Some(summary.in_snapshots.space_consumed),
             erasure_coding_policy: Some(summary.erasure_coding_policy.clone()),
         }
     }
@@ -177,6 +196,13 @@ impl From<ContentSummaryProto> for ContentSummary {
             name_quota: quota(message.quota),
             space_consumed: message.space_consumed,
             space_quota: quota(message.space_quota),
+            in_snapshots: SnapshotShare {
+                length: message.snapshot_length(),
+                files: message.snapshot_file_count(),
+                directories: message.snapshot_directory_count(),
+                space_consumed: message.snapshot_space_consumed(),
+            },
+            type_quotas: type_quotas(message.type_quota_infos),
             erasure_coding_policy: message.erasure_coding_policy.unwrap_or_default(),
         }
     }

@@ -176,7 +176,15 @@ fn defaults_and_summaries_come_back() {
         snapshot_trash_root: false,
     };
     assert_eq!(ServerDefaults::try_from(sent(FsServerDefaultsProto::from(&defaults))).unwrap(), defaults);
-    let summary = ContentSummary { length: 5, files: 1, name_quota: Some(i64::MAX as u64), ..Default::default() };
+    let on = |storage_type, quota| TypeQuota { storage_type, quota, consumed: 7 };
+    let summary = ContentSummary {
+        length: 5,
+        files: 1,
+        name_quota: Some(i64::MAX as u64),
+        type_quotas: vec![on(StorageType::Ssd, Some(9)), on(StorageType::Disk, None)],
+        in_snapshots: SnapshotShare { length: 1, files: 2, directories: 3, space_consumed: 4 },
+        ..Default::default()
+    };
     let message = sent(ContentSummaryProto::from(&summary));
     assert_eq!(message.space_quota, u64::MAX);
     assert_eq!(ContentSummary::from(message), summary);

@@ -1,21 +1,21 @@
-/// Bytes as `-h` prints them: `512`, `1.5 K`, `2.0 G`.
+/// Bytes as `-h` prints them: `512`, `1.5 K`, and without a decimal what divides evenly, `2 G`. Source: Hadoop's StringUtils.java,
+/// `TraditionalBinaryPrefix.long2String`.
 pub fn human(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
     if bytes < 1024 {
         return bytes.to_string();
     }
-    let units = ["K", "M", "G", "T", "P", "E"];
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
+    let mut unit = (bytes.ilog2() / 10) as usize - 1;
+    let value = |unit: usize| 1u64 << (10 * (unit + 1));
+    if bytes.is_multiple_of(value(unit)) {
+        return format!("{} {}", bytes / value(unit), UNITS[unit]);
+    }
+    // Halves go up.
+    let tenths = |unit: usize| (u128::from(bytes) * 10 + u128::from(value(unit)) / 2) / u128::from(value(unit));
+    if tenths(unit) >= 10_240 && unit + 1 < UNITS.len() {
         unit += 1;
     }
-    // Rounding must not show 1024.0 of the smaller unit.
-    if value >= 1023.95 && unit + 1 < units.len() {
-        value = 1.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", units[unit])
+    format!("{}.{} {}", tenths(unit) / 10, tenths(unit) % 10, UNITS[unit])
 }
 
 pub fn size(bytes: u64, humanly: bool) -> String {
@@ -27,15 +27,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_binary_with_one_decimal() {
+    fn sizes_are_binary_with_one_decimal_unless_they_divide_evenly() {
         for (bytes, shown) in [
             (0u64, "0"),
             (1023, "1023"),
-            (1024, "1.0 K"),
+            (1024, "1 K"),
             (1536, "1.5 K"),
-            (1 << 20, "1.0 M"),
+            (1280, "1.3 K"),
+            (10_000, "9.8 K"),
+            (1 << 20, "1 M"),
+            ((1 << 20) + 1, "1.0 M"),
             ((1 << 20) - 1, "1.0 M"),
-            (3 << 30, "3.0 G"),
+            (64 << 20, "64 M"),
+            (1023 << 20, "1023 M"),
+            ((1 << 30) - 1, "1.0 G"),
+            (3 << 30, "3 G"),
             (u64::MAX, "16.0 E"),
         ] {
             assert_eq!(human(bytes), shown);
