@@ -96,6 +96,7 @@ impl Store {
     /// Opens a formatted directory and reads the namespace back. `journal_bytes`: see [`Journal::open`].
     pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
         let mut tables = Tables::open(&directory.database())?;
+        directory.claim_layout()?;
         let (journal, unapplied) = Journal::open(&directory.current(), tables.applied()?, journal_bytes)?;
         if !unapplied.run.is_empty() {
             tracing::info!(operations = unapplied.run.len(), "the journal's rest goes into the tables");

@@ -79,7 +79,22 @@ impl Directory {
         if !self.is_formatted() {
             return Err(StoreError::NotFormatted { path: self.path.clone() });
         }
-        read_version(&self.path.join("current/VERSION"))
+        Ok(read_version(&self.path.join("current/VERSION"))?.0)
+    }
+
+    /// Says in the VERSION file that the store has the present layout, before anything is written that an earlier one does not
+    /// know: an older program would not see what is in the journal only, and lose it.
+    pub(super) fn claim_layout(&self) -> Result<(), StoreError> {
+        let path = self.path.join("current/VERSION");
+        let (version, layout) = read_version(&path)?;
+        if layout == LAYOUT {
+            return Ok(());
+        }
+        tracing::info!(from = layout, to = LAYOUT, "the namespace's directory gets a newer layout");
+        let part = self.path.join("current/VERSION.part");
+        write_version(&part, &version)?;
+        fs::rename(&part, &path).map_err(io("renaming", &part))?;
+        sync(&self.current())
     }
 
     /// Where its files are.
@@ -92,7 +107,8 @@ impl Directory {
     }
 }
 
-fn read_version(path: &Path) -> Result<Version, StoreError> {
+/// With its layout.
+fn read_version(path: &Path) -> Result<(Version, u32), StoreError> {
     let text = fs::read_to_string(path).map_err(io("reading", path))?;
     let bad = |problem: String| StoreError::BadVersion { path: path.to_owned(), problem };
     let properties = parse_properties(&text).map_err(|error| bad(error.to_string()))?;
@@ -113,12 +129,13 @@ fn read_version(path: &Path) -> Result<Version, StoreError> {
         return Err(StoreError::Newer { path: path.to_owned(), layout, known: LAYOUT });
     }
     let number = |key: &str| get(key)?.parse::<u64>().map_err(|_| bad(format!("{key} is not a number")));
-    Ok(Version {
+    let version = Version {
         pool: BlockPoolId::new(get("blockpoolID")?.as_str()),
         namespace_id: u32::try_from(number("namespaceID")?).map_err(|_| bad("namespaceID is out of range".into()))?,
         cluster_id: get("clusterID")?.clone(),
         created_ms: number("cTime")?,
-    })
+    };
+    Ok((version, layout))
 }
 
 /// Makes a new namespace with the contents `first`. Either all of it is there afterwards, or nothing.
@@ -192,6 +209,21 @@ mod tests {
         let other = Version { cluster_id: "CID-y".into(), ..version() };
         format(&directory, &other, &Changes::default(), true).unwrap();
         assert_eq!(directory.version().unwrap(), other);
+    }
+
+    #[test]
+    fn a_directory_of_an_earlier_layout_gets_the_present_one_when_it_is_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(place.path()).unwrap();
+        format(&directory, &version(), &Changes::default(), false).unwrap();
+        let path = place.path().join("current/VERSION");
+        let text = fs::read_to_string(&path).unwrap();
+        let (now, before) = (format!("layoutVersion={LAYOUT}\n"), "layoutVersion=1\n");
+        fs::write(&path, text.replace(&now, before)).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains(before));
+        directory.claim_layout().unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains(&now));
+        assert_eq!(directory.version().unwrap(), version());
     }
 
     #[test]
