@@ -196,7 +196,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     print(&figures);
     if !arguments.no_record {
         let Arguments { mib, block_mib, random_mib, .. } = arguments;
-        let workload = format!("local-read {mib} MiB, blocks of {block_mib} MiB, at random in {random_mib} MiB");
+        let workload = format!(
+            "local-read {mib} MiB, blocks of {block_mib} MiB, at random in {random_mib} MiB; data in {}",
+            memory::TMPFS
+        );
         record::append(&workload, arguments.note.as_deref(), &figures.0)?;
         chart::write("local-read", &workload, &figures.0)?;
     }

@@ -223,7 +223,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     print_goals(&figures);
     if !arguments.no_record {
         let pages = if arguments.huge_pages { ", tmpfs with huge pages" } else { "" };
-        let workload = format!("local-write {} MiB, blocks of {} MiB{pages}", arguments.mib, arguments.block_mib);
+        let workload = format!(
+            "local-write {} MiB, blocks of {} MiB{pages}; data in {}",
+            arguments.mib,
+            arguments.block_mib,
+            memory::TMPFS
+        );
         record::append(&workload, arguments.note.as_deref(), &figures.0)?;
     }
     Ok(())

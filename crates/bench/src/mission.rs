@@ -28,6 +28,8 @@ const WORKLOADS: &[&[&str]] = &[
     &["thesis"],
     &["small-files"],
     &["engine"],
+    &["metadata"],
+    &["rereplication"],
     &["stream", "--size", "5g"],
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];

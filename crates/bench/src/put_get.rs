@@ -274,7 +274,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     figures.print();
     print_goals(&figures);
     if !arguments.no_record {
-        let workload = format!("put-get {} MiB, blocks of {} MiB, replication 1", arguments.mib, arguments.block_mib);
+        let workload = format!(
+            "put-get {} MiB, blocks of {} MiB, replication 1; data in {}",
+            arguments.mib,
+            arguments.block_mib,
+            memory::TMPFS
+        );
         record::append(&workload, arguments.note.as_deref(), &figures.0)?;
         chart::write("put-get", &workload, &figures.0)?;
     }

@@ -58,6 +58,8 @@ const DATANODE_CPU: &str = "DataNode CPU";
 const CLIENT_CPU: &str = "client CPU";
 const LOCAL: &str = "hearth, local";
 const WHOLE: &str = "read whole, into one buffer";
+const COPIED_SMALL: &str = "1024 MiB copied, 4 KiB read meanwhile";
+const COPIED_LARGE: &str = "1024 MiB copied, 1 MiB read meanwhile";
 const WHOLE_JAVA: &str = "read whole, 128 KiB at a time";
 
 /// In the order of the page.
@@ -344,5 +346,107 @@ pub const SECTIONS: &[Section] = &[
             ),
         ],
         charts: &["small-files.svg"],
+    },
+    Section {
+        title: "The embedded NameNode",
+        demands: &[
+            at_most(
+                "create: CPU of the NameNode",
+                0.34,
+                &[of("metadata", "create", "Hearth", "", "NameNode CPU")],
+                &[of("metadata", "create", "Apache", "", "NameNode CPU")],
+            ),
+            at_least(
+                "create: operations a second",
+                3.0,
+                &[of("metadata", "create", "Hearth", "", "operations")],
+                &[of("metadata", "create", "Apache", "", "operations")],
+            ),
+            at_most(
+                "open: CPU of the NameNode",
+                0.34,
+                &[of("metadata", "open", "Hearth", "", "NameNode CPU")],
+                &[of("metadata", "open", "Apache", "", "NameNode CPU")],
+            ),
+            at_least(
+                "open: operations a second",
+                3.0,
+                &[of("metadata", "open", "Hearth", "", "operations")],
+                &[of("metadata", "open", "Apache", "", "operations")],
+            ),
+            at_most(
+                "mkdirs: CPU of the NameNode",
+                0.34,
+                &[of("metadata", "mkdirs", "Hearth", "", "NameNode CPU")],
+                &[of("metadata", "mkdirs", "Apache", "", "NameNode CPU")],
+            ),
+            at_least(
+                "mkdirs: operations a second",
+                3.0,
+                &[of("metadata", "mkdirs", "Hearth", "", "operations")],
+                &[of("metadata", "mkdirs", "Apache", "", "operations")],
+            ),
+            at_most(
+                "stat: CPU of the NameNode",
+                0.34,
+                &[of("metadata", "stat", "Hearth", "", "NameNode CPU")],
+                &[of("metadata", "stat", "Apache", "", "NameNode CPU")],
+            ),
+            at_least(
+                "stat: operations a second",
+                3.0,
+                &[of("metadata", "stat", "Hearth", "", "operations")],
+                &[of("metadata", "stat", "Apache", "", "operations")],
+            ),
+            at_most(
+                "rename: CPU of the NameNode",
+                0.34,
+                &[of("metadata", "rename", "Hearth", "", "NameNode CPU")],
+                &[of("metadata", "rename", "Apache", "", "NameNode CPU")],
+            ),
+            at_least(
+                "rename: operations a second",
+                3.0,
+                &[of("metadata", "rename", "Hearth", "", "operations")],
+                &[of("metadata", "rename", "Apache", "", "operations")],
+            ),
+            at_most(
+                "delete: CPU of the NameNode",
+                0.34,
+                &[of("metadata", "delete", "Hearth", "", "NameNode CPU")],
+                &[of("metadata", "delete", "Apache", "", "NameNode CPU")],
+            ),
+            at_least(
+                "delete: operations a second",
+                3.0,
+                &[of("metadata", "delete", "Hearth", "", "operations")],
+                &[of("metadata", "delete", "Apache", "", "operations")],
+            ),
+            at_most(
+                "1 GiB of lost replicas whole again, 4 KiB reads meanwhile: seconds from detection",
+                2.0,
+                &[of("rereplication", COPIED_SMALL, "Hearth", "", "time from detection")],
+                &[],
+            ),
+            at_least(
+                "the same: reads meanwhile (base: before)",
+                0.5,
+                &[of("rereplication", COPIED_SMALL, "Hearth", "", "reads meanwhile")],
+                &[of("rereplication", COPIED_SMALL, "Hearth", "", "reads before")],
+            ),
+            at_most(
+                "the same, 1 MiB reads meanwhile: seconds from detection",
+                2.0,
+                &[of("rereplication", COPIED_LARGE, "Hearth", "", "time from detection")],
+                &[],
+            ),
+            at_least(
+                "the same: reads meanwhile (base: before)",
+                0.5,
+                &[of("rereplication", COPIED_LARGE, "Hearth", "", "reads meanwhile")],
+                &[of("rereplication", COPIED_LARGE, "Hearth", "", "reads before")],
+            ),
+        ],
+        charts: &["metadata.svg", "rereplication.svg"],
     },
 ];
