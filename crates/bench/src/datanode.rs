@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             limit >> 20
         );
     }
-    let ratios = ratios(&figures);
+    let ratios = figures.ratios_to_apache(|_| true);
     print(&figures, &ratios);
     if !arguments.no_record {
         record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
@@ -94,21 +94,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         chart::write(name, &workload, &figures.0)?;
     }
     Ok(())
-}
-
-/// Ours to Apache's, of each line that both have.
-fn ratios(figures: &Figures) -> Vec<Figure> {
-    let ours = figures.0.iter().filter(|figure| figure.system == Side::Hearth.name());
-    let ratio = |figure: &Figure| {
-        let theirs = figures.median(&figure.work, Side::Apache.name(), &figure.client, &figure.what)?;
-        Some(Figure {
-            system: "Hearth / Apache".to_owned(),
-            unit: "",
-            values: vec![figure.median() / theirs],
-            ..figure.clone()
-        })
-    };
-    ours.filter_map(ratio).collect()
 }
 
 fn print(figures: &Figures, ratios: &[Figure]) {
@@ -141,7 +126,7 @@ mod tests {
             figures.add("get", side.name(), CLIENT, "DataNode CPU", "s/GB", value);
         }
         figures.add("get", Side::Hearth.name(), CLIENT, "flusher CPU", "s/GB", 1.0);
-        let ratios = ratios(&figures);
+        let ratios = figures.ratios_to_apache(|_| true);
         assert_eq!(ratios.len(), 1);
         assert_eq!((ratios[0].what.as_str(), ratios[0].median()), ("DataNode CPU", 0.25));
     }

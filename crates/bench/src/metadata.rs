@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             figures.add(DISK, "", "", "4 KiB written and synced", "/s", syncs_per_second(&disk)?);
         }
     }
-    let ratios = ratios(&figures);
+    let ratios = figures.ratios_to_apache(is_shown);
     figures.print();
     Figures(ratios.clone()).print();
     let workload = format!(
@@ -127,26 +127,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     );
     if !arguments.no_record {
         record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
-        let shown = |figure: &&Figure| figure.what == RATE || figure.what == CPU;
-        let shown: Vec<Figure> = figures.0.iter().filter(shown).cloned().collect();
+        let shown: Vec<Figure> = figures.0.iter().filter(|figure| is_shown(figure)).cloned().collect();
         chart::write("metadata", &workload, &shown)?;
     }
     Ok(())
 }
 
-/// Ours to Apache's.
-fn ratios(figures: &Figures) -> Vec<Figure> {
-    let ratio = |figure: &Figure| {
-        let theirs = figures.median(&figure.work, "Apache", &figure.client, &figure.what)?;
-        Some(Figure {
-            system: "Hearth / Apache".to_owned(),
-            unit: "",
-            values: vec![figure.median() / theirs],
-            ..figure.clone()
-        })
-    };
-    let ours = figures.0.iter().filter(|figure| figure.system == "Hearth");
-    ours.filter(|figure| figure.what == RATE || figure.what == CPU).filter_map(ratio).collect()
+/// What is drawn, and held against Apache's.
+fn is_shown(figure: &Figure) -> bool {
+    figure.what == RATE || figure.what == CPU
 }
 
 /// The limit of who syncs for every operation: how often the disk alone takes 4 KiB.

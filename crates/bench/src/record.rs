@@ -93,6 +93,21 @@ impl Figures {
         self.0.iter().find(of).map(Figure::median)
     }
 
+    /// Ours to Apache's, of each of our lines that is `wanted` and that Apache's system has as well.
+    pub fn ratios_to_apache(&self, wanted: impl Fn(&Figure) -> bool) -> Vec<Figure> {
+        let ours = self.0.iter().filter(|figure| figure.system == "Hearth" && wanted(figure));
+        let ratio = |figure: &Figure| {
+            let theirs = self.median(&figure.work, "Apache", &figure.client, &figure.what)?;
+            Some(Figure {
+                system: "Hearth / Apache".to_owned(),
+                unit: "",
+                values: vec![figure.median() / theirs],
+                ..figure.clone()
+            })
+        };
+        ours.filter_map(ratio).collect()
+    }
+
     /// As a table; its columns are as wide as what stands in them.
     pub fn print(&self) {
         let width = |title: &str, of: fn(&Figure) -> &str| {

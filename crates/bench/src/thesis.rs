@@ -46,7 +46,8 @@ pub struct Arguments {
 }
 
 /// Clients that read at the same time, a file each.
-const CLIENTS: [usize; 4] = [1, 2, 4, 8];
+const CLIENTS: [usize; 4] = [1, 2, 4, CLIENTS_MAX];
+const CLIENTS_MAX: usize = 8;
 
 /// As many as the thesis had where the network was full.
 const SATURATING: usize = 6;
@@ -133,7 +134,7 @@ fn large_file(
         let stages = if *name == "write" {
             let (stages, seen) = watched(system.datanodes()?, || party.write(source, "/large"))?;
             if let Some(course) = course.take() {
-                course.push(Curve { name: format!("{}: {}", system.name, party.client), points: seen });
+                course.push(Curve { name: party.label(systems), points: seen });
             }
             stages
         } else {
@@ -213,7 +214,7 @@ fn small_files(
         }
     }
     for (party, both) in parties.iter().zip(latencies) {
-        let name = format!("{}: {}", systems[party.system].name, party.client);
+        let name = party.label(systems);
         for ((mut latencies, work), into) in both.into_iter().zip(["write", "read"]).zip(&mut courses.latencies) {
             latencies.sort_by(f64::total_cmp);
             let count = latencies.len() as f64;
@@ -241,9 +242,9 @@ fn together(
     let bytes = arguments.small_mib << 20;
     for (index, system) in systems.iter().enumerate() {
         let writer = parties.iter_mut().find(|party| party.system == index).context("each system has a client")?;
-        eprintln!("files for {} clients: {}", CLIENTS[CLIENTS.len() - 1], system.name);
-        memory::touch(bytes * CLIENTS[CLIENTS.len() - 1] as u64)?;
-        for file in 0..CLIENTS[CLIENTS.len() - 1] {
+        eprintln!("files for {} clients: {}", CLIENTS_MAX, system.name);
+        memory::touch(bytes * CLIENTS_MAX as u64)?;
+        for file in 0..CLIENTS_MAX {
             writer.write(source, &format!("{DIRECTORY}/{}", party::file_name(file)))?;
         }
     }
@@ -263,7 +264,7 @@ fn together(
     }
     for (party, seconds) in parties.iter().zip(&seconds) {
         let points = CLIENTS.iter().zip(seconds).map(|(clients, seconds)| (*clients as f64, median(seconds) * 1e3));
-        let name = format!("{}: {}", systems[party.system].name, party.client);
+        let name = party.label(systems);
         courses.clients.push(Curve { name, points: points.collect() });
     }
     for party in parties {

@@ -98,6 +98,11 @@ impl Party {
         Ok(Self { system, client, kind: Kind::Own { runtime, fs, configuration } })
     }
 
+    /// How a curve of it is called.
+    pub fn label(&self, systems: &[System]) -> String {
+        format!("{}: {}", systems[self.system].name, self.client)
+    }
+
     /// CPU seconds of the client's process.
     pub fn cpu(&self) -> Result<f64> {
         let process = match &self.kind {
