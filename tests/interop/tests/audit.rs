@@ -100,23 +100,27 @@ fn same_lines(session: &mut Session) -> Result<()> {
         }
     }
     let port = session.cluster.namenode_http_port();
-    get_text(port, "/fsck?ugi=root&path=%2Fa%2Fd")?;
-    // The last of all.
-    session.java()?.call("exists", json!({"path": "/the-end"}))?;
     let file = session.cluster.directory().join(if session.cluster.namenode.make() == Make::Apache {
         "namenode.log"
     } else {
         LOG
     });
-    let lines = wait_until("the last line of the audit log", Duration::from_secs(20), || {
-        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let lines: Vec<String> = text
-            .lines()
-            .filter(|line| line.contains(" INFO FSNamesystem.audit: "))
-            .filter_map(|line| Some(line[line.find("allowed=")?..].to_owned()))
-            .collect();
-        Ok(lines.last().is_some_and(|line| line.contains("src=/the-end")).then_some(lines))
-    })?;
+    let until = |what: &str| {
+        wait_until(&format!("{what} in the audit log"), Duration::from_secs(20), || {
+            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let lines: Vec<String> = text
+                .lines()
+                .filter(|line| line.contains(" INFO FSNamesystem.audit: "))
+                .filter_map(|line| Some(line[line.find("allowed=")?..].to_owned()))
+                .collect();
+            Ok(lines.last().is_some_and(|line| line.contains(what)).then_some(lines))
+        })
+    };
+    get_text(port, "/fsck?ugi=root&path=%2Fa%2Fd")?;
+    // Apache's writes it behind the answer.
+    until("cmd=fsck")?;
+    session.java()?.call("exists", json!({"path": "/the-end"}))?;
+    let lines = until("src=/the-end")?;
     ensure!(lines.len() > 60, "{} lines:\n{}", lines.len(), lines.join("\n"));
     // One by one: a difference is told by its line.
     for (i, line) in lines.iter().enumerate() {
