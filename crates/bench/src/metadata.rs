@@ -23,9 +23,12 @@ pub struct Arguments {
     /// How often each operation is made in a run, by all connections together
     #[arg(long, default_value_t = 64_000)]
     operations: usize,
-    /// Connections, each with one call open at a time
+    /// Connections
     #[arg(long, default_value_t = 64)]
     connections: usize,
+    /// Calls that each has open at a time: more than one as those of Hadoop's clients have, whose threads share one
+    #[arg(long, default_value_t = 1)]
+    open_calls: usize,
     /// Threads of the load generator
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -70,7 +73,8 @@ impl System {
         let directory = format!("/metadata-{round}");
         let user = hearth_client::os_user_name();
         let (threads, connections) = (arguments.threads.max(1), arguments.connections.max(1));
-        let mut load = Load::connect(address, &user, &directory, threads, connections, arguments.operations)?;
+        let shape = (connections, arguments.open_calls.max(1));
+        let mut load = Load::connect(address, &user, &directory, threads, shape, arguments.operations)?;
         let (mut before, mut used) = (usage(process)?, Vec::new());
         let took = load.run(|_, over| {
             let now = usage(process)?;
@@ -121,14 +125,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let ratios = figures.ratios_to_apache(is_shown);
     figures.print();
     Figures(ratios.clone()).print();
+    let (name, open) = match arguments.open_calls {
+        ..=1 => ("metadata", "one call".to_owned()),
+        calls => ("metadata-shared", format!("{calls} calls")),
+    };
     let workload = format!(
-        "metadata: {} operations of each kind by {} connections, one call open at a time each",
+        "{name}: {} operations of each kind by {} connections, {open} open at a time each",
         arguments.operations, arguments.connections
     );
     if !arguments.no_record {
         record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
         let shown: Vec<Figure> = figures.0.iter().filter(|figure| is_shown(figure)).cloned().collect();
-        chart::write("metadata", &workload, &shown)?;
+        chart::write(name, &workload, &shown)?;
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ const WORKLOADS: &[&[&str]] = &[
     &["small-files"],
     &["engine"],
     &["metadata"],
+    &["metadata", "--connections", "8", "--open-calls", "8"],
     &["rereplication"],
     &["stream", "--size", "5g"],
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],

@@ -110,9 +110,9 @@ impl Operation {
         }
     }
 
-    /// Checks that an answer says that it was done.
-    pub fn check(self, answer: Bytes) -> Result<()> {
-        let message = success(answer)?;
+    /// Checks that an answer says that it was done; the number of its call.
+    pub fn check(self, answer: Bytes) -> Result<i32> {
+        let (number, message) = success(answer)?;
         let done = match self {
             Self::Mkdirs => MkdirsResponseProto::decode(message)?.result,
             Self::Create => CreateResponseProto::decode(message)?.fs.is_some(),
@@ -125,7 +125,7 @@ impl Operation {
         if !done {
             bail!("the NameNode did not {}", self.name());
         }
-        Ok(())
+        Ok(number)
     }
 }
 
@@ -134,9 +134,11 @@ pub fn remove(root: &str, client: ClientId, call_id: i32) -> Bytes {
     encode(client, call_id, "delete", &DeleteRequestProto { src: root.to_owned(), recursive: true })
 }
 
-pub fn success(answer: Bytes) -> Result<Bytes> {
-    match decode_response(answer).context("an answer of the NameNode")?.outcome {
-        Outcome::Success(message) => Ok(message),
+/// The number of a call and what it gave.
+pub fn success(answer: Bytes) -> Result<(i32, Bytes)> {
+    let answer = decode_response(answer).context("an answer of the NameNode")?;
+    match answer.outcome {
+        Outcome::Success(message) => Ok((answer.call_id, message)),
         Outcome::Error(error) => bail!("{}: {}", error.class, error.message.lines().next().unwrap_or_default()),
     }
 }

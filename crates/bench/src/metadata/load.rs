@@ -1,11 +1,13 @@
-//! Many connections of a few threads, each with one call open at a time, as the clients of a cluster are.
+//! Many connections of a few threads, each with one call open at a time, as the clients of a cluster are; or with several, as a client is
+//! whose own threads share its connection.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use hearth_wire::rpc::{
     AuthProtocol, ClientId, ConnectionContext, ConnectionHeader, encode_context, frame_length, protocols,
 };
@@ -14,6 +16,9 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 
 use super::calls::{self, OPERATIONS, Operation};
+
+/// Answers are received into so much room, several at once if they are there.
+const RECEIVE_BYTES: usize = 16 << 10;
 
 /// Bytes of an answer; all of them are small.
 const ANSWER_MAX: usize = 1 << 20;
@@ -34,13 +39,15 @@ struct Connection {
     client: ClientId,
     root: String,
     next_call: i32,
-    /// Of the calls to come: made before, so that it does not stand beside the NameNode's work.
-    frames: Vec<Bytes>,
-    answer: Vec<u8>,
+    /// Calls that are open at a time, at most.
+    open_calls: usize,
+    /// Of the calls to come, with their numbers: made before, so that it does not stand beside the NameNode's work.
+    frames: Vec<(i32, Bytes)>,
+    answers: BytesMut,
 }
 
 impl Connection {
-    async fn open(address: SocketAddr, user: &str, number: usize, root: String) -> Result<Self> {
+    async fn open(address: SocketAddr, user: &str, number: usize, root: String, open_calls: usize) -> Result<Self> {
         let mut stream = TcpStream::connect(address).await.context("connecting to the NameNode")?;
         stream.set_nodelay(true)?;
         let mut client = [0; 16];
@@ -56,56 +63,72 @@ impl Connection {
         };
         stream.write_all(&header.encode()).await?;
         stream.write_all(&encode_context(client, &context)).await?;
-        Ok(Self { stream, client, root, next_call: 0, frames: Vec::new(), answer: Vec::new() })
+        let (frames, answers) = (Vec::new(), BytesMut::new());
+        Ok(Self { stream, client, root, next_call: 0, open_calls, frames, answers })
     }
 
     fn prepare(&mut self, operation: Operation, count: usize) {
         self.frames = (0..count)
             .map(|which| {
                 self.next_call += 1;
-                operation.call(&self.root, which, self.client, self.next_call)
+                (self.next_call, operation.call(&self.root, which, self.client, self.next_call))
             })
             .collect();
     }
 
-    async fn call(&mut self, frame: &[u8]) -> Result<()> {
+    /// The next answer.
+    async fn answer(&mut self) -> Result<Bytes> {
         let work = async {
-            self.stream.write_all(frame).await?;
-            self.answer.clear();
             loop {
-                if let Some(prefix) = self.answer.first_chunk() {
+                if let Some(prefix) = self.answers.first_chunk() {
                     let length = frame_length(*prefix, ANSWER_MAX)?;
-                    if self.answer.len() >= prefix.len() + length {
-                        return anyhow::Ok(());
+                    if self.answers.len() >= prefix.len() + length {
+                        self.answers.advance(prefix.len());
+                        return anyhow::Ok(self.answers.split_to(length).freeze());
                     }
                 }
-                ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the NameNode hung up");
+                self.answers.reserve(RECEIVE_BYTES);
+                ensure!(self.stream.read_buf(&mut self.answers).await? > 0, "the NameNode hung up");
             }
         };
         tokio::time::timeout(PATIENCE, work).await.context("a call took too long")?
     }
 
-    fn take_answer(&self) -> Bytes {
-        Bytes::copy_from_slice(&self.answer[size_of::<u32>()..])
-    }
-
     async fn run(&mut self, operation: Operation) -> Result<Vec<Duration>> {
         let frames = std::mem::take(&mut self.frames);
         let mut latencies = Vec::with_capacity(frames.len());
-        for frame in frames {
-            let started = Instant::now();
-            self.call(&frame).await?;
-            latencies.push(started.elapsed());
-            operation.check(self.take_answer())?;
+        let mut next = frames.iter();
+        let mut open: HashMap<i32, Instant> = HashMap::new();
+        let mut sending = BytesMut::new();
+        loop {
+            sending.clear();
+            while open.len() < self.open_calls
+                && let Some((number, frame)) = next.next()
+            {
+                sending.extend_from_slice(frame);
+                open.insert(*number, Instant::now());
+            }
+            if open.is_empty() {
+                return Ok(latencies);
+            }
+            self.stream.write_all(&sending).await?;
+            // Whatever came with it is taken before more is asked.
+            loop {
+                let answer = self.answer().await?;
+                let number = operation.check(answer)?;
+                latencies.push(open.remove(&number).context("an answer to no call")?.elapsed());
+                if self.answers.is_empty() || open.is_empty() {
+                    break;
+                }
+            }
         }
-        Ok(latencies)
     }
 
     async fn remove(&mut self) -> Result<()> {
         self.next_call += 1;
         let frame = calls::remove(&self.root, self.client, self.next_call);
-        self.call(&frame).await?;
-        calls::success(self.take_answer()).map(drop)
+        self.stream.write_all(&frame).await?;
+        calls::success(self.answer().await?).map(drop)
     }
 }
 
@@ -121,13 +144,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// Connects. `directory`: what is made lies below it.
+    /// Connects. `directory`: what is made lies below it; so many connections, each with so many calls open at a time.
     pub fn connect(
         address: SocketAddr,
         user: &str,
         directory: &str,
         threads: usize,
-        connections: usize,
+        (connections, open_calls): (usize, usize),
         operations: usize,
     ) -> Result<Self> {
         let mut shares = Vec::new();
@@ -137,7 +160,8 @@ impl Load {
             let open = async {
                 let mut opened = Vec::new();
                 for number in numbers {
-                    opened.push(Connection::open(address, user, number, format!("{directory}/{number}")).await?);
+                    let root = format!("{directory}/{number}");
+                    opened.push(Connection::open(address, user, number, root, open_calls).await?);
                 }
                 anyhow::Ok(opened)
             };

@@ -41,6 +41,30 @@ const fn of(
     Of { workload, work, system, client, figure }
 }
 
+/// What an operation on names costs the NameNode.
+macro_rules! cpu_of {
+    ($workload:literal, $operation:literal, $how:literal) => {
+        at_most(
+            concat!($operation, $how, ": CPU of the NameNode"),
+            0.34,
+            &[of($workload, $operation, "Hearth", "", "NameNode CPU")],
+            &[of($workload, $operation, "Apache", "", "NameNode CPU")],
+        )
+    };
+}
+
+/// How many of them there are.
+macro_rules! rate_of {
+    ($workload:literal, $operation:literal, $how:literal) => {
+        at_least(
+            concat!($operation, $how, ": operations a second"),
+            3.0,
+            &[of($workload, $operation, "Hearth", "", "operations")],
+            &[of($workload, $operation, "Apache", "", "operations")],
+        )
+    };
+}
+
 const fn at_most(what: &'static str, bound: f64, ours: &'static [Of], base: &'static [Of]) -> Demand {
     Demand { what, ours, base, goal: Goal::AtMost(bound) }
 }
@@ -350,78 +374,30 @@ pub const SECTIONS: &[Section] = &[
     Section {
         title: "The embedded NameNode",
         demands: &[
-            at_most(
-                "create: CPU of the NameNode",
-                0.34,
-                &[of("metadata", "create", "Hearth", "", "NameNode CPU")],
-                &[of("metadata", "create", "Apache", "", "NameNode CPU")],
-            ),
-            at_least(
-                "create: operations a second",
-                3.0,
-                &[of("metadata", "create", "Hearth", "", "operations")],
-                &[of("metadata", "create", "Apache", "", "operations")],
-            ),
-            at_most(
-                "open: CPU of the NameNode",
-                0.34,
-                &[of("metadata", "open", "Hearth", "", "NameNode CPU")],
-                &[of("metadata", "open", "Apache", "", "NameNode CPU")],
-            ),
-            at_least(
-                "open: operations a second",
-                3.0,
-                &[of("metadata", "open", "Hearth", "", "operations")],
-                &[of("metadata", "open", "Apache", "", "operations")],
-            ),
-            at_most(
-                "mkdirs: CPU of the NameNode",
-                0.34,
-                &[of("metadata", "mkdirs", "Hearth", "", "NameNode CPU")],
-                &[of("metadata", "mkdirs", "Apache", "", "NameNode CPU")],
-            ),
-            at_least(
-                "mkdirs: operations a second",
-                3.0,
-                &[of("metadata", "mkdirs", "Hearth", "", "operations")],
-                &[of("metadata", "mkdirs", "Apache", "", "operations")],
-            ),
-            at_most(
-                "stat: CPU of the NameNode",
-                0.34,
-                &[of("metadata", "stat", "Hearth", "", "NameNode CPU")],
-                &[of("metadata", "stat", "Apache", "", "NameNode CPU")],
-            ),
-            at_least(
-                "stat: operations a second",
-                3.0,
-                &[of("metadata", "stat", "Hearth", "", "operations")],
-                &[of("metadata", "stat", "Apache", "", "operations")],
-            ),
-            at_most(
-                "rename: CPU of the NameNode",
-                0.34,
-                &[of("metadata", "rename", "Hearth", "", "NameNode CPU")],
-                &[of("metadata", "rename", "Apache", "", "NameNode CPU")],
-            ),
-            at_least(
-                "rename: operations a second",
-                3.0,
-                &[of("metadata", "rename", "Hearth", "", "operations")],
-                &[of("metadata", "rename", "Apache", "", "operations")],
-            ),
-            at_most(
-                "delete: CPU of the NameNode",
-                0.34,
-                &[of("metadata", "delete", "Hearth", "", "NameNode CPU")],
-                &[of("metadata", "delete", "Apache", "", "NameNode CPU")],
-            ),
-            at_least(
-                "delete: operations a second",
-                3.0,
-                &[of("metadata", "delete", "Hearth", "", "operations")],
-                &[of("metadata", "delete", "Apache", "", "operations")],
-            ),
+            cpu_of!("metadata:", "create", ""),
+            rate_of!("metadata:", "create", ""),
+            cpu_of!("metadata:", "open", ""),
+            rate_of!("metadata:", "open", ""),
+            cpu_of!("metadata:", "mkdirs", ""),
+            rate_of!("metadata:", "mkdirs", ""),
+            cpu_of!("metadata:", "stat", ""),
+            rate_of!("metadata:", "stat", ""),
+            cpu_of!("metadata:", "rename", ""),
+            rate_of!("metadata:", "rename", ""),
+            cpu_of!("metadata:", "delete", ""),
+            rate_of!("metadata:", "delete", ""),
+            cpu_of!("metadata-shared:", "create", ", eight calls open on each connection"),
+            rate_of!("metadata-shared:", "create", ", eight calls open on each connection"),
+            cpu_of!("metadata-shared:", "open", ", eight calls open on each connection"),
+            rate_of!("metadata-shared:", "open", ", eight calls open on each connection"),
+            cpu_of!("metadata-shared:", "mkdirs", ", eight calls open on each connection"),
+            rate_of!("metadata-shared:", "mkdirs", ", eight calls open on each connection"),
+            cpu_of!("metadata-shared:", "stat", ", eight calls open on each connection"),
+            rate_of!("metadata-shared:", "stat", ", eight calls open on each connection"),
+            cpu_of!("metadata-shared:", "rename", ", eight calls open on each connection"),
+            rate_of!("metadata-shared:", "rename", ", eight calls open on each connection"),
+            cpu_of!("metadata-shared:", "delete", ", eight calls open on each connection"),
+            rate_of!("metadata-shared:", "delete", ", eight calls open on each connection"),
             at_most(
                 "1 GiB of lost replicas whole again, 4 KiB reads meanwhile: seconds from detection",
                 2.0,
@@ -447,6 +423,6 @@ pub const SECTIONS: &[Section] = &[
                 &[of("rereplication", COPIED_LARGE, "Hearth", "", "reads before")],
             ),
         ],
-        charts: &["metadata.svg", "rereplication.svg"],
+        charts: &["metadata.svg", "metadata-shared.svg", "rereplication.svg"],
     },
 ];

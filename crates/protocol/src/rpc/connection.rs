@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use hearth_wire::proto::common::RpcSaslProto;
 use hearth_wire::proto::common::rpc_sasl_proto::SaslState;
 use hearth_wire::rpc::{
@@ -134,6 +134,11 @@ impl<S: Service> Connection<S> {
                 Some((answer, request_bytes)) = self.in_flight.next(), if !self.in_flight.is_empty() => {
                     self.in_flight_bytes -= request_bytes;
                     self.output.push(answer);
+                    // Those that became ready with it, as after a commit of many changes, leave in one write.
+                    while let Some(Some((answer, request_bytes))) = self.in_flight.next().now_or_never() {
+                        self.in_flight_bytes -= request_bytes;
+                        self.output.push(answer);
+                    }
                     progress = Instant::now();
                 }
                 ready = writing.writable(), if !self.output.is_empty() => ready?,
