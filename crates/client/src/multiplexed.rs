@@ -4,9 +4,11 @@
 //! Multiplexed   one for a file system and its clones: datanodes by address
 //!  └ Links        one for each place where a datanode listens: how many connections, and which is used
 //!     └ Link        one connection: credit, what is asked and not answered, a task that receives
+//!        └ Lent       memory that a datanode on this machine puts its answers into
 //! ```
 
 mod growth;
+mod lent;
 mod link;
 mod links;
 #[cfg(test)]
@@ -26,7 +28,7 @@ use hearth_types::{ByteRange, ExtendedBlock, Token};
 use hearth_wire::data_transfer::ReadMany;
 use parking_lot::Mutex;
 
-pub(crate) use links::Links;
+pub(crate) use links::{Links, Outcome};
 
 /// Datanodes that are remembered at most.
 const DATANODES_MAX: usize = 4096;
@@ -40,6 +42,8 @@ pub(crate) struct MultiplexOptions {
     pub outstanding_bytes: u32,
     /// Longest range that is read so.
     pub range_bytes: u64,
+    /// Memory that is lent to a datanode on this machine for what it answers on one connection.
+    pub memory_bytes: u64,
     /// A connection that is not used for so long is closed.
     pub expiry: Duration,
     pub timeouts: Timeouts,
@@ -55,6 +59,7 @@ impl MultiplexOptions {
             connections_max: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_CONNECTIONS)? as usize,
             outstanding_bytes: u32::try_from(outstanding).unwrap_or(u32::MAX).clamp(64 << 10, 1 << 30),
             range_bytes: range.min(most),
+            memory_bytes: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_MEMORY_BYTES)?,
             expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
             timeouts,
         })

@@ -536,6 +536,9 @@ keys! {
     HEARTH_CLIENT_MULTIPLEX_BYTES: Key<u64> = "hearth.client.multiplex.bytes", bytes, "4194304";
     /// Longest range that is read on one; longer ones have a connection of their own.
     HEARTH_CLIENT_MULTIPLEX_RANGE_BYTES: Key<u64> = "hearth.client.multiplex.range.bytes", bytes, "262144";
+    /// Memory that a client lends a datanode on its own machine, on one such connection, for answers to be put into. 0: none, and they
+    /// come over the socket.
+    HEARTH_CLIENT_MULTIPLEX_MEMORY_BYTES: Key<u64> = "hearth.client.multiplex.memory.bytes", bytes, "8388608";
     /// What one system call of a reader fetches at most; also all that it holds ahead of its caller.
     HEARTH_CLIENT_READ_BUFFER_BYTES: Key<u64> = "hearth.client.read.buffer.bytes", bytes, "524288";
 }

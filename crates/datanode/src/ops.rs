@@ -33,7 +33,10 @@ pub enum After {
     KeepAlive,
     Close,
     /// It carries many reads from here on.
-    Many,
+    Many {
+        /// The client is about to lend so much memory for answers.
+        memory_bytes: Option<u64>,
+    },
     /// It carries replicas from here on.
     Replicas(Window),
     /// It stands for a segment of shared memory, and nothing more is said on it.

@@ -84,9 +84,9 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
                 ops::short_circuit::watch(&session, segment).await;
                 return;
             }
-            Ok(After::Many) => {
+            Ok(After::Many { memory_bytes }) => {
                 drop(served);
-                if let Err(error) = ops::read_many::converse(datanode, &mut session).await {
+                if let Err(error) = ops::read_many::converse(datanode, &mut session, memory_bytes).await {
                     report(&session, op, &error);
                 }
                 return;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// A shared mapping of a file's bytes `[offset, offset + length)`, with the descriptor that keeps the file there.
@@ -50,6 +50,35 @@ impl Memory {
     pub fn fresh(length: u64) -> io::Result<Self> {
         let file = rustix::fs::memfd_create(c"hearth", MemfdFlags::CLOEXEC)?;
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length)?;
+        Self::map(file, 0, length, true)
+    }
+
+    /// A memfd of a size that nobody can change any more: for a peer on this machine, who takes it with [`Memory::of_peer`].
+    /// Its pages are allocated when they are touched.
+    ///
+    /// Errors: those of memfd_create, ftruncate and fcntl.
+    pub fn sealed(length: u64) -> io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(c"hearth-lent", flags)?;
+        rustix::fs::ftruncate(&file, length)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(file)
+    }
+
+    /// The first `length` bytes of memory that a peer on this machine lends for writing. Whatever the peer does, writing there
+    /// is possible: the size is sealed, and the pages are the kernel's ordinary ones (of huge ones there may be none left
+    /// when they are touched, which would end this process).
+    ///
+    /// Errors: `InvalidInput` when it is shorter, or not of that kind; those of mmap.
+    pub fn of_peer(file: OwnedFd, length: u64) -> io::Result<Self> {
+        /// Source: linux/magic.h.
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        // Only memfds have seals; other files answer EINVAL.
+        let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if !sealed || rustix::fs::fstatfs(&file)?.f_type as u64 != TMPFS_MAGIC {
+            let why = "memory of a peer is not a memfd of ordinary pages with its size sealed";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         Self::map(file, 0, length, true)
     }
 
@@ -132,6 +161,32 @@ mod tests {
             let error = Memory::map(memory.descriptor().unwrap(), offset, length, false).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{offset} {length}");
         }
+    }
+
+    #[test]
+    fn memory_of_a_peer_is_taken_only_when_it_cannot_shrink() {
+        let lent = Memory::sealed(8192).unwrap();
+        assert!(rustix::fs::ftruncate(&lent, 4096).is_err() && rustix::fs::ftruncate(&lent, 12_288).is_err());
+        let theirs = Memory::of_peer(lent.try_clone().unwrap(), 8192).unwrap();
+        theirs.write(8000, b"an answer");
+        let mut bytes = [0; 9];
+        File::from(lent.try_clone().unwrap()).read_exact_at(&mut bytes, 8000).unwrap();
+        assert_eq!(&bytes, b"an answer");
+
+        let unsealed = Memory::fresh(8192).unwrap().descriptor().unwrap();
+        let plain = tempfile::tempfile().unwrap();
+        plain.set_len(8192).unwrap();
+        for (file, length) in [(unsealed, 8192), (plain.into(), 8192), (lent, 8193)] {
+            assert_eq!(Memory::of_peer(file, length).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn memory_that_is_sealed_against_writing_is_refused() {
+        let lent = rustix::fs::memfd_create(c"hearth", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&lent, 4096).unwrap();
+        rustix::fs::fcntl_add_seals(&lent, SealFlags::SHRINK | SealFlags::WRITE).unwrap();
+        assert!(Memory::of_peer(lent, 4096).is_err());
     }
 
     #[test]

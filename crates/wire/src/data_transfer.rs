@@ -31,7 +31,7 @@ pub use operation::{
 pub use packet::{
     PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PACKET_PREFIX_BYTES, PacketError, PacketHead, PacketHeader,
 };
-pub use read_many::{ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, ReadMany};
+pub use read_many::{ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
 pub use replica_stream::{
     OpenReplica, ReplicaPiece, ReplicaRefusal, ReplicaStream, STREAM_HEAD_BYTES, StreamLimits, StreamTerms, ToReceiver,
     ToSender,

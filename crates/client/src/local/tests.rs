@@ -16,8 +16,8 @@ use hearth_types::{
 use hearth_wire::data_transfer::{Decoded, ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse};
 
 use super::*;
-use crate::multiplexed::Wanted;
 use crate::multiplexed::tests::serve_many;
+use crate::multiplexed::{Outcome, Wanted};
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -514,13 +514,17 @@ async fn small_replicas_come_in_the_answer_many_at_once() {
     let (blocks, token): (Vec<_>, _) = ((6..=21).map(|id| located(id, 100).block).collect(), Token::default());
     let range = ByteRange::new(0, 100).unwrap();
     let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
-    let pieces = replicas[0].links().fetch_many(&wanted).await;
-    for (id, piece) in (6..).zip(&pieces) {
+    let mut taken = 0;
+    let take = |index: usize, piece: Outcome| {
+        let id = 6 + index as i64;
         match piece {
             Ok(fetched) => assert!(fetched.data() == content(id, 100)),
             Err(error) => assert!(id == 21 && matches!(error, DatanodeError::Refused { .. }), "{id}: {error}"),
         }
-    }
+        taken += 1;
+    };
+    replicas[0].links().fetch_many(&wanted, take).await;
+    assert_eq!(taken, 16);
     // All of them on one connection.
     assert_eq!((fake.count(|asked| &asked.small), fake.count(|asked| &asked.descriptors)), (1, 0));
 

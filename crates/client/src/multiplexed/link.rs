@@ -19,6 +19,7 @@ use hearth_wire::data_transfer::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::lent::{Begun, Lent, Place};
 use super::links::credit;
 use super::{MultiplexOptions, Wanted};
 use crate::DatanodeError;
@@ -26,6 +27,10 @@ use crate::local::Fetched;
 
 /// Memory that answers are received into, a piece at a time; readers hold what they got of it until they have copied that.
 const RECEIVE_BYTES: usize = 256 << 10;
+
+/// Ranges that are asked for together at most, and how many such parts the credit is for.
+const PART: usize = 32;
+const PARTS: u32 = 4;
 
 /// With less room than this left, the next piece of memory is taken.
 const ROOM_BYTES: usize = 16 << 10;
@@ -38,6 +43,8 @@ pub(super) struct Link {
     expiry: Duration,
     credit: Arc<Semaphore>,
     credit_limit: u32,
+    /// Where answers may be put.
+    lent: Option<Arc<Lent>>,
     state: Mutex<State>,
     ended: AtomicBool,
     /// Something is to be sent that the socket did not take, or the link is to end.
@@ -69,9 +76,22 @@ struct Waiting {
     since: Instant,
     answer: oneshot::Sender<Answer>,
     permit: OwnedSemaphorePermit,
+    place: Option<Place>,
 }
 
-pub(super) type Answer = Result<Fetched, ManyRefusal>;
+/// What has come for a range, and the credit that it took: free again when this is dropped, so that whoever keeps it until he has copied
+/// the bytes bounds what lies in memory uncopied.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub fetched: Fetched,
+    pub permit: OwnedSemaphorePermit,
+}
+
+pub(super) type Answer = Result<Arrived, ManyRefusal>;
+
+/// Credit for some ranges.
+#[derive(Debug)]
+pub(super) struct Credit(OwnedSemaphorePermit);
 
 /// Its answer is on its way.
 #[derive(Debug)]
@@ -85,6 +105,15 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    pub(super) fn misbehaviour(peer: PeerAddress, what: String) -> Self {
+        Self::Misbehaviour { peer, what: what.into() }
+    }
+
+    /// It does not want to answer many reads.
+    pub(super) fn refused(peer: PeerAddress, refusal: &ManyRefusal) -> Self {
+        Self::misbehaviour(peer, format!("READ_MANY: {:?}: {}", refusal.status, refusal.message))
+    }
+
     /// The datanode went away or closed it.
     pub(super) fn is_disconnect(&self) -> bool {
         matches!(self, Self::Connection(error) if error.is_disconnect())
@@ -112,21 +141,25 @@ impl From<Failure> for DatanodeError {
 }
 
 impl Link {
-    /// Makes `connection` one of many reads.
+    /// Makes `connection` one of many reads, unless it has `begun` to be one.
     pub(super) fn start(
         connection: Connection,
+        begun: Begun,
         round_trip: Duration,
         options: &MultiplexOptions,
         client_name: &str,
     ) -> Arc<Self> {
-        let request = Operation::ReadMany(ReadMany { client_name: client_name.to_owned() });
+        let Begun { has_terms, lent } = begun;
+        let request = Operation::ReadMany(ReadMany { client_name: client_name.to_owned(), memory_bytes: 0 });
+        let unsent = if has_terms { Vec::new() } else { request.encode() };
         let link = Arc::new(Self {
             connection,
             timeouts: options.timeouts,
             expiry: options.expiry,
             credit: Arc::new(Semaphore::new(options.outstanding_bytes as usize)),
             credit_limit: options.outstanding_bytes,
-            state: Mutex::new(State { unsent: request.encode(), ..State::default() }),
+            lent,
+            state: Mutex::new(State { unsent, ..State::default() }),
             ended: AtomicBool::new(false),
             wake: Notify::new(),
             outstanding: AtomicUsize::new(0),
@@ -134,7 +167,7 @@ impl Link {
             answer_time: AtomicU64::new(0),
             round_trip,
         });
-        tokio::spawn(Arc::clone(&link).run());
+        tokio::spawn(Arc::clone(&link).run(has_terms));
         link
     }
 
@@ -166,23 +199,53 @@ impl Link {
         self.connection.shutdown();
     }
 
-    /// Waits for credit and puts the request behind the others; `flush` sends it.
-    pub(super) async fn ask(&self, wanted: Wanted<'_>) -> Result<Asked, Failure> {
-        let since = Instant::now();
-        let bytes = credit(wanted.range, self.credit_limit);
-        let permit = match Arc::clone(&self.credit).try_acquire_many_owned(bytes) {
-            Ok(permit) => permit,
-            Err(_) => {
-                // Whoever waits here may wait for answers to what he has not sent.
-                self.flush();
-                let acquired = Arc::clone(&self.credit).acquire_many_owned(bytes);
-                match tokio::time::timeout(self.timeouts.read, acquired).await {
-                    Ok(Ok(permit)) => permit,
-                    Ok(Err(_)) => return Err(self.failure()),
-                    Err(_) => return Err(self.timed_out().into()),
-                }
-            }
+    /// How many of `wanted`, from the first on, are asked for together: a part of the credit's, so that others have some too.
+    pub(super) fn part(&self, wanted: &[Wanted<'_>]) -> usize {
+        let mut bytes = 0;
+        let fits = |wanted: &&Wanted<'_>| {
+            bytes += credit(wanted.range, self.credit_limit);
+            bytes <= self.credit_limit / PARTS
         };
+        wanted.iter().take(PART).take_while(fits).count().max(1)
+    }
+
+    fn credit_for(&self, wanted: &[Wanted<'_>]) -> u32 {
+        let all = wanted.iter().map(|wanted| credit(wanted.range, self.credit_limit));
+        all.fold(0, u32::saturating_add).min(self.credit_limit)
+    }
+
+    /// Credit for `wanted`, one or a `part`, if there is as much now.
+    pub(super) fn try_credit(&self, wanted: &[Wanted<'_>]) -> Option<Credit> {
+        Arc::clone(&self.credit).try_acquire_many_owned(self.credit_for(wanted)).ok().map(Credit)
+    }
+
+    /// As `try_credit`, and waits for it. Only for who holds none: he might wait for himself.
+    pub(super) async fn credit(&self, wanted: &[Wanted<'_>]) -> Result<Credit, Failure> {
+        let acquired = Arc::clone(&self.credit).acquire_many_owned(self.credit_for(wanted));
+        match tokio::time::timeout(self.timeouts.read, acquired).await {
+            Ok(Ok(permit)) => Ok(Credit(permit)),
+            Ok(Err(_)) => Err(self.failure()),
+            Err(_) => Err(self.timed_out().into()),
+        }
+    }
+
+    /// Waits for credit, and asks.
+    pub(super) async fn ask_alone(&self, wanted: Wanted<'_>) -> Result<Asked, Failure> {
+        let credit = match self.try_credit(&[wanted]) {
+            Some(credit) => Ok(credit),
+            None => self.credit(&[wanted]).await,
+        };
+        let asked = self.ask(wanted, &mut credit?);
+        self.flush();
+        asked
+    }
+
+    /// Puts the request behind the others; `flush` sends it. `credit`: for this range, or with it for more.
+    pub(super) fn ask(&self, wanted: Wanted<'_>, credit: &mut Credit) -> Result<Asked, Failure> {
+        let since = Instant::now();
+        let bytes = self.credit_for(&[wanted]);
+        let permit = credit.0.split(bytes as usize).expect("the credit is for this range, too");
+        let place = self.lent.as_ref().and_then(|lent| lent.take(wanted.range.length()));
         let (answer, answered) = oneshot::channel();
         let mut state = self.state.lock();
         if let Some(failure) = &state.failure {
@@ -191,10 +254,16 @@ impl Link {
         let request = state.next_request;
         state.next_request += 1;
         let Wanted { block, token, range } = wanted;
-        let message = ManyRange { request, block: block.clone(), token: token.clone(), range };
+        let message = ManyRange {
+            request,
+            block: block.clone(),
+            token: token.clone(),
+            range,
+            place: place.as_ref().map(Place::name),
+        };
         message.encode_into(&mut state.unsent);
         self.outstanding.fetch_add(bytes as usize, Ordering::Relaxed);
-        state.waiting.insert(request, Waiting { range, since, answer, permit });
+        state.waiting.insert(request, Waiting { range, since, answer, permit, place });
         Ok(Asked(answered))
     }
 
@@ -268,9 +337,9 @@ impl Link {
     }
 
     /// Receives until the link ends, and tells everybody why.
-    async fn run(self: Arc<Self>) {
+    async fn run(self: Arc<Self>, has_terms: bool) {
         self.flush();
-        let failure = match self.receive().await {
+        let failure = match self.receive(has_terms).await {
             Ok(()) => stream::Error::Closed { peer: self.connection.peer() }.into(),
             Err(failure) => {
                 tracing::debug!(peer = %self.connection.peer(), ?failure, "a connection of many reads ends");
@@ -294,11 +363,10 @@ impl Link {
     }
 
     /// Ends with `Ok` when the link was not used for long.
-    async fn receive(&self) -> Result<(), Failure> {
+    async fn receive(&self, mut has_terms: bool) -> Result<(), Failure> {
         let mut buffer = BytesMut::with_capacity(RECEIVE_BYTES);
-        let mut taken = false;
         loop {
-            let missing = self.take_answers(&mut buffer, &mut taken)?;
+            let missing = self.take_answers(&mut buffer, &mut has_terms)?;
             if buffer.capacity() - buffer.len() < missing.max(ROOM_BYTES) {
                 buffer.reserve(missing.max(RECEIVE_BYTES));
             }
@@ -347,17 +415,17 @@ impl Link {
     }
 
     /// Hands out the whole answers at the front of `buffer`. How many bytes the next one lacks.
-    fn take_answers(&self, buffer: &mut BytesMut, taken: &mut bool) -> Result<usize, Failure> {
+    fn take_answers(&self, buffer: &mut BytesMut, has_terms: &mut bool) -> Result<usize, Failure> {
         let unreadable = |source: MessageError| self.misbehaviour(source.to_string());
-        if !*taken {
+        if !*has_terms {
             match ManyTerms::decode(buffer).map_err(unreadable)? {
                 Decoded::Needs(missing) => return Ok(missing),
                 Decoded::Complete(ManyTerms::Taken { .. }, consumed) => {
                     buffer.advance(consumed);
-                    *taken = true;
+                    *has_terms = true;
                 }
                 Decoded::Complete(ManyTerms::Refused(refusal), _) => {
-                    return Err(self.misbehaviour(format!("READ_MANY: {:?}: {}", refusal.status, refusal.message)));
+                    return Err(Failure::refused(self.connection.peer(), &refusal));
                 }
             }
         }
@@ -366,12 +434,12 @@ impl Link {
                 Decoded::Needs(missing) => return Ok(missing),
                 Decoded::Complete(head, consumed) => (head, consumed),
             };
-            let whole = head_bytes + head.body_bytes();
+            let whole = head_bytes + head.following_bytes();
             if buffer.len() < whole {
                 return Ok(whole - buffer.len());
             }
             buffer.advance(head_bytes);
-            let body = buffer.split_to(head.body_bytes()).freeze();
+            let body = buffer.split_to(head.following_bytes()).freeze();
             self.received.fetch_add(whole as u64, Ordering::Relaxed);
             self.deliver(head, body)?;
         }
@@ -379,7 +447,7 @@ impl Link {
 
     fn deliver(&self, head: ManyHead, body: Bytes) -> Result<(), Failure> {
         let found = self.state.lock().waiting.remove(&head.request);
-        let Some(Waiting { range, since, answer, permit }) = found else {
+        let Some(Waiting { range, since, answer, permit, place }) = found else {
             return Err(self.misbehaviour(format!("an answer to request {}, which is not one", head.request)));
         };
         self.outstanding.fetch_sub(permit.num_permits(), Ordering::Relaxed);
@@ -387,13 +455,19 @@ impl Link {
         // Only this task writes it.
         let lately = self.answer_time.load(Ordering::Relaxed);
         self.answer_time.store(lately - lately / 8 + took / 8, Ordering::Relaxed);
-        drop(permit);
         let fetched = match head.piece {
+            Ok(piece) if piece.placed => {
+                let filled = place.and_then(|place| place.filled(&piece));
+                let body =
+                    filled.ok_or_else(|| self.misbehaviour("an answer in a place that it has not".to_owned()))?;
+                self.received.fetch_add(body.len() as u64, Ordering::Relaxed);
+                Ok(self.fit(range, piece, body)?)
+            }
             Ok(piece) => Ok(self.fit(range, piece, body)?),
             Err(refusal) => Err(refusal),
         };
         // Who does not wait any more does not get it.
-        let _ = answer.send(fetched);
+        let _ = answer.send(fetched.map(|fetched| Arrived { fetched, permit }));
         Ok(())
     }
 
@@ -415,6 +489,6 @@ impl Link {
     }
 
     fn misbehaviour(&self, what: String) -> Failure {
-        Failure::Misbehaviour { peer: self.connection.peer(), what: what.into() }
+        Failure::misbehaviour(self.connection.peer(), what)
     }
 }

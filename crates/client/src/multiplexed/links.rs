@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,7 +8,8 @@ use hearth_wire::data_transfer::{ManyRefusal, Status};
 use parking_lot::Mutex;
 
 use super::growth::Growth;
-use super::link::{Asked, Failure, Link};
+use super::lent::{self, Begun};
+use super::link::{Arrived, Asked, Failure, Link};
 use super::{MultiplexOptions, Place, Wanted};
 use crate::DatanodeError;
 use crate::local::Fetched;
@@ -67,15 +69,12 @@ impl Links {
         loop {
             tries += 1;
             let (link, fresh) = self.link().await?;
-            let outcome = match link.ask(wanted).await {
-                Ok(asked) => {
-                    link.flush();
-                    link.answer(asked).await
-                }
+            let outcome = match link.ask_alone(wanted).await {
+                Ok(asked) => link.answer(asked).await,
                 Err(failure) => Err(failure),
             };
             match outcome {
-                Ok(Ok(fetched)) => return Ok(fetched),
+                Ok(Ok(arrived)) => return Ok(arrived.fetched),
                 Ok(Err(refusal)) => return Err(refused(wanted, refusal)),
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
                 Err(failure) if !fresh && tries < TRIES && failure.is_disconnect() => {}
@@ -84,66 +83,63 @@ impl Links {
         }
     }
 
-    /// As `fetch`, for many ranges at once: their answers come in any order.
-    pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>]) -> Vec<Outcome> {
-        let mut fetched: Vec<Option<Outcome>> = wanted.iter().map(|_| None).collect();
-        // A part at a time: another part may take another connection, and what has come is taken before more is asked for.
-        let parts = wanted.chunks(PART).zip(fetched.chunks_mut(PART));
-        let mut under_way = std::collections::VecDeque::<(Part<'_>, &mut [Option<Outcome>])>::new();
-        for (part, into) in parts {
-            if under_way.len() >= PARTS_AT_ONCE
-                && let Some((asked, into)) = under_way.pop_front()
-            {
-                self.take(asked, into).await;
-            }
-            under_way.push_back((self.ask_part(part).await, into));
-        }
-        for (asked, into) in under_way {
-            self.take(asked, into).await;
-        }
-        fetched.into_iter().map(|outcome| outcome.expect("each part was taken")).collect()
-    }
-
-    async fn ask_part<'a>(self: &Arc<Self>, wanted: &'a [Wanted<'a>]) -> Part<'a> {
-        let link = match self.link().await {
-            Ok((link, _)) => link,
-            Err(error) => return Part { wanted, asked: Err(Some(error)) },
-        };
-        let mut asked = Vec::with_capacity(wanted.len());
-        for range in wanted {
-            asked.push(link.ask(*range).await);
-        }
-        link.flush();
-        Part { wanted, asked: Ok((link, asked)) }
-    }
-
-    async fn take(self: &Arc<Self>, part: Part<'_>, into: &mut [Option<Outcome>]) {
-        let Part { wanted, asked } = part;
-        let (link, asked) = match asked {
-            Ok(asked) => asked,
-            Err(mut error) => {
-                for (place, wanted) in into.iter_mut().zip(wanted) {
-                    // The first to hear of it hears why; the others try for themselves.
-                    *place = Some(match error.take() {
-                        Some(error) => Err(error),
-                        None => self.fetch(*wanted).await,
-                    });
+    /// As `fetch`, for many ranges at once: their answers come in any order. `take` is given the index of each and its outcome, as soon
+    /// as those before it have been taken; what it has not taken bounds what is asked for. The first for which the datanode cannot be
+    /// reached is the last.
+    pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>], mut take: impl FnMut(usize, Outcome)) {
+        let mut under_way = VecDeque::<Part<'_>>::new();
+        let mut next = 0;
+        while next < wanted.len() {
+            // A part at a time: another part may take another connection.
+            let link = match self.link().await {
+                Ok((link, _)) => link,
+                Err(error) => {
+                    while let Some(part) = under_way.pop_front() {
+                        self.take(part, &mut take).await;
+                    }
+                    return take(next, Err(error));
                 }
-                return;
-            }
-        };
-        for ((place, asked), wanted) in into.iter_mut().zip(asked).zip(wanted) {
+            };
+            let part = &wanted[next..][..link.part(&wanted[next..])];
+            let credit = match link.try_credit(part) {
+                Some(credit) => Ok(credit),
+                // What has come is taken before more is asked for.
+                None => match under_way.pop_front() {
+                    Some(part) => {
+                        self.take(part, &mut take).await;
+                        continue;
+                    }
+                    None => link.credit(part).await,
+                },
+            };
+            let asked = match credit {
+                Ok(mut credit) => part.iter().map(|range| link.ask(*range, &mut credit)).collect(),
+                Err(failure) => part.iter().map(|_| Err(failure.clone())).collect(),
+            };
+            link.flush();
+            under_way.push_back(Part { first: next, wanted: part, link, asked });
+            next += part.len();
+        }
+        for part in under_way {
+            self.take(part, &mut take).await;
+        }
+    }
+
+    async fn take(self: &Arc<Self>, part: Part<'_>, take: &mut impl FnMut(usize, Outcome)) {
+        let Part { first, wanted, link, asked } = part;
+        for ((index, asked), wanted) in (first..).zip(asked).zip(wanted) {
             let outcome = match asked {
                 Ok(asked) => link.answer(asked).await,
                 Err(failure) => Err(failure),
             };
-            *place = Some(match outcome {
-                Ok(Ok(fetched)) => Ok(fetched),
-                Ok(Err(refusal)) => Err(refused(*wanted, refusal)),
+            match outcome {
+                // Its credit is free when it has been taken.
+                Ok(Ok(Arrived { fetched, permit: _permit })) => take(index, Ok(fetched)),
+                Ok(Err(refusal)) => take(index, Err(refused(*wanted, refusal))),
                 // Perhaps it had been closed while it was idle: once more, alone.
-                Err(failure) if failure.is_disconnect() => self.fetch(*wanted).await,
-                Err(failure) => Err(self.failed(failure)),
-            });
+                Err(failure) if failure.is_disconnect() => take(index, self.fetch(*wanted).await),
+                Err(failure) => take(index, Err(self.failed(failure))),
+            }
         }
     }
 
@@ -171,7 +167,15 @@ impl Links {
         let connected = self.place.connect(self.options.timeouts.connect).await;
         let connection = connected.map_err(|error| DatanodeError::Transfer(error.into()))?;
         // Whoever is on this machine has been reached before the clock ticks.
-        let link = Link::start(connection, started.elapsed(), &self.options, &self.client_name);
+        let round_trip = started.elapsed();
+        let begun = match self.place {
+            Place::Tcp(_) => Begun::default(),
+            Place::Socket(_) => {
+                let lent = lent::lend(&connection, &self.options, &self.client_name).await;
+                lent.map_err(|failure| self.failed(failure))?
+            }
+        };
+        let link = Link::start(connection, begun, round_trip, &self.options, &self.client_name);
         self.links.lock().push(Arc::clone(&link));
         Ok(link)
     }
@@ -233,21 +237,17 @@ impl Drop for Links {
     }
 }
 
-/// Ranges that are asked for on one connection before another is looked for, and how many such parts are under way.
-const PART: usize = 32;
-const PARTS_AT_ONCE: usize = 4;
-
-/// Some ranges, asked for.
+/// Some ranges, asked for on one connection, and what became of each question.
 struct Part<'a> {
+    /// Index of its first among all of them.
+    first: usize,
     wanted: &'a [Wanted<'a>],
-    asked: Result<AskedOn, Option<DatanodeError>>,
+    link: Arc<Link>,
+    asked: Vec<Result<Asked, Failure>>,
 }
 
-/// The connection on which ranges were asked for, and what became of each question.
-type AskedOn = (Arc<Link>, Vec<Result<Asked, Failure>>);
-
 /// What became of a range in the end.
-type Outcome = Result<Fetched, DatanodeError>;
+pub(crate) type Outcome = Result<Fetched, DatanodeError>;
 
 fn refused(wanted: Wanted<'_>, refusal: ManyRefusal) -> DatanodeError {
     let block = Box::new(wanted.block.clone());

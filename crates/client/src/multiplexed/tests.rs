@@ -2,6 +2,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use futures_util::FutureExt;
+use hearth_fabric::Memory;
 use hearth_fabric::stream::ReceiveBuffer;
 use hearth_fabric::tcp::Listener;
 use hearth_types::{Block, BlockId, BlockPoolId, ChecksumSpec, GenerationStamp};
@@ -29,6 +31,7 @@ fn answer(range: &ManyRange, bytes: Option<&[u8]>) -> Vec<u8> {
         checksum: ChecksumSpec::DEFAULT,
         offset: widened.start(),
         data_bytes: data.len() as u32,
+        placed: false,
     };
     ManyHead { request, piece: Ok(piece) }.encode_into(&mut out);
     ChecksumSpec::DEFAULT.compute(data, &mut out);
@@ -61,7 +64,10 @@ async fn next_range(connection: &Connection, buffer: &mut ReceiveBuffer) -> Opti
 }
 
 async fn take_on(connection: &Connection) {
-    connection.write_all(&ManyTerms::Taken { range_bytes_max: 1 << 20 }.encode(), WAIT).await.unwrap();
+    connection
+        .write_all(&ManyTerms::Taken { range_bytes_max: 1 << 20, takes_memory: false }.encode(), WAIT)
+        .await
+        .unwrap();
 }
 
 /// Serves a connection behind its READ_MANY, each range when it comes.
@@ -100,6 +106,32 @@ impl Drop for Fake {
     fn drop(&mut self) {
         self.server.abort();
     }
+}
+
+/// A datanode on a domain socket that takes the memory which the first connection lends, and answers each range by what `answer` makes of
+/// it and of the memory.
+fn placing(
+    directory: &std::path::Path,
+    options: MultiplexOptions,
+    answer: impl Fn(&ManyRange, &Memory) -> Vec<u8> + Send + 'static,
+) -> Fake {
+    let path = directory.join("dn");
+    let listener = local::Listener::bind(&path, 0o600, 16).unwrap();
+    let server = tokio::spawn(async move {
+        let connection = listener.accept().await.unwrap();
+        let mut buffer = ReceiveBuffer::new(8192, 1 << 20);
+        let operation = receive(&connection, &mut buffer, |bytes| Operation::decode(bytes).ok()).await;
+        let Some(Operation::ReadMany(ReadMany { memory_bytes, .. })) = operation else { panic!("{operation:?}") };
+        let terms = ManyTerms::Taken { range_bytes_max: 1 << 20, takes_memory: true };
+        connection.write_all(&terms.encode(), WAIT).await.unwrap();
+        let (_, mut passed) = connection.receive_with_descriptors(&mut [0; 1], WAIT).await.unwrap();
+        let memory = Memory::of_peer(passed.pop().unwrap(), memory_bytes).unwrap();
+        while let Some(range) = next_range(&connection, &mut buffer).await {
+            connection.write_all(&answer(&range, &memory), WAIT).await.unwrap();
+        }
+    });
+    let links = Arc::new(Links::new(Place::Socket(path), options, "test".to_owned()));
+    Fake { links, connections: Arc::default(), server }
 }
 
 /// `serve`: a connection behind its READ_MANY, and its number from 0.
@@ -170,12 +202,16 @@ async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone(
     let (blocks, token): (Vec<_>, _) = ((0..100).map(block).collect(), Token::default());
     let range = ByteRange::new(7, 700).unwrap();
     let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
-    for (id, outcome) in fake.links.fetch_many(&wanted).await.into_iter().enumerate() {
+    let mut seen = Vec::new();
+    let take = |id, outcome: Outcome| {
         match outcome {
             Ok(fetched) => assert!(fetched.data() == &content(id as i64, 100_000)[..1024]),
             Err(error) => assert!(id == 5 && matches!(error, DatanodeError::Refused { .. }), "{id}: {error}"),
         }
-    }
+        seen.push(id);
+    };
+    fake.links.fetch_many(&wanted, take).await;
+    assert!(seen.into_iter().eq(0..100));
 }
 
 #[tokio::test]
@@ -243,6 +279,108 @@ async fn no_more_is_asked_for_than_the_credit_allows() {
     assert!(most > 32_768 && most <= 256 << 10, "{most}");
 }
 
+/// The answer to `range`, with its bytes in the place that it names.
+fn placed(range: &ManyRange, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
+    let place = range.place.expect("a place");
+    let inline = answer(range, Some(bytes));
+    let Decoded::Complete(mut head, consumed) = ManyHead::decode(&inline).unwrap() else { panic!("a head") };
+    let body = &inline[consumed..];
+    assert!(body.len() <= place.bytes as usize);
+    memory.write(place.offset, body);
+    head.piece.as_mut().unwrap().placed = true;
+    let mut out = Vec::new();
+    head.encode_into(&mut out);
+    out
+}
+
+#[tokio::test]
+async fn answers_are_read_where_they_were_put_and_places_serve_again() {
+    let directory = tempfile::tempdir().unwrap();
+    // Three places for many more ranges at once.
+    let little = MultiplexOptions { memory_bytes: 3 * (68 << 10) + 1000, ..options() };
+    let named = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&named);
+    let fake = placing(directory.path(), little, move |range, memory| {
+        let bytes = content(range.block.id().0, 60_000);
+        match range.place {
+            Some(place) => {
+                assert!(place.offset.is_multiple_of(68 << 10) && place.offset < memory.length());
+                counted.fetch_add(1, Ordering::Relaxed);
+                placed(range, memory, &bytes)
+            }
+            None => answer(range, Some(&bytes)),
+        }
+    });
+    for round in 0..20 {
+        let reading = (0..30).map(|id| fetch(&fake.links, id, round * 100, 40_000 + round * 500));
+        for (id, outcome) in (0..).zip(futures_util::future::join_all(reading).await) {
+            assert!(outcome.unwrap() == content(id, 60_000)[round as usize * 100..40_000 + round as usize * 500]);
+        }
+        // Too few bytes for a place.
+        assert!(fetch(&fake.links, 1, 5, 105).await.unwrap() == content(1, 60_000)[5..105]);
+    }
+    assert!(named.load(Ordering::Relaxed) >= 60, "three at least in each round");
+}
+
+#[tokio::test]
+async fn a_place_whose_reader_has_gone_is_nobody_elses_until_its_answer_has_come() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = MultiplexOptions { memory_bytes: 68 << 10, ..options() };
+    let late: Arc<Mutex<Option<ManyRange>>> = Arc::default();
+    let kept = Arc::clone(&late);
+    let fake = placing(directory.path(), one, move |range, memory| {
+        let bytes = content(range.block.id().0, 60_000);
+        match range.block.id().0 {
+            // Answered with the next.
+            1 => {
+                *kept.lock() = Some(range.clone());
+                Vec::new()
+            }
+            2 => {
+                assert_eq!(range.place, None, "the only place is the first one's");
+                let first = kept.lock().take().unwrap();
+                let mut both = placed(&first, memory, &content(1, 60_000));
+                both.extend(answer(range, Some(&bytes)));
+                both
+            }
+            _ => placed(range, memory, &bytes),
+        }
+    });
+    let mut abandoned = Box::pin(fetch(&fake.links, 1, 0, 10_000));
+    assert!((&mut abandoned).now_or_never().is_none());
+    let asked = async {
+        while late.lock().is_none() {
+            assert!((&mut abandoned).now_or_never().is_none());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, asked).await.unwrap();
+    drop(abandoned);
+    assert!(fetch(&fake.links, 2, 0, 10_000).await.unwrap() == content(2, 60_000)[..10_000]);
+    assert!(fetch(&fake.links, 3, 0, 10_000).await.unwrap() == content(3, 60_000)[..10_000]);
+}
+
+#[tokio::test]
+async fn more_than_a_place_holds_was_not_put_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let fake = placing(directory.path(), options(), |range, _| {
+        let piece = ManyPiece {
+            stamp: GenerationStamp(1001),
+            replica_length: 100_000,
+            checksum: ChecksumSpec::DEFAULT,
+            offset: 0,
+            data_bytes: 80_384,
+            placed: true,
+        };
+        let mut out = Vec::new();
+        ManyHead { request: range.request, piece: Ok(piece) }.encode_into(&mut out);
+        out
+    });
+    let error = fetch(&fake.links, 1, 0, 10_000).await.unwrap_err();
+    assert!(matches!(error, DatanodeError::Protocol { .. }), "{error}");
+    assert!(!fake.links.is_on());
+}
+
 #[tokio::test]
 async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is_left_alone() {
     let head = |request, piece| {
@@ -257,12 +395,14 @@ async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is
         checksum: ChecksumSpec::DEFAULT,
         offset: 0,
         data_bytes: 1024,
+        placed: false,
     };
     let wrong: HashMap<&str, Vec<u8>> = [
         ("a number that was not asked", head(77, piece)),
         ("other bytes of the block", head(0, ManyPiece { offset: 512, ..piece })),
         ("too few", head(0, ManyPiece { data_bytes: 512, ..piece })),
         ("too many", head(0, ManyPiece { data_bytes: 1536, ..piece })),
+        ("put where there is no place", head(0, ManyPiece { placed: true, ..piece })),
         ("no chunk boundary", head(0, ManyPiece { offset: 5, ..piece })),
         ("noise", vec![0xFF; 100]),
         ("a head that is too long", vec![0xFF, 0xFF, 0xFF, 0x7F]),

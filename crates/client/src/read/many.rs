@@ -14,7 +14,7 @@ use super::way::Way;
 use super::{Reader, multiplexed};
 use crate::file_system::Shared;
 use crate::local::SMALL_BYTES;
-use crate::multiplexed::{Links, Wanted};
+use crate::multiplexed::{Links, Outcome, Wanted};
 use crate::{DataPath, Error};
 
 /// Files that are opened or read alone at the same time.
@@ -114,16 +114,22 @@ pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) ->
     }
     let fetched = join_all(groups.iter().map(|group| async {
         let wanted: Vec<_> = group.pieces.iter().map(Piece::wanted).collect();
-        group.links.fetch_many(&wanted).await
-    }));
-    for (group, outcomes) in groups.iter().zip(fetched.await) {
-        for (piece, outcome) in group.pieces.iter().zip(outcomes) {
+        let mut verified: Vec<Option<Vec<u8>>> = wanted.iter().map(|_| None).collect();
+        // At once: the memory that it came in is for the next answers.
+        let take = |index: usize, outcome: Outcome| {
+            let range = wanted[index].range;
             // What is the matter, the usual ways find out and say.
-            let verified = outcome.ok().and_then(|fetched| {
-                let start = (piece.range.start() - fetched.start) as usize;
-                fetched.checked().to_vec(start, piece.range.length() as usize).ok()
+            verified[index] = outcome.ok().and_then(|fetched| {
+                let start = (range.start() - fetched.start) as usize;
+                fetched.checked().to_vec(start, range.length() as usize).ok()
             });
-            match verified {
+        };
+        group.links.fetch_many(&wanted, take).await;
+        verified
+    }));
+    for (group, verified) in groups.iter().zip(fetched.await) {
+        for (piece, bytes) in group.pieces.iter().zip(verified) {
+            match bytes {
                 Some(bytes) => {
                     shared.counters.count_read(group.path, bytes.len());
                     contents[piece.index] = bytes;

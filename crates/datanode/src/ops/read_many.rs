@@ -1,7 +1,7 @@
 //! READ_MANY (0xA3): a connection that carries ranges of many replicas, each answered as soon as it is ready.
 //!
 //! What is in memory is answered at once, many ranges in one go: bytes of slabs straight from the slab, bytes of files by sendfile,
-//! short ones copied beside their heads. What has to wait, for a disk or for its pool, waits in a task of its own, and others pass it.
+//! short ones copied beside their heads; or straight into memory that a client on this machine has lent. What has to wait, for a disk or for its pool, waits in a task of its own, and others pass it.
 //! Whatever is wrong with a range is that range's answer.
 //!
 //! Bounds: a new range is taken on only when all that was ready has been sent and fewer than [`WAITING_MAX`] wait. Else it
@@ -9,11 +9,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hearth_blockstore::{DataSource, ReplicaReader, StoreError};
+use hearth_fabric::Memory;
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::ByteRange;
-use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, ReadMany};
+use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
 use tokio::task::JoinSet;
 
 use crate::datanode::Datanode;
@@ -36,12 +38,23 @@ const RECEIVE_BYTES: usize = 32 << 10;
 
 pub async fn serve(session: &Session, request: ReadMany) -> Result<After, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "many reads on one connection");
-    session.send(&ManyTerms::Taken { range_bytes_max: ReadMany::RANGE_BYTES_MAX }.encode()).await?;
-    Ok(After::Many)
+    let memory_bytes = Some(request.memory_bytes)
+        .filter(|bytes| (1..=ReadMany::MEMORY_BYTES_MAX).contains(bytes) && session.connection.is_unix());
+    let range_bytes_max = ReadMany::RANGE_BYTES_MAX;
+    session.send(&ManyTerms::Taken { range_bytes_max, takes_memory: memory_bytes.is_some() }.encode()).await?;
+    Ok(After::Many { memory_bytes })
 }
 
-/// Answers ranges until the client has no more, or none for as long as `read_timeout`.
-pub async fn converse(datanode: &Arc<Datanode>, session: &mut Session) -> Result<(), OpError> {
+/// Takes the memory that the client lends, and answers ranges until the client has no more, or none for as long as `read_timeout`.
+pub async fn converse(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    memory_bytes: Option<u64>,
+) -> Result<(), OpError> {
+    let mut lent = Lent::default();
+    if let Some(bytes) = memory_bytes {
+        lent.0 = take_memory(session, bytes, datanode.options.transfer.read_timeout).await?;
+    }
     let timeout = datanode.options.transfer.read_timeout;
     session.buffer.grow_to(RECEIVE_BYTES);
     let mut waiting = Waiting::default();
@@ -56,7 +69,7 @@ pub async fn converse(datanode: &Arc<Datanode>, session: &mut Session) -> Result
             match decoded.map_err(|source| SessionError::Message { peer, source })? {
                 Decoded::Complete(range, consumed) => {
                     session.buffer.consume(consumed);
-                    begin(datanode, range, &mut ready, &mut waiting);
+                    begin(datanode, range, &mut ready, &mut waiting, &lent);
                 }
                 Decoded::Needs(missing) => {
                     wanted = session.buffer.available().len() + missing;
@@ -109,14 +122,46 @@ async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: Waitin
     Ok(())
 }
 
+/// The memory whose descriptor comes with the next byte. `None`: it is of no use, and all answers go over the connection.
+async fn take_memory(session: &Session, bytes: u64, timeout: Duration) -> Result<Option<Memory>, OpError> {
+    if !session.buffer.available().is_empty() {
+        return Err(OpError::Malformed("ranges came before the memory that was to be lent"));
+    }
+    let (received, mut descriptors) = session.connection.receive_with_descriptors(&mut [0; 1], timeout).await?;
+    let (1, Some(descriptor), true) = (received, descriptors.pop(), descriptors.is_empty()) else {
+        return Err(OpError::Malformed("not one descriptor of memory that was to be lent"));
+    };
+    match Memory::of_peer(descriptor, bytes) {
+        Ok(memory) => Ok(Some(memory)),
+        Err(error) => {
+            tracing::warn!(%error, bytes, "memory that a client lends for answers is of no use");
+            Ok(None)
+        }
+    }
+}
+
+/// Memory of the client for answers.
+#[derive(Default)]
+struct Lent(Option<Memory>);
+
+impl Lent {
+    /// Where an answer of `bytes` may be put: the memory, and at which offset.
+    fn room(&self, place: Option<Place>, bytes: usize) -> Option<(&Memory, u64)> {
+        let (memory, place) = (self.0.as_ref()?, place?);
+        let end = place.offset.checked_add(u64::from(place.bytes))?;
+        (bytes <= place.bytes as usize && end <= memory.length()).then_some((memory, place.offset))
+    }
+}
+
 /// Makes the answer to `range`, or has a task make it.
-fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting: &mut Waiting) {
+fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting: &mut Waiting, lent: &Lent) {
     let request = range.request;
     let opened = match datanode.pools.get(&range.block.pool).filter(|pool| pool.is_registered()) {
         Some(pool) => open(datanode, &pool, &range).map(Some),
         None => Ok(None),
     };
     match opened {
+        Ok(Some(opened)) if ready.place(request, &opened, range.place, lent) => {}
         Ok(Some(opened)) if opened.reader.in_memory() => {
             ready.push(request, opened, datanode.options.transfer.transfer_to)
         }
@@ -140,6 +185,7 @@ impl Opened {
             checksum: self.reader.checksum(),
             offset: self.range.start(),
             data_bytes: self.range.length() as u32,
+            placed: false,
         };
         ManyHead { request, piece: Ok(piece) }
     }
@@ -201,6 +247,29 @@ impl Ready {
             return;
         }
         self.add(start, data, bytes);
+    }
+
+    /// Puts bytes of a slab and their CRCs into the client's memory. False: there is no room for them, or they lie elsewhere.
+    fn place(&mut self, request: u64, opened: &Opened, place: Option<Place>, lent: &Lent) -> bool {
+        let DataSource::Bytes(bytes) = opened.reader.data() else { return false };
+        let mut head = opened.head(request);
+        let Ok(piece) = &mut head.piece else { return false };
+        let Some((memory, offset)) = lent.room(place, piece.body_bytes()) else { return false };
+        let start = self.heads.len();
+        let placed = opened.reader.checksums(opened.range, &mut self.heads).is_ok();
+        let checksums = self.heads.len() - start;
+        if placed {
+            memory.write(offset, &self.heads[start..]);
+            let data = &bytes[opened.range.start() as usize..opened.range.end() as usize];
+            memory.write(offset + checksums as u64, data);
+        }
+        self.heads.truncate(start);
+        if placed {
+            piece.placed = true;
+            head.encode_into(&mut self.heads);
+            self.add(start, None, opened.range.length());
+        }
+        placed
     }
 
     /// Bytes of a replica on disk that need not be waited for. False: nothing was added.

@@ -1,13 +1,18 @@
 //! READ_MANY: one connection, many ranges of many replicas.
 
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
 use hearth_datanode::Handle;
-use hearth_fabric::local;
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_fabric::tcp::{self, SocketOptions};
+use hearth_fabric::{Memory, local};
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{
-    Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, MessageError, Operation, ReadMany, Stage, Status,
+    Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, MessageError, Operation, Place, ReadMany, Stage,
+    Status,
 };
 
 use super::client::{WAIT, Writer, block, content, write, write_request};
@@ -25,9 +30,10 @@ type Answer = (u64, Result<(ManyPiece, Vec<u8>), ManyRefusal>);
 impl Client {
     async fn start(connection: Connection) -> Self {
         let mut client = Self { connection, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
-        let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned() });
+        let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned(), memory_bytes: 0 });
         client.connection.write_all(&request.encode(), WAIT).await.unwrap();
-        assert_eq!(client.receive(ManyTerms::decode).await, ManyTerms::Taken { range_bytes_max: 1 << 20 });
+        let terms = ManyTerms::Taken { range_bytes_max: 1 << 20, takes_memory: false };
+        assert_eq!(client.receive(ManyTerms::decode).await, terms);
         client
     }
 
@@ -58,7 +64,7 @@ impl Client {
         for (block, token, offset, length) in ranges {
             let range = ByteRange::with_length(*offset, *length).unwrap();
             let (block, token) = (block.clone(), token.clone());
-            ManyRange { request: self.next, block, token, range }.encode_into(&mut bytes);
+            ManyRange { request: self.next, block, token, range, place: None }.encode_into(&mut bytes);
             self.next += 1;
         }
         self.connection.write_all(&bytes, WAIT).await.unwrap();
@@ -134,6 +140,120 @@ async fn ranges_of_many_replicas_are_answered_on_one_connection_and_fail_apart()
     }
 }
 
+/// What a client says first that lends `descriptors` as memory of `bytes`; whether the datanode wants any.
+async fn lend(connection: Connection, bytes: u64, descriptors: &[BorrowedFd<'_>]) -> (Client, bool) {
+    let mut client = Client { connection, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
+    let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned(), memory_bytes: bytes });
+    client.connection.write_all(&request.encode(), WAIT).await.unwrap();
+    let ManyTerms::Taken { takes_memory, .. } = client.receive(ManyTerms::decode).await else { panic!("refused") };
+    if takes_memory {
+        client.connection.send_with_descriptors(&[0], descriptors, WAIT).await.unwrap();
+    }
+    (client, takes_memory)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_put_into_memory_that_a_client_lends_where_it_says_and_nowhere_else() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let path = dir.path().join("dn_PORT");
+    let settings = [("dfs.domain.socket.path", path.to_str().unwrap())];
+    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
+    write(&datanode, &[], &block(1, 1001, 0), &content(40_000, 1)).await;
+    write(&datanode, &[], &block(2, 1001, 0), &content(2 << 20, 2)).await;
+    let lent = Memory::sealed(256 << 10).unwrap();
+    let connection = local::connect(datanode.domain_socket().unwrap()).await.unwrap();
+    let (mut client, takes) = lend(connection, 256 << 10, &[lent.as_fd()]).await;
+    assert!(takes);
+    let memory = File::from(lent);
+    // Block, range, place; whether it can be put there.
+    let cases = [
+        (1, 700, 30_000, Some((4096, 65_536)), true),
+        (1, 0, 40_000, Some((100_001, 40_316)), true),
+        // A byte too few; beyond the end; past all numbers; no room at all; none named.
+        (1, 0, 40_000, Some((100_001, 40_315)), false),
+        (1, 0, 1000, Some(((256 << 10) - 1000, 4096)), false),
+        (1, 0, 1000, Some((u64::MAX - 10, 4096)), false),
+        (1, 0, 1000, Some((0, 0)), false),
+        (1, 0, 1000, None, false),
+        // A file of its own.
+        (2, 5000, 1000, Some((0, 65_536)), false),
+    ];
+    for (id, offset, length, place, expected) in cases {
+        memory.write_all_at(&vec![0xEE; 256 << 10], 0).unwrap();
+        let place = place.map(|(offset, bytes)| Place { offset, bytes });
+        let range = ByteRange::with_length(offset, length).unwrap();
+        let (request, mut bytes) = (client.next, Vec::new());
+        ManyRange { request, block: block(id, 1001, 0), token: Token::default(), range, place }.encode_into(&mut bytes);
+        client.next += 1;
+        client.connection.write_all(&bytes, WAIT).await.unwrap();
+        let head = client.receive(ManyHead::decode).await;
+        let piece = head.piece.unwrap();
+        assert_eq!(piece.placed, expected, "{range:?} {place:?}");
+        let mut all = vec![0; 256 << 10];
+        memory.read_exact_at(&mut all, 0).unwrap();
+        let body = if expected {
+            let start = place.unwrap().offset as usize;
+            all.drain(start..start + piece.body_bytes()).collect()
+        } else {
+            client.buffer.fill_to(&client.connection, piece.body_bytes(), WAIT).await.unwrap();
+            let body = client.buffer.available()[..piece.body_bytes()].to_vec();
+            client.buffer.consume(piece.body_bytes());
+            body
+        };
+        assert!(all.iter().all(|byte| *byte == 0xEE), "{range:?} {place:?}");
+        let (checksums, data) = body.split_at(piece.checksum_bytes());
+        piece.checksum.verify(data, checksums).unwrap();
+        let whole = content(piece.replica_length as usize, id as u64);
+        assert!(data == &whole[piece.offset as usize..][..data.len()]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_is_of_no_use_is_not_used_and_descriptors_that_do_not_come_end_the_connection() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let path = dir.path().join("dn_PORT");
+    let settings = [("dfs.domain.socket.path", path.to_str().unwrap())];
+    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
+    write(&datanode, &[], &block(1, 1001, 0), &content(10_000, 1)).await;
+    let connect = async || local::connect(datanode.domain_socket().unwrap()).await.unwrap();
+    let place = Some(Place { offset: 0, bytes: 65_536 });
+    let range = ByteRange::new(0, 10_000).unwrap();
+    let mut asked = Vec::new();
+    ManyRange { request: 0, block: block(1, 1001, 0), token: Token::default(), range, place }.encode_into(&mut asked);
+
+    let plain = tempfile::tempfile().unwrap();
+    plain.set_len(1 << 20).unwrap();
+    let short = Memory::sealed(4096).unwrap();
+    for descriptor in [plain.as_fd(), short.as_fd()] {
+        let (mut client, takes) = lend(connect().await, 1 << 20, &[descriptor]).await;
+        assert!(takes);
+        client.connection.write_all(&asked, WAIT).await.unwrap();
+        let (_, answer) = client.answer().await;
+        let (piece, data) = answer.unwrap();
+        assert!(!piece.placed && data == content(10_000, 1));
+    }
+    // More than anybody may lend, and over TCP, nobody takes.
+    let (_, takes) = lend(connect().await, ReadMany::MEMORY_BYTES_MAX + 1, &[]).await;
+    assert!(!takes);
+    let tcp = tcp::connect(datanode.addresses().transfer, None, SocketOptions::default(), WAIT).await.unwrap();
+    assert!(!lend(tcp, 1 << 20, &[]).await.1);
+
+    for descriptors in [&[][..], &[short.as_fd(), short.as_fd()]] {
+        let (client, takes) = lend(connect().await, 4096, descriptors).await;
+        assert!(takes);
+        let _ = client.connection.write_all(&asked, WAIT).await;
+        let outcome = client.connection.read(&mut [0; 100], WAIT).await;
+        assert!(matches!(outcome, Ok(0) | Err(tcp::Error::Socket { .. })), "{outcome:?}");
+    }
+    // Ranges that come before the descriptor.
+    let client = Client { connection: connect().await, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
+    let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned(), memory_bytes: 4096 });
+    let early = [request.encode(), asked].concat();
+    client.connection.write_all(&early, WAIT).await.unwrap();
+    let mut rest = vec![0; 1 << 16];
+    while !matches!(client.connection.read(&mut rest, WAIT).await, Ok(0) | Err(tcp::Error::Socket { .. })) {}
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_a_disk_is_passed_by_others_and_comes() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
@@ -166,7 +286,8 @@ async fn a_client_that_asks_and_does_not_receive_stops_in_its_own_send() {
     let mut bytes = Vec::new();
     for request in 0..1_000_000 {
         let range = ByteRange::new(0, 1 << 20).unwrap();
-        ManyRange { request, block: block(1, 1001, 0), token: Token::default(), range }.encode_into(&mut bytes);
+        ManyRange { request, block: block(1, 1001, 0), token: Token::default(), range, place: None }
+            .encode_into(&mut bytes);
         if bytes.len() > 1 << 20 {
             break;
         }
@@ -222,7 +343,8 @@ async fn noise_ends_the_connection_and_nothing_else() {
     let mut steady = Client::tcp(&datanode).await;
     let mut range = Vec::new();
     let whole = ByteRange::new(0, 1000).unwrap();
-    ManyRange { request: 0, block: block(1, 1001, 0), token: Token::default(), range: whole }.encode_into(&mut range);
+    ManyRange { request: 0, block: block(1, 1001, 0), token: Token::default(), range: whole, place: None }
+        .encode_into(&mut range);
     let mut inputs: Vec<Vec<u8>> = (0..range.len()).map(|cut| range[..cut].to_vec()).collect();
     inputs.extend((0..range.len()).map(|at| {
         let mut bytes = range.clone();

@@ -7,6 +7,9 @@
 //! answer     [ManyHead], then CRCs and data as it says; one for each range
 //! ```
 //!
+//! On a domain socket the client may lend memory: after the terms it sends a byte with the memory's descriptor, each range may name a
+//! [Place] in it, and the head of what was put there has nothing behind it.
+//!
 //! [Operation::ReadMany]: super::Operation::ReadMany
 
 use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, Token};
@@ -22,6 +25,8 @@ use crate::proto::hearth as proto;
 pub struct ReadMany {
     /// For the DataNode's log.
     pub client_name: String,
+    /// The client lends so much memory, if the DataNode takes it; 0: none.
+    pub memory_bytes: u64,
 }
 
 /// The answer to the request.
@@ -30,8 +35,18 @@ pub enum ManyTerms {
     /// Longest range, widened to whole chunks, in bytes.
     Taken {
         range_bytes_max: u32,
+        /// The descriptor of the client's memory is to be sent.
+        takes_memory: bool,
     },
     Refused(ManyRefusal),
+}
+
+/// A part of the client's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub offset: u64,
+    /// Room for CRCs and data.
+    pub bytes: u32,
 }
 
 /// A piece of one replica.
@@ -44,6 +59,8 @@ pub struct ManyRange {
     pub token: Token,
     /// At most [`ReadMany::RANGE_BYTES_MAX`] when it has been widened to whole chunks.
     pub range: ByteRange,
+    /// Where the answer may be put.
+    pub place: Option<Place>,
 }
 
 /// What stands before the bytes of a range.
@@ -53,7 +70,7 @@ pub struct ManyHead {
     pub piece: Result<ManyPiece, ManyRefusal>,
 }
 
-/// What follows: CRCs, then data.
+/// What follows, or was put into the client's memory: CRCs, then data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ManyPiece {
     pub stamp: GenerationStamp,
@@ -64,6 +81,8 @@ pub struct ManyPiece {
     pub offset: u64,
     /// Whole chunks, and a shorter last one only at the replica's end.
     pub data_bytes: u32,
+    /// They are where the range said, and nothing follows.
+    pub placed: bool,
 }
 
 /// Why a range was not read.
@@ -87,15 +106,22 @@ impl ReadMany {
     /// Longest text of a refusal.
     pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
+    /// Memory that one client lends on one connection.
+    pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
+
     /// CRCs of one range: with chunks of 16 bytes and more they are no longer than this.
     pub const CHECKSUM_BYTES_MAX: usize = (Self::RANGE_BYTES_MAX / 4) as usize;
 
     pub(super) fn message(&self) -> proto::ReadManyRequest {
-        proto::ReadManyRequest { client_name: Some(self.client_name.clone()) }
+        let memory_bytes = (self.memory_bytes > 0).then_some(self.memory_bytes);
+        proto::ReadManyRequest { client_name: Some(self.client_name.clone()), memory_bytes }
     }
 
     pub(super) fn from_message(message: proto::ReadManyRequest) -> Self {
-        Self { client_name: message.client_name.unwrap_or_default() }
+        Self {
+            client_name: message.client_name.unwrap_or_default(),
+            memory_bytes: message.memory_bytes.unwrap_or_default(),
+        }
     }
 }
 
@@ -103,15 +129,17 @@ impl ManyTerms {
     /// With its length in front.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&match self {
-            Self::Taken { range_bytes_max } => proto::ReadManyResponse {
+            Self::Taken { range_bytes_max, takes_memory } => proto::ReadManyResponse {
                 status: Status::Success as i32,
                 message: None,
                 range_bytes_max: Some(*range_bytes_max),
+                takes_memory: takes_memory.then_some(true),
             },
             Self::Refused(refusal) => proto::ReadManyResponse {
                 status: refusal.status as i32,
                 message: Some(refusal.message.clone()),
                 range_bytes_max: None,
+                takes_memory: None,
             },
         })
     }
@@ -128,7 +156,10 @@ impl TryFrom<proto::ReadManyResponse> for ManyTerms {
         Ok(match status(message.status)? {
             Status::Success => {
                 let range_bytes_max = message.range_bytes_max.unwrap_or(ReadMany::RANGE_BYTES_MAX);
-                Self::Taken { range_bytes_max: range_bytes_max.min(ReadMany::RANGE_BYTES_MAX) }
+                Self::Taken {
+                    range_bytes_max: range_bytes_max.min(ReadMany::RANGE_BYTES_MAX),
+                    takes_memory: message.takes_memory.unwrap_or_default(),
+                }
             }
             status => Self::Refused(ManyRefusal { status, message: message.message.unwrap_or_default() }),
         })
@@ -143,6 +174,8 @@ impl ManyRange {
             header: base_header(&self.block, &self.token),
             offset: self.range.start(),
             length: self.range.length(),
+            place: self.place.map(|place| place.offset),
+            place_bytes: self.place.map(|place| place.bytes),
         };
         delimited::append(&message, into);
     }
@@ -159,7 +192,8 @@ impl TryFrom<proto::ManyRangeProto> for ManyRange {
         let (block, token) = from_base_header(message.header)?;
         let range = ByteRange::with_length(message.offset, message.length)
             .ok_or(ConvertError::OutOfRange { field: "end of a range", value: message.offset })?;
-        Ok(Self { request: message.request, block, token, range })
+        let place = message.place.map(|offset| Place { offset, bytes: message.place_bytes.unwrap_or_default() });
+        Ok(Self { request: message.request, block, token, range, place })
     }
 }
 
@@ -169,7 +203,7 @@ impl ManyPiece {
         self.checksum.checksum_bytes(u64::from(self.data_bytes)) as usize
     }
 
-    /// Bytes of CRCs and data that follow the head.
+    /// Bytes of CRCs and data, wherever they are.
     pub fn body_bytes(&self) -> usize {
         self.checksum_bytes() + self.data_bytes as usize
     }
@@ -189,6 +223,7 @@ impl ManyHead {
                 data_offset: Some(piece.offset),
                 data_bytes: Some(piece.data_bytes),
                 checksum_bytes: Some(piece.checksum_bytes() as u32),
+                placed: piece.placed.then_some(true),
             },
             Err(refusal) => {
                 let mut end = refusal.message.len().min(ReadMany::MESSAGE_BYTES_MAX);
@@ -212,8 +247,8 @@ impl ManyHead {
     }
 
     /// Bytes of CRCs and data that follow.
-    pub fn body_bytes(&self) -> usize {
-        self.piece.as_ref().map_or(0, ManyPiece::body_bytes)
+    pub fn following_bytes(&self) -> usize {
+        self.piece.as_ref().map_or(0, |piece| if piece.placed { 0 } else { piece.body_bytes() })
     }
 }
 
@@ -235,6 +270,7 @@ impl TryFrom<proto::ManyHeadProto> for ManyHead {
             checksum,
             offset: message.data_offset.unwrap_or_default(),
             data_bytes: message.data_bytes.unwrap_or_default(),
+            placed: message.placed.unwrap_or_default(),
         };
         let out_of_range = |field, value: u64| MessageError::from(ConvertError::OutOfRange { field, value });
         if piece.data_bytes > ReadMany::RANGE_BYTES_MAX {

@@ -113,7 +113,8 @@ fn operations() -> Vec<Operation> {
         Operation::RequestShortCircuitShm { client_name: "c".into() },
         Operation::WriteLocal(Box::new(write_block(vec![target(1)]))),
         Operation::Describe(Describe { client_name: "c".into() }),
-        Operation::ReadMany(ReadMany { client_name: "c".into() }),
+        Operation::ReadMany(ReadMany { client_name: "c".into(), memory_bytes: 0 }),
+        Operation::ReadMany(ReadMany { client_name: "c".into(), memory_bytes: 1 << 20 }),
         Operation::ReplicaStream(ReplicaStream { source_uuid: "u".into() }),
     ]
 }
@@ -202,18 +203,28 @@ fn a_datanode_that_knows_more_is_understood() {
 /// Messages of a connection of many reads: ranges, and heads that were read or refused.
 fn many() -> (Vec<ManyRange>, Vec<ManyHead>) {
     let token = Token { identifier: vec![1, 2], password: vec![3], kind: "k".into(), service: "s".into() };
-    let range = |request, token| ManyRange { request, block: block(), token, range: ByteRange::new(513, 700).unwrap() };
+    let range = |request, token, place| {
+        let range = ByteRange::new(513, 700).unwrap();
+        ManyRange { request, block: block(), token, range, place }
+    };
+    let place = Place { offset: 67_584, bytes: 4096 };
     let piece = ManyPiece {
         stamp: GenerationStamp(1001),
         replica_length: 700,
         checksum: ChecksumSpec::DEFAULT,
         offset: 512,
         data_bytes: 188,
+        placed: false,
     };
+    let placed = ManyPiece { placed: true, ..piece };
     let refusal = ManyRefusal { status: Status::ErrorAccessToken, message: "expired".into() };
     (
-        vec![range(0, Token::default()), range(u64::MAX, token)],
-        vec![ManyHead { request: 7, piece: Ok(piece) }, ManyHead { request: 0, piece: Err(refusal) }],
+        vec![range(0, Token::default(), None), range(u64::MAX, token, Some(place))],
+        vec![
+            ManyHead { request: 7, piece: Ok(piece) },
+            ManyHead { request: 8, piece: Ok(placed) },
+            ManyHead { request: 0, piece: Err(refusal) },
+        ],
     )
 }
 
@@ -235,11 +246,13 @@ fn ranges_and_heads_come_back_and_wait_for_their_last_byte() {
     for head in heads {
         let mut encoded = Vec::new();
         head.encode_into(&mut encoded);
-        assert_eq!(head.body_bytes(), if head.piece.is_ok() { 4 + 188 } else { 0 });
+        let follows = head.piece.as_ref().is_ok_and(|piece| !piece.placed);
+        assert_eq!(head.following_bytes(), if follows { 4 + 188 } else { 0 });
         assert_eq!(ManyHead::decode(&encoded), Ok(Decoded::Complete(head, encoded.len())));
     }
     for terms in [
-        ManyTerms::Taken { range_bytes_max: 4096 },
+        ManyTerms::Taken { range_bytes_max: 4096, takes_memory: false },
+        ManyTerms::Taken { range_bytes_max: 4096, takes_memory: true },
         ManyTerms::Refused(ManyRefusal { status: Status::ErrorUnsupported, message: "no".into() }),
     ] {
         let encoded = terms.encode();
@@ -502,7 +515,7 @@ proptest! {
         let _ = ManyRange::decode(&body);
         let _ = ManyTerms::decode(&body);
         if let Ok(Decoded::Complete(head, consumed)) = ManyHead::decode(&body) {
-            prop_assert!(consumed <= body.len() && head.body_bytes() <= 2 << 20);
+            prop_assert!(consumed <= body.len() && head.following_bytes() <= 2 << 20);
         }
     }
 
@@ -519,7 +532,7 @@ proptest! {
             for _ in 0..2 {
                 let _ = ManyRange::decode(&bytes);
                 if let Ok(Decoded::Complete(head, _)) = ManyHead::decode(&bytes) {
-                    prop_assert!(head.body_bytes() <= 2 << 20);
+                    prop_assert!(head.following_bytes() <= 2 << 20);
                 }
                 bytes.truncate(cut);
             }
