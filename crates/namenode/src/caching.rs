@@ -103,6 +103,15 @@ impl Caching {
         sum
     }
 
+    pub fn pool_named(&self, name: &str) -> Option<&Pool> {
+        self.pools.get(name)
+    }
+
+    /// What the directive of this number asks for.
+    pub fn terms(&self, id: u64) -> Option<&Terms> {
+        self.directives.get(&id).map(|directive| &directive.terms)
+    }
+
     fn pool(&self, name: &str) -> Result<&Pool, Error> {
         self.pools.get(name).ok_or_else(|| invalid(format!("Unknown pool {name}")))
     }

@@ -40,6 +40,14 @@ pub fn date_text(wall_ms: u64) -> String {
     )
 }
 
+/// As Java writes ISO 8601: `2026-11-21T07:19:24+0000`.
+pub fn iso_time(wall_ms: u64) -> String {
+    let seconds = wall_ms / 1000;
+    let (year, month, day) = calendar(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+0000", month + 1)
+}
+
 /// As a snapshot is named by the time when it is made: `20261121-071924.051`.
 pub fn snapshot_time(wall_ms: u64) -> String {
     let seconds = wall_ms / 1000;
@@ -50,7 +58,14 @@ pub fn snapshot_time(wall_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{date_text, log_time};
+    use super::{date_text, iso_time, log_time};
+
+    #[test]
+    fn times_as_iso_8601_has_them() {
+        assert_eq!(iso_time(1_795_245_564_051), "2026-11-21T07:19:24+0000");
+        // When a cache directive ends that never does.
+        assert_eq!(iso_time(i64::MAX as u64 / 4), "73071226-02-26T19:48:13+0000");
+    }
 
     #[test]
     fn times_as_log4j_writes_them() {

@@ -3,6 +3,7 @@ use std::fmt;
 use hearth_types::Access;
 
 use super::{CacheFigures, Caching, EXPIRY_MAX_MS, Pool, UNLIMITED, invalid};
+use crate::date::iso_time;
 use crate::error::Error;
 use crate::namespace::{Caller, Namespace, is_valid};
 
@@ -44,10 +45,10 @@ pub struct Expiry {
 }
 
 impl fmt::Display for Expiry {
-    /// As Java has spans: days, hours, minutes, seconds; a moment as milliseconds since the epoch.
+    /// As Java has spans: days, hours, minutes, seconds; a moment as ISO 8601 has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_relative {
-            return write!(f, "{} ms", self.ms);
+            return f.write_str(&iso_time(self.ms.max(0) as u64));
         }
         let (seconds, ms) = (self.ms / 1000, self.ms % 1000);
         let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

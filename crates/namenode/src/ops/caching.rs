@@ -12,7 +12,7 @@ use hearth_wire::proto::hdfs::{
     RemoveCachePoolRequestProto, RemoveCachePoolResponseProto,
 };
 
-use crate::caching::{CacheFigures, Caching, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange};
+use crate::caching::{CacheFigures, Caching, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange, Terms};
 use crate::error::Error;
 use crate::state::{Context, Namenode, Remember, encode};
 
@@ -191,6 +191,17 @@ fn pool_change(info: CachePoolInfoProto) -> Result<PoolChange, Error> {
     })
 }
 
+/// A pool as its owner sees it.
+pub fn pool_named(namenode: &Namenode, name: &str) -> Option<CachePoolInfoProto> {
+    namenode.read().caching.pool_named(name).map(|pool| pool_info(name, pool))
+}
+
+/// A directive as who may read its pool sees it.
+pub fn directive_numbered(namenode: &Namenode, id: i64) -> Option<CacheDirectiveInfoProto> {
+    let id = u64::try_from(id).ok()?;
+    namenode.read().caching.terms(id).map(|terms| directive_info(id, terms))
+}
+
 fn pool_info(name: &str, pool: &Pool) -> CachePoolInfoProto {
     CachePoolInfoProto {
         pool_name: Some(name.to_owned()),
@@ -223,16 +234,20 @@ fn directive_change(info: CacheDirectiveInfoProto) -> Result<DirectiveChange, Er
     })
 }
 
+fn directive_info(id: u64, terms: &Terms) -> CacheDirectiveInfoProto {
+    CacheDirectiveInfoProto {
+        id: Some(id as i64),
+        path: Some(terms.path.clone()),
+        replication: Some(terms.replication.into()),
+        pool: Some(terms.pool.clone()),
+        expiration: Some(CacheDirectiveInfoExpirationProto { millis: terms.expires_ms as i64, is_relative: false }),
+    }
+}
+
 fn directive_entry(id: u64, directive: &Directive, now_ms: u64) -> CacheDirectiveEntryProto {
-    let (terms, figures) = (&directive.terms, directive.figures);
+    let figures = directive.figures;
     CacheDirectiveEntryProto {
-        info: CacheDirectiveInfoProto {
-            id: Some(id as i64),
-            path: Some(terms.path.clone()),
-            replication: Some(terms.replication.into()),
-            pool: Some(terms.pool.clone()),
-            expiration: Some(CacheDirectiveInfoExpirationProto { millis: terms.expires_ms as i64, is_relative: false }),
-        },
+        info: directive_info(id, &directive.terms),
         stats: CacheDirectiveStatsProto {
             bytes_needed: figures.bytes_needed as i64,
             bytes_cached: figures.bytes_cached as i64,

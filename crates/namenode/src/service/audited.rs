@@ -15,7 +15,9 @@ use hearth_wire::rpc::exceptions;
 use prost::Message;
 
 use crate::audit::{AuditLog, Event};
+use crate::caching::Expiry;
 use crate::namespace::Caller;
+use crate::ops::caching::{directive_numbered, pool_named};
 use crate::ops::set_quota::operation_name;
 use crate::state::Namenode;
 
@@ -40,6 +42,8 @@ pub struct Audited {
     /// The source of a refusal's line, where that is another.
     source_refused: Option<String>,
     target: Option<String>,
+    /// A refusal's line has no target.
+    only_allowed: bool,
     /// The path whose owner and mode are told.
     status_of: Option<String>,
     when: When,
@@ -51,7 +55,7 @@ impl Audited {
     fn new(command: impl Into<Cow<'static, str>>, source: Option<String>) -> Self {
         let command = command.into();
         let (target, status_of, others) = (None, None, Vec::new());
-        Self { command, source, source_refused: None, target, status_of, when: When::Done, others }
+        Self { command, source, source_refused: None, target, only_allowed: false, status_of, when: When::Done, others }
     }
 
     fn on(command: impl Into<Cow<'static, str>>, source: String) -> Self {
@@ -174,14 +178,25 @@ pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
         "listEncryptionZones" => Audited::new("listEncryptionZones", None).when(When::Always),
         "listReencryptionStatus" => Audited::new("listReencryptionStatus", None).when(When::Always),
         "listCachePools" => Audited::new("listCachePools", None),
-        "addCachePool" => Audited::on("addCachePool", pool(of!(AddCachePoolRequestProto.info).pool_name())),
-        "modifyCachePool" => Audited::on("modifyCachePool", pool(of!(ModifyCachePoolRequestProto.info).pool_name())),
+        // What it became is told when it is there.
+        "addCachePool" => {
+            let info = of!(AddCachePoolRequestProto.info);
+            let source_refused = info.pool_name.clone();
+            Audited { source_refused, ..Audited::on("addCachePool", pool_text(&info)) }
+        }
+        "modifyCachePool" => {
+            let info = of!(ModifyCachePoolRequestProto.info);
+            let all = pool_text(&info);
+            Audited { only_allowed: true, ..Audited::on("modifyCachePool", pool(info.pool_name())).to(all) }
+        }
         "removeCachePool" => Audited::on("removeCachePool", pool(&of!(RemoveCachePoolRequestProto.pool_name))),
         // Its number is in the answer.
         "addCacheDirective" => Audited::new("addCacheDirective", None),
         "modifyCacheDirective" => {
             let info = of!(ModifyCacheDirectiveRequestProto.info);
-            Audited::on("modifyCacheDirective", format!("{{id: {}}}", info.id())).to(directive(&info))
+            // Java's word for none.
+            let id = info.id.map_or("null".to_owned(), |id| id.to_string());
+            Audited::on("modifyCacheDirective", format!("{{id: {id}}}")).to(directive(&info))
         }
         "removeCacheDirective" => {
             Audited::on("removeCacheDirective", format!("{{id: {}}}", of!(RemoveCacheDirectiveRequestProto.id)))
@@ -272,31 +287,55 @@ fn pool(name: &str) -> String {
     format!("{{poolName: {name}}}")
 }
 
-/// What a cache directive says, but for when it ends. Source: `CacheDirectiveInfo.toString`.
+/// What a pool is, or is to become. Source: `CachePoolInfo.toString`.
+fn pool_text(info: &hdfs::CachePoolInfoProto) -> String {
+    fn or_null(value: Option<impl ToString>) -> String {
+        value.map_or_else(|| "null".to_owned(), |value| value.to_string())
+    }
+    format!(
+        "{{poolName:{}, ownerName:{}, groupName:{}, mode:{}, limit:{}, defaultReplication:{}, maxRelativeExpiryMs:{}}}",
+        or_null(info.pool_name.as_ref()),
+        or_null(info.owner_name.as_ref()),
+        or_null(info.group_name.as_ref()),
+        or_null(info.mode.map(|mode| format!("0{mode:03o}"))),
+        or_null(info.limit),
+        or_null(info.default_replication),
+        or_null(info.max_relative_expiry),
+    )
+}
+
+/// What a cache directive says. Source: `CacheDirectiveInfo.toString`.
 fn directive(info: &hdfs::CacheDirectiveInfoProto) -> String {
+    let ends = |end: &hdfs::CacheDirectiveInfoExpirationProto| Expiry { ms: end.millis, is_relative: end.is_relative };
     let said = [
         info.id.map(|id| format!("id: {id}")),
         info.path.as_ref().map(|path| format!("path: {path}")),
         info.replication.map(|replication| format!("replication: {replication}")),
         info.pool.as_ref().map(|pool| format!("pool: {pool}")),
+        info.expiration.as_ref().map(|end| format!("expiration: {}", ends(end))),
     ];
     format!("{{{}}}", said.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-/// What only the answer tells: the source and the target of the line.
-fn answered(call: &Call, answer: &Bytes) -> (Option<String>, Option<String>) {
+/// What only a call that was carried out tells: the source and the target of the line.
+fn answered(namenode: &Namenode, call: &Call, answer: &Bytes) -> (Option<String>, Option<String>) {
     match call.method.as_str() {
         "createSnapshot" => {
             let made = hdfs::CreateSnapshotResponseProto::decode(answer.clone());
             (None, made.ok().map(|made| made.snapshot_path))
         }
+        // Somebody may have removed it already: then the line says what was asked for.
+        "addCachePool" => {
+            let request = hdfs::AddCachePoolRequestProto::decode(call.request.clone());
+            let made = request.ok().and_then(|request| pool_named(namenode, request.info.pool_name()));
+            (made.map(|info| pool_text(&info)), None)
+        }
         "addCacheDirective" => {
             let request = hdfs::AddCacheDirectiveRequestProto::decode(call.request.clone());
             let made = hdfs::AddCacheDirectiveResponseProto::decode(answer.clone());
-            let info = request.ok().zip(made.ok()).map(|(request, made)| hdfs::CacheDirectiveInfoProto {
-                id: Some(made.id),
-                replication: Some(request.info.replication.unwrap_or(1)),
-                ..request.info
+            let info = request.ok().zip(made.ok()).map(|(request, made)| {
+                let asked = || hdfs::CacheDirectiveInfoProto { id: Some(made.id), ..request.info };
+                directive_numbered(namenode, made.id).unwrap_or_else(asked)
             });
             (info.as_ref().map(directive), None)
         }
@@ -324,10 +363,10 @@ pub async fn put_down(
     };
     let status_of = audited.status_of.as_deref().filter(|_| allowed);
     let permissions = status_of.and_then(|path| permissions(namenode, path));
-    let (made, target) = outcome.as_ref().map_or((None, None), |answer| answered(call, answer));
+    let (made, target) = outcome.as_ref().map_or((None, None), |answer| answered(namenode, call, answer));
     let refused = audited.source_refused.as_deref().filter(|_| !allowed);
     let first = refused.or(made.as_deref()).or(audited.source.as_deref());
-    let target = target.as_deref().or(audited.target.as_deref());
+    let target = target.as_deref().or(audited.target.as_deref()).filter(|_| allowed || !audited.only_allowed);
     for source in std::iter::once(first).chain(audited.others.iter().map(|path| Some(&**path))) {
         log.write(Event {
             allowed,
