@@ -160,6 +160,12 @@ keys! {
     DFS_NAMENODE_ACLS_ENABLED: Key<bool> = "dfs.namenode.acls.enabled", boolean, "true";
     /// Where a directory has default ACL entries, they take the place of the client's umask.
     DFS_NAMENODE_POSIX_ACL_INHERITANCE_ENABLED: Key<bool> = "dfs.namenode.posix.acl.inheritance.enabled", boolean, "true";
+    /// Whoever owns the directory above may set quotas, not only a superuser.
+    DFS_PERMISSIONS_ALLOW_OWNER_SET_QUOTA: Key<bool> = "dfs.permissions.allow.owner.set.quota", boolean, "false";
+    /// Snapshots of one directory at most.
+    DFS_NAMENODE_SNAPSHOT_MAX_LIMIT: Key<u32> = "dfs.namenode.snapshot.max.limit", int_u32, "65536";
+    /// Snapshots of the whole file system at most; not less than those of one directory.
+    DFS_NAMENODE_SNAPSHOT_FILESYSTEM_LIMIT: Key<u32> = "dfs.namenode.snapshot.filesystem.limit", int_u32, "65536";
     /// Extended attributes.
     DFS_NAMENODE_XATTRS_ENABLED: Key<bool> = "dfs.namenode.xattrs.enabled", boolean, "true";
     /// A datanode is dead after twice this and ten heartbeats.

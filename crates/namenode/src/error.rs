@@ -76,6 +76,8 @@ pub enum Error {
     NotOwner { user: String, path: String },
     #[error("Permission denied by sticky bit: user={user}, path=\"{path}\":{inode}, parent={parent}")]
     StickyBit { user: String, path: String, inode: String, parent: String },
+    #[error("Access denied for user {user}. Superuser or owner of parent folder privilege is required")]
+    QuotaDenied { user: String },
     #[error("Access denied for user {user}. Superuser privilege is required for operation {operation}")]
     SuperuserRequired { user: String, operation: &'static str },
     /// Apache says it this way where no operation is named.
@@ -361,6 +363,12 @@ pub enum Error {
     SnapshotInvalidName { name: String },
     #[error("Failed to add snapshot: there are already {count} snapshot(s) and the snapshot quota is {quota}")]
     SnapshotQuota { count: usize, quota: usize },
+    #[error("Failed to create snapshot: there are already {count} snapshot(s) and the {of} snapshot limit is {limit}")]
+    SnapshotLimit { count: usize, of: &'static str, limit: usize },
+    #[error(
+        "Failed to create the snapshot. The FileSystem has run out of snapshot IDs and ID rollover is not supported and the max snapshot limit is: {limit}"
+    )]
+    SnapshotIds { limit: usize },
     #[error("Failed to add snapshot: there is already a snapshot with the same name \"{name}\".")]
     SnapshotNameTaken { name: String },
     #[error("The snapshot {name} already exists for directory {path}")]
@@ -375,10 +383,6 @@ pub enum Error {
     NoSnapshotRoot { path: String },
     #[error("Concat: the source file {path} is in snapshot")]
     ConcatInSnapshot { path: String },
-    #[error(
-        "Failed to TRUNCATE_FILE {path}: its last block would be cut, and a snapshot has that block; this NameNode cannot cut a copy of it."
-    )]
-    TruncateInSnapshot { path: String },
     #[error(
         "The ACL operation has been rejected.  Support for ACLs has been disabled by setting dfs.namenode.acls.enabled to false."
     )]
@@ -490,6 +494,7 @@ impl Error {
             | NotOwner { .. }
             | StickyBit { .. }
             | SuperuserRequired { .. }
+            | QuotaDenied { .. }
             | XattrDenied { .. }
             | XattrUnreadableValue { .. }
             | XattrUnreadableForever { .. }
@@ -553,6 +558,8 @@ impl Error {
             | HasSnapshots { .. }
             | HasSnapshotsBelow { .. }
             | SnapshotQuota { .. }
+            | SnapshotLimit { .. }
+            | SnapshotIds { .. }
             | SnapshotNameTaken { .. }
             | SnapshotExists { .. }
             | SnapshotToRenameMissing { .. }
@@ -560,7 +567,6 @@ impl Error {
             | SnapshotMissing { .. }
             | NoSnapshotRoot { .. }
             | ConcatInSnapshot { .. } => exceptions::SNAPSHOT,
-            TruncateInSnapshot { .. } => exceptions::UNSUPPORTED_OPERATION,
             AclsOff | Acl { .. } => exceptions::ACL,
             NoErasureCodingSet { .. } => exceptions::NO_EC_POLICY_SET,
             NoPolicySatisfier | QuotaType { .. } => exceptions::UNSUPPORTED_ACTION,

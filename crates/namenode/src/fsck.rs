@@ -9,20 +9,20 @@ mod corrupt_files;
 mod file;
 mod policies;
 mod summary;
+mod tree;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use hearth_types::Access;
 use hearth_wire::proto::hdfs::DeleteRequestProto;
 
+use crate::Namenode;
 use crate::audit::Event;
 use crate::date::date_text;
-use crate::namespace::{Caller, InodeId, Need, Purpose};
+use crate::namespace::Caller;
 use crate::ops::delete::delete;
 use crate::state::Context;
-use crate::{Namenode, State};
 
 use summary::Summary;
 
@@ -48,6 +48,8 @@ pub struct FsckRequest {
     pub maintenance: bool,
     pub show_progress: bool,
     pub open_for_write: bool,
+    /// Snapshots of what is below the path are looked at, too.
+    pub include_snapshots: bool,
     pub delete: bool,
     pub move_to_lost: bool,
     pub list_corrupt: bool,
@@ -76,6 +78,7 @@ impl FsckRequest {
             maintenance: flag("maintenance"),
             show_progress: flag("showprogress"),
             open_for_write: flag("openforwrite"),
+            include_snapshots: flag("includeSnapshots"),
             delete: flag("delete"),
             move_to_lost: flag("move"),
             list_corrupt: flag("listcorruptfileblocks"),
@@ -169,8 +172,8 @@ impl<'a> Fsck<'a> {
             return Report::of(self.out);
         }
         self.out.push('\n');
-        let inodes = match self.inodes() {
-            Ok(Some(inodes)) => inodes,
+        let entries = match self.entries() {
+            Ok(Some(entries)) => entries,
             Ok(None) => {
                 let _ = write!(self.out, "\nPath '{path}' does not exist");
                 return Report::of(self.out);
@@ -180,10 +183,10 @@ impl<'a> Fsck<'a> {
                 return Report::of(self.out);
             }
         };
-        for batch in inodes.chunks(BATCH) {
+        for batch in entries.chunks(BATCH) {
             let state = self.namenode.read();
-            for inode in batch {
-                self.look_at(&state, *inode);
+            for entry in batch {
+                self.look_at(&state, entry);
             }
         }
         if self.request.move_to_lost && self.summary.corrupt_files > 0 {
@@ -193,43 +196,6 @@ impl<'a> Fsck<'a> {
         }
         let last_line = self.finish(began);
         Report { text: self.out, to_delete: self.summary.to_delete, last_line }
-    }
-
-    /// Everything below the path, parents first, names in order. `None`: there is no such path.
-    fn inodes(&self) -> Result<Option<Vec<InodeId>>, Box<crate::Error>> {
-        let state = self.namenode.read();
-        let namespace = &state.namespace;
-        let trail = namespace.resolve(self.caller, &self.request.path, Purpose::Read)?;
-        let Some(top) = trail.target() else { return Ok(None) };
-        if trail.snapshot.is_some() {
-            return Err(Box::new(crate::Error::Unsupported { what: "fsck does not look into snapshots".into() }));
-        }
-        // Names and blocks are told only of directories that the caller could list.
-        namespace.check(self.caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })?;
-        let mut found = Vec::new();
-        let mut left = vec![top];
-        while let Some(slot) = left.pop() {
-            let inode = namespace.inode(slot);
-            found.push(inode.id);
-            if let Some(children) = inode.children() {
-                let names: Vec<_> = children.iter().collect();
-                left.extend(names.into_iter().rev());
-            }
-        }
-        Ok(Some(found))
-    }
-
-    fn look_at(&mut self, state: &State, inode: InodeId) {
-        let Some(slot) = state.namespace.slot(inode) else { return };
-        if state.namespace.inode(slot).is_directory() {
-            self.summary.directories += 1;
-            if self.request.files {
-                let path = state.namespace.path_of(slot);
-                self.say(format_args!("{path} <dir>\n"));
-            }
-            return;
-        }
-        self.look_at_file(state, slot);
     }
 
     /// Adds to the report unless it is too long.

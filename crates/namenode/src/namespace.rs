@@ -40,7 +40,7 @@ pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
 pub use history::{Snapshot, SnapshotId};
-pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
+pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
 pub use listing::Listing;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
@@ -50,7 +50,7 @@ pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
 pub use rename::Renamed;
 pub use snapshot_diff::{Changed, Difference, RelativePath, compare_paths};
-pub use snapshots::{SNAPSHOTS_MAX, Snapshottable};
+pub use snapshots::{SNAPSHOT_QUOTA, Snapshottable};
 pub use summary::{Kept, Summary};
 pub use xattrs::XattrFlags;
 
@@ -90,6 +90,12 @@ pub struct Limits {
     pub xattr_bytes_max: usize,
     /// What is made in a directory with a default ACL takes that, and not the client's umask.
     pub posix_acl_inheritance: bool,
+    /// Of one directory.
+    pub snapshots_max: usize,
+    /// Of all directories together.
+    pub snapshots_total_max: usize,
+    /// Quotas may be set by the owner of the directory above.
+    pub owner_sets_quota: bool,
 }
 
 impl Default for Limits {
@@ -107,6 +113,9 @@ impl Default for Limits {
             xattrs_max: 32,
             xattr_bytes_max: 16384,
             posix_acl_inheritance: true,
+            snapshots_max: SNAPSHOT_QUOTA,
+            snapshots_total_max: SNAPSHOT_QUOTA,
+            owner_sets_quota: false,
         }
     }
 }

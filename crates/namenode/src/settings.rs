@@ -128,6 +128,15 @@ fn at_least_one(count: u32) -> usize {
 }
 
 fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
+    let snapshots_max = conf.get(keys::DFS_NAMENODE_SNAPSHOT_MAX_LIMIT)? as usize;
+    let snapshots_total_max = conf.get(keys::DFS_NAMENODE_SNAPSHOT_FILESYSTEM_LIMIT)? as usize;
+    if snapshots_max > snapshots_total_max {
+        return Err(conf.value_error(
+            keys::DFS_NAMENODE_SNAPSHOT_MAX_LIMIT.name,
+            &snapshots_max.to_string(),
+            "cannot be greater than dfs.namenode.snapshot.filesystem.limit",
+        ));
+    }
     Ok(Limits {
         permissions_enabled: conf.get(keys::DFS_PERMISSIONS_ENABLED)?,
         component_length_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_COMPONENT_LENGTH)? as usize,
@@ -140,6 +149,9 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
         xattrs_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_XATTRS_PER_INODE)? as usize,
         xattr_bytes_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_XATTR_SIZE)? as usize,
         posix_acl_inheritance: conf.get(keys::DFS_NAMENODE_POSIX_ACL_INHERITANCE_ENABLED)?,
+        snapshots_max,
+        snapshots_total_max,
+        owner_sets_quota: conf.get(keys::DFS_PERMISSIONS_ALLOW_OWNER_SET_QUOTA)?,
         protected: conf
             .get(keys::FS_PROTECTED_DIRECTORIES)?
             .unwrap_or_default()

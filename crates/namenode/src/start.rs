@@ -373,15 +373,17 @@ fn restore(
             {
                 tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
             }
-            let truncating = file.writer.as_ref().is_some_and(|writer| writer.truncating_to.is_some());
-            if is_last && truncating && block.state == BlockState::UnderConstruction {
+            let truncation = file.writer.as_ref().and_then(|writer| writer.truncation).filter(|_| is_last);
+            if let Some(truncation) = truncation
+                && block.state == BlockState::UnderConstruction
+            {
                 // The record has the length that the truncation will leave.
-                blocks.restore_truncation(block.id, block.length);
+                blocks.restore_truncation(block.id, block.length, truncation.copied_from);
             }
         }
         if let Some(writer) = &file.writer {
             leases.add(&writer.client, inode.id, now.monotonic);
-            if writer.truncating_to.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
+            if writer.truncation.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
                 // A recovery was on its way: it is begun anew.
                 closing.insert(inode.id);
             }

@@ -9,6 +9,7 @@ use hearth_web::{Bean, ConfEntry, Figure, Page, Site, size};
 use crate::blocks::DatanodeFilter;
 use crate::datanode_service::SOFTWARE_VERSION;
 use crate::fsck::{FsckRequest, fsck};
+use crate::namespace::{Namespace, SNAPSHOT_QUOTA, Snapshottable};
 use crate::state::Namenode;
 
 pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> Site {
@@ -77,6 +78,7 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
     let state = namenode.read();
     let figures = state.blocks.figures(namenode.now());
     let advertised = state.blocks.advertisement_figures();
+    let (snapshots, snapshottable) = state.namespace.snapshot_counts();
     let (gauge, counter) = (Figure::gauge, Figure::counter);
     vec![
         gauge("hearth_namenode_files", "Files", state.namespace.file_count()),
@@ -113,6 +115,8 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
         gauge("hearth_namenode_advertisement_bytes", "What is kept of them", advertised.bytes),
         counter("hearth_namenode_advertisements_refused", "Those for which there was no room", advertised.refused),
         counter("hearth_namenode_advertisements_handed_on", "Those that went to readers", advertised.handed_on),
+        gauge("hearth_namenode_snapshots", "Snapshots", snapshots as u64),
+        gauge("hearth_namenode_snapshottable_directories", "Directories that may have snapshots", snapshottable as u64),
         gauge("hearth_namenode_safe_mode", "1 in safe mode", u64::from(state.blocks.in_safe_mode())),
     ]
 }
@@ -123,6 +127,7 @@ fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
     let state = namenode.read();
     let figures = state.blocks.figures(now);
     let safe_mode = state.blocks.in_safe_mode();
+    let (snapshots, snapshottable) = state.namespace.snapshot_counts();
     let common = |bean: Bean| {
         bean.with("CapacityTotal", figures.capacity)
             .with("CapacityUsed", figures.used)
@@ -147,10 +152,15 @@ fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
             .with("NumInMaintenanceDeadDataNodes", figures.dead_in_maintenance_nodes)
             .with("NumFilesUnderConstruction", state.leases.file_count())
             .with("NumActiveClients", state.leases.holder_count())
+            .with("SnapshottableDirectories", snapshottable)
+            .with("Snapshots", snapshots)
     };
     let fs_state = if safe_mode { "safeMode" } else { "Operational" };
     vec![
-        common(Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("FSState", fs_state)),
+        common(Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("FSState", fs_state).with(
+            "SnapshotStats",
+            serde_json::json!({"SnapshottableDirectories": snapshottable, "Snapshots": snapshots}).to_string(),
+        )),
         common(Bean::new("Hadoop:service=NameNode,name=FSNamesystem").with("tag.HAState", "active")),
         Bean::new("Hadoop:service=NameNode,name=NameNodeStatus")
             .with("State", "active")
@@ -176,7 +186,42 @@ fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
             .with("NumberOfMissingBlocksWithReplicationFactorOne", figures.missing_with_replication_one)
             .with("LiveNodes", nodes(&state.blocks.datanodes(DatanodeFilter::Live), now.wall_ms))
             .with("DeadNodes", nodes(&state.blocks.datanodes(DatanodeFilter::Dead), now.wall_ms)),
+        snapshot_info(&state.namespace),
     ]
+}
+
+/// Every directory that may have snapshots, and those. Source: `SnapshotStatsMXBean`.
+fn snapshot_info(namespace: &Namespace) -> Bean {
+    let directories = namespace.every_snapshottable_directory();
+    let directory = |directory: &Snapshottable| {
+        let inode = namespace.inode(directory.slot);
+        serde_json::json!({
+            "path": namespace.path_of(directory.slot),
+            "snapshotNumber": directory.snapshots,
+            "snapshotQuota": SNAPSHOT_QUOTA,
+            "modificationTime": inode.modification_time_ms,
+            // Octal digits, read as a decimal number.
+            "permission": format!("{:o}", inode.permission.0).parse::<u32>().unwrap_or_default(),
+            "owner": &**namespace.names.text(inode.owner),
+            "group": &**namespace.names.text(inode.group),
+        })
+    };
+    let mut snapshots = Vec::new();
+    for directory in &directories {
+        let path = namespace.path_of(directory.slot);
+        for snapshot in namespace.inode(directory.slot).snapshots().unwrap_or_default() {
+            snapshots.push(serde_json::json!({
+                // Apache counts from 0.
+                "snapshotID": snapshot.id - 1,
+                "snapshotDirectory": format!("{}/.snapshot/{}", path.trim_end_matches('/'), snapshot.name),
+                "modificationTime": snapshot.modification_time_ms,
+                "status": "ACTIVE",
+            }));
+        }
+    }
+    Bean::new("Hadoop:service=NameNode,name=SnapshotInfo")
+        .with("SnapshottableDirectories", directories.iter().map(directory).collect::<Vec<_>>())
+        .with("Snapshots", snapshots)
 }
 
 /// Datanodes as Hadoop shows them there: a JSON object in a string, by `host:port`.

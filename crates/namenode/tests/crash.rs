@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,6 +18,7 @@ use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
 use hearth_types::SystemClock;
 use hearth_wire::proto::hdfs::*;
 use hearth_wire::rpc::protocols;
+use prost::Message;
 
 const DIRECTORY: &str = "HEARTH_TEST_CRASH_DIRECTORY";
 
@@ -157,4 +158,200 @@ async fn check(directory: &Path, made: &BTreeSet<String>, deleted: &BTreeSet<Str
     let request = GetContentSummaryRequestProto { path: "/".into() };
     let answer: GetContentSummaryResponseProto = client.call(&target, "getContentSummary", &request).await.unwrap();
     answer.summary.directory_count
+}
+
+/// Names with their modes.
+type Names = BTreeMap<String, u32>;
+
+/// A directory that is changed all the time, and its snapshots.
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Kept {
+    now: Names,
+    snapshots: BTreeMap<String, Names>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(String),
+    Mode(String, u32),
+    Rename(String, String),
+    Delete(String),
+    Snapshot(String),
+    RenameSnapshot(String, String),
+    DeleteSnapshot(String),
+}
+
+impl Kept {
+    /// What comes `i`th. All kinds take turns, so that each stands beside each when the NameNode dies.
+    fn step(&self, i: usize) -> Step {
+        let first = self.now.keys().next().cloned();
+        let oldest = self.snapshots.keys().next().cloned();
+        match (i % 9, first, oldest) {
+            (1 | 4, _, _) => Step::Snapshot(format!("s{i:05}")),
+            (2, Some(first), _) => Step::Mode(first, 0o600 + i as u32 % 8),
+            (3, Some(first), _) => Step::Rename(first, format!("r{i:05}")),
+            (5, _, Some(oldest)) => Step::RenameSnapshot(oldest, format!("t{i:05}")),
+            (6, Some(first), _) => Step::Delete(first),
+            (7 | 8, _, Some(oldest)) if self.snapshots.len() > 3 => Step::DeleteSnapshot(oldest),
+            _ => Step::Create(format!("f{i:05}")),
+        }
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Create(name) => drop(self.now.insert(name, 0o644)),
+            Step::Mode(name, mode) => drop(self.now.insert(name, mode)),
+            Step::Rename(from, to) => {
+                let mode = self.now.remove(&from).unwrap();
+                self.now.insert(to, mode);
+            }
+            Step::Delete(name) => drop(self.now.remove(&name).unwrap()),
+            Step::Snapshot(name) => drop(self.snapshots.insert(name, self.now.clone())),
+            Step::RenameSnapshot(from, to) => {
+                let names = self.snapshots.remove(&from).unwrap();
+                self.snapshots.insert(to, names);
+            }
+            Step::DeleteSnapshot(name) => drop(self.snapshots.remove(&name).unwrap()),
+        }
+    }
+}
+
+/// The calls of one user, at one NameNode.
+struct User {
+    client: RpcClient,
+    target: Target,
+}
+
+impl User {
+    fn of(address: SocketAddr) -> Self {
+        let options = RpcClientOptions { connect_timeout: Duration::from_secs(1), ..Default::default() };
+        let target = Target { address, protocol: protocols::CLIENT, user: "root".into() };
+        Self { client: RpcClient::new(options), target }
+    }
+
+    /// `None`: the NameNode is gone, or was before it answered.
+    async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Option<A> {
+        self.client.call(&self.target, method, request).await.ok()
+    }
+
+    async fn take(&self, root: &str, step: &Step) -> Option<()> {
+        let path = |name: &str| format!("{root}/{name}");
+        let snapshot_root = root.to_owned();
+        match step.clone() {
+            Step::Create(name) => {
+                let request = support::new_file(&path(&name), "writer", 1);
+                self.call::<CreateResponseProto>("create", &request).await?;
+                let (src, client_name) = (path(&name), "writer".into());
+                let request = CompleteRequestProto { src, client_name, last: None, file_id: None };
+                self.call::<CompleteResponseProto>("complete", &request).await.map(drop)
+            }
+            Step::Mode(name, perm) => {
+                let request = SetPermissionRequestProto { src: path(&name), permission: FsPermissionProto { perm } };
+                self.call::<SetPermissionResponseProto>("setPermission", &request).await.map(drop)
+            }
+            Step::Rename(from, to) => {
+                let request = RenameRequestProto { src: path(&from), dst: path(&to) };
+                self.call::<RenameResponseProto>("rename", &request).await.map(|answer| assert!(answer.result))
+            }
+            Step::Delete(name) => {
+                let request = DeleteRequestProto { src: path(&name), recursive: true };
+                self.call::<DeleteResponseProto>("delete", &request).await.map(|answer| assert!(answer.result))
+            }
+            Step::Snapshot(name) => {
+                let request = CreateSnapshotRequestProto { snapshot_root, snapshot_name: Some(name) };
+                self.call::<CreateSnapshotResponseProto>("createSnapshot", &request).await.map(drop)
+            }
+            Step::RenameSnapshot(snapshot_old_name, snapshot_new_name) => {
+                let request = RenameSnapshotRequestProto { snapshot_root, snapshot_old_name, snapshot_new_name };
+                self.call::<RenameSnapshotResponseProto>("renameSnapshot", &request).await.map(drop)
+            }
+            Step::DeleteSnapshot(snapshot_name) => {
+                let request = DeleteSnapshotRequestProto { snapshot_root, snapshot_name };
+                self.call::<DeleteSnapshotResponseProto>("deleteSnapshot", &request).await.map(drop)
+            }
+        }
+    }
+
+    async fn names(&self, path: &str) -> Names {
+        let (src, start_after) = (path.to_owned(), Default::default());
+        let request = GetListingRequestProto { src, start_after, need_location: false };
+        let answer: GetListingResponseProto = self.call("getListing", &request).await.unwrap();
+        let list = answer.dir_list.unwrap();
+        assert_eq!(list.remaining_entries, 0);
+        let entry =
+            |status: HdfsFileStatusProto| (String::from_utf8(status.path.to_vec()).unwrap(), status.permission.perm);
+        list.partial_listing.into_iter().map(entry).collect()
+    }
+
+    async fn found(&self, root: &str) -> Kept {
+        let mut kept = Kept { now: self.names(root).await, ..Kept::default() };
+        for name in self.names(&format!("{root}/.snapshot")).await.into_keys() {
+            let names = self.names(&format!("{root}/.snapshot/{name}")).await;
+            kept.snapshots.insert(name, names);
+        }
+        kept
+    }
+}
+
+/// Works until the NameNode is gone. Returns how things stood when it last answered, and the step that it did not answer.
+async fn change(
+    address: SocketAddr,
+    root: String,
+    mut kept: Kept,
+    round: usize,
+    acknowledged: Arc<AtomicUsize>,
+) -> (Kept, Step) {
+    let user = User::of(address);
+    // Names of one round are not those of another.
+    for i in round * 9000.. {
+        let step = kept.step(i);
+        if user.take(&root, &step).await.is_none() {
+            return (kept, step);
+        }
+        kept.apply(step);
+        acknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+    unreachable!("the NameNode is killed before")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn snapshots_and_what_they_hold_survive_a_kill() {
+    const DIRECTORIES: usize = 4;
+    let root = |nth: usize| format!("/d{nth}");
+    let directory = tempfile::tempdir().unwrap();
+    let mut kept = vec![Kept::default(); DIRECTORIES];
+    let (mut process, mut address) = Process::start(directory.path());
+    for nth in 0..DIRECTORIES {
+        let user = User::of(address);
+        let masked = FsPermissionProto { perm: 0o755 };
+        let request = MkdirsRequestProto { src: root(nth), masked, create_parent: true, unmasked: None };
+        user.call::<MkdirsResponseProto>("mkdirs", &request).await.unwrap();
+        let request = AllowSnapshotRequestProto { snapshot_root: root(nth) };
+        user.call::<AllowSnapshotResponseProto>("allowSnapshot", &request).await.unwrap();
+    }
+    for round in 0..4usize {
+        let acknowledged = Arc::new(AtomicUsize::new(0));
+        let workers: Vec<_> = kept
+            .iter()
+            .enumerate()
+            .map(|(nth, kept)| tokio::spawn(change(address, root(nth), kept.clone(), round, acknowledged.clone())))
+            .collect();
+        while acknowledged.load(Ordering::Relaxed) < DIRECTORIES * 18 + 13 * round {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        process.kill();
+        (process, address) = Process::start(directory.path());
+        let user = User::of(address);
+        for (nth, worker) in workers.into_iter().enumerate() {
+            let (before, step) = worker.await.unwrap();
+            let mut after = before.clone();
+            after.apply(step.clone());
+            let found = user.found(&root(nth)).await;
+            // All of the last step, or nothing of it.
+            assert!(found == before || found == after, "{step:?}\nbefore {before:?}\nfound {found:?}");
+            kept[nth] = found;
+        }
+    }
+    assert!(kept.iter().all(|kept| !kept.snapshots.is_empty() && !kept.now.is_empty()));
+    drop(process);
 }

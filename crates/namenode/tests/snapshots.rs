@@ -76,7 +76,10 @@ async fn a_snapshot_is_read_as_it_was_also_after_a_restart() {
         assert_eq!(differences(&n, "/d", "two", "one").await, ["M ./", "R ./h -> g", "+ ./sub"]);
         let request = GetContentSummaryRequestProto { path: "/d".into() };
         let summary: GetContentSummaryResponseProto = n.call("getContentSummary", &request).await.unwrap();
-        assert_eq!((summary.summary.length, summary.summary.snapshot_length), (150, Some(100)));
+        // The file that was renamed counts under both names, as with Apache's NameNode.
+        assert_eq!((summary.summary.length, summary.summary.snapshot_length), (200, Some(150)));
+        let counted = (summary.summary.file_count, summary.summary.snapshot_file_count);
+        assert_eq!((counted, summary.summary.space_consumed), ((3, Some(2)), 200));
     }
 }
 
@@ -97,6 +100,106 @@ async fn blocks_go_with_the_last_snapshot_that_has_them() {
     assert_eq!(n.locations("/d/.snapshot/one/f", 0, 100).await.unwrap().blocks.len(), 1);
     remove(&n, "/d", "one").await.unwrap();
     assert!(!has(&n));
+}
+
+/// The recovery that a datanode is told to lead.
+async fn recovery(n: &TestNamenode, datanode: &TestDatanode) -> RecoveringBlockProto {
+    // After a restart it is the checker of leases that begins it.
+    for _ in 0..500 {
+        let commands = datanode.heartbeat(n).await;
+        if let Some(recovery) = commands.into_iter().find_map(|command| command.recovery_cmd) {
+            return recovery.blocks.into_iter().next().expect("a block");
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("no recovery command")
+}
+
+fn knows(n: &TestNamenode, block: u64) -> bool {
+    n.handle().namenode().read().blocks.inode_of(BlockId(block as i64)).is_some()
+}
+
+/// The blocks of a file, their lengths, and the file's.
+async fn lengths(n: &TestNamenode, path: &str) -> (Vec<(u64, u64)>, u64) {
+    let located = n.locations(path, 0, 1 << 30).await.unwrap();
+    (located.blocks.iter().map(|block| (block.b.block_id, block.b.num_bytes())).collect(), located.file_length)
+}
+
+#[tokio::test]
+async fn a_block_that_a_snapshot_has_is_cut_by_a_copy() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/d/f", 1000).await;
+    allow(&n, "/d").await.unwrap();
+    snapshot(&n, "/d", "one").await.unwrap();
+    let (old, _) = lengths(&n, "/d/f").await;
+    assert!(!n.truncate("/d/f", 700, "T").await.unwrap());
+    refused(
+        n.truncate("/d/f", 600, "T").await,
+        "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException",
+        "Failed to TRUNCATE_FILE /d/f for T on 127.0.0.1 because /d/f is being truncated.",
+    );
+    let task = recovery(&n, &datanodes[0]).await;
+    // The old block is what is there; the new one is to be made of it.
+    assert_eq!((task.block.b.block_id, task.block.b.num_bytes(), task.block.locs.len()), (old[0].0, 1000, 1));
+    let copy = task.truncate_block.unwrap();
+    assert_ne!(copy.block_id, old[0].0);
+    assert_eq!((copy.num_bytes(), copy.gen_stamp), (700, task.new_gen_stamp));
+    let stamp = task.new_gen_stamp;
+    datanodes[0].synchronize(&n, &task.block.b, stamp, 700).await.unwrap();
+    assert!(n.is_closed("/d/f").await.unwrap());
+    // The answer was lost.
+    datanodes[0].synchronize(&n, &task.block.b, stamp, 700).await.unwrap();
+    assert_eq!(lengths(&n, "/d/f").await, (vec![(copy.block_id, 700)], 700));
+    assert_eq!(lengths(&n, "/d/.snapshot/one/f").await, (old.clone(), 1000));
+    // The copy is the file's own: it is cut in place.
+    assert!(!n.truncate("/d/f", 500, "T").await.unwrap());
+    let task = recovery(&n, &datanodes[0]).await;
+    assert_eq!((task.block.b.block_id, task.truncate_block.unwrap().block_id), (copy.block_id, copy.block_id));
+    datanodes[0].synchronize(&n, &task.block.b, task.new_gen_stamp, 500).await.unwrap();
+    assert!(n.is_closed("/d/f").await.unwrap());
+    remove(&n, "/d", "one").await.unwrap();
+    assert!(knows(&n, copy.block_id) && !knows(&n, old[0].0));
+}
+
+#[tokio::test]
+async fn what_is_copied_from_stays_until_the_copy_is_made() {
+    for (restart, delete) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut n = TestNamenode::start().await;
+        let datanodes = vec![TestDatanode::join(&n, 1).await];
+        n.write(&datanodes, "/d/f", 1000).await;
+        allow(&n, "/d").await.unwrap();
+        snapshot(&n, "/d", "one").await.unwrap();
+        let source = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.clone();
+        assert!(!n.truncate("/d/f", 700, "T").await.unwrap());
+        // Nothing but the truncation needs it now.
+        remove(&n, "/d", "one").await.unwrap();
+        assert!(knows(&n, source.block_id));
+        let mut datanode = None;
+        if restart {
+            n.restart().await;
+            assert!(knows(&n, source.block_id));
+            datanode = Some(TestDatanode::join_with(&n, 1, std::slice::from_ref(&source)).await);
+        }
+        let datanode = datanode.as_ref().unwrap_or(&datanodes[0]);
+        if delete {
+            assert!(n.delete_as("root", "/d/f", true).await.unwrap());
+            assert!(!knows(&n, source.block_id));
+            n.restart().await;
+            assert!(!knows(&n, source.block_id));
+            continue;
+        }
+        let task = recovery(&n, datanode).await;
+        let copy = task.truncate_block.unwrap();
+        assert_eq!((task.block.b.block_id, copy.num_bytes()), (source.block_id, 700));
+        datanode.synchronize(&n, &task.block.b, task.new_gen_stamp, 700).await.unwrap();
+        assert!(n.is_closed("/d/f").await.unwrap());
+        assert_eq!(lengths(&n, "/d/f").await, (vec![(copy.block_id, 700)], 700));
+        assert!(!knows(&n, source.block_id), "after a restart: {restart}");
+        n.restart().await;
+        assert_eq!(n.info("/d/f").await.unwrap().unwrap().length, 700);
+        assert!(!knows(&n, source.block_id));
+    }
 }
 
 #[tokio::test]

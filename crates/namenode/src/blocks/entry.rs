@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use hearth_types::{Block, GenerationStamp, ReplicaState};
+use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
 
 use super::datanodes::{Datanodes, StorageIndex};
 
@@ -73,6 +73,8 @@ pub(super) struct Construction {
     pub recovery: Option<Recovery>,
     /// Recovery is to cut the block to this length, bytes.
     pub truncate_to: Option<u64>,
+    /// The cut is a copy of this block, which stays as it is: a snapshot has it.
+    pub copied_from: Option<BlockId>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -4,14 +4,14 @@
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
-use super::entry::{Expected, Health, Phase, Recovery};
+use super::entry::{Entry, Expected, Health, Phase, Recovery};
 use super::locate::Target;
 use super::{BlockError, BlockMap, BlockState, Now};
 
 /// What a primary needs to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecoveryTask {
-    /// The block as it is now.
+    /// The block as it is now; for a copy of a block that a snapshot has, that one.
     pub block: ExtendedBlock,
     pub locations: Vec<Target>,
     /// The stamp that the block will have.
@@ -21,13 +21,23 @@ pub struct RecoveryTask {
 }
 
 impl BlockMap {
-    /// Whether a (further) attempt may be made: there is none running, or it is older than 30 heartbeats. Ask before taking a
-    /// new stamp for it.
+    /// Whether a (further) attempt may be made: there is none running, or it is older than 30 heartbeats, or nobody was there to
+    /// lead it and now somebody is. Ask before taking a new stamp for it.
     pub fn may_recover(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return false };
-        match entry.construction().and_then(|construction| construction.recovery.as_ref()) {
-            Some(recovery) => now.monotonic.saturating_sub(recovery.attempted) >= self.settings.recovery_retry(),
-            None => matches!(entry.phase, Phase::Open(_)),
+        let Some(construction) = entry.construction() else { return false };
+        let Some(recovery) = &construction.recovery else { return matches!(entry.phase, Phase::Open(_)) };
+        let is_late = now.monotonic.saturating_sub(recovery.attempted) >= self.settings.recovery_retry();
+        is_late || (!construction.expected.iter().any(|expected| expected.was_primary) && self.has_live_holder(entry))
+    }
+
+    /// Whether somebody alive has an open block, or what it is to be copied from.
+    fn has_live_holder(&self, entry: &Entry) -> bool {
+        let is_alive = |storage: StorageIndex| self.nodes.node_of(storage).alive;
+        let Some(construction) = entry.construction() else { return false };
+        match construction.copied_from.and_then(|source| self.blocks.get(&source)) {
+            Some(source) => source.replicas.iter().any(|replica| is_alive(replica.storage)),
+            None => construction.expected.iter().any(|expected| is_alive(expected.storage)),
         }
     }
 
@@ -57,20 +67,64 @@ impl BlockMap {
         now: Now,
     ) -> Result<Option<DatanodeIndex>, BlockError> {
         self.reopen(block)?;
-        self.restore_truncation(block, length);
+        self.restore_truncation(block, length, None);
         Ok(self.begin_recovery(block, Recovery { id: recovery_id, attempted: now.monotonic }))
     }
 
-    /// A restart found the open block in the middle of a truncation: its recovery is to cut it to `length` bytes.
-    pub fn restore_truncation(&mut self, block: BlockId, length: u64) {
+    /// Takes up the new block `cut`, which is to become a copy of the first bytes of the COMPLETE block `source` (truncate of a
+    /// block that a snapshot has). Its stamp is that of the first attempt.
+    pub fn start_copying(
+        &mut self,
+        source: BlockId,
+        cut: Block,
+        now: Now,
+    ) -> Result<Option<DatanodeIndex>, BlockError> {
+        let entry = self.blocks.get(&source).ok_or(BlockError::UnknownBlock { block: source })?;
+        if !entry.is_complete() {
+            return Err(BlockError::NotComplete { block: entry.block, state: entry.state() });
+        }
+        let (inode, replication, policy) = (entry.inode, entry.replication, entry.policy);
+        self.begin(cut, inode, replication, policy, &[]);
+        self.restore_truncation(cut.id, cut.length, Some(source));
+        Ok(self.begin_recovery(cut.id, Recovery { id: cut.stamp, attempted: now.monotonic }))
+    }
+
+    /// A restart found the open block in the middle of a truncation: its recovery is to cut it to `length` bytes, or to copy so
+    /// many from another block.
+    pub fn restore_truncation(&mut self, block: BlockId, length: u64, copied_from: Option<BlockId>) {
         if let Some(construction) = self.blocks.get_mut(&block).and_then(|entry| entry.construction_mut()) {
             construction.truncate_to = Some(length);
+            construction.copied_from = copied_from;
         }
+    }
+
+    /// The block of which an open block is to become a copy.
+    pub fn copied_from(&self, block: BlockId) -> Option<BlockId> {
+        self.blocks.get(&block)?.construction()?.copied_from
+    }
+
+    /// Who can make the copy is who has the other block now.
+    fn expect_holders_of_source(&mut self, block: BlockId) {
+        let Some(source) = self.copied_from(block).and_then(|source| self.blocks.get(&source)) else { return };
+        let holders: Vec<StorageIndex> = source
+            .replicas
+            .iter()
+            .filter(|replica| replica.health == Health::Live && self.nodes.node_of(replica.storage).alive)
+            .map(|replica| replica.storage)
+            .collect();
+        let entry = self.entry_mut(block);
+        let stamp = entry.block.stamp;
+        let Some(construction) = entry.construction_mut() else { return };
+        let before = std::mem::take(&mut construction.expected);
+        let was_primary = |storage| before.iter().any(|other| other.storage == storage && other.was_primary);
+        let expect = |storage| Expected { was_primary: was_primary(storage), ..Expected::new(storage, stamp) };
+        construction.expected = holders.into_iter().map(expect).collect();
     }
 
     /// The block is open. Answers the primary.
     fn begin_recovery(&mut self, block: BlockId, recovery: Recovery) -> Option<DatanodeIndex> {
         self.note_stamp(recovery.id);
+        self.expect_holders_of_source(block);
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
         let Phase::Open(construction) = &mut entry.phase else { unreachable!("the caller opened the block") };
@@ -114,8 +168,12 @@ impl BlockMap {
             })
             .collect();
         let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh } else { holders().collect() };
+        let source = match construction.copied_from {
+            Some(source) => self.blocks.get(&source)?.block,
+            None => entry.block,
+        };
         Some(RecoveryTask {
-            block: ExtendedBlock { pool: self.pool.clone(), block: entry.block },
+            block: ExtendedBlock { pool: self.pool.clone(), block: source },
             locations: storages.into_iter().map(|storage| self.target(storage)).collect(),
             recovery_id: recovery.id,
             truncate: construction.truncate_to.map(|length| Block { id: block, stamp: recovery.id, length }),
@@ -169,6 +227,7 @@ impl BlockMap {
         }
         let construction = self.entry_mut(block).construction_mut().expect("check_recovery saw that it is open");
         construction.recovery = None;
+        construction.copied_from = None;
         construction.expected = holders
             .iter()
             .map(|storage| Expected { length, state: ReplicaState::Finalized, ..Expected::new(*storage, recovery_id) })

@@ -22,7 +22,9 @@ impl Fsck<'_> {
                 let _ = writeln!(out, "Block {name} does not exist");
                 continue;
             };
-            let path = state.namespace.slot(InodeId(report.inode)).map(|slot| state.namespace.path_of(slot));
+            let inode = InodeId(report.inode);
+            let now = state.namespace.slot(inode).map(|slot| state.namespace.path_of(slot));
+            let path = now.or_else(|| state.namespace.paths_in_snapshots(inode).into_iter().next());
             let _ = writeln!(out, "Block Id: {name}");
             let _ = writeln!(out, "Block belongs to: {}", path.unwrap_or_default());
             let _ = writeln!(out, "No. of Expected Replica: {}", report.replication);

@@ -23,12 +23,16 @@ impl Fsck<'_> {
                 break;
             }
             cookie += 1;
-            let slot = state.blocks.inode_of(block).and_then(|inode| state.namespace.slot(InodeId(inode)));
-            let Some(file) = slot.map(|slot| state.namespace.path_of(slot)).filter(|file| below(file)) else {
-                continue;
-            };
+            let Some(inode) = state.blocks.inode_of(block).map(InodeId) else { continue };
+            let now = state.namespace.slot(inode).map(|slot| state.namespace.path_of(slot));
+            let mut then = state.namespace.paths_in_snapshots(inode).into_iter();
+            // What only snapshots have is told under the newest one's path.
+            let Some(file) = now.or_else(|| then.next()).filter(|file| below(file)) else { continue };
             found += 1;
             let _ = writeln!(lines, "{block}\t{cookie}\t{file}");
+            if self.request.include_snapshots {
+                then.for_each(|path| lines.push_str(&format!("{block}\t{path}\n")));
+            }
         }
         let count = if found == 0 { "no".to_owned() } else { found.to_string() };
         let _ = write!(

@@ -17,7 +17,8 @@ struct OfFile {
 }
 
 impl Fsck<'_> {
-    pub(super) fn look_at_file(&mut self, state: &State, slot: Slot) {
+    /// A file as it is now, or as a snapshot has it.
+    pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, path: &str) {
         let Some(file) = state.namespace.inode(slot).as_file() else { return };
         let open = file.is_open();
         if open && !self.request.open_for_write {
@@ -26,7 +27,6 @@ impl Fsck<'_> {
             self.summary.open_blocks += file.blocks.len() as u64;
             return;
         }
-        let path = state.namespace.path_of(slot);
         self.summary.files += 1;
         self.summary.bytes += file.length();
         if self.request.files {
@@ -51,12 +51,12 @@ impl Fsck<'_> {
                 }
                 continue;
             }
-            self.look_at_block(state, &path, &block, &report, &mut of_file);
+            self.look_at_block(state, path, &block, &report, &mut of_file);
             if self.request.blocks {
                 lines.push_str(&self.block_line(nth, &block, &report));
             }
         }
-        self.end_file(&path, &of_file, &lines);
+        self.end_file(path, &of_file, &lines);
     }
 
     fn look_at_block(

@@ -286,6 +286,12 @@ impl Namespace {
         if !is_kept {
             let inode = self.inodes.remove(main);
             self.by_id.remove(&id.0);
+            let lost = inode.history().map_or(&[][..], |history| &history.lost);
+            if !lost.is_empty() {
+                // What a truncation was copying from.
+                removed.blocks.extend(lost.iter().map(|block| block.id));
+                self.timeline.versions_removed.push((id, LOST));
+            }
             if let InodeKind::File(file) = inode.kind {
                 removed.blocks.extend(file.blocks.iter().map(|block| block.id));
             }
@@ -310,9 +316,14 @@ impl Namespace {
         let mut history = std::mem::take(inode.history_mut());
         history.gone = true;
         history.snapshots = None;
-        if !lost.is_empty() {
-            history.lost.extend(lost);
-            self.timeline.versions_put.push((id, LOST));
+        let had = history.lost.len();
+        removed.blocks.extend(history.lost.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id));
+        let changed = history.lost.len() < had || !lost.is_empty();
+        history.lost.extend(lost);
+        match (changed, history.lost.is_empty()) {
+            (true, true) => self.timeline.versions_removed.push((id, LOST)),
+            (true, false) => self.timeline.versions_put.push((id, LOST)),
+            (false, _) => {}
         }
         inode.extra = Some(Box::new(Extra { history: Some(Box::new(history)), ..Extra::default() }));
         self.timeline.gone += 1;
@@ -329,6 +340,37 @@ impl Namespace {
         inode.history_mut().lost.push(block);
         self.timeline.versions_put.push((inode.id, LOST));
         true
+    }
+
+    /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it
+    /// goes.
+    pub fn release_copied(&mut self, main: Slot) -> Option<BlockId> {
+        let truncation = self.file_mut(main).writer.as_mut()?.truncation.as_mut()?;
+        let source = truncation.copied_from.take()?;
+        if self.blocks_in_versions(main).contains(&source) {
+            return None;
+        }
+        let inode = self.inodes.get_mut(main);
+        let id = inode.id;
+        let lost = &mut inode.history_mut().lost;
+        lost.retain(|block| block.id != source);
+        match lost.is_empty() {
+            true => self.timeline.versions_removed.push((id, LOST)),
+            false => self.timeline.versions_put.push((id, LOST)),
+        }
+        inode.drop_empty_extra();
+        Some(source)
+    }
+
+    /// Bytes of one replica of each of a file's blocks from the `keep`th on that no snapshot has.
+    pub fn bytes_only_now(&self, main: Slot, keep: usize) -> u64 {
+        let Some(file) = self.inode(main).as_file() else { return 0 };
+        if self.is_in_latest(main) {
+            return 0;
+        }
+        let held = self.blocks_in_versions(main);
+        let own = file.blocks.iter().skip(keep).filter(|block| !held.contains(&block.id));
+        own.map(|block| block.length).sum()
     }
 
     /// Whether a snapshot has a block of a file.
@@ -415,7 +457,10 @@ impl Namespace {
     /// Blocks of a dropped version that nothing else has.
     fn drop_blocks(&mut self, main: Slot, id: InodeId, dropped: &Inode, removed: &mut Removed) {
         let Some(file) = dropped.as_file() else { return };
-        let held = self.blocks_in_versions(main);
+        let mut held = self.blocks_in_versions(main);
+        let writer = self.inode(main).as_file().and_then(|file| file.writer.as_ref());
+        // A truncation still copies from it.
+        held.extend(writer.and_then(|writer| writer.truncation?.copied_from));
         let live: HashSet<BlockId> = self
             .inode(main)
             .as_file()

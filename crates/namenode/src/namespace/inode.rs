@@ -146,8 +146,18 @@ pub struct Writer {
     pub client: String,
     /// The address the client called from.
     pub machine: String,
-    /// Set while the last block is being cut by a truncation that ends inside it: the length of the file after it.
-    pub truncating_to: Option<u64>,
+    /// Set while the last block is being cut by a truncation that ends inside it.
+    pub truncation: Option<Truncation>,
+}
+
+/// A truncation that the datanodes have not finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Truncation {
+    /// Of the file after it, bytes.
+    pub length: u64,
+    /// The block that a snapshot has, of which the last block is to become a shorter copy. It stays until that is done, whatever
+    /// becomes of the snapshot.
+    pub copied_from: Option<BlockId>,
 }
 
 /// Where a block of a file stands. Numbers are stored.

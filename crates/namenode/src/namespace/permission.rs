@@ -173,7 +173,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn owns(&self, caller: &Caller, inode: &Inode) -> bool {
+    pub(super) fn owns(&self, caller: &Caller, inode: &Inode) -> bool {
         **self.names.text(inode.owner) == *caller.user
     }
 

@@ -6,7 +6,9 @@
 
 use hearth_types::StorageType;
 
-use super::inode::{FilePart, InodeId, InodeKind, Slot};
+use super::history::SnapshotId;
+use super::inode::{FilePart, Inode, InodeId, InodeKind, Slot};
+use super::path::Trail;
 use super::permission::Caller;
 use super::summary::Kept;
 use super::{BlockState, Namespace, Purpose};
@@ -120,11 +122,28 @@ fn bytes_usage(bytes: u64, replication: u16, policy: u8) -> Usage {
 /// Where a snapshot has an inode that is not there any more.
 enum Place {
     Gone(Slot),
-    Moved,
+    /// It is elsewhere now. `state`: as the newest snapshot that has it there, which is `snapshot`, has it.
+    Moved {
+        snapshot: SnapshotId,
+        state: Slot,
+    },
 }
 
 impl Namespace {
-    /// Errors: `QuotaIllegal`, `QuotaType`, `DirectoryMissing`, `QuotaOnFile`, those of traversal.
+    /// Whether a superuser is not needed (`dfs.permissions.allow.owner.set.quota`).
+    pub fn owner_sets_quota(&self) -> bool {
+        self.limits.owner_sets_quota
+    }
+
+    fn check_may_set_quota(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
+        let owns_parent = || trail.parent().is_some_and(|parent| self.owns(caller, self.inode(parent)));
+        if self.limits.owner_sets_quota && self.checks_rights_of(caller) && !owns_parent() {
+            return Err(Error::QuotaDenied { user: caller.user.clone() });
+        }
+        Ok(())
+    }
+
+    /// Errors: `QuotaIllegal`, `QuotaType`, `QuotaDenied`, `DirectoryMissing`, `QuotaOnFile`, those of traversal.
     pub fn set_quota(
         &mut self,
         caller: &Caller,
@@ -135,6 +154,7 @@ impl Namespace {
     ) -> Result<(), Error> {
         let missing = |path| Error::DirectoryMissing { path };
         let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
+        self.check_may_set_quota(caller, &trail)?;
         if !self.inode(slot).is_directory() {
             return Err(Error::QuotaOnFile { path: trail.path() });
         }
@@ -202,13 +222,22 @@ impl Namespace {
                     places.push(Place::Gone(slot));
                 }
             } else if inode.parent != directory || inode.name != name.0 {
-                places.push(Place::Moved);
+                places.extend(self.moved_from(directory, &name.0, slot));
             }
         }
         places
     }
 
-    /// What snapshots have of files and directories that were removed below an inode.
+    fn moved_from(&self, directory: Slot, name: &[u8], slot: Slot) -> Option<Place> {
+        let versions = self.inode(slot).history().map_or(&[][..], |history| &history.versions);
+        let was_here = |state: &Inode| state.parent == directory && *state.name == *name;
+        let version = versions.iter().rev().find(|version| was_here(self.inode(version.frozen)))?;
+        let mut held = self.timeline.roots.range(version.from + 1..=version.until).rev();
+        let snapshot = held.find(|(snapshot, root)| self.is_in(SnapshotId(**snapshot), **root, slot))?;
+        Some(Place::Moved { snapshot: SnapshotId(*snapshot.0), state: version.frozen })
+    }
+
+    /// What snapshots have of files and directories that were removed from below an inode, or moved away.
     pub(super) fn kept_below(&self, top: Slot) -> Kept {
         let mut kept = Kept::default();
         if self.timeline.roots.is_empty() {
@@ -227,12 +256,33 @@ impl Namespace {
                 kept.space_consumed += self.own_usage(slot).space as u64;
             }
             for place in self.former_children(slot) {
-                if let Place::Gone(slot) = place {
-                    waiting.push(slot);
+                match place {
+                    Place::Gone(slot) => waiting.push(slot),
+                    Place::Moved { snapshot, state } => self.add_tree(&mut kept, snapshot, state),
                 }
             }
         }
         kept
+    }
+
+    /// A tree as a snapshot has it.
+    fn add_tree(&self, kept: &mut Kept, snapshot: SnapshotId, top: Slot) {
+        let mut waiting = vec![top];
+        while let Some(slot) = waiting.pop() {
+            match self.inode(slot).as_file() {
+                None => {
+                    kept.directories += 1;
+                    waiting.extend(self.children_in(snapshot, slot));
+                }
+                Some(file) => {
+                    kept.files += 1;
+                    kept.length += file.length();
+                    let space = file.length() * u64::from(file.replication);
+                    kept.space_consumed += space;
+                    kept.moved_space_consumed += space;
+                }
+            }
+        }
     }
 
     /// Every directory with a quota counts anew: what a snapshot had may have stood anywhere.
@@ -275,7 +325,7 @@ impl Namespace {
             for place in self.former_children(slot) {
                 match place {
                     Place::Gone(slot) => waiting.push(slot),
-                    Place::Moved => usage.names += 1,
+                    Place::Moved { .. } => usage.names += 1,
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! record  = 1 (form), kind (1 directory, 2 file), parent id, name, owner, group, mode, mtime, atime, policy,
 //!           file part?, extensions
-//! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length)), count, block*
+//! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length | 2, length, copied from)), count, block*
 //! block   = id (zig-zag), stamp, length, state
 //! ```
 //! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`extra.rs`) are tagged, so that an older
@@ -14,7 +14,7 @@ use hearth_types::{BlockId, FsPermission, GenerationStamp};
 use super::arena::Arena;
 use super::extra::Extra;
 use super::history::{LOST, Snapshot, Timeline, Version};
-use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
+use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
 use super::names::{NameId, Names};
 use super::{Children, IdMap, Limits, Namespace, compare_names};
 use crate::changes::Counters;
@@ -71,11 +71,16 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
                 out.push(1);
                 put_bytes(&mut out, writer.client.as_bytes());
                 put_bytes(&mut out, writer.machine.as_bytes());
-                match writer.truncating_to {
+                match writer.truncation {
                     None => out.push(0),
-                    Some(length) => {
+                    Some(Truncation { length, copied_from: None }) => {
                         out.push(1);
                         put(&mut out, length);
+                    }
+                    Some(Truncation { length, copied_from: Some(source) }) => {
+                        out.push(2);
+                        put(&mut out, length);
+                        put(&mut out, zigzag(source));
                     }
                 }
             }
@@ -90,10 +95,18 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
     out
 }
 
+fn zigzag(block: BlockId) -> u64 {
+    ((block.0 << 1) ^ (block.0 >> 63)) as u64
+}
+
+fn from_zigzag(number: u64) -> BlockId {
+    BlockId((number >> 1) as i64 ^ -((number & 1) as i64))
+}
+
 fn put_blocks(out: &mut Vec<u8>, blocks: &[BlockRecord]) {
     put(out, blocks.len() as u64);
     for block in blocks {
-        put(out, ((block.id.0 << 1) ^ (block.id.0 >> 63)) as u64);
+        put(out, zigzag(block.id));
         put(out, block.stamp.0);
         put(out, block.length);
         out.push(block.state as u8);
@@ -231,8 +244,13 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
     let writer = if reader.flag()? {
         let client = reader.text()?;
         let machine = reader.text()?;
-        let truncating_to = if reader.flag()? { Some(reader.number()?) } else { None };
-        Some(Box::new(Writer { client, machine, truncating_to }))
+        let truncation = match reader.byte()? {
+            0 => None,
+            1 => Some(Truncation { length: reader.number()?, copied_from: None }),
+            2 => Some(Truncation { length: reader.number()?, copied_from: Some(from_zigzag(reader.number()?)) }),
+            _ => return None,
+        };
+        Some(Box::new(Writer { client, machine, truncation }))
     } else {
         None
     };
@@ -245,9 +263,8 @@ fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
     // A block takes at least four bytes: a damaged count cannot ask for more memory than the record has.
     let mut blocks = Vec::with_capacity(count.min(reader.bytes.len() / 4));
     for _ in 0..count {
-        let zigzag = reader.number()?;
         blocks.push(BlockRecord {
-            id: BlockId((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64)),
+            id: from_zigzag(reader.number()?),
             stamp: GenerationStamp(reader.number()?),
             length: reader.number()?,
             state: BlockState::from_number(reader.byte()?)?,
@@ -472,7 +489,7 @@ mod tests {
                 writer: Some(Box::new(Writer {
                     client: "DFSClient_1".into(),
                     machine: "127.0.0.1".into(),
-                    truncating_to: Some(3),
+                    truncation: Some(Truncation { length: 3, copied_from: Some(BlockId(-7)) }),
                 })),
             }),
         }

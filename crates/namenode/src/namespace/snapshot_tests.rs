@@ -186,7 +186,7 @@ impl World {
                     replication: 2,
                     block_size: 1 << 20,
                     storage_policy: 0,
-                    writer: Writer { client: "w".into(), machine: "m".into(), truncating_to: None },
+                    writer: Writer { client: "w".into(), machine: "m".into(), truncation: None },
                     caller: &caller,
                 };
                 let slot = self.namespace.create_file(&trail, file, now).unwrap();

@@ -8,8 +8,9 @@ use super::permission::Caller;
 use super::{InodeId, Namespace, Purpose, Removed, Trail};
 use crate::error::Error;
 
-/// Snapshots that one directory can have. Source: `dfs.namenode.snapshot.max.limit`, whose default is Apache's quota.
-pub const SNAPSHOTS_MAX: usize = 65536;
+/// Snapshots that one directory can have, whatever is configured. Source: `SNAPSHOT_QUOTA_DEFAULT` of
+/// `DirectorySnapshottableFeature`.
+pub const SNAPSHOT_QUOTA: usize = 65536;
 /// The greatest number of a snapshot, as in Apache's NameNode.
 const SNAPSHOT_ID_MAX: u32 = (1 << 28) - 1;
 
@@ -102,6 +103,35 @@ impl Namespace {
         states
     }
 
+    /// The state of an inode in a snapshot that is still there.
+    pub fn inode_in(&self, snapshot: SnapshotId, id: InodeId) -> Option<Slot> {
+        self.timeline.roots.get(&snapshot.0)?;
+        self.state_in(snapshot, *self.by_id.get(&id.0)?)
+    }
+
+    /// The paths of an inode in the snapshots that have it, newest first.
+    pub fn paths_in_snapshots(&self, id: InodeId) -> Vec<String> {
+        let Some(main) = self.by_id.get(&id.0) else { return Vec::new() };
+        let newest_first = self.timeline.roots.iter().rev();
+        newest_first.filter_map(|(snapshot, root)| self.path_in(SnapshotId(*snapshot), *root, *main)).collect()
+    }
+
+    fn path_in(&self, snapshot: SnapshotId, root: Slot, main: Slot) -> Option<String> {
+        let own = self.inode(root).snapshots()?.iter().find(|own| own.id == snapshot.0)?;
+        let mut names = Vec::new();
+        let mut at = main;
+        while at != root {
+            if at == self.root {
+                return None;
+            }
+            let state = self.inode(self.state_in(snapshot, at)?);
+            names.push(&state.name);
+            at = state.parent;
+        }
+        let top = super::join(&super::join(&self.path_of(root), b".snapshot"), own.name.as_bytes());
+        Some(names.iter().rev().fold(top, |path, name| super::join(&path, name)))
+    }
+
     /// The children of a directory, in a snapshot or now.
     pub fn children_at(&self, snapshot: Option<SnapshotId>, directory: Slot) -> Vec<Slot> {
         match snapshot {
@@ -124,10 +154,18 @@ impl Namespace {
     /// Errors: `DirectoryMissing`, `QuotaOnFile`, `NotSnapshottable`.
     pub fn resolve_snapshottable(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<(Trail, Slot), Error> {
         let (trail, slot) = self.resolve_directory(caller, path, purpose)?;
+        self.check_snapshottable(&trail, slot)?;
+        Ok((trail, slot))
+    }
+
+    fn check_snapshottable(&self, trail: &Trail, slot: Slot) -> Result<(), Error> {
+        if !self.inode(slot).is_directory() {
+            return Err(Error::QuotaOnFile { path: trail.path() });
+        }
         if trail.snapshot.is_some() || !self.is_snapshottable(slot) {
             return Err(Error::NotSnapshottable { path: trail.path() });
         }
-        Ok((trail, slot))
+        Ok(())
     }
 
     /// Lets a directory have snapshots.
@@ -196,8 +234,19 @@ impl Namespace {
         let Some(snapshots) = self.inode(slot).snapshots() else {
             return Err(Error::SnapshotQuota { count: 0, quota: 0 });
         };
-        if snapshots.len() >= SNAPSHOTS_MAX || self.counters.last_snapshot >= SNAPSHOT_ID_MAX {
-            return Err(Error::SnapshotQuota { count: snapshots.len(), quota: SNAPSHOTS_MAX });
+        let limits = &self.limits;
+        if self.counters.last_snapshot >= SNAPSHOT_ID_MAX {
+            return Err(Error::SnapshotIds { limit: limits.snapshots_max });
+        }
+        let (count, total) = (snapshots.len(), self.timeline.roots.len());
+        if total >= limits.snapshots_total_max {
+            return Err(Error::SnapshotLimit { count: total, of: "file system", limit: limits.snapshots_total_max });
+        }
+        if count >= SNAPSHOT_QUOTA {
+            return Err(Error::SnapshotQuota { count, quota: SNAPSHOT_QUOTA });
+        }
+        if count >= limits.snapshots_max {
+            return Err(Error::SnapshotLimit { count, of: "per directory", limit: limits.snapshots_max });
         }
         let at = match snapshots.binary_search_by(|other| compare_names(other.name.as_bytes(), name.as_bytes())) {
             Ok(_) => return Err(Error::SnapshotNameTaken { name: name.into() }),
@@ -228,10 +277,10 @@ impl Namespace {
         now_ms: u64,
     ) -> Result<(), Error> {
         let missing = |path| Error::DirectoryMissing { path };
-        let (trail, _) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
         self.check_owner(caller, &trail)?;
         self.check_snapshot_name(new, &trail)?;
-        let (_, slot) = self.resolve_snapshottable(caller, path, Purpose::Write)?;
+        self.check_snapshottable(&trail, slot)?;
         let Some(at) = self.find_snapshot(slot, old) else {
             return Err(Error::SnapshotToRenameMissing { name: old.into(), path: path.into() });
         };
@@ -252,9 +301,9 @@ impl Namespace {
     /// Removes a snapshot and what only it had.
     pub fn delete_snapshot(&mut self, caller: &Caller, path: &str, name: &str, now_ms: u64) -> Result<Removed, Error> {
         let missing = |path| Error::DirectoryMissing { path };
-        let (trail, _) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
         self.check_owner(caller, &trail)?;
-        let (trail, slot) = self.resolve_snapshottable(caller, path, Purpose::Write)?;
+        self.check_snapshottable(&trail, slot)?;
         let Some(at) = self.find_snapshot(slot, name) else {
             return Err(Error::SnapshotToDeleteMissing { name: name.into(), path: trail.path() });
         };
@@ -277,12 +326,18 @@ impl Namespace {
 
     /// Directories that may have snapshots, by path: for a superuser all of them, else one's own.
     pub fn snapshottable_directories(&self, caller: &Caller) -> Vec<Snapshottable> {
+        let mut found = self.every_snapshottable_directory();
+        if self.checks_rights_of(caller) {
+            found.retain(|directory| **self.names.text(self.inode(directory.slot).owner) == *caller.user);
+        }
+        found
+    }
+
+    /// Directories that may have snapshots, by path.
+    pub fn every_snapshottable_directory(&self) -> Vec<Snapshottable> {
         let mut found: Vec<(String, Snapshottable)> = Vec::new();
         for slot in self.timeline.snapshottable.iter().filter_map(|id| self.slot(*id)) {
             let inode = self.inode(slot);
-            if self.checks_rights_of(caller) && **self.names.text(inode.owner) != *caller.user {
-                continue;
-            }
             let parent_path = if slot == self.root { String::new() } else { self.path_of(inode.parent) };
             let snapshots = inode.snapshots().map_or(0, <[Snapshot]>::len);
             found.push((self.path_of(slot), Snapshottable { slot, parent_path, snapshots }));

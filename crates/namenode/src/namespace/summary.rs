@@ -29,13 +29,15 @@ pub struct Summary {
     pub in_snapshots: Kept,
 }
 
-/// What snapshots have of what was removed.
+/// What snapshots have of what was removed or moved away.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub length: u64,
     pub files: u64,
     pub directories: u64,
     pub space_consumed: u64,
+    /// What of it was not removed, but moved away: it counts where it is now as well.
+    pub moved_space_consumed: u64,
 }
 
 impl Namespace {
@@ -57,8 +59,8 @@ impl Namespace {
             return Ok(self.summarize_snapshot(summary, &trail, top));
         }
         summary.usage = self.tree_usage(top);
-        summary.space_consumed = summary.usage.space as u64;
         summary.in_snapshots = self.kept_below(top);
+        summary.space_consumed = summary.usage.space as u64 + summary.in_snapshots.moved_space_consumed;
         summary.files = summary.in_snapshots.files;
         summary.directories = summary.in_snapshots.directories;
         summary.length = summary.in_snapshots.length;

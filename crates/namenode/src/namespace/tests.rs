@@ -235,7 +235,7 @@ pub(crate) fn make_file(namespace: &mut Namespace, path: &str, length: u64) -> b
     if trail.target().is_some() {
         return false;
     }
-    let writer = Writer { client: "w".into(), machine: "127.0.0.1".into(), truncating_to: None };
+    let writer = Writer { client: "w".into(), machine: "127.0.0.1".into(), truncation: None };
     let file = NewFile {
         modes: FsPermission(0o644).into(),
         replication: 1,
@@ -326,7 +326,7 @@ fn a_removed_tree_names_all_its_blocks_and_writers() {
     let open = namespace.lookup("/t/g").unwrap();
     let id = namespace.inode(open).id;
     namespace.file_mut(open).writer =
-        Some(Box::new(Writer { client: "w".into(), machine: "m".into(), truncating_to: None }));
+        Some(Box::new(Writer { client: "w".into(), machine: "m".into(), truncation: None }));
     let mut removed = namespace.delete(&caller(), "/t", true, 2).unwrap().unwrap();
     removed.blocks.sort();
     let first = Counters::FRESH.last_block;

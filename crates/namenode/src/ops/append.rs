@@ -46,7 +46,7 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             state.namespace.file_mut(slot).writer = Some(Box::new(Writer {
                 client: request.client_name.clone(),
                 machine: caller.machine.clone(),
-                truncating_to: None,
+                truncation: None,
             }));
             state.leases.add(&request.client_name, id, now.monotonic);
             let stat = Some(file_status(&state.namespace, slot, &[]));

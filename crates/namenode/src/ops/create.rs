@@ -56,7 +56,7 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
                 trail.forget_target();
             }
             let writer =
-                Writer { client: request.client_name.clone(), machine: caller.machine.clone(), truncating_to: None };
+                Writer { client: request.client_name.clone(), machine: caller.machine.clone(), truncation: None };
             let file = NewFile {
                 modes: Modes {
                     masked: FsPermission::from(request.masked),

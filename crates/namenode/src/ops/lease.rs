@@ -48,7 +48,7 @@ impl State {
     ) -> Result<(), Error> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let Some(writer) = &file.writer else { return Ok(()) };
-        if takeover.operation == "TRUNCATE_FILE" && writer.truncating_to.is_some() {
+        if takeover.operation == "TRUNCATE_FILE" && writer.truncation.is_some() {
             return Err(takeover.refused(caller, format!("{} is being truncated.", takeover.path)));
         }
         if writer.client == takeover.client {

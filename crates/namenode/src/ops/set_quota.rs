@@ -31,7 +31,9 @@ pub async fn set_quota(namenode: &Namenode, context: &Context, request: SetQuota
     let operation = operation_name(names, space);
     namenode
         .change(|state, now| {
-            state.namespace.require_superuser(&context.caller, operation)?;
+            if !state.namespace.owner_sets_quota() {
+                state.namespace.require_superuser(&context.caller, operation)?;
+            }
             namenode.check_safe_mode(state, now, || format!("set quota on {}", request.path))?;
             let limit = |value: i64| match value {
                 KEEP => Some(Limit::Keep),

@@ -13,7 +13,7 @@ use hearth_wire::proto::hdfs::{
 use super::status::file_status;
 use crate::date::snapshot_time;
 use crate::error::Error;
-use crate::namespace::SNAPSHOTS_MAX;
+use crate::namespace::SNAPSHOT_QUOTA;
 use crate::state::{Context, Namenode, Remember, encode};
 
 pub async fn allow_snapshot(
@@ -113,7 +113,7 @@ pub async fn get_snapshottable_dir_listing(
     let directories = namespace.snapshottable_directories(&context.caller);
     let entry = |directory: &crate::namespace::Snapshottable| SnapshottableDirectoryStatusProto {
         dir_status: file_status(namespace, directory.slot, &namespace.inode(directory.slot).name),
-        snapshot_quota: SNAPSHOTS_MAX as u32,
+        snapshot_quota: SNAPSHOT_QUOTA as u32,
         snapshot_number: directory.snapshots as u32,
         parent_fullpath: directory.parent_path.clone().into(),
     };

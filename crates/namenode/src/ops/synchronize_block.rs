@@ -1,3 +1,5 @@
+use hearth_types::BlockId;
+
 use crate::blocks::{Now, StorageIndex};
 use crate::datanode_service::Synchronization;
 use crate::error::Error;
@@ -36,7 +38,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
         return Err(Error::SynchronizedBlockMissing { block });
     };
     let file = state.namespace.inode(slot).as_file().ok_or(Error::SynchronizedBlockMissing { block })?;
-    let last = file.blocks.last().copied().filter(|last| last.id == block.id);
+    let last = file.blocks.last().copied();
     if !file.is_open() {
         // An earlier copy of this report closed the file.
         return match last {
@@ -44,15 +46,20 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
             _ => Err(Error::SynchronizedFileClosed { block, path: state.namespace.path_of(slot) }),
         };
     }
-    if last.is_none() {
+    // A report about a copy names the block that it was made of.
+    let is_meant = |last: BlockId| last == block.id || state.blocks.copied_from(last) == Some(block.id);
+    let Some(last) = last.map(|last| last.id).filter(|last| is_meant(*last)) else {
         return Err(Error::SynchronizedBlockMissing { block });
-    }
-    state.blocks.check_recovery(block.id, result.new_stamp).map_err(|error| namenode.refused(error))?;
+    };
+    state.blocks.check_recovery(last, result.new_stamp).map_err(|error| namenode.refused(error))?;
     if result.delete_block {
         state.namespace.pop_block(slot);
-        state.blocks.remove(block.id);
+        state.blocks.remove(last);
     } else {
-        finish(state, namenode, slot, result, now)?;
+        finish(state, namenode, slot, last, result, now)?;
+    }
+    if let Some(source) = state.namespace.release_copied(slot) {
+        state.blocks.remove(source);
     }
     if result.close_file && state.first_incomplete(slot, 0).is_none() {
         state.close_file(slot, now);
@@ -64,12 +71,19 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     Ok(())
 }
 
-fn finish(state: &mut State, namenode: &Namenode, slot: Slot, result: &Synchronization, now: Now) -> Result<(), Error> {
+fn finish(
+    state: &mut State,
+    namenode: &Namenode,
+    slot: Slot,
+    last: BlockId,
+    result: &Synchronization,
+    now: Now,
+) -> Result<(), Error> {
     let holders: Vec<StorageIndex> =
         result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
     state
         .blocks
-        .finish_recovery(result.block.block.id, result.new_stamp, result.new_length, &holders, now)
+        .finish_recovery(last, result.new_stamp, result.new_length, &holders, now)
         .map_err(|error| namenode.refused(error))?;
     if let Some(record) = state.namespace.file_mut(slot).blocks.last_mut() {
         record.stamp = result.new_stamp;

@@ -1,12 +1,12 @@
 use bytes::Bytes;
-use hearth_types::Access;
+use hearth_types::{Access, Block};
 use hearth_wire::proto::hdfs::{TruncateRequestProto, TruncateResponseProto};
 
 use super::lease::Takeover;
 use super::storage_policy::LAZY_PERSIST;
 use crate::blocks::{BlockState, Now};
 use crate::error::Error;
-use crate::namespace::{BlockState as RecordState, Need, Purpose, Slot, Writer};
+use crate::namespace::{BlockRecord, BlockState as RecordState, Need, Purpose, Slot, Truncation, Writer};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Cuts a file. True: done. False: the datanodes are cutting its last block; the file closes when they have.
@@ -38,7 +38,11 @@ fn attempt(
         return Err(Error::TruncateLazyPersist { path });
     }
     let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
-    if file.writer.as_ref().is_some_and(|writer| writer.truncating_to == Some(request.new_length)) {
+    if file
+        .writer
+        .as_ref()
+        .is_some_and(|writer| writer.truncation.is_some_and(|truncation| truncation.length == request.new_length))
+    {
         return Ok(false);
     }
     let takeover = Takeover { operation: "TRUNCATE_FILE", path: &path, client: &request.client_name };
@@ -57,17 +61,28 @@ fn attempt(
         end += file.blocks[keep].length;
         keep += 1;
     }
+    let mut copied_from = None;
     if end > asked {
         let cut = file.blocks[keep - 1];
+        let block_size = file.block_size;
         if state.blocks.state(cut.id) != Some(BlockState::Complete) || !state.blocks.is_minimally_replicated(cut.id) {
             return Err(Error::AppendUnderReplicated { block: cut.block(), path });
         }
-        if state.namespace.is_block_in_snapshot(slot, cut.id) {
-            return Err(Error::TruncateInSnapshot { path });
-        }
+        // An open block counts as a whole one; what was counted so far goes, unless a snapshot keeps it.
+        let freed = state.namespace.bytes_only_now(slot, keep - 1);
+        state.namespace.check_space_quota(slot, block_size.saturating_sub(freed))?;
         let length = cut.length - (end - asked);
         let stamp = state.namespace.next_stamp();
-        state.blocks.start_truncation(cut.id, stamp, length, now).map_err(|error| namenode.refused(error))?;
+        if state.namespace.is_block_in_snapshot(slot, cut.id) {
+            let copy = Block { id: state.namespace.next_block_id(), stamp, length };
+            state.blocks.start_copying(cut.id, copy, now).map_err(|error| namenode.refused(error))?;
+            drop_behind(state, slot, keep - 1);
+            let record = BlockRecord { id: copy.id, stamp, length: cut.length, state: RecordState::Complete };
+            state.namespace.push_block(slot, record);
+            copied_from = Some(cut.id);
+        } else {
+            state.blocks.start_truncation(cut.id, stamp, length, now).map_err(|error| namenode.refused(error))?;
+        }
     }
     drop_behind(state, slot, keep);
     let inode = state.namespace.inode_mut(slot);
@@ -80,7 +95,7 @@ fn attempt(
     file.writer = Some(Box::new(Writer {
         client: request.client_name.clone(),
         machine: caller.machine.clone(),
-        truncating_to: Some(asked),
+        truncation: Some(Truncation { length: asked, copied_from }),
     }));
     if let Some(last) = file.blocks.last_mut() {
         last.state = RecordState::UnderConstruction;

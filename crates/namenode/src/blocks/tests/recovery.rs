@@ -103,7 +103,7 @@ fn a_truncation_goes_on_after_a_restart() {
     let mut cluster = Cluster::empty(BlockSettings::default());
     let block = Block { length: 600, ..cluster.new_block() };
     cluster.map.restore(block, 16386, 1, 0, false);
-    cluster.map.restore_truncation(block.id, 600);
+    cluster.map.restore_truncation(block.id, 600, None);
     cluster.map.restored(cluster.now);
     let nth = cluster.add("/a");
     cluster.receive(nth, Block { length: 1000, ..block });

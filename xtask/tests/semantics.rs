@@ -1,0 +1,75 @@
+//! docs/SEMANTICS.md names a test for each promise: the tests are there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("below the root").to_owned()
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// `a/{b,c}.rs` is two.
+fn expanded(name: &str) -> Vec<String> {
+    match name.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+        Some((before, (inner, after))) => inner.split(',').map(|part| format!("{before}{part}{after}")).collect(),
+        None => vec![name.to_owned()],
+    }
+}
+
+fn sources(directory: &Path, into: &mut String) {
+    for entry in fs::read_dir(directory).expect("a directory of tests").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&fs::read_to_string(&path).expect("a source"));
+        }
+    }
+}
+
+#[test]
+fn each_promise_names_tests_that_are_there() {
+    let root = root();
+    let page = fs::read_to_string(root.join("docs/SEMANTICS.md")).expect("docs/SEMANTICS.md");
+    let mut tests = String::new();
+    for directory in ["tests/interop/tests", "crates"] {
+        sources(&root.join(directory), &mut tests);
+    }
+    let is_suite = |name: &str| {
+        let place = root.join("tests/interop/tests").join(name);
+        place.is_dir() || place.with_extension("rs").is_file() || tests.contains(&format!("name: \"{name}\""))
+    };
+    let is_function = |name: &str| {
+        let name = name.trim_end_matches('.').trim_end_matches('_');
+        tests.contains(&format!("fn {name}")) || tests.contains(&format!("(\"{name}"))
+    };
+    let (mut missing, mut promises) = (BTreeSet::new(), 0);
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.ends_with(" |")) {
+        let Some((promise, named)) = row.trim_end_matches(" |").rsplit_once(" | ") else { continue };
+        if promise == "| promise" {
+            continue;
+        }
+        promises += 1;
+        let names: Vec<String> = quoted(named).flat_map(expanded).collect();
+        if names.is_empty() {
+            missing.insert(format!("no test: {promise}"));
+        }
+        for name in names {
+            // The contract's classes are Apache's.
+            let is_there = match name.contains('/') {
+                true => root.join("crates").join(&name).exists() || root.join(&name).exists(),
+                false => is_suite(&name) || is_function(&name) || name.starts_with("Test") || name.starts_with("--"),
+            };
+            if !is_there && !root.join("crates/datanode/tests/server").join(&name).exists() {
+                missing.insert(name);
+            }
+        }
+    }
+    assert!(promises > 30, "only {promises} promises are found");
+    assert!(missing.is_empty(), "docs/SEMANTICS.md: {missing:#?}");
+}
