@@ -8,12 +8,9 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.lang.reflect.Constructor;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
-import java.security.PrivilegedExceptionAction;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
@@ -56,7 +53,6 @@ import org.apache.hadoop.hdfs.security.token.delegation.DelegationTokenIdentifie
 import org.apache.hadoop.io.Text;
 import org.apache.hadoop.ipc.CallerContext;
 import org.apache.hadoop.ipc.RemoteException;
-import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.util.Tool;
 
@@ -109,21 +105,10 @@ public final class Driver {
         return (DistributedFileSystem) fs();
     }
 
-    /** Some want the configuration when they are made. */
-    private Tool tool(Class<?> of) throws Exception {
-        for (Constructor<?> constructor : of.getDeclaredConstructors()) {
-            if (Arrays.equals(constructor.getParameterTypes(), new Class<?>[] {Configuration.class})) {
-                constructor.setAccessible(true);
-                return (Tool) constructor.newInstance(conf);
-            }
-        }
-        return (Tool) of.getDeclaredConstructor().newInstance();
-    }
-
     private Object tool(JsonNode r) throws Exception {
         List<String> arguments = new ArrayList<>();
         r.get("arguments").forEach(word -> arguments.add(word.asText()));
-        Tool tool = tool(Class.forName(text(r, "class")));
+        Tool tool = (Tool) Class.forName(text(r, "class")).getDeclaredConstructor().newInstance();
         tool.setConf(conf);
         PrintStream out = System.out;
         PrintStream err = System.err;
@@ -132,11 +117,7 @@ public final class Driver {
         System.setOut(new PrintStream(said, true, "UTF-8"));
         System.setErr(new PrintStream(complained, true, "UTF-8"));
         try {
-            String[] words = arguments.toArray(new String[0]);
-            PrivilegedExceptionAction<Integer> run = () -> tool.run(words);
-            int code = r.has("user")
-                    ? UserGroupInformation.createRemoteUser(text(r, "user")).doAs(run)
-                    : run.run();
+            int code = tool.run(arguments.toArray(new String[0]));
             return object("code", code, "out", said.toString("UTF-8"), "err", complained.toString("UTF-8"));
         } finally {
             System.setOut(out);
@@ -384,7 +365,7 @@ public final class Driver {
                 CacheDirectiveStats s = dfs().listCacheDirectives(wanted).next().getStats();
                 return object("needed", s.getBytesNeeded(), "cached", s.getBytesCached());
             }
-            // class, arguments, user (if another): one of Hadoop's commands, as its main() runs it; exit code and what it printed
+            // class, arguments: one of Hadoop's commands, as its main() runs it; exit code and what it printed
             case "tool":
                 return tool(r);
             // path, policy: which is enabled first

@@ -405,7 +405,40 @@ fn symbols(mode: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{operation_name, symbols};
+    use hearth_wire::proto::hdfs::{CacheDirectiveInfoExpirationProto, CacheDirectiveInfoProto, CachePoolInfoProto};
+
+    use super::{directive, operation_name, pool_text, symbols};
+
+    /// As `CachePoolInfo` and `CacheDirectiveInfo` of Hadoop 3.4 write themselves.
+    #[test]
+    fn cache_pools_and_directives_as_java_writes_them() {
+        let asked = CachePoolInfoProto { pool_name: Some("p".into()), limit: Some(7), ..Default::default() };
+        let text = "{poolName:p, ownerName:null, groupName:null, mode:null, limit:7, defaultReplication:null, maxRelativeExpiryMs:null}";
+        assert_eq!(pool_text(&asked), text);
+        let made = CachePoolInfoProto {
+            owner_name: Some("ann".into()),
+            group_name: Some("staff".into()),
+            mode: Some(0o700),
+            default_replication: Some(1),
+            max_relative_expiry: Some(i64::MAX / 4),
+            ..asked
+        };
+        let text = "{poolName:p, ownerName:ann, groupName:staff, mode:0700, limit:7, defaultReplication:1, maxRelativeExpiryMs:2305843009213693951}";
+        assert_eq!(pool_text(&made), text);
+        let end = |millis, is_relative| Some(CacheDirectiveInfoExpirationProto { millis, is_relative });
+        let asked = CacheDirectiveInfoProto { id: Some(2), expiration: end(90_061_001, true), ..Default::default() };
+        assert_eq!(directive(&asked), "{id: 2, expiration: 001:01:01:01.001}");
+        let made = CacheDirectiveInfoProto {
+            path: Some("/a".into()),
+            replication: Some(1),
+            pool: Some("p".into()),
+            expiration: end(1_795_245_564_051, false),
+            ..asked
+        };
+        let text = "{id: 2, path: /a, replication: 1, pool: p, expiration: 2026-11-21T07:19:24+0000}";
+        assert_eq!(directive(&made), text);
+        assert_eq!(directive(&CacheDirectiveInfoProto::default()), "{}");
+    }
 
     #[test]
     fn modes_as_ls_shows_them() {
