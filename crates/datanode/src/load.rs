@@ -18,6 +18,7 @@ pub struct Load {
     one_sided_written_bytes: AtomicU64,
     one_sided_forwarded_bytes: AtomicU64,
     descriptions: AtomicU64,
+    lent_bytes: AtomicU64,
     streams: StreamTotals,
 }
 
@@ -47,6 +48,15 @@ pub struct StreamFigures {
 pub struct Counted {
     load: Arc<Load>,
     what: What,
+}
+
+/// Clients' memory that is mapped at a time. Its pages may be counted as this process's, who touches them first.
+pub const LENT_BYTES_MAX: u64 = 512 << 20;
+
+/// Counts a client's memory for as long as it lives.
+pub struct LentBytes {
+    load: Arc<Load>,
+    bytes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -99,6 +109,19 @@ impl Load {
     /// A replica that is being sent to another datanode on a namenode's word.
     pub fn transfer(self: &Arc<Self>) -> Counted {
         self.count(What::Transfer)
+    }
+
+    /// `bytes` of a client's memory that this datanode maps to put answers there; `None` when that were more than
+    /// [`LENT_BYTES_MAX`] of all clients.
+    pub fn lend(self: &Arc<Self>, bytes: u64) -> Option<LentBytes> {
+        // Counted first, as connections are.
+        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let lent = LentBytes { load: self.clone(), bytes };
+        (self.lent_bytes() <= LENT_BYTES_MAX).then_some(lent)
+    }
+
+    pub fn lent_bytes(&self) -> u64 {
+        self.lent_bytes.load(Ordering::Relaxed)
     }
 
     pub fn connections(&self) -> usize {
@@ -206,6 +229,12 @@ impl Load {
     }
 }
 
+impl Drop for LentBytes {
+    fn drop(&mut self) {
+        self.load.lent_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         self.load.gauge(self.what).fetch_sub(1, Ordering::Relaxed);
@@ -215,6 +244,19 @@ impl Drop for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_lend_up_to_the_limit_and_get_their_share_back() {
+        let load = Arc::new(Load::default());
+        let first = load.lend(LENT_BYTES_MAX - 10).unwrap();
+        assert!(load.lend(11).is_none());
+        let second = load.lend(10).unwrap();
+        assert_eq!(load.lent_bytes(), LENT_BYTES_MAX);
+        drop(first);
+        assert_eq!(load.lent_bytes(), 10);
+        drop(second);
+        assert!(load.lend(LENT_BYTES_MAX).is_some() && load.lent_bytes() == 0);
+    }
 
     #[test]
     fn connections_are_bounded_and_counted_back() {

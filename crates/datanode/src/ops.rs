@@ -34,8 +34,8 @@ pub enum After {
     Close,
     /// It carries many reads from here on.
     Many {
-        /// The client is about to lend so much memory for answers.
-        memory_bytes: Option<u64>,
+        /// The client is about to lend memory for answers.
+        memory: Option<read_many::Promised>,
     },
     /// It carries replicas from here on.
     Replicas(Window),

@@ -84,9 +84,9 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
                 ops::short_circuit::watch(&session, segment).await;
                 return;
             }
-            Ok(After::Many { memory_bytes }) => {
+            Ok(After::Many { memory }) => {
                 drop(served);
-                if let Err(error) = ops::read_many::converse(datanode, &mut session, memory_bytes).await {
+                if let Err(error) = ops::read_many::converse(datanode, &mut session, memory).await {
                     report(&session, op, &error);
                 }
                 return;
@@ -149,7 +149,7 @@ async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Op
             ops::short_circuit::request_shared_memory(datanode, session, client_name).await
         }
         Operation::Describe(request) => ops::describe::serve(datanode, session, request).await,
-        Operation::ReadMany(request) => ops::read_many::serve(session, request).await,
+        Operation::ReadMany(request) => ops::read_many::serve(datanode, session, request).await,
         Operation::ReplicaStream(request) => ops::replica_stream::serve(datanode, session, request).await,
     }
 }

@@ -112,6 +112,11 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         ),
         gauge("hearth_datanode_connections", "Data connections open", datanode.load.connections() as u64),
         gauge("hearth_datanode_xceivers", "Operations running", datanode.load.xceivers() as u64),
+        gauge(
+            "hearth_datanode_lent_bytes",
+            "Memory that clients on this machine lend for answers",
+            datanode.load.lent_bytes(),
+        ),
         gauge("hearth_datanode_transfers", "Copies to other datanodes running", datanode.load.transfers() as u64),
         gauge("hearth_memory_limit_bytes", "Memory that replicas may take", metrics.memory_limit),
         gauge("hearth_memory_used_bytes", "Memory that replicas take", metrics.memory_used),

@@ -1,7 +1,8 @@
 //! READ_MANY (0xA3): a connection that carries ranges of many replicas, each answered as soon as it is ready.
 //!
 //! What is in memory is answered at once, many ranges in one go: bytes of slabs straight from the slab, bytes of files by sendfile,
-//! short ones copied beside their heads; or straight into memory that a client on this machine has lent. What has to wait, for a disk or for its pool, waits in a task of its own, and others pass it.
+//! short ones copied beside their heads; or straight into memory that a client on this machine has lent. What has to wait, for a disk
+//! or for its pool, waits in a task of its own, and others pass it.
 //! Whatever is wrong with a range is that range's answer.
 //!
 //! Bounds: a new range is taken on only when all that was ready has been sent and fewer than [`WAITING_MAX`] wait. Else it
@@ -19,6 +20,7 @@ use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRe
 use tokio::task::JoinSet;
 
 use crate::datanode::Datanode;
+use crate::load::LentBytes;
 use crate::ops::{After, OpError, check_token};
 use crate::pool::Pool;
 use crate::session::{Session, SessionError};
@@ -36,25 +38,32 @@ const INLINE_BYTES_MAX: u64 = 32 << 10;
 /// Requests are short; one call receives many.
 const RECEIVE_BYTES: usize = 32 << 10;
 
-pub async fn serve(session: &Session, request: ReadMany) -> Result<After, OpError> {
+pub async fn serve(datanode: &Datanode, session: &Session, request: ReadMany) -> Result<After, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "many reads on one connection");
-    let memory_bytes = Some(request.memory_bytes)
-        .filter(|bytes| (1..=ReadMany::MEMORY_BYTES_MAX).contains(bytes) && session.connection.is_unix());
+    let bytes = request.memory_bytes;
+    let may_lend = (1..=ReadMany::MEMORY_BYTES_MAX).contains(&bytes) && session.connection.is_unix();
+    let memory = may_lend.then(|| datanode.load.lend(bytes)).flatten().map(|counted| Promised { bytes, counted });
     let range_bytes_max = ReadMany::RANGE_BYTES_MAX;
-    session.send(&ManyTerms::Taken { range_bytes_max, takes_memory: memory_bytes.is_some() }.encode()).await?;
-    Ok(After::Many { memory_bytes })
+    session.send(&ManyTerms::Taken { range_bytes_max, takes_memory: memory.is_some() }.encode()).await?;
+    Ok(After::Many { memory })
+}
+
+/// Memory that a client is about to lend.
+pub struct Promised {
+    bytes: u64,
+    counted: LentBytes,
 }
 
 /// Takes the memory that the client lends, and answers ranges until the client has no more, or none for as long as `read_timeout`.
 pub async fn converse(
     datanode: &Arc<Datanode>,
     session: &mut Session,
-    memory_bytes: Option<u64>,
+    memory: Option<Promised>,
 ) -> Result<(), OpError> {
-    let mut lent = Lent::default();
-    if let Some(bytes) = memory_bytes {
-        lent.0 = take_memory(session, bytes, datanode.options.transfer.read_timeout).await?;
-    }
+    let lent = match memory {
+        Some(promised) => Lent::take(session, promised, datanode.options.transfer.read_timeout).await?,
+        None => Lent::default(),
+    };
     let timeout = datanode.options.transfer.read_timeout;
     session.buffer.grow_to(RECEIVE_BYTES);
     let mut waiting = Waiting::default();
@@ -122,32 +131,33 @@ async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: Waitin
     Ok(())
 }
 
-/// The memory whose descriptor comes with the next byte. `None`: it is of no use, and all answers go over the connection.
-async fn take_memory(session: &Session, bytes: u64, timeout: Duration) -> Result<Option<Memory>, OpError> {
-    if !session.buffer.available().is_empty() {
-        return Err(OpError::Malformed("ranges came before the memory that was to be lent"));
-    }
-    let (received, mut descriptors) = session.connection.receive_with_descriptors(&mut [0; 1], timeout).await?;
-    let (1, Some(descriptor), true) = (received, descriptors.pop(), descriptors.is_empty()) else {
-        return Err(OpError::Malformed("not one descriptor of memory that was to be lent"));
-    };
-    match Memory::of_peer(descriptor, bytes) {
-        Ok(memory) => Ok(Some(memory)),
-        Err(error) => {
-            tracing::warn!(%error, bytes, "memory that a client lends for answers is of no use");
-            Ok(None)
-        }
-    }
-}
-
 /// Memory of the client for answers.
 #[derive(Default)]
-struct Lent(Option<Memory>);
+struct Lent(Option<(Memory, LentBytes)>);
 
 impl Lent {
+    /// The memory whose descriptor comes with the next byte. None when it is of no use: all answers go over the connection then.
+    async fn take(session: &Session, promised: Promised, timeout: Duration) -> Result<Self, OpError> {
+        if !session.buffer.available().is_empty() {
+            return Err(OpError::Malformed("ranges came before the memory that was to be lent"));
+        }
+        let (received, mut descriptors) = session.connection.receive_with_descriptors(&mut [0; 1], timeout).await?;
+        let (1, Some(descriptor), true) = (received, descriptors.pop(), descriptors.is_empty()) else {
+            return Err(OpError::Malformed("not one descriptor of memory that was to be lent"));
+        };
+        let Promised { bytes, counted } = promised;
+        match Memory::of_peer(descriptor, bytes) {
+            Ok(memory) => Ok(Self(Some((memory, counted)))),
+            Err(error) => {
+                tracing::warn!(%error, bytes, "memory that a client lends for answers is of no use");
+                Ok(Self(None))
+            }
+        }
+    }
+
     /// Where an answer of `bytes` may be put: the memory, and at which offset.
     fn room(&self, place: Option<Place>, bytes: usize) -> Option<(&Memory, u64)> {
-        let (memory, place) = (self.0.as_ref()?, place?);
+        let ((memory, _), place) = (self.0.as_ref()?, place?);
         let end = place.offset.checked_add(u64::from(place.bytes))?;
         (bytes <= place.bytes as usize && end <= memory.length()).then_some((memory, place.offset))
     }
