@@ -489,8 +489,8 @@ impl Cluster {
             }
             let state = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
             let live = state["NumLiveDataNodes"].as_u64().unwrap_or(0);
-            // One that was killed a moment ago still counts as live while it starts again. Hearth's says when it can be used.
-            let started = |datanode: &&NodeProcess| datanode.process.is_some() && datanode.make() == Make::Apache;
+            // One that was killed a moment ago still counts as live while it starts again.
+            let started = |datanode: &&NodeProcess| datanode.process.is_some();
             let reached = self.datanodes.iter().filter(started).all(|datanode| {
                 let address = datanode.setting("dfs.datanode.address").unwrap_or_default();
                 TcpStream::connect(address).is_ok()
