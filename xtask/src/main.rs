@@ -98,6 +98,9 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
         return vm::bench(arguments);
     }
     apache::fetch()?;
+    if arguments.iter().any(|argument| argument == "--network" || argument.starts_with("--network=")) {
+        return vm::bench(arguments);
+    }
     if let Err(error) = python::environment() {
         eprintln!("hdfs-native is left out: {error:#}");
     }
@@ -111,6 +114,8 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     {
         vm::bench(&["rdma".to_owned()])?;
         vm::bench(&["rdma-files".to_owned()])?;
+        let lossy = ["small-files", "--files", "4000", "--network", "delay 10ms loss 0.1%"];
+        vm::bench(&lossy.map(str::to_owned))?;
         hearth(&["page".to_owned()])?;
     }
     Ok(ExitCode::SUCCESS)

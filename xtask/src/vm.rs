@@ -111,7 +111,7 @@ pub fn run(arguments: &VmArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// A benchmark that needs verbs: built here, run in the machine.
+/// A benchmark that needs verbs, or a network that can be made worse: built here, run in the machine.
 pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     let root = crate::root();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
@@ -119,7 +119,8 @@ pub fn bench(arguments: &[String]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let kernel = prepare()?;
-    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+    let rdma = arguments.first().is_some_and(|workload| workload.starts_with("rdma"));
+    if rdma && !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         run::install(&["gcc", "libc6-dev", "libibverbs-dev", "librdmacm-dev"])?;
     }
     let program = crate::bench_program()?;

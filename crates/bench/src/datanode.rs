@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::record::{self, Figure, Figures};
+use crate::record::{Figure, Figures, Recording};
 use crate::{chart, memory};
 use sides::Side;
 
@@ -46,12 +46,8 @@ pub struct Arguments {
     /// Where the re-replication has its data, and our DataNode its disk [default: target/]
     #[arg(long)]
     disk: Option<PathBuf>,
-    /// Print only: neither the record nor the chart changes
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 /// Bytes in the GB of "seconds per GB".
@@ -88,8 +84,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let ratios = figures.ratios_to_apache(|_| true);
     print(&figures, &ratios);
-    if !arguments.no_record {
-        record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
+    if arguments.recording.is_wanted() {
+        arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
         let name = if arguments.no_transfer_to { "datanode-no-transfer-to" } else { "datanode" };
         chart::write(name, &workload, &figures.0)?;
     }

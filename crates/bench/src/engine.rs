@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use hearth_testkit::Scratch;
 use serde::{Deserialize, Serialize};
 
 use crate::chart::{self, curves};
-use crate::record::{self, Figures};
+use crate::record::{Figures, Recording};
 use limit::MemoryLimit;
 
 #[derive(clap::Args)]
@@ -39,12 +40,8 @@ pub struct Arguments {
     /// A folder on a disk for the replicas
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Print only: the record and the charts do not change
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
     /// One measurement, described in JSON: this is the process that makes it
     #[arg(long, hide = true)]
     one: Option<String>,
@@ -135,8 +132,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn measure(arguments: &Arguments, memory_bytes: u64, limit: Option<&MemoryLimit>) -> Result<()> {
-    let folder = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(&arguments.dir)?;
-    let memory = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(crate::memory::TMPFS)?;
+    let folder = Scratch::within(&arguments.dir, "hearth-bench-")?;
+    let memory = Scratch::within(Path::new(crate::memory::TMPFS), "hearth-bench-")?;
     let replica_bytes = arguments.block_mib << 20;
     let mut works = vec![(FITS, memory_bytes / 2)];
     if limit.is_some() {
@@ -188,12 +185,12 @@ fn measure(arguments: &Arguments, memory_bytes: u64, limit: Option<&MemoryLimit>
     }
     figures.print();
     print_goals(&figures);
-    if !arguments.no_record {
+    if arguments.recording.is_wanted() {
         let workload = format!(
             "engine 4 KiB gets, {} MiB of memory, replicas of {} MiB",
             arguments.memory_mib, arguments.block_mib
         );
-        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        arguments.recording.append(&workload, &figures.0)?;
         draw(&workload, &figures, &curves_of)?;
     }
     Ok(())

@@ -4,9 +4,11 @@
 //! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`. Away from the project's own
 //! folder both go to the current one ([`places`]).
 
+mod amounts;
 mod chart;
 mod datanode;
 mod engine;
+mod load;
 mod local_read;
 mod local_write;
 mod machine;
@@ -16,8 +18,11 @@ mod metadata;
 mod minimal;
 mod mission;
 mod page;
+mod party;
 mod places;
+mod profile;
 mod put_get;
+mod random;
 mod rdma;
 mod rdma_files;
 mod record;
@@ -25,12 +30,18 @@ mod rereplication;
 mod small_files;
 mod stream;
 mod thesis;
+mod watch;
+
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
 
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Flame graphs of all processes that take part, by perf, into this folder
+    #[arg(long, global = true, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "target/profile")]
+    profile: Option<PathBuf>,
     #[command(subcommand)]
     workload: Workload,
 }
@@ -49,6 +60,14 @@ enum Workload {
     LocalWrite(local_write::Arguments),
     /// The RDMA transport beside a probe in C and perftest: throughput, and time of single reads
     Rdma(rdma::Arguments),
+    /// Load for any cluster: files written, a piece at a time. Without --fs: for a small Hearth of its own and, beside it, Apache HDFS
+    Write(load::Write),
+    /// Load for any cluster: files read from their beginning to their end
+    Read(load::Read),
+    /// Load for any cluster: short reads at random places
+    Pread(load::Pread),
+    /// Load for any cluster: 1, 2, 4 .. 32 clients read at once; what they get together, and what the DataNode takes for it
+    Saturate(load::Saturate),
     /// The first 32 KiB of 17,836 files by 1, 8, 60 threads, over every path; beside Apache's client
     SmallFiles(small_files::Arguments),
     /// Many replicas from one process to another: Hearth's streams, gRPC, a bare sendfile; CPU, and memory with a slow receiver
@@ -69,24 +88,66 @@ enum Workload {
     RdmaFiles(rdma_files::Arguments),
 }
 
+/// The configuration of this machine's clients, and the user's name: asked for by what is given a cluster.
+pub type Site<'a> = &'a dyn Fn() -> Result<(hearth_config::Configuration, String)>;
+
 /// Runs one workload. Its servers are this very program.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &Arguments, site: Site<'_>) -> Result<()> {
     hearth_testkit::use_program(std::env::current_exe().context("finding the running program")?);
-    match &arguments.workload {
-        Workload::PutGet(arguments) => put_get::run(arguments),
-        Workload::Datanode(arguments) => datanode::run(arguments),
-        Workload::Engine(arguments) => engine::run(arguments),
-        Workload::LocalRead(arguments) => local_read::run(arguments),
-        Workload::LocalWrite(arguments) => local_write::run(arguments),
-        Workload::Rdma(arguments) => rdma::run(arguments),
-        Workload::SmallFiles(arguments) => small_files::run(arguments),
-        Workload::Stream(arguments) => stream::run(arguments),
-        Workload::StreamEnd(arguments) => stream::end::run(arguments),
-        Workload::Thesis(arguments) => thesis::run(arguments),
-        Workload::Mission(arguments) => mission::run(arguments),
-        Workload::Page => page::write(),
-        Workload::Metadata(arguments) => metadata::run(arguments),
-        Workload::Rereplication(arguments) => rereplication::run(arguments),
-        Workload::RdmaFiles(arguments) => rdma_files::run(arguments),
+    let name = arguments.workload.name();
+    match (&arguments.profile, &arguments.workload) {
+        // Its workloads are processes of their own.
+        (profile, Workload::Mission(mission)) => mission::run(mission, profile.as_deref()),
+        (Some(folder), workload) if !name.is_empty() => profile::profiled(folder, name, || workload.run(site)),
+        (_, workload) => workload.run(site),
+    }
+}
+
+impl Workload {
+    /// As it is called on the command line; nothing for what measures nothing itself.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::PutGet(_) => "put-get",
+            Self::Datanode(_) => "datanode",
+            Self::Engine(_) => "engine",
+            Self::LocalRead(_) => "local-read",
+            Self::LocalWrite(_) => "local-write",
+            Self::Rdma(_) => "rdma",
+            Self::Write(_) => "write",
+            Self::Read(_) => "read",
+            Self::Pread(_) => "pread",
+            Self::Saturate(_) => "saturate",
+            Self::SmallFiles(_) => "small-files",
+            Self::Stream(_) => "stream",
+            Self::Thesis(_) => "thesis",
+            Self::Metadata(_) => "metadata",
+            Self::Rereplication(_) => "rereplication",
+            Self::RdmaFiles(_) => "rdma-files",
+            Self::StreamEnd(_) | Self::Mission(_) | Self::Page => "",
+        }
+    }
+
+    fn run(&self, site: Site<'_>) -> Result<()> {
+        match self {
+            Self::PutGet(arguments) => put_get::run(arguments),
+            Self::Datanode(arguments) => datanode::run(arguments),
+            Self::Engine(arguments) => engine::run(arguments),
+            Self::LocalRead(arguments) => local_read::run(arguments),
+            Self::LocalWrite(arguments) => local_write::run(arguments),
+            Self::Rdma(arguments) => rdma::run(arguments),
+            Self::Write(arguments) => arguments.run(site),
+            Self::Read(arguments) => arguments.run(site),
+            Self::Pread(arguments) => arguments.run(site),
+            Self::Saturate(arguments) => arguments.run(site),
+            Self::SmallFiles(arguments) => small_files::run(arguments),
+            Self::Stream(arguments) => stream::run(arguments),
+            Self::StreamEnd(arguments) => stream::end::run(arguments),
+            Self::Thesis(arguments) => thesis::run(arguments),
+            Self::Mission(arguments) => mission::run(arguments, None),
+            Self::Page => page::write(),
+            Self::Metadata(arguments) => metadata::run(arguments),
+            Self::Rereplication(arguments) => rereplication::run(arguments),
+            Self::RdmaFiles(arguments) => rdma_files::run(arguments),
+        }
     }
 }

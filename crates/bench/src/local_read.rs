@@ -14,7 +14,8 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::measure::{ServerClock, median};
-use crate::record::{self, Figures};
+use crate::random::Random;
+use crate::record::{Figures, Recording};
 use crate::{chart, memory};
 
 #[derive(clap::Args)]
@@ -37,12 +38,8 @@ pub struct Arguments {
     /// Without Apache's servers and client
     #[arg(long)]
     no_apache: bool,
-    /// Print only: neither the record nor the chart changes
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 /// Reads of the whole file in one measurement of the datanode's CPU time, which is counted in steps of 10 ms.
@@ -194,13 +191,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 
     print(&figures);
-    if !arguments.no_record {
+    if arguments.recording.is_wanted() {
         let Arguments { mib, block_mib, random_mib, .. } = arguments;
         let workload = format!(
             "local-read {mib} MiB, blocks of {block_mib} MiB, at random in {random_mib} MiB; data in {}",
             memory::TMPFS
         );
-        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        arguments.recording.append(&workload, &figures.0)?;
         chart::write("local-read", &workload, &figures.0)?;
     }
     Ok(())
@@ -315,7 +312,8 @@ impl Ours {
         run: usize,
         arguments: &Arguments,
     ) -> Result<()> {
-        let mut places = Places::new(run as u64, (arguments.random_mib << 20) - RANDOM_BYTES as u64);
+        let mut random_places = Random::new(run as u64);
+        let places = (arguments.random_mib << 20) - RANDOM_BYTES as u64 + 1;
         let mut micros = Vec::with_capacity(arguments.random_reads);
         let mut buffer = [0; RANDOM_BYTES];
         let before = self.local.statistics().read_bytes(DataPath::Local);
@@ -323,7 +321,7 @@ impl Ours {
         let random = self.random.clone();
         runtime.block_on(async {
             for _ in 0..arguments.random_reads {
-                let at = places.next();
+                let at = random_places.below(places);
                 let started = Instant::now();
                 random.read_at(at, &mut buffer).await?;
                 micros.push(started.elapsed().as_secs_f64() * 1e6);
@@ -392,26 +390,6 @@ fn clients(runtime: &Runtime, system: &System, figures: &mut Figures, arguments:
     Ok(())
 }
 
-/// Places in a file, the same in each measurement with the same seed (SplitMix64).
-struct Places {
-    state: u64,
-    room: u64,
-}
-
-impl Places {
-    fn new(seed: u64, room: u64) -> Self {
-        Self { state: seed, room }
-    }
-
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % (self.room + 1)
-    }
-}
-
 fn print(figures: &Figures) {
     figures.print();
     let (whole, local) = ("read whole, into one buffer", "hearth, local");
@@ -441,21 +419,5 @@ fn print(figures: &Figures) {
         let ratio = value / to;
         let met = if ratio <= goal { "met" } else { "not met" };
         println!("{what:<42} {value:>8.2} / {to:>8.2} = {ratio:.2} (goal {goal:.2}: {met})");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_lie_within_the_file_and_repeat() {
-        let all = |seed| {
-            let mut places = Places::new(seed, 1000);
-            (0..100).map(|_| places.next()).collect::<Vec<_>>()
-        };
-        assert!(all(1).iter().all(|place| *place <= 1000));
-        assert_eq!(all(1), all(1));
-        assert_ne!(all(1), all(2));
     }
 }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, jmx_bean, wait_until};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, jmx_bean, wait_until};
 use serde_json::json;
 
 use crate::measure::{self, ServerClock, Took};
 use crate::memory;
-use crate::record::{self, Figures};
+use crate::record::{Figures, Recording};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -40,12 +40,8 @@ pub struct Arguments {
     /// Leave Apache's servers out
     #[arg(long)]
     no_apache: bool,
-    /// Print only: the record does not change
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 /// Memory for the replicas of one measurement and those before that are not yet gone, in files.
@@ -151,7 +147,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return memory::run_with_huge_pages("--huge-pages-mounted");
     }
     let bytes = arguments.mib << 20;
-    let scratch = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(memory::TMPFS)?;
+    let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let source = scratch.path().join("source");
     let content = Content::new(128);
     content.write_file(&source, bytes)?;
@@ -221,7 +217,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     figures.print();
     print_goals(&figures);
-    if !arguments.no_record {
+    if arguments.recording.is_wanted() {
         let pages = if arguments.huge_pages { ", tmpfs with huge pages" } else { "" };
         let workload = format!(
             "local-write {} MiB, blocks of {} MiB{pages}; data in {}",
@@ -229,7 +225,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             arguments.block_mib,
             memory::TMPFS
         );
-        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        arguments.recording.append(&workload, &figures.0)?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
 
 use crate::chart;
-use crate::record::{self, Figure, Figures};
+use crate::record::{Figure, Figures, Recording};
 use load::Load;
 
 #[derive(clap::Args)]
@@ -41,12 +41,8 @@ pub struct Arguments {
     /// Where both have their metadata: a disk [default: target/]
     #[arg(long)]
     disk: Option<PathBuf>,
-    /// Print only: neither the record nor the chart changes
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 struct System {
@@ -133,8 +129,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         "{name}: {} operations of each kind by {} connections, {open} open at a time each",
         arguments.operations, arguments.connections
     );
-    if !arguments.no_record {
-        record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
+    if arguments.recording.is_wanted() {
+        arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
         let shown: Vec<Figure> = figures.0.iter().filter(|figure| is_shown(figure)).cloned().collect();
         chart::write(name, &workload, &shown)?;
     }

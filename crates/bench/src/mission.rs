@@ -1,5 +1,6 @@
 //! All workloads one after the other, and the page of what the project demands of itself.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -26,6 +27,10 @@ const WORKLOADS: &[&[&str]] = &[
     &["local-read"],
     &["local-write", "--huge-pages", "--runs", "3"],
     &["thesis"],
+    &["write", "--threads", "2"],
+    &["read", "--threads", "2"],
+    &["pread"],
+    &["saturate"],
     &["small-files"],
     &["engine"],
     &["metadata"],
@@ -35,7 +40,8 @@ const WORKLOADS: &[&[&str]] = &[
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];
 
-pub fn run(arguments: &Arguments) -> Result<()> {
+/// `profile`: gets flame graphs of each workload.
+pub fn run(arguments: &Arguments, profile: Option<&Path>) -> Result<()> {
     let program = std::env::current_exe().context("finding the running program")?;
     let wanted: Vec<_> = WORKLOADS
         .iter()
@@ -50,7 +56,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         println!("=== {} of {}: hearth bench {line}", index + 1, wanted.len());
         let started = Instant::now();
-        let status = Command::new(&program).arg("bench").args(**words).status().context("cannot start ourselves")?;
+        let mut command = Command::new(&program);
+        command.arg("bench").args(**words);
+        if let Some(folder) = profile {
+            command.arg(format!("--profile={}", folder.display()));
+        }
+        let status = command.status().context("cannot start ourselves")?;
         println!("=== {line}: {:.0} s", started.elapsed().as_secs_f64());
         if !status.success() {
             failed.push(format!("{line} ended with {status}"));

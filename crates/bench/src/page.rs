@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::places;
 use demands::{Demand, Goal, Of, SECTIONS};
 
-/// One line of the record, as [`crate::record::append`] writes it.
+/// One line of the record, as [`crate::record`] writes it.
 #[derive(Deserialize)]
 struct Line {
     when: u64,

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, hearth_program, usage, wait_until};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, hearth_program, usage, wait_until};
 use serde_json::json;
 
 use crate::measure::{self, ServerClock, Took};
 use crate::minimal::MinimalDatanode;
-use crate::record::{self, Figures};
+use crate::record::{Figures, Recording};
 use crate::{chart, memory};
 
 #[derive(clap::Args)]
@@ -33,12 +33,8 @@ pub struct Arguments {
     /// Which clients; all by default
     #[arg(long, value_delimiter = ',')]
     clients: Vec<Client>,
-    /// Print only: neither the record nor the chart changes
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -207,10 +203,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .filter(|client| arguments.clients.is_empty() || arguments.clients.contains(client))
         .collect();
     let bytes = arguments.mib << 20;
-    let scratch = tempfile::Builder::new()
-        .prefix("hearth-bench-")
-        .tempdir_in(memory::TMPFS)
-        .with_context(|| format!("cannot make a directory in {}", memory::TMPFS))?;
+    let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let source = scratch.path().join("source");
     let source_text = source.to_str().context("a path of text")?.to_owned();
     let back = scratch.path().join("back");
@@ -273,14 +266,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
     figures.print();
     print_goals(&figures);
-    if !arguments.no_record {
+    if arguments.recording.is_wanted() {
         let workload = format!(
             "put-get {} MiB, blocks of {} MiB, replication 1; data in {}",
             arguments.mib,
             arguments.block_mib,
             memory::TMPFS
         );
-        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        arguments.recording.append(&workload, &figures.0)?;
         chart::write("put-get", &workload, &figures.0)?;
     }
     Ok(())

@@ -24,7 +24,7 @@ use hearth_types::{ChecksumKind, ChecksumSpec, RemoteSlice};
 use serde_json::{Value, json};
 
 use crate::chart;
-use crate::record::{self, Figures};
+use crate::record::{Figures, Recording};
 
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -52,12 +52,8 @@ pub struct Arguments {
     /// Only what has this in its name, e.g. `4 KiB`
     #[arg(long, default_value = "")]
     only: String,
-    /// Print only: the record does not change
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
     /// The far end of the transport measured: started by the benchmark itself
     #[arg(long, hide = true)]
     far: bool,
@@ -115,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     figures.print();
-    if arguments.no_record {
+    if !arguments.recording.is_wanted() {
         return Ok(());
     }
     let kind = if rdma.is_iwarp() { "iWARP" } else { "RoCE or InfiniBand" };
@@ -126,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         arguments.depth,
         rdma.device()
     );
-    record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+    arguments.recording.append(&workload, &figures.0)?;
     // Of everything only.
     if arguments.only.is_empty() { chart::write("rdma", &workload, &figures.0) } else { Ok(()) }
 }

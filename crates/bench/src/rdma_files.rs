@@ -16,7 +16,8 @@ use hearth_testkit::{Content, Process, Settings, hearth_program, usage, wait_unt
 
 use crate::chart;
 use crate::memory;
-use crate::record::{self, Figures};
+use crate::random::Random;
+use crate::record::{Figures, Recording};
 
 const NAMENODE: u8 = 2;
 const DATANODE: u8 = 3;
@@ -38,12 +39,8 @@ pub struct Arguments {
     /// How often everything is measured
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Print only: the record does not change
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -66,12 +63,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     figures.print();
     drop(runtime);
-    if arguments.no_record {
+    if !arguments.recording.is_wanted() {
         return Ok(());
     }
     let Arguments { mib, block_mib, .. } = arguments;
     let workload = format!("rdma-files {mib} MiB, blocks of {block_mib} MiB, three hosts, siw (iWARP)");
-    record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+    arguments.recording.append(&workload, &figures.0)?;
     chart::write("rdma-files", &workload, &figures.0)
 }
 
@@ -193,12 +190,11 @@ async fn measure(
 
     let reader = client.open(FILE).await?.positioned();
     let mut took = Vec::with_capacity(arguments.reads);
-    let mut place = 1u64;
+    let mut random = Random::new(1);
     let datanode = usage(cluster.datanode.id())?.cpu();
     let mut bytes_read = [0; RANDOM_BYTES];
     for _ in 0..arguments.reads {
-        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let at = (place >> 33) % (bytes / RANDOM_BYTES as u64) * RANDOM_BYTES as u64;
+        let at = random.below(bytes / RANDOM_BYTES as u64) * RANDOM_BYTES as u64;
         let started = Instant::now();
         let count = reader.read_at(at, &mut bytes_read).await?;
         took.push(started.elapsed().as_secs_f64() * 1e6);

@@ -31,8 +31,29 @@ impl Figure {
     }
 }
 
-/// Appends `figures` of `workload` (its parameters in words).
-pub fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> {
+/// Whether a workload's figures are kept, and with which remark: options that all of them have.
+#[derive(clap::Args)]
+pub struct Recording {
+    /// Print only: neither the record nor a chart changes
+    #[arg(long)]
+    no_record: bool,
+    /// Stands beside each recorded figure, e.g. that the machine was busy
+    #[arg(long)]
+    note: Option<String>,
+}
+
+impl Recording {
+    pub fn is_wanted(&self) -> bool {
+        !self.no_record
+    }
+
+    /// Appends `figures` of `workload` (its parameters in words) to the record.
+    pub fn append(&self, workload: &str, figures: &[Figure]) -> Result<()> {
+        append(workload, self.note.as_deref(), figures)
+    }
+}
+
+fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> {
     let path = places::record();
     let file = File::options().create(true).append(true).open(&path);
     let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
@@ -58,6 +79,15 @@ pub fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<
         writeln!(file, "{line}").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// No more digits than are worth reading.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
 }
 
 fn round(value: f64) -> f64 {
@@ -106,6 +136,54 @@ impl Figures {
             })
         };
         ours.filter_map(ratio).collect()
+    }
+
+    /// As one line of JSON, for other programs.
+    pub fn json(&self, workload: &str) -> serde_json::Value {
+        let figures: Vec<_> = self
+            .0
+            .iter()
+            .map(|figure| {
+                json!({"work": figure.work, "system": figure.system, "client": figure.client, "figure": figure.what,
+                    "unit": figure.unit, "median": round(figure.median()),
+                    "runs": figure.values.iter().map(|value| round(*value)).collect::<Vec<_>>()})
+            })
+            .collect();
+        json!({"workload": workload, "commit": machine::commit(), "machine": machine::description(), "figures": figures})
+    }
+
+    /// As a table with a line for each work, system and client, and a column for each of those of `columns` that there are.
+    pub fn print_wide(&self, columns: &[&str]) {
+        let unit = |column: &str| self.0.iter().find(|figure| figure.what == column).map(|figure| figure.unit);
+        let columns: Vec<_> = columns.iter().filter_map(|column| Some((*column, unit(column)?))).collect();
+        let mut lines: Vec<Vec<String>> = vec![["work", "system", "client"].map(str::to_owned).to_vec()];
+        lines[0].extend(columns.iter().map(|(name, unit)| format!("{name} {unit}").trim_end().to_owned()));
+        let mut known: Vec<(&str, &str, &str)> = Vec::new();
+        for figure in &self.0 {
+            let key = (figure.work.as_str(), figure.system.as_str(), figure.client.as_str());
+            if !known.contains(&key) {
+                known.push(key);
+            }
+        }
+        for (work, system, client) in known {
+            let cell = |what: &str| self.median(work, system, client, what).map_or("-".to_owned(), short);
+            let mut line = [work, system, client].map(str::to_owned).to_vec();
+            line.extend(columns.iter().map(|(name, _)| cell(name)));
+            lines.push(line);
+        }
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<_> = (0..lines[0].len()).map(width).collect();
+        for line in &lines {
+            let cells = line.iter().zip(&widths).enumerate();
+            let text: Vec<_> = cells
+                .map(
+                    |(index, (cell, width))| {
+                        if index < 3 { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+                    },
+                )
+                .collect();
+            println!("{}", text.join("  ").trim_end());
+        }
     }
 
     /// As a table; its columns are as wide as what stands in them.

@@ -9,7 +9,8 @@ use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, usage, wait_until};
 
-use crate::record::{self, Figures};
+use crate::random::Random;
+use crate::record::{Figures, Recording};
 use crate::{chart, memory};
 
 #[derive(clap::Args)]
@@ -29,12 +30,8 @@ pub struct Arguments {
     /// A setting of the NameNode and the DataNodes, KEY=VALUE
     #[arg(long)]
     set: Vec<String>,
-    /// Print only: neither the record nor the chart changes
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 const PATH: &str = "/file";
@@ -61,8 +58,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         "rereplication of {} MiB, blocks of {} MiB, by Hearth's NameNode to 2 of 3 DataNodes; {} readers",
         arguments.mib, arguments.block_mib, arguments.readers
     );
-    if !arguments.no_record {
-        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+    if arguments.recording.is_wanted() {
+        arguments.recording.append(&workload, &figures.0)?;
         chart::write("rereplication", &workload, &figures.0)?;
     }
     Ok(())
@@ -163,18 +160,14 @@ async fn read(
     content: Content,
     length: u64,
     bytes: usize,
-    mut random: u64,
+    seed: u64,
     done: &AtomicU64,
     stop: &AtomicBool,
 ) -> Result<()> {
     let reader = fs.open(PATH).await?;
-    let mut into = vec![0; bytes];
+    let (mut into, mut random) = (vec![0; bytes], Random::new(seed));
     while !stop.load(Ordering::Relaxed) {
-        // xorshift64
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let at = random % (length - bytes as u64);
+        let at = random.below(length - bytes as u64);
         ensure!(reader.read_at(at, &mut into).await? == bytes, "a short read at {at}");
         ensure!(into[..64] == content.bytes(at, 64), "wrong bytes at {at}");
         done.fetch_add(1, Ordering::Relaxed);

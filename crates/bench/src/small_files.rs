@@ -1,6 +1,8 @@
 //! Many threads of one client each read the first bytes of many small files: our client over every path, with and without opening many at
 //! once, beside Apache's client on Apache's servers. They take turns within each run; what is read is in memory and everybody is warm.
 
+mod network;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,8 +15,9 @@ use hearth_types::ByteRange;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::record::{self, Figures};
+use crate::record::{Figures, Recording};
 use crate::{chart, memory};
+use network::Network;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -36,18 +39,17 @@ pub struct Arguments {
     /// How often everything is measured
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Reads over a network that is so, in each direction, as tc-netem(8) has it: "delay 10ms loss 0.1%". In the virtual machine only
+    #[arg(long, value_name = "NETEM")]
+    network: Option<String>,
     /// Without Apache's servers and client
     #[arg(long)]
     no_apache: bool,
     /// Only what has this in its name, e.g. "local" or "one by one"
     #[arg(long)]
     only: Option<String>,
-    /// Print only: neither the record nor the chart changes
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 const DIRECTORY: &str = "/small";
@@ -175,12 +177,16 @@ struct Ours {
 impl Ours {
     fn all(system: &System, arguments: &Arguments) -> Result<Vec<Self>> {
         let ways = [
-            ("local", DataPath::Local, "local", "16"),
-            ("multiplexed", DataPath::Packets, "packets", "16"),
+            ("local", DataPath::Local, "local", "64"),
+            ("multiplexed", DataPath::Packets, "packets", "64"),
             ("packets", DataPath::Packets, "packets", "0"),
         ];
         let mut all = Vec::new();
         for (name, path, paths, connections) in ways {
+            // The local path takes no network.
+            if arguments.network.is_some() && path == DataPath::Local {
+                continue;
+            }
             for many in [true, false] {
                 let name = format!("hearth, {name}, {}", if many { "many opened" } else { "one by one" });
                 if !arguments.wants(&name) {
@@ -273,6 +279,8 @@ impl Java {
             &[
                 ("dfs.client.read.shortcircuit", if short_circuit { "true" } else { "false" }),
                 ("dfs.client.socketcache.capacity", "64"),
+                // Sixty readers want more slots at once than it has; it warns of each, and reads on.
+                ("log4j.logger.org.apache.hadoop.hdfs.shortcircuit", "ERROR"),
             ],
         )?;
         let name = if short_circuit { "warm JVM, short-circuit" } else { "warm JVM, TCP" };
@@ -316,7 +324,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         system.store(&runtime, arguments)?;
         let program = Apache::for_measuring()?.with_native()?;
         let mut java = Vec::new();
-        for short_circuit in [false, true] {
+        let ways: &[bool] = if arguments.network.is_some() { &[false] } else { &[false, true] };
+        for short_circuit in ways.iter().copied() {
             eprintln!("warming a JVM");
             java.push(Java::start(&program, &system, short_circuit, arguments)?);
         }
@@ -324,6 +333,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     // The flusher has had its time.
     std::thread::sleep(FLUSHED_AFTER);
+    let _network = arguments.network.as_deref().map(Network::begin).transpose()?;
     let ours = Ours::all(&hearth, arguments)?;
     for way in &ours {
         way.read(&runtime, 8, arguments.files, arguments, true).with_context(|| way.name.clone())?;
@@ -342,12 +352,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     print(&figures, arguments);
-    if !arguments.no_record {
+    if arguments.recording.is_wanted() {
         let Arguments { files, file_kib, read_kib, batch, .. } = arguments;
-        let workload =
-            format!("small-files {files} files of {file_kib} KiB, the first {read_kib} KiB, {batch} a batch");
-        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
-        chart::write("small-files", &workload, &figures.0)?;
+        let what = format!("{files} files of {file_kib} KiB, the first {read_kib} KiB, {batch} a batch");
+        let (name, workload) = match &arguments.network {
+            Some(words) => {
+                ("small-files-network", format!("network small-files {what}; each way {words}, MTU 1500, in the VM"))
+            }
+            None => ("small-files", format!("small-files {what}")),
+        };
+        arguments.recording.append(&workload, &figures.0)?;
+        chart::write(name, &workload, &figures.0)?;
     }
     Ok(())
 }
@@ -361,7 +376,12 @@ fn print(figures: &Figures, arguments: &Arguments) {
     let best = java.into_iter().flatten().reduce(f64::max);
     let goals = [
         ("local, many opened, to Apache's better", "hearth, local, many opened", best, 10.0),
-        ("multiplexed, many opened, to Apache's by TCP", "hearth, multiplexed, many opened", java[0], 4.0),
+        (
+            "multiplexed, many opened, to Apache's by TCP",
+            "hearth, multiplexed, many opened",
+            java[0],
+            if arguments.network.is_some() { 10.0 } else { 4.0 },
+        ),
     ];
     println!();
     for (what, client, to, goal) in goals {

@@ -16,11 +16,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use hearth_testkit::{Content, usage};
+use hearth_testkit::{Content, Scratch, usage};
 use hearth_types::ChecksumSpec;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::record::{self, Figures};
+use crate::amounts::{bar, duration, size};
+use crate::record::{self, Figures, Recording};
 use crate::{chart, memory};
 
 /// Bytes in the GB of "seconds per GB".
@@ -54,12 +55,8 @@ pub struct Arguments {
     /// How often each is measured, by turns
     #[arg(long, default_value_t = 3)]
     runs: u64,
-    /// Print only: neither the record nor the chart changes
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 /// What carries the replicas.
@@ -98,29 +95,6 @@ impl Carrier {
     }
 }
 
-fn size(text: &str) -> Result<u64, String> {
-    let (number, unit) = text.split_at(text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len()));
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        _ => return Err("a number, and k, m or g".to_owned()),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "a number of bytes".to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len()));
-    let number: u64 = number.parse().map_err(|_| "a number, and s or ms".to_owned())?;
-    match unit {
-        "s" | "" => Ok(Duration::from_secs(number)),
-        "ms" => Ok(Duration::from_millis(number)),
-        _ => Err("a number, and s or ms".to_owned()),
-    }
-}
-
 /// What the replicas are.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload {
@@ -142,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let chunk = u64::from(ChecksumSpec::DEFAULT.bytes_per_chunk);
     let bytes = (arguments.size / arguments.streams.max(1)).next_multiple_of(chunk);
     let payload = Payload { streams: arguments.streams.max(1), bytes };
-    let folder = tempfile::Builder::new().prefix("hearth-bench-stream").tempdir_in(memory::TMPFS)?;
+    let folder = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-stream-")?;
     make(folder.path(), payload)?;
     let mut figures = Figures::default();
     let runs = if arguments.slow_receiver.is_some() { 1 } else { arguments.runs };
@@ -156,7 +130,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for figure in &ratios {
         println!("{} {}: {:.2} times that of {}", figure.work, figure.what, figure.median(), figure.client);
     }
-    if !arguments.no_record {
+    if arguments.recording.is_wanted() {
         let slow = arguments.slow_receiver.map_or(String::new(), |wait| format!(", slow receiver ({wait:?} a piece),"));
         let workload = format!(
             "stream{slow} {} replicas of {:.0} MiB at once over one connection; data in {}",
@@ -164,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             payload.bytes as f64 / MIB,
             memory::TMPFS
         );
-        record::append(&workload, arguments.note.as_deref(), &[figures.0.as_slice(), &ratios].concat())?;
+        arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
         if arguments.slow_receiver.is_none() {
             chart::write("stream", &workload, &figures.0)?;
         }
@@ -210,12 +184,6 @@ fn make(folder: &Path, payload: Payload) -> Result<()> {
     }
     bar.finish_and_clear();
     Ok(())
-}
-
-fn bar(what: &str, bytes: u64) -> ProgressBar {
-    let template = "{msg:>22} {bar:36} {bytes}/{total_bytes} {bytes_per_sec}";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(bytes).with_style(style).with_message(what.to_owned())
 }
 
 /// One run of one carrier.
@@ -404,20 +372,5 @@ impl Drop for End {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_and_durations_are_read() {
-        assert_eq!(size("5g"), Ok(5 << 30));
-        assert_eq!(size("700"), Ok(700));
-        assert!(size("0").is_err() && size("g").is_err() && size("1t").is_err());
-        assert_eq!(duration("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(duration("50ms"), Ok(Duration::from_millis(50)));
-        assert!(duration("x").is_err());
     }
 }

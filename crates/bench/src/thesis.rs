@@ -2,20 +2,17 @@
 //! file is stored and fetched, latencies of a small one and their parts, many clients at once, a DataNode that is asked for
 //! more than it can send. Apache's whole system and ours, by turns in one run; the thesis's network is the loopback here.
 
-mod party;
-
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hearth_testkit::{Content, Make, usage, wait_until};
+use hearth_testkit::{Content, Make, Scratch, usage, wait_until};
 
 use crate::chart::curves::{self, Axes, Curve};
 use crate::measure::{ServerClock, median};
-use crate::record::{self, Figures};
-use crate::{chart, memory};
-use party::{Party, System, total};
+use crate::party::{self, Party, System, total};
+use crate::record::{self, Figures, Recording};
+use crate::{chart, memory, watch};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -37,12 +34,8 @@ pub struct Arguments {
     /// Rounds of six clients reading at once
     #[arg(long, default_value_t = 8)]
     saturating_rounds: usize,
-    /// Print only: neither the record nor the charts change
-    #[arg(long)]
-    no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
-    #[arg(long)]
-    note: Option<String>,
+    #[command(flatten)]
+    recording: Recording,
 }
 
 /// Clients that read at the same time, a file each.
@@ -66,7 +59,7 @@ struct Courses {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let scratch = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(memory::TMPFS)?;
+    let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let (large, small) = (scratch.path().join("large"), scratch.path().join("small"));
     let mut figures = Figures::default();
     let mut courses = Courses::default();
@@ -100,13 +93,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     figures.print();
     print_ratios(&figures);
-    if !arguments.no_record {
+    if arguments.recording.is_wanted() {
         let Arguments { mib, small_mib, block_mib, .. } = arguments;
         let workload = format!(
             "thesis {mib} MiB and {small_mib} MiB, blocks of {block_mib} MiB; data in {}; Apache's client in a warm JVM",
             memory::TMPFS
         );
-        record::append(&workload, arguments.note.as_deref(), &figures.0)?;
+        arguments.recording.append(&workload, &figures.0)?;
         draw(&workload, &figures, &courses)?;
     }
     Ok(())
@@ -156,28 +149,16 @@ fn emptied(below: u64) -> Result<()> {
     })
 }
 
-/// Does `work` while a thread looks at the CPU time of some processes: `(seconds, processors in use)`.
+/// Does `work` while the CPU time of some processes is looked at: `(seconds, processors in use)`.
 fn watched<R>(processes: Vec<u32>, work: impl FnOnce() -> Result<R>) -> Result<(R, Vec<(f64, f64)>)> {
-    let done = AtomicBool::new(false);
     let used = || processes.iter().map(|process| Ok(usage(*process)?.cpu())).sum::<Result<f64>>();
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let started = Instant::now();
-            let mut seen = Vec::new();
-            let (mut at, mut last) = (0.0, used().unwrap_or(0.0));
-            while !done.load(Ordering::Relaxed) {
-                std::thread::sleep(SAMPLE);
-                let (now, cpu) = (started.elapsed().as_secs_f64(), used().unwrap_or(last));
-                seen.push((now, (cpu - last) / (now - at)));
-                (at, last) = (now, cpu);
-            }
-            seen
-        });
-        let outcome = work();
-        done.store(true, Ordering::Relaxed);
-        let seen = watcher.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))?;
-        Ok((outcome?, seen))
-    })
+    let (started, mut at, mut last) = (Instant::now(), 0.0, used().unwrap_or(0.0));
+    let look = |seen: &mut Vec<(f64, f64)>| {
+        let (now, cpu) = (started.elapsed().as_secs_f64(), used().unwrap_or(last));
+        seen.push((now, (cpu - last) / (now - at)));
+        (at, last) = (now, cpu);
+    };
+    watch::watched(SAMPLE, Vec::new(), look, work)
 }
 
 /// Figures 5.6 to 5.9: latencies, and where they go.

@@ -6,6 +6,8 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::configuration;
+
 mod admin;
 mod datanode;
 mod demo;
@@ -57,7 +59,7 @@ pub fn run() -> ExitCode {
         Command::Fsck(arguments) => fsck::run(arguments),
         Command::Fs(arguments) => fs::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),
-        Command::Bench(arguments) => hearth_bench::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Bench(arguments) => hearth_bench::run(&arguments, &site).map(|()| ExitCode::SUCCESS),
         Command::Up(arguments) => up::run(arguments),
         Command::Version => version(),
     };
@@ -68,6 +70,11 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What clients on this machine begin with.
+fn site() -> anyhow::Result<(hearth_config::Configuration, String)> {
+    Ok((configuration::load()?, configuration::user()))
 }
 
 fn version() -> anyhow::Result<ExitCode> {

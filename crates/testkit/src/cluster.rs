@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{Apache, Process, Settings, free_port, hearth_program, jmx_bean, wait_until};
+use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, jmx_bean, wait_until};
 
 /// Longest start of a JVM on a machine with everything else running.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -203,10 +203,7 @@ impl ClusterSpec {
             other => other,
         };
         let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
-        let directory = tempfile::Builder::new()
-            .prefix("hearth-test-")
-            .tempdir_in(&parent)
-            .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+        let directory = Scratch::within(&parent, "hearth-test-")?;
         let http_port = free_port();
         let ports = self.ports.unwrap_or_else(|| {
             let rpc = free_port();
@@ -240,10 +237,7 @@ impl ClusterSpec {
         let namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
         let memory = match self.datanodes.contains(&Make::Hearth) {
             false => None,
-            true => {
-                let made = tempfile::Builder::new().prefix("hearth-test-").tempdir_in(TMPFS);
-                Some(made.with_context(|| format!("cannot make a directory in {TMPFS}"))?)
-            }
+            true => Some(Scratch::within(Path::new(TMPFS), "hearth-test-")?),
         };
         let mut datanodes = Vec::new();
         for (index, make) in self.datanodes.iter().enumerate() {
@@ -422,8 +416,8 @@ pub struct Cluster {
     http_port: u16,
     apache: Option<Apache>,
     /// Where Hearth's DataNodes keep replicas in memory.
-    _memory: Option<tempfile::TempDir>,
-    directory: tempfile::TempDir,
+    _memory: Option<Scratch>,
+    directory: Scratch,
 }
 
 impl Cluster {

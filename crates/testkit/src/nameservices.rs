@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Apache, Make, NodeProcess, Process, Settings, free_port, jmx_bean, wait_until};
+use crate::{Apache, Make, NodeProcess, Process, Scratch, Settings, free_port, jmx_bean, wait_until};
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const TMPFS: &str = "/dev/shm";
@@ -29,7 +29,7 @@ pub struct Nameservices {
     pub datanodes: Vec<NodeProcess>,
     client: Settings,
     apache: Apache,
-    _memory: tempfile::TempDir,
+    _memory: Scratch,
     directory: tempfile::TempDir,
 }
 
@@ -48,7 +48,7 @@ impl NameservicesSpec {
     pub fn start(self) -> Result<Nameservices> {
         let apache = Apache::find()?;
         let directory = tempfile::Builder::new().prefix("hearth-test-").tempdir().context("a temporary directory")?;
-        let memory = tempfile::Builder::new().prefix("hearth-test-").tempdir_in(TMPFS).context("on a tmpfs")?;
+        let memory = Scratch::within(Path::new(TMPFS), "hearth-test-")?;
         let mut client = self.settings.clone();
         client
             .set("fs.defaultFS", format!("hdfs://{}", self.nameservices[0].0))

@@ -220,7 +220,7 @@ public final class Driver {
             case "timedReads":
                 return timedReads(r);
             // path, length, count, seed; threads: positioned reads at random places, as many by each thread, which has a reader
-            // of its own; microseconds of the median and of the 99th of 100
+            // of its own, and with files a file of its own below path; seconds of all, microseconds by their rank
             case "timedPreads":
                 return timedPreads(r);
             case "list":
@@ -401,6 +401,20 @@ public final class Driver {
                                 .writeTo(out, 0, r.get("length").asLong(), PIECE);
                     }
                 });
+            // dir, count, threads, length; piece, replication, blockSize: writes as many bytes into each; answers what it took
+            case "pourMany": {
+                byte[] piece = new byte[r.path("piece").asInt(PIECE)];
+                new java.util.Random(1).nextBytes(piece);
+                return many(r, (file, i) -> {
+                    short replication = (short) r.path("replication").asInt(fs().getDefaultReplication(file));
+                    long blockSize = r.path("blockSize").asLong(fs().getDefaultBlockSize(file));
+                    try (FSDataOutputStream out = fs().create(file, true, PIECE, replication, blockSize)) {
+                        for (long left = r.get("length").asLong(); left > 0; left -= piece.length) {
+                            out.write(piece, 0, (int) Math.min(left, piece.length));
+                        }
+                    }
+                });
+            }
             // dir, count, threads; piece: reads them all and throws them away; answers what it took
             case "catMany":
                 return many(r, (file, i) -> {
@@ -575,16 +589,19 @@ public final class Driver {
     }
 
     private Object timedPreads(JsonNode r) throws Exception {
-        Path path = path(r, "path");
+        Path top = path(r, "path");
+        int files = r.path("files").asInt(0);
         int length = r.get("length").asInt();
         int count = r.get("count").asInt();
         int threads = r.path("threads").asInt(1);
-        long room = fs().getFileStatus(path).getLen() - length;
         double[] micros = new double[threads * count];
         AtomicInteger next = new AtomicInteger();
         java.util.concurrent.atomic.AtomicLong shortCircuit = new java.util.concurrent.atomic.AtomicLong();
+        long began = System.nanoTime();
         together(threads, () -> {
             int thread = next.getAndIncrement();
+            Path path = files > 0 ? new Path(top, "file-" + thread % files) : top;
+            long room = fs().getFileStatus(path).getLen() - length;
             byte[] buffer = new byte[length];
             java.util.Random random = new java.util.Random(r.get("seed").asLong() + thread);
             try (FSDataInputStream in = fs().open(path)) {
@@ -598,9 +615,11 @@ public final class Driver {
             }
             return null;
         });
+        double seconds = (System.nanoTime() - began) / 1e9;
         java.util.Arrays.sort(micros);
-        return object("p50", micros[micros.length / 2], "p99", micros[(int) (micros.length * 0.99)], "shortCircuit",
-                shortCircuit.get());
+        return object("seconds", seconds, "p50", micros[micros.length / 2], "p90", micros[(int) (micros.length * 0.9)],
+                "p99", micros[(int) (micros.length * 0.99)], "p999", micros[(int) (micros.length * 0.999)],
+                "shortCircuit", shortCircuit.get());
     }
 
     private static Object zeroCopyRead(FSDataInputStream in, JsonNode r) throws IOException {

@@ -1,20 +1,23 @@
 //! What one DataNode of each make costs: a file stored and fetched, many readers at once, small reads at random.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hearth_testkit::{Content, usage};
-use serde_json::{Value, json};
+use hearth_testkit::{Content, Scratch, usage};
+use serde_json::json;
 
 use super::sides::{BOTH, Side, Sides};
 use super::{Arguments, CLIENT, GB};
 use crate::memory;
 use crate::record::Figures;
+use crate::watch::watched;
 
 /// Bytes of a small read.
 const SMALL: u64 = 4096;
+
+/// Between two looks at what a DataNode takes.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Threads that make small reads at the same time.
 const SMALL_THREADS: [u64; 2] = [1, 8];
@@ -30,7 +33,7 @@ const PIECE: u64 = 128 << 10;
 
 pub fn measure(arguments: &Arguments, disk: &Path, figures: &mut Figures) -> Result<()> {
     let mut sides = Sides::start(arguments, 1, Path::new(memory::TMPFS), disk, None)?;
-    let scratch = tempfile::Builder::new().prefix("hearth-bench-").tempdir_in(memory::TMPFS)?;
+    let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let source = scratch.path().join("source");
     Content::new(1).write_file(&source, arguments.mib << 20)?;
     let source = source.to_str().context("a path of text")?.to_owned();
@@ -105,7 +108,8 @@ fn readers(sides: &mut Sides, side: Side, arguments: &Arguments, figures: &mut F
         "piece": PIECE});
     let [process] = sides.processes(side)[..] else { anyhow::bail!("one DataNode of each make runs") };
     let clock = sides.clock(side)?;
-    let (answer, peak) = watched(process, || Ok(sides.java.call("catMany", request)?))?;
+    let (answer, peak) =
+        watched(LOOK, Peak::default(), |peak| peak.look(process), || Ok(sides.java.call("catMany", request)?))?;
     let (cpu, _) = clock.elapsed()?;
     let seconds = answer["seconds"].as_f64().context("a number")?;
     let work = format!("{} readers", arguments.readers);
@@ -127,26 +131,13 @@ struct Peak {
     private: u64,
 }
 
-/// Does `work` while a thread looks what `process` takes.
-fn watched(process: u32, work: impl FnOnce() -> Result<Value>) -> Result<(Value, Peak)> {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let mut peak = Peak::default();
-            while !done.load(Ordering::Relaxed) {
-                if let Ok(now) = usage(process) {
-                    peak.threads = peak.threads.max(now.threads);
-                    peak.private = peak.private.max(now.resident - now.shared_memory.min(now.resident));
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            peak
-        });
-        let outcome = work();
-        done.store(true, Ordering::Relaxed);
-        let peak = watcher.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))?;
-        Ok((outcome?, peak))
-    })
+impl Peak {
+    fn look(&mut self, process: u32) {
+        if let Ok(now) = usage(process) {
+            self.threads = self.threads.max(now.threads);
+            self.private = self.private.max(now.resident - now.shared_memory.min(now.resident));
+        }
+    }
 }
 
 fn small(

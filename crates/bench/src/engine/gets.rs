@@ -13,6 +13,8 @@ use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, PoolIdentity,
 };
 
+use crate::random::Random;
+
 use super::{Measured, System, Task};
 
 const GET_BYTES: u64 = 4096;
@@ -68,20 +70,11 @@ pub fn fill(task: &Task) -> Result<()> {
     Ok(())
 }
 
-/// Where the next get goes: a xorshift.
-struct Places {
-    state: u64,
-}
-
-impl Places {
-    fn next(&mut self, task: &Task) -> (u64, u64) {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        let gets = task.replica_bytes / GET_BYTES;
-        let get = self.state % (gets * task.replicas);
-        (get / gets, get % gets * GET_BYTES)
-    }
+/// Where the next get goes: which replica, and where in it.
+fn place(random: &mut Random, task: &Task) -> (u64, u64) {
+    let gets = task.replica_bytes / GET_BYTES;
+    let get = random.below(gets * task.replicas);
+    (get / gets, get % gets * GET_BYTES)
 }
 
 enum Reader {
@@ -205,12 +198,12 @@ pub fn measure(task: &Task, system: System) -> Result<Measured> {
         let work = |thread: u64| {
             let (reader, stop, gets) = (&reader, &stop, &gets);
             move || -> Result<Histogram> {
-                let mut places = Places { state: 0x9e37_79b9_7f4a_7c15 ^ (thread << 32) };
+                let mut random = Random::new(thread << 32);
                 let (mut into, mut sums) = (vec![0; GET_BYTES as usize], Vec::with_capacity(64));
                 let (mut histogram, mut own) = (Histogram::new(), 0);
                 let mut before = Instant::now();
                 while !stop.load(Ordering::Relaxed) {
-                    let (replica, offset) = places.next(task);
+                    let (replica, offset) = place(&mut random, task);
                     reader.get(replica, offset, &mut into, &mut sums)?;
                     let now = Instant::now();
                     histogram.add(now - before);

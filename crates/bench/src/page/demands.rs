@@ -368,8 +368,38 @@ pub const SECTIONS: &[Section] = &[
                 &[of("small-files", "60 threads", "Hearth", "hearth, multiplexed, many opened", "throughput")],
                 &[of("small-files", "60 threads", "Apache", "warm JVM, TCP", "throughput")],
             ),
+            at_least(
+                "the same with a round trip of 20 ms and 0.1 % loss",
+                10.0,
+                &[of("network small-files", "60 threads", "Hearth", "hearth, multiplexed, many opened", "throughput")],
+                &[of("network small-files", "60 threads", "Apache", "warm JVM, TCP", "throughput")],
+            ),
         ],
-        charts: &["small-files.svg"],
+        charts: &["small-files.svg", "small-files-network.svg"],
+    },
+    Section {
+        title: "Many clients",
+        demands: &[
+            at_least(
+                "1, 2, 4 .. 32 clients of one DataNode, over TCP: throughput of any number, to the most of fewer (0.9: two runs of the same differ by as much)",
+                0.9,
+                &[of("saturate", "all", "Hearth", PACKETS, "kept as clients are added")],
+                &[],
+            ),
+            at_least(
+                "32 clients: throughput",
+                1.0,
+                &[of("saturate", "32 clients", "Hearth", PACKETS, "throughput")],
+                &[of("saturate", "32 clients", "Apache", JAVA, "throughput")],
+            ),
+            at_most(
+                "32 clients: CPU of the DataNode a GB",
+                0.33,
+                &[of("saturate", "32 clients", "Hearth", PACKETS, DATANODE_CPU)],
+                &[of("saturate", "32 clients", "Apache", JAVA, DATANODE_CPU)],
+            ),
+        ],
+        charts: &["saturate-throughput.svg", "saturate-cpu.svg", "write.svg", "read.svg", "pread.svg"],
     },
     Section {
         title: "The embedded NameNode",

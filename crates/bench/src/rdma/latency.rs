@@ -10,6 +10,8 @@ use hearth_types::{RemoteSlice, ShownRecord};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::Runtime;
 
+use crate::random::Random;
+
 use super::{Arguments, LONG, Near, Scratch, probe};
 
 const BYTES: u64 = 4096;
@@ -97,11 +99,10 @@ async fn own_latency(rdma: &Rdma, arguments: &Arguments, single: Single) -> Resu
     let places = (arguments.mib << 20) / BYTES;
     let mut took = Vec::with_capacity(arguments.reads);
     let mut scratch = Scratch::default();
-    let mut place = 1u64;
+    let mut random = Random::new(1);
     let cpu = near.far_cpu()?;
     for _ in 0..arguments.reads {
-        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let at = (place >> 33) % places * BYTES;
+        let at = random.below(places) * BYTES;
         let started = Instant::now();
         let mut transfers = vec![near.read(at, BYTES)?];
         transfers.extend((single.behind > 0).then(|| behind(&near, record)));

@@ -72,12 +72,12 @@ pub struct Party {
     /// Its place among the systems.
     pub system: usize,
     pub client: &'static str,
-    kind: Kind,
+    pub kind: Kind,
 }
 
-enum Kind {
+pub enum Kind {
     Java(Box<Driver>),
-    Own { runtime: Runtime, fs: FileSystem, configuration: Configuration },
+    Own { runtime: Runtime, fs: FileSystem, configuration: Configuration, user: String },
 }
 
 impl Party {
@@ -89,13 +89,28 @@ impl Party {
 
     /// Our client, in this process, by the given paths.
     pub fn own(system: usize, of: &System, client: &'static str, paths: Option<&str>) -> Result<Self> {
-        let mut configuration = Configuration::load_dir(of.cluster.conf(), Environment::empty())?;
+        let configuration = Configuration::load_dir(of.cluster.conf(), Environment::empty())?;
+        Self::with(system, configuration, hearth_client::os_user_name(), client, paths)
+    }
+
+    /// Our client as it is configured, whoever runs the cluster.
+    pub fn with(
+        system: usize,
+        mut configuration: Configuration,
+        user: String,
+        client: &'static str,
+        paths: Option<&str>,
+    ) -> Result<Self> {
         if let Some(paths) = paths {
             configuration.set("hearth.client.paths", paths.to_owned());
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let fs = connect(&configuration)?;
-        Ok(Self { system, client, kind: Kind::Own { runtime, fs, configuration } })
+        let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 16));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+        let fs = {
+            let _within = runtime.enter();
+            connect(&configuration, &user)?
+        };
+        Ok(Self { system, client, kind: Kind::Own { runtime, fs, configuration, user } })
     }
 
     /// How a curve of it is called.
@@ -176,8 +191,8 @@ impl Party {
                 let request = json!({"dir": directory, "count": count, "threads": count, "piece": PIECE});
                 driver.call("catMany", request)?["seconds"].as_f64().context("a number")
             }
-            Kind::Own { runtime, configuration, .. } => {
-                let clients = (0..count).map(|_| connect(configuration)).collect::<Result<Vec<_>>>()?;
+            Kind::Own { runtime, configuration, user, .. } => {
+                let clients = (0..count).map(|_| connect(configuration, user)).collect::<Result<Vec<_>>>()?;
                 // Known to the NameNode and connected, as the threads of a JVM are by its shared client.
                 for fs in &clients {
                     runtime.block_on(fs.exists(directory))?;
@@ -217,8 +232,8 @@ pub fn file_name(index: usize) -> String {
     format!("file-{index}")
 }
 
-fn connect(configuration: &Configuration) -> Result<FileSystem> {
-    Ok(FileSystem::connect(configuration, None, &hearth_client::os_user_name())?)
+pub fn connect(configuration: &Configuration, user: &str) -> Result<FileSystem> {
+    Ok(FileSystem::connect(configuration, None, user)?)
 }
 
 /// Bytes up to the end.

@@ -1,0 +1,394 @@
+//! Load generators for users: files written and read as many clients do it, on any cluster. Without a cluster to be given they start a small Hearth
+//! of their own and, where Apache Hadoop is at hand, an HDFS of Apache's beside it, with its own client, by turns in one run.
+
+mod saturate;
+mod task;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use hearth_testkit::{Apache, Make, wait_until};
+
+use crate::amounts::{bar, size, spelled};
+use crate::measure::ServerClock;
+use crate::party::{Party, System};
+use crate::record::{Figures, Recording};
+use crate::watch::watched;
+use crate::{Site, chart, memory};
+pub use saturate::Saturate;
+use task::{Kind, Outcome, Task};
+
+const GB: f64 = 1e9;
+const MIB: f64 = (1 << 20) as f64;
+
+/// Blocks of the clusters that are started here, unless they are to have others.
+const BLOCK_BYTES: u64 = 64 << 20;
+
+/// Between two looks at how far one is.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The path that the bytes are to take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum PathChoice {
+    /// The DataNode's own memory, on its machine
+    Local,
+    /// One-sided, by RDMA
+    #[value(alias = "one-sided")]
+    Rdma,
+    /// Packets over TCP
+    #[value(alias = "packets")]
+    Tcp,
+}
+
+impl PathChoice {
+    /// As `hearth.client.paths` has it.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Rdma => "one-sided",
+            Self::Tcp => "packets",
+        }
+    }
+
+    fn client(self) -> &'static str {
+        match self {
+            Self::Local => "own, local",
+            Self::Rdma => "own, one-sided",
+            Self::Tcp => "own, packets",
+        }
+    }
+}
+
+/// Which cluster, where in it, and what becomes of the figures: the same for all generators.
+#[derive(clap::Args)]
+pub struct Target {
+    /// A cluster that runs, e.g. hdfs://host:8020; without a value that of core-site.xml. Else one is started, and Apache's beside it
+    #[arg(long, value_name = "URI")]
+    fs: Option<Option<String>>,
+    /// A directory for the files. `write` leaves them there, the others write those that are missing
+    #[arg(long, default_value = "/hearth-bench")]
+    path: String,
+    /// Replicas of each block [default: as the cluster is configured; 1 in one that is started]
+    #[arg(long)]
+    replication: Option<u16>,
+    /// Bytes of a block, e.g. 128m [default: as the cluster is configured; 64m in one that is started]
+    #[arg(long, value_parser = size)]
+    block_size: Option<u64>,
+    /// Only this path, and an error where it is not to be had [default: the shortest; over TCP as well where a cluster is started]
+    #[arg(long, value_enum)]
+    path_choice: Option<PathChoice>,
+    /// How often all is measured [default: 1 with --fs, else 3 behind one that warms]
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Without Apache's servers and client
+    #[arg(long)]
+    no_apache: bool,
+    /// Figures as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Removes the files at the end
+    #[arg(long)]
+    clean: bool,
+    #[command(flatten)]
+    recording: Recording,
+}
+
+/// How many do it, and on what.
+#[derive(clap::Args)]
+struct Shape {
+    /// Bytes of each file, e.g. 64m
+    #[arg(long, default_value = "256m", value_parser = size)]
+    size: u64,
+    /// Clients, each with connections of its own
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// What each client does at the same time
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    /// Files [default: one for each of all clients' threads]
+    #[arg(long)]
+    files: Option<usize>,
+}
+
+#[derive(clap::Args)]
+pub struct Write {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    shape: Shape,
+    /// Bytes that are handed over at once
+    #[arg(long, default_value = "1m", value_parser = size)]
+    piece: u64,
+}
+
+#[derive(clap::Args)]
+pub struct Read {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    shape: Shape,
+    /// Bytes that are asked for at once
+    #[arg(long, default_value = "1m", value_parser = size)]
+    piece: u64,
+}
+
+#[derive(clap::Args)]
+pub struct Pread {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    shape: Shape,
+    /// Bytes of a read
+    #[arg(long, default_value = "4k", value_parser = size)]
+    piece: u64,
+    /// Reads of all together
+    #[arg(long, default_value_t = 100_000)]
+    reads: u64,
+}
+
+impl Write {
+    pub fn run(&self, site: Site<'_>) -> Result<()> {
+        generate(&self.target, &self.shape, Kind::Write, self.piece, 0, site)
+    }
+}
+
+impl Read {
+    pub fn run(&self, site: Site<'_>) -> Result<()> {
+        generate(&self.target, &self.shape, Kind::Read, self.piece, 0, site)
+    }
+}
+
+impl Pread {
+    pub fn run(&self, site: Site<'_>) -> Result<()> {
+        generate(&self.target, &self.shape, Kind::Pread, self.piece, self.reads, site)
+    }
+}
+
+/// Who takes part.
+struct Field {
+    /// Those that were started here; empty with a cluster of the user's.
+    systems: Vec<System>,
+    /// What is said in the figures for the user's.
+    name: String,
+    parties: Vec<Party>,
+    /// At the end, each system's files are removed by the first of its parties.
+    clean: bool,
+    path: String,
+}
+
+impl Target {
+    /// Whether the cluster is the user's.
+    fn is_given(&self) -> bool {
+        self.fs.is_some()
+    }
+
+    fn runs(&self) -> usize {
+        self.runs.unwrap_or(if self.is_given() { 1 } else { 3 })
+    }
+
+    fn enter(&self, site: Site<'_>) -> Result<Field> {
+        let clean = self.clean && self.is_given();
+        let path = self.path.trim_end_matches('/').to_owned();
+        if let Some(uri) = &self.fs {
+            let (mut configuration, user) = site()?;
+            if let Some(uri) = uri {
+                configuration.set("fs.defaultFS", uri.clone());
+            }
+            let name = configuration.get(hearth_config::keys::FS_DEFAULT_FS)?;
+            let (client, paths) = match self.path_choice {
+                Some(choice) => (choice.client(), Some(choice.key())),
+                None => ("own", None),
+            };
+            let party = Party::with(0, configuration, user, client, paths)?;
+            return Ok(Field { systems: Vec::new(), name, parties: vec![party], clean, path });
+        }
+        let (replication, block) = (self.replication.unwrap_or(1), self.block_size.unwrap_or(BLOCK_BYTES));
+        let start = |make| System::start(make, usize::from(replication), block);
+        let mut systems = vec![start(Make::Hearth)?];
+        let mut parties = match self.path_choice {
+            Some(choice) => vec![Party::own(0, &systems[0], choice.client(), Some(choice.key()))?],
+            None => vec![
+                Party::own(0, &systems[0], "own, packets", Some("packets"))?,
+                Party::own(0, &systems[0], "own, shortest path", None)?,
+            ],
+        };
+        if !self.no_apache {
+            match Apache::for_measuring() {
+                Ok(_) => {
+                    systems.push(start(Make::Apache)?);
+                    parties.insert(0, Party::java(1, &systems[1])?);
+                }
+                Err(error) => eprintln!("Apache HDFS is left out: {error:#}"),
+            }
+        }
+        Ok(Field { systems, name: String::new(), parties, clean, path })
+    }
+
+    /// Prints, and keeps what is to be kept: never what was measured on somebody's own cluster.
+    fn tell(&self, name: &str, workload: &str, figures: &Figures, columns: &[&str]) -> Result<()> {
+        if self.json {
+            println!("{}", figures.json(workload));
+        } else {
+            println!("{workload}");
+            figures.print_wide(columns);
+        }
+        if !self.is_given() && self.recording.is_wanted() {
+            self.recording.append(workload, &figures.0)?;
+            chart::write(name, workload, &figures.0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Field {
+    fn system(&self, party: usize) -> String {
+        let system = self.systems.get(self.parties[party].system);
+        system.map_or_else(|| self.name.clone(), |system| system.name.to_owned())
+    }
+
+    /// CPU clocks of the DataNodes that a party reads from and writes to; none of a cluster of the user's.
+    fn datanodes(&self, party: usize) -> Result<Vec<ServerClock>> {
+        let Some(system) = self.systems.get(self.parties[party].system) else { return Ok(Vec::new()) };
+        system.datanodes()?.into_iter().map(ServerClock::start).collect()
+    }
+
+    /// Puts the files of `task` there, once a system, where any is missing or too short.
+    fn store(&mut self, task: &Task, configuration: &str) -> Result<()> {
+        for system in 0..self.systems.len().max(1) {
+            let Some(party) = self.parties.iter().position(|party| party.system == system) else { continue };
+            if self.parties[party].has(task)? {
+                continue;
+            }
+            eprintln!("{}: writing {} files of {}{configuration}", self.system(party), task.files, spelled(task.size));
+            if !self.systems.is_empty() {
+                memory::touch(task.files as u64 * task.size)?;
+            }
+            let write = Task { kind: Kind::Write, ..task.clone() };
+            self.carry_out(party, &write)?;
+        }
+        Ok(())
+    }
+
+    /// With a bar that shows how far it is.
+    fn carry_out(&mut self, party: usize, task: &Task) -> Result<Outcome> {
+        let progress = AtomicU64::new(0);
+        let bar = bar(&format!("{}: {}", self.system(party), task.kind.name()), task.bytes());
+        let party = &mut self.parties[party];
+        let look = |bar: &mut indicatif::ProgressBar| bar.set_position(progress.load(Ordering::Relaxed));
+        let outcome = watched(LOOK, bar.clone(), look, || task.carry_out(party, &progress));
+        bar.finish_and_clear();
+        Ok(outcome?.0)
+    }
+
+    /// Nothing is left of a party's files, nor of their replicas in memory.
+    fn remove(&mut self, party: usize, below: u64) -> Result<()> {
+        let path = self.path.clone();
+        self.parties[party].delete(&path)?;
+        if self.systems.is_empty() {
+            return Ok(());
+        }
+        wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
+            Ok((memory::tmpfs_used()? < below).then_some(()))
+        })
+    }
+
+    fn leave(mut self) -> Result<()> {
+        if self.clean {
+            let path = self.path.clone();
+            self.parties[0].delete(&path)?;
+        }
+        Ok(())
+    }
+}
+
+/// `write`, `read` and `pread`.
+fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64, site: Site<'_>) -> Result<()> {
+    let workers = (shape.clients.max(1), shape.threads.max(1));
+    let task = Task {
+        kind,
+        directory: target.path.trim_end_matches('/').to_owned(),
+        files: shape.files.unwrap_or(workers.0 * workers.1).max(1),
+        size: shape.size,
+        piece: usize::try_from(piece.min(shape.size)).context("so large a piece")?,
+        reads,
+        clients: workers.0,
+        threads: workers.1,
+        replication: target.replication,
+        block_size: target.block_size,
+    };
+    let mut field = target.enter(site)?;
+    if kind != Kind::Write {
+        field.store(&task, "")?;
+    }
+    let mut figures = Figures::default();
+    // In a cluster of our own, the first only warms.
+    let first = usize::from(target.is_given());
+    for run in first..=target.runs() {
+        for party in 0..field.parties.len() {
+            let mut warming = Figures::default();
+            let into = if run == 0 { &mut warming } else { &mut figures };
+            one(&mut field, party, &task, into)?;
+        }
+    }
+    let name = kind.name();
+    let what = match kind {
+        Kind::Pread => format!("{reads} reads of {} at random", spelled(task.piece as u64)),
+        _ => format!("{} at once", spelled(task.piece as u64)),
+    };
+    let Task { files, clients, threads, .. } = task;
+    let workload = format!(
+        "{name} {files} files of {}, {what}, {clients} client{} with {threads} thread{}{}",
+        spelled(task.size),
+        if clients == 1 { "" } else { "s" },
+        if threads == 1 { "" } else { "s" },
+        field.place()
+    );
+    target.tell(name, &workload, &figures, task::COLUMNS)?;
+    field.leave()
+}
+
+impl Field {
+    /// Where it was, for a workload's description.
+    fn place(&self) -> String {
+        match self.systems.len() {
+            0 => format!("; {}", self.name),
+            1 => format!("; data in {}", memory::TMPFS),
+            _ => format!("; data in {}; Apache's client in a warm JVM", memory::TMPFS),
+        }
+    }
+}
+
+/// One run of one party.
+fn one(field: &mut Field, party: usize, task: &Task, figures: &mut Figures) -> Result<()> {
+    let own = !field.systems.is_empty();
+    let used = if own { memory::tmpfs_used()? } else { 0 };
+    if own && task.kind == Kind::Write {
+        memory::touch(task.bytes() * u64::from(task.replication.unwrap_or(1)))?;
+    }
+    let clocks = field.datanodes(party)?;
+    let cpu = field.parties[party].cpu()?;
+    let outcome = field.carry_out(party, task)?;
+    let cpu = field.parties[party].cpu()? - cpu;
+    let datanodes = clocks.iter().map(|clock| Ok(clock.elapsed()?.0)).sum::<Result<f64>>()?;
+    let (system, client) = (field.system(party), field.parties[party].client);
+    let gigabytes = outcome.bytes as f64 / GB;
+    let mut add = |what: &str, unit, value| figures.add(task.kind.name(), &system, client, what, unit, value);
+    add("throughput", "MB/s", outcome.bytes as f64 / 1e6 / outcome.seconds);
+    add("operations", "/s", outcome.operations as f64 / outcome.seconds);
+    for (what, value) in task::RANKS.iter().zip(outcome.ranks.into_iter().flatten()) {
+        add(what.0, "us", value);
+    }
+    add("client CPU", "s/GB", cpu / gigabytes);
+    if own {
+        add("DataNode CPU", "s/GB", datanodes / gigabytes);
+    }
+    for (path, bytes) in outcome.by_path {
+        add(&format!("by {path}"), "MiB", bytes as f64 / MIB);
+    }
+    if own && task.kind == Kind::Write {
+        field.remove(party, used + task.bytes() / 2)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Looking at something again and again while other work is done.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+
+/// Does `work` while a thread calls `look` every `pause`; returns what `work` did and what `look` has made of `seen`.
+pub fn watched<S: Send, R>(
+    pause: Duration,
+    mut seen: S,
+    mut look: impl FnMut(&mut S) + Send,
+    work: impl FnOnce() -> Result<R>,
+) -> Result<(R, S)> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::thread::sleep(pause);
+                look(&mut seen);
+            }
+            seen
+        });
+        let outcome = work();
+        done.store(true, Ordering::Relaxed);
+        let seen = watcher.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))?;
+        Ok((outcome?, seen))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_looked_at_until_it_is_over() {
+        let work = || {
+            std::thread::sleep(Duration::from_millis(60));
+            Ok("done")
+        };
+        let (outcome, looks) = watched(Duration::from_millis(5), 0, |looks| *looks += 1, work).unwrap();
+        assert_eq!(outcome, "done");
+        assert!(looks > 0);
+        assert!(watched(Duration::from_millis(1), (), |()| (), || Err::<(), _>(anyhow::anyhow!("no"))).is_err());
+    }
+}

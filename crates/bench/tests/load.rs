@@ -1,0 +1,54 @@
+//! The load generators as a user runs them: against a cluster that is there already.
+
+use std::process::Command;
+
+use hearth_testkit::{Cluster, ClusterSpec, Make, hearth_program};
+use serde_json::Value;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// What `hearth bench WORDS` says of its figures.
+fn bench(cluster: &Cluster, words: &str) -> Value {
+    let mut command = Command::new(hearth_program().unwrap());
+    let uri = format!("hdfs://127.0.0.1:{}", cluster.namenode_rpc_port());
+    command.arg("bench").args(words.split(' ')).args(["--fs", &uri, "--json"]);
+    command.env("HADOOP_CONF_DIR", cluster.conf()).current_dir(cluster.directory());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn figure(said: &Value, work: &str, name: &str) -> Option<f64> {
+    let figures = said["figures"].as_array().unwrap();
+    figures.iter().find(|figure| figure["work"] == work && figure["figure"] == name)?["median"].as_f64()
+}
+
+#[test]
+fn a_cluster_that_runs_is_written_to_and_read_from() {
+    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth).start().unwrap();
+    let bytes = 3.0 * 1_500_000.0 / MIB;
+    let is = |found: Option<f64>, wanted: f64| found.is_some_and(|found| (found - wanted).abs() < 0.001);
+
+    let shape = "--size 1500000 --clients 3 --threads 1 --path /load/it";
+    let written = bench(&cluster, &format!("write {shape} --piece 64k --path-choice tcp"));
+    assert!(is(figure(&written, "write", "by packets"), bytes), "{written}");
+    let read = bench(&cluster, &format!("read {shape} --piece 100k --path-choice tcp"));
+    assert!(is(figure(&read, "read", "by packets"), bytes), "{read}");
+    assert!(figure(&read, "read", "p99.9").unwrap() >= figure(&read, "read", "p50").unwrap(), "{read}");
+    let short = bench(&cluster, &format!("pread {shape} --reads 130 --path-choice packets"));
+    assert!(is(figure(&short, "pread", "by packets"), 130.0 * 4096.0 / MIB), "{short}");
+
+    // Its files are not there yet; at the end they are gone.
+    let many = bench(&cluster, "saturate --clients 2,1 --size 1m --bytes 4m --path /load/many --clean");
+    assert!(figure(&many, "2 clients", "throughput").unwrap() > 0.0, "{many}");
+    assert!(figure(&many, "all", "kept as clients are added").is_some(), "{many}");
+    let left = Command::new(hearth_program().unwrap())
+        .args(["fs", "-ls", "-R", "/load"])
+        .env("HADOOP_CONF_DIR", cluster.conf())
+        .output()
+        .unwrap();
+    let left = String::from_utf8_lossy(&left.stdout).into_owned();
+    assert!(left.contains("/load/it/file-2") && !left.contains("/load/many"), "{left}");
+    // Nobody's own cluster is in the record.
+    assert!(!cluster.directory().join("hearth-bench.jsonl").exists());
+}
