@@ -70,6 +70,8 @@ pub enum OpError {
     Downstream { block: ExtendedBlock, peer: String, message: String },
     #[error("a connection of replicas")]
     Stream(#[from] StreamError),
+    #[error("threads for connections of replicas")]
+    Threads(#[source] std::io::Error),
     #[error("the one-sided way to the next datanode")]
     OneSided(#[from] WriterError),
     #[error("reading {block} to pass it on")]

@@ -102,6 +102,8 @@ pub struct StreamOptions {
     pub window_bytes: u64,
     /// The same of all incoming connections.
     pub memory_bytes: u64,
+    /// Niceness of their threads above the process's own.
+    pub nice: i32,
     /// How long what a broken connection left of a replica is kept.
     pub resume_timeout: Duration,
 }
@@ -187,6 +189,7 @@ impl DatanodeOptions {
                 replicas: conf.get(keys::HEARTH_DATANODE_STREAM_REPLICAS)?.clamp(1, 1024),
                 window_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_WINDOW_BYTES)?,
                 memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
+                nice: conf.get(keys::HEARTH_DATANODE_STREAM_NICE)?.min(19) as i32,
                 resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
             },
             timing: TimingOptions {

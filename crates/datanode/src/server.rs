@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::local;
-use hearth_fabric::tcp::{Connection, Listener};
+use hearth_fabric::tcp::{Connection, Listener, PeerAddress};
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, OpError as OperationError, Operation, Status};
 
 use crate::datanode::Datanode;
@@ -87,20 +87,21 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
             Ok(After::Many { memory }) => {
                 drop(served);
                 if let Err(error) = ops::read_many::converse(datanode, &mut session, memory).await {
-                    report(&session, op, &error);
+                    report(session.connection.peer(), op, &error);
                 }
                 return;
             }
             Ok(After::Replicas(window)) => {
                 drop(served);
-                if let Err(error) = ops::replica_stream::converse(datanode, &mut session, window).await {
-                    report(&session, op, &error);
+                let peer = session.connection.peer();
+                if let Err(error) = ops::replica_stream::converse(datanode, session, window).await {
+                    report(peer, op, &error);
                 }
                 return;
             }
             Ok(_) => return,
             Err(error) => {
-                report(&session, op, &error);
+                report(session.connection.peer(), op, &error);
                 return;
             }
         }
@@ -109,8 +110,8 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
     }
 }
 
-fn report(session: &Session, op: OpCode, error: &OpError) {
-    let (peer, quiet) = (session.connection.peer(), error.is_disconnect());
+fn report(peer: PeerAddress, op: OpCode, error: &OpError) {
+    let quiet = error.is_disconnect();
     let error: &dyn std::error::Error = error;
     if quiet {
         tracing::debug!(%peer, ?op, error, "operation ended early");

@@ -10,12 +10,13 @@ mod kept;
 mod peers;
 mod sink;
 mod source;
+mod threads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hearth_protocol::replica_stream::{CarryError, Job, StreamWaits};
+use hearth_protocol::replica_stream::{CarryError, Job, StreamError, StreamWaits};
 use hearth_types::ExtendedBlock;
 use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, Status, StreamLimits};
 use tokio::sync::{Semaphore, oneshot};
@@ -28,6 +29,7 @@ use kept::Kept;
 use peers::{Peers, Way};
 pub use sink::StreamStore;
 use source::StreamSource;
+use threads::Threads;
 
 /// Data bytes of a frame: what is read from a disk at once, and more than costs anything to frame.
 const FRAME_BYTES: u32 = 512 << 10;
@@ -45,6 +47,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What all streams of a datanode share.
 pub struct Streams {
     options: StreamOptions,
+    pub threads: Threads,
     peers: Peers,
     kept: Kept,
     /// One for each replica that comes in.
@@ -69,6 +72,7 @@ impl Drop for Window {
 impl Streams {
     pub fn new(options: StreamOptions) -> Self {
         Self {
+            threads: Threads::new(options.nice),
             peers: Peers::default(),
             kept: Kept::new(options.resume_timeout),
             places: Arc::new(Semaphore::new(INCOMING_MAX)),
@@ -166,23 +170,22 @@ pub async fn carry(
         link.carry(job).await;
         let outcome = answer.await;
         drop(link);
-        match outcome {
+        let error = match outcome {
             Ok(Ok(())) => return Ok(true),
+            Ok(Err(error)) => error,
             // The connection had ended before the replica had its turn.
-            Err(_) => pause(&mut attempt).await,
-            Ok(Err(CarryError::Broken { stored, source })) => {
-                tracing::info!(%block, stored, error = &*source as &dyn std::error::Error, "a stream broke");
-                if stored > acknowledged {
-                    (acknowledged, attempt) = (stored, 0);
-                }
-                pause(&mut attempt).await;
-                if attempt >= ATTEMPTS {
-                    return Err(not_carried(block, target, &CarryError::Broken { stored, source }));
+            Err(_) => CarryError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
+        };
+        match &error {
+            CarryError::Broken { stored, source } => {
+                tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a stream broke");
+                if *stored > acknowledged {
+                    (acknowledged, attempt) = (*stored, 0);
                 }
             }
-            Ok(Err(CarryError::Refused(refusal))) => {
-                if !may_try_again(datanode, block, &refusal, attempt).await? {
-                    return Err(not_carried(block, target, &CarryError::Refused(refusal)));
+            CarryError::Refused(refusal) => {
+                if !may_try_again(datanode, block, refusal, attempt).await? {
+                    return Err(not_carried(block, target, &error));
                 }
                 if refusal.status == Status::ErrorExists {
                     // All of it had arrived, and the word of that was lost.
@@ -191,16 +194,15 @@ pub async fn carry(
                 if refusal.status == Status::ErrorUnsupported {
                     return Ok(false);
                 }
-                pause(&mut attempt).await;
             }
-            Ok(Err(error)) => return Err(not_carried(block, target, &error)),
+            CarryError::Source(_) => return Err(not_carried(block, target, &error)),
         }
+        pause(&mut attempt).await;
         if datanode.is_stopping() {
             return Err(OpError::Interrupted);
         }
         if attempt >= ATTEMPTS {
-            let source = Arc::new(hearth_protocol::replica_stream::StreamError::Interrupted);
-            return Err(not_carried(block, target, &CarryError::Broken { stored: acknowledged, source }));
+            return Err(not_carried(block, target, &error));
         }
     }
 }
@@ -254,6 +256,7 @@ mod tests {
             replicas: 16,
             window_bytes: 8 << 20,
             memory_bytes: 32 << 20,
+            nice: 3,
             resume_timeout: Duration::from_secs(1),
         };
         let streams = Streams::new(options);

@@ -25,9 +25,25 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Replica
     Ok(After::Replicas(window))
 }
 
-/// Takes replicas until the sender has no more, or none for a while.
-pub async fn converse(datanode: &Arc<Datanode>, session: &mut Session, window: Window) -> Result<(), OpError> {
+/// Takes replicas until the sender has no more, or none for a while. On the threads of the streams: those that serve readers are theirs.
+pub async fn converse(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
+    let threads = datanode.streams.threads.start()?;
+    let datanode = datanode.clone();
+    let conversation = threads.spawn(async move {
+        tokio::select! {
+            outcome = receive(&datanode, session, window) => outcome,
+            () = datanode.stopping() => Ok(()),
+        }
+    });
+    conversation.await.map_err(|_| OpError::Interrupted)?
+}
+
+async fn receive(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
+    let Session { connection, mut buffer, .. } = session;
+    // Its session alone has it.
+    let connection = Arc::into_inner(connection).ok_or(OpError::Interrupted)?;
+    let connection = connection.moved_here().map_err(OpError::Threads)?;
     let waits = streams::waits(&datanode.options.transfer);
     let store = StreamStore::new(datanode);
-    Ok(replica_stream::receive(&session.connection, &mut session.buffer, store, window.limits, waits).await?)
+    Ok(replica_stream::receive(&connection, &mut buffer, store, window.limits, waits).await?)
 }

@@ -182,7 +182,7 @@ async fn connect(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Link, 
     let request = ReplicaStream { source_uuid: datanode.store.datanode_uuid().to_string() };
     let limits = replica_stream::ask(&connection, &mut buffer, request, &waits(options)).await?;
     let (jobs, queue) = mpsc::channel(QUEUE);
-    tokio::spawn(run(datanode.clone(), connection, buffer, limits, queue));
+    datanode.streams.threads.start()?.spawn(run(datanode.clone(), connection, buffer, limits, queue));
     Ok(Link { jobs, load: Arc::default(), counted: false })
 }
 
@@ -194,12 +194,19 @@ async fn run(
     mut queue: mpsc::Receiver<Job<StreamSource>>,
 ) {
     let waits = waits(&datanode.options.transfer);
+    let peer = connection.peer();
+    let connection = match connection.moved_here() {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::warn!(%peer, %error, "a connection of replicas cannot be waited for");
+            return;
+        }
+    };
     let outcome = tokio::select! {
         outcome = replica_stream::send(&connection, &mut buffer, limits, waits, &mut queue) => outcome,
         () = datanode.stopping() => Ok(()),
     };
     if let Err(error) = outcome {
-        let peer = connection.peer();
         tracing::info!(%peer, error = &*error as &dyn std::error::Error, "a connection of replicas ended");
     }
 }

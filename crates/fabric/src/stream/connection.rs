@@ -82,6 +82,18 @@ impl Connection {
         Ok(Self { stream: Stream::Unix(stream), peer: PeerAddress::Process { pid, uid: peer.uid() } })
     }
 
+    /// The same connection, waited for by the runtime that this is called in: readiness that another one's threads find would have to
+    /// be carried over by them, each time.
+    ///
+    /// Errors: the socket cannot be registered there.
+    pub fn moved_here(self) -> io::Result<Self> {
+        let stream = match self.stream {
+            Stream::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream.into_std()?)?),
+            Stream::Unix(stream) => Stream::Unix(UnixStream::from_std(stream.into_std()?)?),
+        };
+        Ok(Self { stream, peer: self.peer })
+    }
+
     pub fn peer(&self) -> PeerAddress {
         self.peer
     }
