@@ -91,15 +91,18 @@ impl Namespace {
         Err(self.denied(caller, access, trail.prefix(depth), inode))
     }
 
+    fn breaks_sticky(&self, caller: &Caller, parent: &Inode, inode: &Inode) -> bool {
+        self.checks_rights_of(caller)
+            && parent.permission.0 & 0o1000 != 0
+            && !self.owns(caller, parent)
+            && !self.owns(caller, inode)
+    }
+
     /// In a sticky directory an entry belongs to its owner and the directory's owner.
     pub fn check_sticky(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
         let (Some(parent), Some(target)) = (trail.parent(), trail.target()) else { return Ok(()) };
         let (parent, inode) = (self.inode(parent), self.inode(target));
-        if !self.checks_rights_of(caller)
-            || parent.permission.0 & 0o1000 == 0
-            || self.owns(caller, parent)
-            || self.owns(caller, inode)
-        {
+        if !self.breaks_sticky(caller, parent, inode) {
             return Ok(());
         }
         Err(Error::StickyBit {
@@ -138,7 +141,17 @@ impl Namespace {
                 return Err(self.denied(caller, access, path, inode));
             }
             for child in self.children_at(trail.snapshot, slot) {
-                let inode = self.inode(child);
+                let (parent, inode) = (inode, self.inode(child));
+                // What goes with the whole tree is protected as if it were to go alone.
+                if access == Access::ALL && self.breaks_sticky(caller, parent, inode) {
+                    return Err(Error::StickyBit {
+                        user: caller.user.clone(),
+                        path: join(&path, &inode.name),
+                        inode: self.ownership_text(inode),
+                        // Apache tells of the top's owner here.
+                        parent: format!("\"{path}\":{}", self.ownership_text(self.inode(top))),
+                    });
+                }
                 if inode.is_directory() {
                     waiting.push((join(&path, &inode.name), child));
                 }

@@ -487,7 +487,28 @@ impl Namespace {
             common = self.inode(common).parent;
         }
         let leaves = replaced.map(|slot| self.tree_usage(slot)).unwrap_or_default();
-        self.check_quota(directory, Some(common), &self.tree_usage(moved).plus(&leaves, -1))
+        let mut comes = self.tree_usage(moved);
+        comes.types = self.types_under(moved, self.storage_policy(directory).number);
+        self.check_quota(directory, Some(common), &comes.plus(&leaves, -1))
+    }
+
+    /// What a tree would count for each medium below a directory with the storage policy `inherited`.
+    fn types_under(&self, top: Slot, inherited: u8) -> [i64; QUOTA_TYPES.len()] {
+        let mut usage = Usage::default();
+        let mut waiting = vec![(top, inherited)];
+        while let Some((slot, inherited)) = waiting.pop() {
+            let inode = self.inode(slot);
+            let policy = if inode.storage_policy == 0 { inherited } else { inode.storage_policy };
+            match &inode.kind {
+                InodeKind::Directory(children) => waiting.extend(children.iter().map(|child| (child, policy))),
+                InodeKind::File(file) => {
+                    let replication = self.replication_with_snapshots(slot);
+                    usage = usage.plus(&file_usage(file, replication, policy), 1);
+                    usage = usage.plus(&self.lost_usage(slot, policy), 1);
+                }
+            }
+        }
+        usage.types
     }
 
     /// The files noted and the directories with quotas are forgotten with their inodes.

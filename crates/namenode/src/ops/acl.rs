@@ -1,7 +1,7 @@
 //! Access control lists.
 
 use bytes::Bytes;
-use hearth_types::{AclChange, AclEntry, AclStatus};
+use hearth_types::{AclChange, AclEntry, AclStatus, FsPermission};
 use hearth_wire::convert::ConvertError;
 use hearth_wire::proto::hdfs::{
     AclEntryProto, GetAclStatusRequestProto, GetAclStatusResponseProto, ModifyAclEntriesRequestProto,
@@ -92,6 +92,12 @@ pub async fn get_acl_status(
 ) -> Result<Bytes, Error> {
     check_on(namenode)?;
     let state = namenode.read();
+    if state.namespace.resolve(&context.caller, &request.src, Purpose::Read)?.is_snapshot_list {
+        // No inode stands behind it.
+        let (owner, group, entries) = (String::new(), String::new(), Vec::new());
+        let status = AclStatus { owner, group, permission: FsPermission(0), entries };
+        return Ok(encode(&GetAclStatusResponseProto { result: (&status).into() }));
+    }
     let missing = |path| Error::CannotFind { path };
     let (_, slot) = state.namespace.resolve_existing(&context.caller, &request.src, Purpose::Read, missing)?;
     let inode = state.namespace.inode(slot);

@@ -25,10 +25,11 @@ fn space_quota(summary: &Summary) -> u64 {
     summary.quota.as_ref().and_then(|quota| quota.space).unwrap_or(NONE)
 }
 
-/// Told where there is a quota for a medium.
+/// Told where there is a quota for a medium, or something counts for one.
 fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
-    let limits = summary.quota.as_ref()?.types;
-    limits.iter().any(Option::is_some).then(|| {
+    let limits = summary.quota.as_ref().map(|quota| quota.types).unwrap_or_default();
+    let told = limits.iter().any(Option::is_some) || summary.usage.types.iter().any(|consumed| *consumed > 0);
+    told.then(|| {
         let infos = QUOTA_TYPES.iter().zip(limits).zip(summary.usage.types);
         let info = |((medium, limit), consumed): ((&StorageType, Option<u64>), i64)| StorageTypeQuotaInfoProto {
             r#type: Some(*medium as i32),
