@@ -416,6 +416,15 @@ fn truncation_may_copy_to_a_new_block() {
         assert!(get(&store, 2, 2) == data[..777]);
         assert!(get(&store, 1, 1) == data);
         assert_eq!(info(&store, 1).state, ReplicaState::Finalized);
+        // Nobody heard of that: the next attempt makes it anew, and an attempt of before does not.
+        store.initiate_recovery(&block(1, 1, 0), GenerationStamp(3)).unwrap().unwrap();
+        let summary = store.update_under_recovery(&old, GenerationStamp(3), 70_000, Some(BlockId(2))).unwrap();
+        assert_eq!(summary.block, block(2, 3, 70_000));
+        assert!(get(&store, 2, 3) == data[..70_000]);
+        store.initiate_recovery(&block(1, 1, 0), GenerationStamp(3)).unwrap().unwrap();
+        let again = store.update_under_recovery(&old, GenerationStamp(3), 5, Some(BlockId(2)));
+        assert!(matches!(again, Err(StoreError::ReplicaExists { .. })));
+        assert!(get(&store, 2, 3) == data[..70_000] && get(&store, 1, 1) == data);
     });
 }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hearth_types::{BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
+use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::disk::copy::{self, Prepared};
 use crate::disk::layout::Place;
@@ -224,6 +224,10 @@ impl Inner {
         stamp: GenerationStamp,
         cut: &Snapshot,
     ) -> Result<ReplicaSummary> {
+        self.drop_earlier_copy(&ExtendedBlock {
+            pool: replica.slice.pool.clone(),
+            block: Block { id, stamp, length: 0 },
+        });
         let volume = &replica.slice.volume;
         if !volume.reserve(self.used_on(volume), cut.length)? {
             return Err(StoreError::NoSpace { storage_type: volume.storage_type, wanted: cut.length });
@@ -249,5 +253,18 @@ impl Inner {
         self.finish(&copied, &mut hands, Durability::Disk)?;
         self.make_durable(&copied, Durability::Disk)?;
         Ok(self.summary(&copied))
+    }
+
+    /// The copy of an earlier attempt whose end the NameNode never heard of gives way: what it was made of is still there.
+    fn drop_earlier_copy(&self, wanted: &ExtendedBlock) {
+        let Ok(earlier) = self.replica(wanted) else { return };
+        let _change = earlier.change.lock();
+        let is_older = {
+            let core = earlier.core();
+            !core.gone && core.state == ReplicaState::Finalized && core.stamp < wanted.stamp()
+        };
+        if is_older {
+            self.discard(&earlier);
+        }
     }
 }
