@@ -1,8 +1,8 @@
 //! Threads of their own for the copies, below the others in the kernel's eyes: what is copied behind everybody's back must not stand
 //! before what somebody waits for, neither in a queue of this process nor at a core.
 //!
-//! Niceness is a share, not a ban: beside threads that always want the cores the copies still get theirs (at 3, about half of what one of
-//! the others gets), and where nobody else wants the cores, all of them.
+//! Niceness is a share, not a ban: beside threads that always want the cores the copies still get theirs (at 6, about a quarter of
+//! what one of the others gets), and where nobody else wants the cores, all of them.
 
 use std::io;
 
