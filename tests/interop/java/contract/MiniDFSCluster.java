@@ -61,19 +61,20 @@ public class MiniDFSCluster implements AutoCloseable {
         }
     }
 
+    /** Its quotas. Who may write there, some classes have said for all their tests. */
     private static void mendRoot(DistributedFileSystem fs) throws IOException {
         Path root = new Path("/");
         fs.setQuota(root, HdfsConstants.QUOTA_RESET, HdfsConstants.QUOTA_RESET);
         for (StorageType type : StorageType.getTypesSupportingQuota()) {
             fs.setQuotaByStorageType(root, type, HdfsConstants.QUOTA_RESET);
         }
-        fs.setPermission(root, new FsPermission((short) 0755));
     }
 
     /** Leaves safe mode, and nothing in the file system; the root as a new cluster has it. */
     static void empty(DistributedFileSystem fs) throws IOException {
         fs.setSafeMode(SafeModeAction.SAFEMODE_LEAVE);
         mendRoot(fs);
+        fs.setPermission(new Path("/"), new FsPermission((short) 0755));
         SnapshottableDirectoryStatus[] snapshottable = fs.getSnapshottableDirListing();
         for (SnapshottableDirectoryStatus directory : snapshottable == null ? new SnapshottableDirectoryStatus[0] : snapshottable) {
             for (SnapshotStatus snapshot : fs.getSnapshotListing(directory.getFullPath())) {
