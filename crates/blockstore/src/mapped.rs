@@ -2,22 +2,23 @@
 //!
 //! Touching a mapping can fail: the page is gone because somebody made the file shorter, or the disk cannot read it. The kernel then sends
 //! SIGBUS to the thread, which ends the process unless somebody takes care. Here the only code that touches such bytes is
-//! [`Mapping::copy`], which notes in a variable of its thread what it is about to touch. The handler looks there: a fault within that mapping
+//! [`Mapping::copy`] and what [`Mapping::look`] is given, and a variable of the thread notes before what is about to be touched. The handler looks there: a fault within that mapping
 //! marks the mapping as lost, puts zeros in the place of all of it, and returns, so that the copy runs to its end. Whoever copied sees the
 //! mark, throws the zeros away and asks the file itself, which answers with a proper error. The mark is set before the zeros are
 //! there, and looked at after the bytes were copied: another thread that copies at the same time cannot take zeros for bytes.
 //! A SIGBUS from anywhere else goes to whoever handled it before (the standard library, then the kernel: the process ends as it always did).
 //!
-//! No reference to mapped bytes is ever handed out, and none of them goes to a system call as an address.
+//! No reference to mapped bytes outlives `look`. A system call that is given their address ([`Mapping::write_to`]) meets the same fault as an error.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
-use crate::sys::PAGE;
+use crate::sys::{PAGE, pages};
 
 /// The first bytes of a file, for reading.
 pub struct Mapping {
@@ -34,6 +35,26 @@ unsafe impl Sync for Mapping {}
 thread_local! {
     /// What this thread is copying from. Of a kind that needs no set-up and no end, since a signal handler reads it.
     static TOUCHED: Cell<*const Mapping> = const { Cell::new(ptr::null()) };
+}
+
+/// While it lives, this thread touches bytes of a mapping.
+struct Touching;
+
+impl Touching {
+    fn begin(mapping: &Mapping) -> Self {
+        TOUCHED.set(mapping);
+        compiler_fence(Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Touching {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        TOUCHED.set(ptr::null());
+        // The mark was set before zeros came: whoever has read one of them sees it.
+        fence(Ordering::Acquire);
+    }
 }
 
 impl Mapping {
@@ -69,16 +90,60 @@ impl Mapping {
         if self.is_lost() {
             return false;
         }
-        TOUCHED.set(self);
-        compiler_fence(Ordering::SeqCst);
+        let touching = Touching::begin(self);
         // SAFETY: `from` is valid for that many bytes: mapped, and if the file has none behind them, the handler sees to it.
         // Finalized bytes do not change; if somebody from outside changes them, this is a copy of bytes that mean nothing to us.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
-        compiler_fence(Ordering::SeqCst);
-        TOUCHED.set(ptr::null());
-        // The mark was set before zeros came: whoever has read one of them sees it.
-        fence(Ordering::Acquire);
+        drop(touching);
         !self.is_lost()
+    }
+
+    /// What `look` makes of `length` bytes from `offset`, which are within the mapping, where they lie. `None`: they cannot be had this way.
+    ///
+    /// # Safety
+    /// `look` only computes with the bytes, and any bytes will do for it: others may change them under its eyes.
+    pub unsafe fn look<T>(&self, offset: u64, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let from = self.at(offset, length);
+        if self.is_lost() {
+            return None;
+        }
+        let touching = Touching::begin(self);
+        // SAFETY: valid for that many bytes as in `copy`; the caller vouches for what is done with them.
+        let seen = look(unsafe { std::slice::from_raw_parts(from, length) });
+        drop(touching);
+        (!self.is_lost()).then_some(seen)
+    }
+
+    /// Writes whole pages from `offset` to `file` at the same offset, from where they lie: a file opened for direct I/O takes them without a
+    /// copy. The last page is whole, whatever the mapping's length.
+    ///
+    /// Errors: those of pwrite; EFAULT when the bytes cannot be had this way.
+    pub fn write_to(&self, offset: u64, length: usize, file: &File) -> io::Result<()> {
+        let end = offset.checked_add(length as u64).filter(|end| *end <= pages(self.length()));
+        assert!(end.is_some(), "access beyond the mapping");
+        let mut done = 0;
+        while done < length {
+            // SAFETY: the range was just checked to lie within the mapping's pages.
+            let from = unsafe { self.start.add(offset as usize + done) };
+            if self.is_lost() {
+                return Err(io::Error::from_raw_os_error(libc::EFAULT));
+            }
+            // SAFETY: the range is mapped; the kernel only reads it, and answers EFAULT where there is nothing behind it.
+            let wrote = unsafe {
+                libc::pwrite(file.as_raw_fd(), from.cast(), length - done, (offset + done as u64) as libc::off_t)
+            };
+            match wrote {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                1.. => done += wrote as usize,
+                _ => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        // The mark was set before zeros came: whoever has written one of them sees it.
+        fence(Ordering::Acquire);
+        if self.is_lost() { Err(io::Error::from_raw_os_error(libc::EFAULT)) } else { Ok(()) }
     }
 
     /// Whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
@@ -287,6 +352,51 @@ mod tests {
         // What is still there, another mapping has.
         let mut into = [0; 4096];
         assert!(other.copy(0, &mut into) && into == [7; 4096]);
+    }
+
+    #[test]
+    fn bytes_are_looked_at_and_written_from_where_they_lie() {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+        let mapping = Mapping::new(&file(&bytes), 20_000).unwrap();
+        // SAFETY: a sum of whatever is there.
+        let sum = unsafe { mapping.look(100, 1000, |seen| seen.iter().map(|byte| u64::from(*byte)).sum::<u64>()) };
+        assert_eq!(sum, Some(bytes[100..1100].iter().map(|byte| u64::from(*byte)).sum()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("direct");
+        let to = crate::sys::create_direct(&path).unwrap().unwrap_or_else(|| File::create(&path).unwrap());
+        mapping.write_to(0, 8192, &to).unwrap();
+        mapping.write_to(8192, pages(20_000 - 8192) as usize, &to).unwrap();
+        let written = std::fs::read(&path).unwrap();
+        assert!(written[..20_000] == bytes && written[20_000..].iter().all(|byte| *byte == 0));
+        let beyond = || mapping.write_to(8192, 16_384, &to);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(beyond)).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_gone_are_not_looked_at_nor_written() {
+        let file = file(&vec![7; 1 << 20]);
+        let [looked, written, both] = [(); 3].map(|()| Mapping::new(&file, 1 << 20).unwrap());
+        file.set_len(8192).unwrap();
+        // SAFETY: a sum of whatever is there.
+        let sum = |mapping: &Mapping| unsafe {
+            mapping.look(0, 1 << 20, |seen| seen.iter().map(|byte| *byte as u64).sum::<u64>())
+        };
+        assert!(sum(&looked).is_none() && looked.is_lost());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("direct");
+        let to = crate::sys::create_direct(&path).unwrap().unwrap_or_else(|| File::create(&path).unwrap());
+        for mapping in [&looked, &written, &both] {
+            let error = mapping.write_to(0, 1 << 20, &to).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+        }
+        // A system call's fault is an error and no signal: the mapping is as it was, and says so when it is looked at.
+        assert!(!both.is_lost() && sum(&both).is_none() && both.is_lost());
+        // Whoever panics while looking touches nothing any more.
+        let whole = Mapping::new(&file, 8192).unwrap();
+        // SAFETY: nothing is done with the bytes.
+        let panics = || unsafe { whole.look(0, 1, |_| panic!("on purpose")) };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(TOUCHED.get().is_null());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hearth_types::{ByteRange, ChecksumError, ChecksumSpec};
 
 use crate::disk::copy::DiskFiles;
+use crate::mapped::Mapping;
 use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
 use crate::memory::slab::Slot;
@@ -127,6 +128,23 @@ impl Snapshot {
         Ok(read)
     }
 
+    /// The bytes that `range` has of a copy in a file in memory, mapped: their CRCs, appended, were found to fit them. `range` is as for
+    /// [`Self::read_checked`]. False: they cannot be had this way.
+    pub fn check_mapped(&self, mapping: &Mapping, range: ByteRange, crcs: &mut Vec<u8>) -> Result<bool, CopyError> {
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        let start = crcs.len();
+        self.checksums(range.start() / chunk, range.end().div_ceil(chunk), crcs).map_err(CopyError::Read)?;
+        // SAFETY: sums are computed, of whatever is there.
+        let checked = unsafe {
+            mapping.look(range.start(), range.length() as usize, |data| self.checksum.verify(data, &crcs[start..]))
+        };
+        match checked {
+            None => Ok(false),
+            Some(Ok(())) => Ok(true),
+            Some(Err(error)) => Err(CopyError::Corrupt { offset: range.start(), error }),
+        }
+    }
+
     /// Reads bytes that start on a chunk boundary and end on one or at `length`, appends their CRCs, and checks them.
     pub fn read_checked(&self, offset: u64, into: &mut [u8], crcs: &mut Vec<u8>) -> Result<(), CopyError> {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
@@ -145,6 +163,16 @@ impl Snapshot {
             at += data.len() as u64;
         }
         Ok(())
+    }
+
+    /// Its data where it lies, to be taken to a disk from there: `None` when that is not a file in memory, or it cannot be mapped.
+    ///
+    /// All of its last page is mapped, too.
+    pub fn mapped(&self) -> Option<Mapping> {
+        match &self.source {
+            Source::File { files, .. } if self.length > 0 => Mapping::new(&files.data, self.length).ok(),
+            _ => None,
+        }
     }
 
     /// How many bytes to take at once: about 1 MiB, whole chunks, and whole pages where chunks allow it.

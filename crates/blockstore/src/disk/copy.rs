@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
+use hearth_types::{BlockId, ByteRange, ChecksumSpec, GenerationStamp};
 
 use super::layout::{Place, PoolDirs};
 use crate::mapped::{MappedBytes, MappedShare, Mapping};
@@ -248,6 +248,15 @@ static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
 /// Smaller ones share a journal commit, and gain nothing from direct I/O.
 const DIRECT_BYTES_MIN: u64 = 256 << 10;
 
+/// `buffer`, made or made larger.
+fn at_least(buffer: &mut Option<AlignedBuffer>, bytes: usize) -> Result<&mut AlignedBuffer, CopyError> {
+    match buffer {
+        Some(buffer) if buffer.len() >= bytes => {}
+        _ => *buffer = Some(AlignedBuffer::new(bytes).map_err(CopyError::Read)?),
+    }
+    Ok(buffer.as_mut().expect("made above"))
+}
+
 /// Windows of a snapshot that are written at once: each direct write costs a wait for the disk, some 20 us of processor time.
 const WINDOWS_PER_WRITE: usize = 4;
 
@@ -291,11 +300,8 @@ impl Prepared {
     fn fill(&mut self, snapshot: &Snapshot, direct: bool, buffer: &mut Option<AlignedBuffer>) -> Result<(), CopyError> {
         let length = snapshot.length;
         let window = snapshot.window() * WINDOWS_PER_WRITE;
-        let wanted = window.min(sys::pages(length) as usize);
-        if buffer.as_ref().is_none_or(|buffer| buffer.len() < wanted) {
-            *buffer = Some(AlignedBuffer::new(wanted).map_err(CopyError::Read)?);
-        }
-        let buffer = buffer.as_mut().expect("made above");
+        // Direct writes take the bytes from where they lie.
+        let mut mapping = if direct { snapshot.mapped() } else { None };
         // One extent, and no surprise in the middle: a full disk says so now.
         match sys::allocate(&self.data, 0, length) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
@@ -306,9 +312,17 @@ impl Prepared {
         let mut offset = 0;
         while offset < length {
             let bytes = window.min((length - offset) as usize);
-            snapshot.read_checked(offset, &mut buffer[..bytes], &mut meta)?;
             let written = if direct { sys::pages(bytes as u64) as usize } else { bytes };
-            self.data.write_all_at(&buffer[..written], offset).map_err(CopyError::Write)?;
+            let in_place = match &mapping {
+                Some(mapping) => self.write_mapped(snapshot, mapping, offset, bytes, &mut meta)?,
+                None => false,
+            };
+            if !in_place {
+                mapping = None;
+                let buffer = at_least(buffer, window.min(sys::pages(length) as usize))?;
+                snapshot.read_checked(offset, &mut buffer[..bytes], &mut meta)?;
+                self.data.write_all_at(&buffer[..written], offset).map_err(CopyError::Write)?;
+            }
             offset += bytes as u64;
         }
         self.data.set_len(length).map_err(CopyError::Write)?;
@@ -318,6 +332,30 @@ impl Prepared {
         }
         sys::start_writeback(&self.meta);
         Ok(())
+    }
+
+    /// Checks and writes `bytes` of `mapping`, and the rest of their last page. False: they cannot be had this way, and `meta` is as it was.
+    fn write_mapped(
+        &self,
+        snapshot: &Snapshot,
+        mapping: &Mapping,
+        offset: u64,
+        bytes: usize,
+        meta: &mut Vec<u8>,
+    ) -> Result<bool, CopyError> {
+        let before = meta.len();
+        let range = ByteRange::with_length(offset, bytes as u64).expect("within the replica");
+        let mut done = snapshot.check_mapped(mapping, range, meta)?;
+        if done {
+            match mapping.write_to(offset, sys::pages(bytes as u64) as usize, &self.data) {
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => done = false,
+                other => other.map_err(CopyError::Write)?,
+            }
+        }
+        if !done {
+            meta.truncate(before);
+        }
+        Ok(done)
     }
 
     pub fn sync(&self) -> io::Result<()> {

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
-use hearth_types::{BlockId, ChecksumSpec, ReplicaState};
+use hearth_types::{BlockId, ChecksumError, ChecksumSpec, ReplicaState};
 use parking_lot::Mutex;
 
 use super::budget::{Budget, Share};
 use super::header::{self, HEADER_BYTES, Identity, Progress};
+use crate::mapped::Mapping;
 use crate::sys::{self, Map, PAGE};
 
 /// The name of a copy's data file or CRC file, apart.
@@ -156,6 +157,8 @@ pub struct FileWriter {
     pub crcs: Arc<CrcMap>,
     /// Bytes of data that have memory.
     allocated: u64,
+    /// Some or all of them, mapped, once others have put bytes there that are to be checked.
+    mapped: Option<Mapping>,
 }
 
 /// What a new copy is to be.
@@ -206,7 +209,7 @@ impl NewCopy<'_> {
             lent: Arc::new(AtomicU8::new(Lent::Nobody as u8)),
             open: Mutex::new(Weak::new()),
         };
-        Ok(FileWriter { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated: 0 })
+        Ok(FileWriter { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated: 0, mapped: None })
     }
 
     fn identity(&self) -> Identity {
@@ -410,6 +413,32 @@ impl FileWriter {
         self.data.read_exact_at(into, offset)
     }
 
+    /// Whether `crcs` fit the bytes at `offset`, for which there is memory: looked at where they lie, or, where that cannot be, read into `scratch`.
+    ///
+    /// Errors: `UnexpectedEof` when somebody has cut the file.
+    pub fn check(
+        &mut self,
+        offset: u64,
+        bytes: usize,
+        crcs: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<Result<(), ChecksumError>> {
+        let checksum = self.copy.checksum;
+        let end = offset + bytes as u64;
+        if self.mapped.as_ref().is_none_or(|mapped| mapped.length() < end) {
+            self.mapped = Mapping::new(&self.data, self.allocated.max(end)).ok();
+        }
+        // SAFETY: sums are computed, of whatever is there.
+        let look = |mapped: &Mapping| unsafe { mapped.look(offset, bytes, |data| checksum.verify(data, crcs)) };
+        if let Some(checked) = self.mapped.as_ref().and_then(look) {
+            return Ok(checked);
+        }
+        scratch.resize(scratch.len().max(bytes), 0);
+        let data = &mut scratch[..bytes];
+        self.read_data(offset, data)?;
+        Ok(checksum.verify(data, crcs))
+    }
+
     /// CRCs, `at` bytes into the table; their data has room.
     pub fn write_crcs(&self, at: u64, bytes: &[u8]) {
         assert!(HEADER_BYTES + at + bytes.len() as u64 <= self.copy.crc.share.bytes(), "CRCs beyond their table");
@@ -498,7 +527,7 @@ impl FileWriter {
             lent: old.lent.clone(),
             open: Mutex::new(Weak::new()),
         };
-        Ok(Self { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated })
+        Ok(Self { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated, mapped: None })
     }
 
     /// A writer on the copy of a replica whose former writer is gone.
@@ -506,7 +535,7 @@ impl FileWriter {
         let data = OpenOptions::new().read(true).write(true).open(&copy.data.path)?;
         let crcs = CrcMap::open(&copy.crc.path, crc_file_bytes(copy.checksum, 128 << 20))?;
         let allocated = copy.data.share.bytes().min(data.metadata()?.len()) / PAGE * PAGE;
-        Ok(Self { copy: copy.clone(), data, crcs: Arc::new(crcs), allocated })
+        Ok(Self { copy: copy.clone(), data, crcs: Arc::new(crcs), allocated, mapped: None })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::memory::file::{FileWriter, Lent};
 use crate::replica::Hands;
 use crate::{ReplicaReader, Result, StoreError, sys};
 
-/// Committed bytes are fetched in such pieces to be checked: they stay in the processor's cache between the two.
+/// Committed bytes are checked in such pieces: where they have to be fetched for that, they stay in the processor's cache between the two.
 const CHECK_BYTES: usize = 128 << 10;
 
 /// A sum over what was committed that does not fit, or bytes that are gone.
@@ -71,8 +71,8 @@ impl ReplicaWriter {
     /// Errors: `BadWrite` when nothing is granted; `WriterStopped`; `Io`.
     pub fn lend(&mut self, trusted: bool) -> Result<OwnedFd> {
         let shared = self.shared.clone();
-        let hands = self.hands(&shared)?;
-        let file = self.granted_file(&hands)?;
+        let mut hands = self.hands(&shared)?;
+        let file = self.granted_file(&mut hands)?;
         let lent = file.lend(if trusted { Lent::Trusted } else { Lent::Untrusted });
         lent.map_err(StoreError::io("lend a replica in", &self.replica.slice.memory_dir))
     }
@@ -97,7 +97,7 @@ impl ReplicaWriter {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let first = self.received / chunk;
         let mut scratch = std::mem::take(&mut self.scratch);
-        let crcs = self.committed_crcs(&hands, offset, end, checksums, &mut scratch);
+        let crcs = self.committed_crcs(&mut hands, offset, end, checksums, &mut scratch);
         self.scratch = scratch;
         let crcs = crcs?;
         let size = self.checksum.kind.size() as u64;
@@ -125,7 +125,7 @@ impl ReplicaWriter {
         })
     }
 
-    fn granted_file<'a>(&self, hands: &'a Hands) -> Result<&'a FileWriter> {
+    fn granted_file<'a>(&self, hands: &'a mut Hands) -> Result<&'a mut FileWriter> {
         match hands {
             Hands::File(file) if self.granted > 0 => Ok(file),
             _ => Err(self.bad_write("no memory is granted")),
@@ -135,7 +135,7 @@ impl ReplicaWriter {
     /// The CRCs from the chunk that holds the byte at `received` on, after all of them were found to fit what is there.
     fn committed_crcs<'a>(
         &self,
-        hands: &Hands,
+        hands: &mut Hands,
         offset: u64,
         end: u64,
         given: &'a [u8],
@@ -162,10 +162,10 @@ impl ReplicaWriter {
         Ok(Cow::Owned(crcs.into_owned()))
     }
 
-    /// Checks the bytes from `start`, a chunk's, to `end`. They are read, not mapped: their writer might cut the file.
+    /// Checks the bytes from `start`, a chunk's, to `end`.
     fn check(
         &self,
-        file: &FileWriter,
+        file: &mut FileWriter,
         start: u64,
         end: u64,
         given: &[u8],
@@ -177,15 +177,13 @@ impl ReplicaWriter {
         if size == 0 {
             return Ok(());
         }
-        scratch.resize(scratch.len().max(step.min((end - start) as usize)), 0);
         let mut at = start;
         while at < end {
             let bytes = step.min((end - at) as usize);
             let first = ((at - start) as usize / chunk) * size;
             let crcs = &given[first..first + bytes.div_ceil(chunk) * size];
-            let data = &mut scratch[..bytes];
-            file.read_data(at, data).map_err(Bad::Io)?;
-            self.checksum.verify(data, crcs).map_err(|error| Bad::Sum(moved(error, at - start, chunk)))?;
+            let fits = file.check(at, bytes, crcs, scratch).map_err(Bad::Io)?;
+            fits.map_err(|error| Bad::Sum(moved(error, at - start, chunk)))?;
             at += bytes as u64;
         }
         Ok(())
