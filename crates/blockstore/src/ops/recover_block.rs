@@ -224,10 +224,6 @@ impl Inner {
         stamp: GenerationStamp,
         cut: &Snapshot,
     ) -> Result<ReplicaSummary> {
-        self.drop_earlier_copy(&ExtendedBlock {
-            pool: replica.slice.pool.clone(),
-            block: Block { id, stamp, length: 0 },
-        });
         let volume = &replica.slice.volume;
         if !volume.reserve(self.used_on(volume), cut.length)? {
             return Err(StoreError::NoSpace { storage_type: volume.storage_type, wanted: cut.length });
@@ -242,6 +238,10 @@ impl Inner {
         let mut hands = self
             .hands_for(&wanted, &mut core, cut.length, Some(cut))
             .inspect_err(|_| volume.change_reserved(cut.length, 0))?;
+        self.drop_earlier_copy(&ExtendedBlock {
+            pool: replica.slice.pool.clone(),
+            block: Block { id, stamp, length: 0 },
+        });
         let copied = Arc::new(Replica::new(id, replica.slice.clone(), core));
         let _change = copied.change.lock();
         let pool = self.pool(&replica.named(stamp))?;
