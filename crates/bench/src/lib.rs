@@ -61,9 +61,9 @@ enum Workload {
     /// The RDMA transport beside a probe in C and perftest: throughput, and time of single reads
     Rdma(rdma::Arguments),
     /// Load for any cluster: files written, a piece at a time. Without --fs: for a small Hearth of its own and, beside it, Apache HDFS
-    Write(load::Write),
+    Write(load::Whole),
     /// Load for any cluster: files read from their beginning to their end
-    Read(load::Read),
+    Read(load::Whole),
     /// Load for any cluster: short reads at random places
     Pread(load::Pread),
     /// Load for any cluster: 1, 2, 4 .. 32 clients read at once; what they get together, and what the DataNode takes for it
@@ -135,8 +135,8 @@ impl Workload {
             Self::LocalRead(arguments) => local_read::run(arguments),
             Self::LocalWrite(arguments) => local_write::run(arguments),
             Self::Rdma(arguments) => rdma::run(arguments),
-            Self::Write(arguments) => arguments.run(site),
-            Self::Read(arguments) => arguments.run(site),
+            Self::Write(arguments) => arguments.write(site),
+            Self::Read(arguments) => arguments.read(site),
             Self::Pread(arguments) => arguments.run(site),
             Self::Saturate(arguments) => arguments.run(site),
             Self::SmallFiles(arguments) => small_files::run(arguments),

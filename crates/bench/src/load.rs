@@ -112,24 +112,14 @@ struct Shape {
     files: Option<usize>,
 }
 
+/// `write` and `read`: whole files, from front to back.
 #[derive(clap::Args)]
-pub struct Write {
+pub struct Whole {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     shape: Shape,
     /// Bytes that are handed over at once
-    #[arg(long, default_value = "1m", value_parser = size)]
-    piece: u64,
-}
-
-#[derive(clap::Args)]
-pub struct Read {
-    #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    shape: Shape,
-    /// Bytes that are asked for at once
     #[arg(long, default_value = "1m", value_parser = size)]
     piece: u64,
 }
@@ -148,14 +138,12 @@ pub struct Pread {
     reads: u64,
 }
 
-impl Write {
-    pub fn run(&self, site: Site<'_>) -> Result<()> {
+impl Whole {
+    pub fn write(&self, site: Site<'_>) -> Result<()> {
         generate(&self.target, &self.shape, Kind::Write, self.piece, 0, site)
     }
-}
 
-impl Read {
-    pub fn run(&self, site: Site<'_>) -> Result<()> {
+    pub fn read(&self, site: Site<'_>) -> Result<()> {
         generate(&self.target, &self.shape, Kind::Read, self.piece, 0, site)
     }
 }
