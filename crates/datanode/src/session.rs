@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection, PeerAddress, ReceiveBuffer};
+use hearth_protocol::data_transfer::receive_alone;
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, MessageError, OpError as OperationError, Operation, PACKET_BYTES_MAX, PipelineAck,
     RESPONSE_BYTES_MAX,
@@ -52,19 +53,8 @@ impl Session {
     /// An answer, and not a byte of what comes behind it: a descriptor may be attached there.
     pub async fn receive_answer_alone(&mut self, timeout: Duration) -> Result<BlockOpResponse, SessionError> {
         let peer = self.connection.peer();
-        loop {
-            let decoded = BlockOpResponse::decode(self.buffer.available());
-            match decoded.map_err(|source| SessionError::Message { peer, source })? {
-                Decoded::Complete(answer, bytes) => {
-                    self.buffer.consume(bytes);
-                    return Ok(answer);
-                }
-                Decoded::Needs(missing) => {
-                    let wanted = self.buffer.available().len() + missing;
-                    self.buffer.fill_no_further(&self.connection, wanted, timeout).await?;
-                }
-            }
-        }
+        let failed = |source| SessionError::Message { peer, source };
+        receive_alone(&self.connection, &mut self.buffer, BlockOpResponse::decode, timeout, failed).await
     }
 
     pub async fn receive_ack(&mut self, timeout: Duration) -> Result<PipelineAck, SessionError> {

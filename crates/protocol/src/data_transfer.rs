@@ -11,8 +11,11 @@ mod timeouts;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use hearth_fabric::stream::ReceiveBuffer;
 use hearth_fabric::tcp::{self, Connection, SocketOptions};
+use hearth_wire::data_transfer::Decoded;
 
 pub use error::TransferError;
 pub use receiver::{DataReceiver, Packet};
@@ -45,6 +48,30 @@ pub async fn connect(
 ) -> Result<(DataSender, DataReceiver), TransferError> {
     let connection = tcp::connect(datanode, from, options, timeouts.connect).await?;
     Ok(halves(connection, buffer_bytes, timeouts))
+}
+
+/// The next message, and not a byte of what comes behind it: a descriptor may be attached there. Costs a call for each piece of the message.
+///
+/// `failed`: the error of bytes that are no such message. `timeout`: for each piece.
+pub async fn receive_alone<T, B, E: From<tcp::Error>>(
+    connection: &Connection,
+    buffer: &mut ReceiveBuffer,
+    decode: impl Fn(&[u8]) -> Result<Decoded<T>, B>,
+    timeout: Duration,
+    failed: impl Fn(B) -> E,
+) -> Result<T, E> {
+    loop {
+        match decode(buffer.available()).map_err(&failed)? {
+            Decoded::Complete(message, bytes) => {
+                buffer.consume(bytes);
+                return Ok(message);
+            }
+            Decoded::Needs(missing) => {
+                let wanted = buffer.available().len() + missing;
+                buffer.fill_no_further(connection, wanted, timeout).await?;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hearth_fabric::local::{self, SharedWords};
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
-use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, TransferError};
+use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, TransferError, receive_alone};
 use hearth_wire::data_transfer::{
     DatanodeDescription, Decoded, Describe, MessageError, Operation, RESPONSE_BYTES_MAX, ShmResponse, ShmSlot,
     ShortCircuitReleaseResponse, Status,
@@ -95,18 +95,8 @@ impl Conversation {
         decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>,
     ) -> Result<T, TransferError> {
         let peer = self.connection.peer();
-        loop {
-            match decode(self.buffer.available()).map_err(|source| TransferError::Message { peer, source })? {
-                Decoded::Needs(missing) => {
-                    let wanted = self.buffer.available().len() + missing;
-                    self.buffer.fill_no_further(&self.connection, wanted, self.timeouts.read).await?;
-                }
-                Decoded::Complete(message, consumed) => {
-                    self.buffer.consume(consumed);
-                    return Ok(message);
-                }
-            }
-        }
+        let failed = |source| TransferError::Message { peer, source };
+        receive_alone(&self.connection, &mut self.buffer, decode, self.timeouts.read, failed).await
     }
 
     /// One byte and the descriptors attached to it; `None` when others than `COUNT` came.

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use hearth_fabric::Memory;
 use hearth_fabric::local::Map;
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
-use hearth_wire::data_transfer::{self as wire, Decoded, ManyPiece, ManyTerms, Operation, ReadMany};
+use hearth_protocol::data_transfer::receive_alone;
+use hearth_wire::data_transfer::{self as wire, ManyPiece, ManyTerms, MessageError, Operation, ReadMany};
 use parking_lot::Mutex;
 
 use super::MultiplexOptions;
@@ -61,7 +62,11 @@ pub(super) struct Place {
 impl Place {
     /// As the datanode is told of it.
     pub(super) fn name(&self) -> wire::Place {
-        wire::Place { offset: u64::from(self.index) * PLACE_BYTES, bytes: PLACE_BYTES as u32 }
+        wire::Place { offset: self.start(), bytes: PLACE_BYTES as u32 }
+    }
+
+    fn start(&self) -> u64 {
+        u64::from(self.index) * PLACE_BYTES
     }
 
     /// CRCs and data that the datanode says it has put here. They go back when the last part of them is dropped.
@@ -86,7 +91,7 @@ struct Filled {
 
 impl AsRef<[u8]> for Filled {
     fn as_ref(&self) -> &[u8] {
-        let start = (u64::from(self.place.index) * PLACE_BYTES) as usize;
+        let start = self.place.start() as usize;
         &self.place.lent.map.bytes()[start..start + self.bytes]
     }
 }
@@ -129,18 +134,11 @@ pub(super) struct Begun {
 /// Whether the datanode takes the memory; not a byte behind its terms is received.
 async fn terms(connection: &Connection, options: &MultiplexOptions) -> Result<bool, Failure> {
     let mut buffer = ReceiveBuffer::new(256, ReadMany::HEAD_BYTES_MAX + 16);
-    loop {
-        let decoded = ManyTerms::decode(buffer.available());
-        match decoded.map_err(|source| Failure::misbehaviour(connection.peer(), source.to_string()))? {
-            Decoded::Needs(missing) => {
-                let wanted = buffer.available().len() + missing;
-                buffer.fill_no_further(connection, wanted, options.timeouts.read).await?;
-            }
-            Decoded::Complete(ManyTerms::Taken { takes_memory, .. }, _) => return Ok(takes_memory),
-            Decoded::Complete(ManyTerms::Refused(refusal), _) => {
-                return Err(Failure::refused(connection.peer(), &refusal));
-            }
-        }
+    let failed = |source: MessageError| Failure::misbehaviour(connection.peer(), source.to_string());
+    let terms = receive_alone(connection, &mut buffer, ManyTerms::decode, options.timeouts.read, failed).await?;
+    match terms {
+        ManyTerms::Taken { takes_memory, .. } => Ok(takes_memory),
+        ManyTerms::Refused(refusal) => Err(Failure::refused(connection.peer(), &refusal)),
     }
 }
 

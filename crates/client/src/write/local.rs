@@ -6,9 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use hearth_fabric::stream::{self, Connection, ReceiveBuffer};
-use hearth_protocol::data_transfer::{DataReceiver, DataSender, MESSAGE_BUFFER_BYTES, Timeouts, TransferError};
+use hearth_protocol::data_transfer::{
+    DataReceiver, DataSender, MESSAGE_BUFFER_BYTES, Timeouts, TransferError, receive_alone,
+};
 use hearth_wire::data_transfer::{
-    BlockOpResponse, Decoded, LocalGrant, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX,
+    BlockOpResponse, LocalGrant, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX,
 };
 
 use super::packet::Packet;
@@ -60,16 +62,8 @@ async fn ask(
     connection.write_all(&operation.encode(), timeouts.write).await?;
     let peer = connection.peer();
     let mut buffer = ReceiveBuffer::new(MESSAGE_BUFFER_BYTES, RESPONSE_BYTES_MAX + 16);
-    loop {
-        let decoded = BlockOpResponse::decode(buffer.available());
-        match decoded.map_err(|source| TransferError::Message { peer, source })? {
-            Decoded::Complete(response, _) => return Ok(response),
-            Decoded::Needs(missing) => {
-                let wanted = buffer.available().len() + missing;
-                buffer.fill_no_further(connection, wanted, timeouts.read).await?;
-            }
-        }
-    }
+    let failed = |source| TransferError::Message { peer, source };
+    receive_alone(connection, &mut buffer, BlockOpResponse::decode, timeouts.read, failed).await
 }
 
 /// How much is granted, and the descriptor to fill it with.

@@ -155,11 +155,11 @@ impl Lent {
         }
     }
 
-    /// Where an answer of `bytes` may be put: the memory, and at which offset.
-    fn room(&self, place: Option<Place>, bytes: usize) -> Option<(&Memory, u64)> {
-        let ((memory, _), place) = (self.0.as_ref()?, place?);
+    /// The memory, if `place` lies in it.
+    fn memory_at(&self, place: &Place) -> Option<&Memory> {
+        let (memory, _) = self.0.as_ref()?;
         let end = place.offset.checked_add(u64::from(place.bytes))?;
-        (bytes <= place.bytes as usize && end <= memory.length()).then_some((memory, place.offset))
+        (end <= memory.length()).then_some(memory)
     }
 }
 
@@ -188,14 +188,15 @@ struct Opened {
 }
 
 impl Opened {
-    fn head(&self, request: u64) -> ManyHead {
+    /// `placed`: CRCs and data are in the client's memory, not behind the head.
+    fn head(&self, request: u64, placed: bool) -> ManyHead {
         let piece = ManyPiece {
             stamp: self.reader.block().stamp(),
             replica_length: self.reader.length(),
             checksum: self.reader.checksum(),
             offset: self.range.start(),
             data_bytes: self.range.length() as u32,
-            placed: false,
+            placed,
         };
         ManyHead { request, piece: Ok(piece) }
     }
@@ -238,7 +239,7 @@ struct Part {
 impl Ready {
     fn push(&mut self, request: u64, opened: Opened, transfer_to: bool) {
         let start = self.heads.len();
-        opened.head(request).encode_into(&mut self.heads);
+        opened.head(request, false).encode_into(&mut self.heads);
         let (bytes, mut failed) = (opened.range.length(), None);
         let mut data = None;
         if let Err(error) = opened.reader.checksums(opened.range, &mut self.heads) {
@@ -261,22 +262,24 @@ impl Ready {
 
     /// Puts bytes of a slab and their CRCs into the client's memory. False: there is no room for them, or they lie elsewhere.
     fn place(&mut self, request: u64, opened: &Opened, place: Option<Place>, lent: &Lent) -> bool {
-        let DataSource::Bytes(bytes) = opened.reader.data() else { return false };
-        let mut head = opened.head(request);
-        let Ok(piece) = &mut head.piece else { return false };
-        let Some((memory, offset)) = lent.room(place, piece.body_bytes()) else { return false };
+        let Some(place) = place else { return false };
+        let (Some(memory), DataSource::Bytes(bytes)) = (lent.memory_at(&place), opened.reader.data()) else {
+            return false;
+        };
         let start = self.heads.len();
-        let placed = opened.reader.checksums(opened.range, &mut self.heads).is_ok();
-        let checksums = self.heads.len() - start;
-        if placed {
-            memory.write(offset, &self.heads[start..]);
-            let data = &bytes[opened.range.start() as usize..opened.range.end() as usize];
-            memory.write(offset + checksums as u64, data);
-        }
+        let data = &bytes[opened.range.start() as usize..opened.range.end() as usize];
+        let placed = opened.reader.checksums(opened.range, &mut self.heads).is_ok_and(|()| {
+            let checksums = &self.heads[start..];
+            let fits = checksums.len() + data.len() <= place.bytes as usize;
+            if fits {
+                memory.write(place.offset, checksums);
+                memory.write(place.offset + checksums.len() as u64, data);
+            }
+            fits
+        });
         self.heads.truncate(start);
         if placed {
-            piece.placed = true;
-            head.encode_into(&mut self.heads);
+            opened.head(request, true).encode_into(&mut self.heads);
             self.add(start, None, opened.range.length());
         }
         placed
@@ -285,7 +288,7 @@ impl Ready {
     /// Bytes of a replica on disk that need not be waited for. False: nothing was added.
     fn push_now(&mut self, request: u64, opened: &Opened) -> bool {
         let start = self.heads.len();
-        opened.head(request).encode_into(&mut self.heads);
+        opened.head(request, false).encode_into(&mut self.heads);
         // An error is one for the task, too.
         let read = opened.reader.read_now(opened.range, &mut self.heads).unwrap_or(false);
         match read {
@@ -405,7 +408,7 @@ async fn fetch(datanode: &Arc<Datanode>, range: ManyRange) -> Result<(ManyHead, 
             let at = body.len();
             body.resize(at + opened.range.length() as usize, 0);
             opened.reader.read_at(opened.range.start(), &mut body[at..])?;
-            Ok((opened.head(range.request), body))
+            Ok((opened.head(range.request, false), body))
         })
         .await
 }

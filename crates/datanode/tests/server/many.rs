@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use hearth_datanode::Handle;
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
@@ -91,14 +92,20 @@ fn wanted(id: i64, offset: u64, length: u64) -> (ExtendedBlock, Token, u64, u64)
     (block(id, 1001, 0), Token::default(), offset, length)
 }
 
+/// A datanode that listens on a domain socket, too.
+async fn with_socket(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
+    let path = dir.join("dn_PORT");
+    let path = path.to_str().expect("a scratch directory's name is text");
+    let settings = [settings, &[("dfs.domain.socket.path", path)]].concat();
+    start_datanode(namenode, dir, &settings).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranges_of_many_replicas_are_answered_on_one_connection_and_fail_apart() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
-    let path = dir.path().join("dn_PORT");
     for transfer_to in ["true", "false"] {
-        let settings =
-            [("dfs.domain.socket.path", path.to_str().unwrap()), ("dfs.datanode.transferTo.allowed", transfer_to)];
-        let datanode = start_datanode(&namenode, &dir.path().join(transfer_to), &settings).await;
+        let settings = [("dfs.datanode.transferTo.allowed", transfer_to)];
+        let datanode = with_socket(&namenode, &dir.path().join(transfer_to), &settings).await;
         // In slabs, and one with a file of its own.
         for id in 1..=20 {
             write(&datanode, &[], &block(id, 1001, 0), &content(1000 * id as usize, id as u64)).await;
@@ -155,9 +162,7 @@ async fn lend(connection: Connection, bytes: u64, descriptors: &[BorrowedFd<'_>]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_put_into_memory_that_a_client_lends_where_it_says_and_nowhere_else() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
-    let path = dir.path().join("dn_PORT");
-    let settings = [("dfs.domain.socket.path", path.to_str().unwrap())];
-    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
+    let datanode = with_socket(&namenode, dir.path(), &[]).await;
     write(&datanode, &[], &block(1, 1001, 0), &content(40_000, 1)).await;
     write(&datanode, &[], &block(2, 1001, 0), &content(2 << 20, 2)).await;
     let lent = Memory::sealed(256 << 10).unwrap();
@@ -211,9 +216,7 @@ async fn answers_are_put_into_memory_that_a_client_lends_where_it_says_and_nowhe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_that_is_of_no_use_is_not_used_and_descriptors_that_do_not_come_end_the_connection() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
-    let path = dir.path().join("dn_PORT");
-    let settings = [("dfs.domain.socket.path", path.to_str().unwrap())];
-    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
+    let datanode = with_socket(&namenode, dir.path(), &[]).await;
     write(&datanode, &[], &block(1, 1001, 0), &content(10_000, 1)).await;
     let connect = async || local::connect(datanode.domain_socket().unwrap()).await.unwrap();
     let place = Some(Place { offset: 0, bytes: 65_536 });
