@@ -109,7 +109,7 @@ impl Reader {
             match stream.read(&self.replicas.shared, &mut into[filled..]).await {
                 Ok(0) => self.end_block(),
                 Ok(count) => {
-                    self.failures.reset();
+                    self.replicas.came(&stream.way().block, &mut self.failures).await;
                     self.position += count as u64;
                     filled += count;
                 }
@@ -135,7 +135,7 @@ impl Reader {
                 break;
             }
             match stream.advance(&self.replicas.shared).await {
-                Ok(true) => self.failures.reset(),
+                Ok(true) => self.replicas.came(&stream.way().block, &mut self.failures).await,
                 Ok(false) => self.end_block(),
                 Err(error) => self.block_failed(error).await?,
             }
@@ -180,7 +180,6 @@ impl Reader {
 
     fn end_block(&mut self) {
         if let Some(stream) = self.current.take() {
-            self.replicas.whole(&stream.way().block);
             stream.finish(&self.replicas.shared);
         }
     }

@@ -41,9 +41,8 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Bytes came.
-    pub(super) fn reset(&mut self) {
-        *self = Self::default();
+    fn is_none(&self) -> bool {
+        self.rounds == 0 && self.last.is_none()
     }
 }
 
@@ -108,13 +107,12 @@ impl Replicas {
             loop {
                 match stream.read(&self.shared, &mut into[filled..wanted]).await {
                     Ok(0) => {
-                        self.whole(&stream.way().block);
                         stream.finish(&self.shared);
                         break;
                     }
                     Ok(count) => {
                         filled += count;
-                        failures.reset();
+                        self.came(&stream.way().block, &mut failures).await;
                     }
                     Err(error) => {
                         self.failed(stream.way(), error, &mut failures).await?;
@@ -251,7 +249,7 @@ impl Replicas {
 
     /// All replicas failed: wait, forget, and ask the namenode anew, a few times.
     async fn none_left(&self, block: &LocatedBlock, position: u64, failures: &mut Failures) -> Result<(), Error> {
-        self.report_corrupt(block);
+        self.report_corrupt(block).await;
         failures.rounds += 1;
         if failures.rounds > self.shared.options.block_acquire_failures {
             return Err(Error::BlockMissing {
@@ -272,13 +270,17 @@ impl Replicas {
         window * round + backoff::random_part(window * (round + 1))
     }
 
-    /// A block was read to its end: replicas of it that were corrupt can be reported.
-    pub(super) fn whole(&self, block: &LocatedBlock) {
-        self.report_corrupt(block);
+    /// Verified bytes of the block came: what failed before is forgotten, and replicas that were corrupt are reported.
+    pub(super) async fn came(&self, block: &LocatedBlock, failures: &mut Failures) {
+        if !failures.is_none() {
+            *failures = Failures::default();
+            self.report_corrupt(block).await;
+        }
     }
 
-    /// Tells the namenode of corrupt replicas, unless all of several seemed so: then the fault may be nearer.
-    fn report_corrupt(&self, block: &LocatedBlock) {
+    /// Tells the namenode of corrupt replicas, unless all of several seemed so: then the fault may be nearer. It is waited for, since a
+    /// process that has what it wanted may end the next moment; but not for long.
+    async fn report_corrupt(&self, block: &LocatedBlock) {
         let Some(bad) = self.corrupt.lock().remove(&block.block.id()) else { return };
         if bad.len() >= block.locations.len() && block.locations.len() > 1 {
             return;
@@ -295,13 +297,18 @@ impl Replicas {
             token: block.token.clone(),
         };
         let shared = Arc::clone(&self.shared);
-        tokio::spawn(async move {
+        let told = tokio::spawn(async move {
             if let Err(error) = shared.namenode.report_bad_blocks(&[report]).await {
                 tracing::warn!(%error, "corrupt replicas could not be reported");
             }
         });
+        // Later it goes on by itself.
+        let _ = tokio::time::timeout(REPORT_AWAITED, told).await;
     }
 }
+
+/// How long a reader waits for its report of a corrupt replica.
+const REPORT_AWAITED: Duration = Duration::from_secs(5);
 
 /// How long a path that failed is not tried again while a reader has others. A path over which every replica can be read is left
 /// for good, until there is no other.
