@@ -14,6 +14,7 @@ mod key;
 pub mod keys;
 mod namenodes;
 pub mod parse;
+mod protection;
 mod xml;
 
 pub use configuration::{Configuration, Entry, Source};

@@ -51,6 +51,18 @@ impl Configuration {
         names.iter().map(|name| self.nameservice(name, true)).collect()
     }
 
+    /// The nameservice that a NameNode with this configuration serves, if that has a name (`dfs.nameservice.id`, or the only one) and
+    /// addresses.
+    pub fn own_nameservice(&self) -> Result<Option<Nameservice>, ConfigError> {
+        let id = self.get(keys::DFS_NAMESERVICE_ID)?;
+        let names = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
+        let Some(name) = id.or_else(|| <[String; 1]>::try_from(names).ok().map(|[name]| name)) else { return Ok(None) };
+        let has_addresses = [format!("dfs.ha.namenodes.{name}"), format!("dfs.namenode.rpc-address.{name}")]
+            .iter()
+            .any(|key| self.is_set(key));
+        if has_addresses { self.nameservice(&name, false).map(Some) } else { Ok(None) }
+    }
+
     /// Where a client finds `authority` (the `host[:port]` or nameservice of an `hdfs://` URI).
     pub fn client_nameservice(&self, authority: &str) -> Result<Nameservice, ConfigError> {
         let name = authority.strip_suffix(":8020").unwrap_or(authority);

@@ -146,7 +146,7 @@ impl DatanodeOptions {
         machine_host_name: &str,
     ) -> Result<Self, Error> {
         let conf = &*configuration;
-        refuse_protection(conf)?;
+        conf.refuse_protection()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
         // A packet's CRCs and header must fit in besides.
@@ -264,26 +264,6 @@ fn positive(duration: Duration) -> Duration {
     if duration.is_zero() { Duration::from_secs(24 * 3600) } else { duration }
 }
 
-/// Bytes between clients and datanodes are neither encrypted nor signed here, and callers are not authenticated by
-/// Kerberos: whoever configured that must not find it silently missing.
-fn refuse_protection(conf: &Configuration) -> Result<(), Error> {
-    let refuse = |key: &str, value: &str, wanted: &str| Err(conf.value_error(key, value, wanted).into());
-    let authentication = conf.get(keys::HADOOP_SECURITY_AUTHENTICATION)?;
-    if !authentication.eq_ignore_ascii_case("simple") {
-        let wanted = "`simple`: this DataNode does not speak Kerberos";
-        return refuse(keys::HADOOP_SECURITY_AUTHENTICATION.name, &authentication, wanted);
-    }
-    if conf.get(keys::DFS_ENCRYPT_DATA_TRANSFER)? {
-        let wanted = "`false`: this DataNode does not encrypt block data on the wire";
-        return refuse(keys::DFS_ENCRYPT_DATA_TRANSFER.name, "true", wanted);
-    }
-    if let Some(protection) = conf.get(keys::DFS_DATA_TRANSFER_PROTECTION)?.filter(|text| !text.trim().is_empty()) {
-        let wanted = "nothing: this DataNode does not speak SASL with clients";
-        return refuse(keys::DFS_DATA_TRANSFER_PROTECTION.name, &protection, wanted);
-    }
-    Ok(())
-}
-
 /// The first address that a configured `host:port` names.
 fn resolve(key: &str, address: &HostPort) -> Result<SocketAddr, Error> {
     if address.host == "0.0.0.0" {
@@ -366,16 +346,11 @@ mod tests {
 
     #[test]
     fn protection_that_is_not_there_is_not_promised() {
-        for (key, value) in [
-            ("dfs.encrypt.data.transfer", "true"),
-            ("dfs.data.transfer.protection", "privacy"),
-            ("hadoop.security.authentication", "kerberos"),
-        ] {
-            let configuration = Configuration::empty().with("fs.defaultFS", "hdfs://127.0.0.1:9000").with(key, value);
-            let refused = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here");
-            let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(said.contains(key) && said.contains(value), "{said}");
-        }
+        let (key, value) = ("dfs.encrypt.data.transfer", "true");
+        let configuration = Configuration::empty().with("fs.defaultFS", "hdfs://127.0.0.1:9000").with(key, value);
+        let refused = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here");
+        let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains(key) && said.contains(value), "{said}");
     }
 
     #[test]

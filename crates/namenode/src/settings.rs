@@ -60,6 +60,8 @@ pub struct CachingSettings {
 impl Settings {
     /// Errors name key, value and file.
     pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
+        conf.refuse_protection()?;
+        refuse_pair(conf)?;
         let checksum_name = conf.get(keys::DFS_CHECKSUM_TYPE)?;
         let checksum = checksum_kind(&checksum_name).ok_or_else(|| {
             conf.value_error(keys::DFS_CHECKSUM_TYPE.name, &checksum_name, "wanted NULL, CRC32 or CRC32C")
@@ -105,6 +107,17 @@ impl Settings {
             blocks,
         })
     }
+}
+
+/// Two that took themselves for the active one would each have a namespace of its own.
+///
+/// Errors: this NameNode's nameservice has several.
+fn refuse_pair(conf: &Configuration) -> Result<(), ConfigError> {
+    let Some(own) = conf.own_nameservice()?.filter(|own| own.namenodes.len() > 1) else { return Ok(()) };
+    let ids: Vec<String> = own.namenodes.into_iter().filter_map(|namenode| namenode.id).collect();
+    let key = format!("dfs.ha.namenodes.{}", own.id.unwrap_or_default());
+    let wanted = "one name: Hearth's NameNode has no standby (a pair of Apache's takes Hearth's DataNodes)";
+    Err(conf.value_error(&key, &ids.join(","), wanted))
 }
 
 fn narrow<T: TryFrom<u64> + Bounded>(value: u64) -> T {
@@ -184,4 +197,28 @@ fn checksum_kind(name: &str) -> Option<ChecksumKind> {
         "CRC32C" => ChecksumKind::Crc32c,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_namenode_cannot_be_is_refused() {
+        let read = |settings: &[(&str, &str)]| {
+            let with = |conf: Configuration, (key, value): &(&str, &str)| conf.with(key, *value);
+            let conf = settings.iter().fold(Configuration::empty().with("fs.defaultFS", "hdfs://here:8020"), with);
+            Settings::read(&conf, "here".into()).map(drop).map_err(|error| error.to_string())
+        };
+        read(&[]).unwrap();
+        let said = read(&[("hadoop.security.authentication", "kerberos")]).unwrap_err();
+        assert!(said.contains("hadoop.security.authentication"), "{said}");
+        let alone =
+            [("dfs.nameservices", "ns"), ("dfs.ha.namenodes.ns", "a"), ("dfs.namenode.rpc-address.ns.a", "here:1")];
+        read(&alone).unwrap();
+        let pair =
+            [("dfs.ha.namenodes.ns", "a,b"), ("dfs.namenode.rpc-address.ns.b", "there:1"), ("dfs.ha.namenode.id", "a")];
+        let said = read(&[&alone[..], &pair].concat()).unwrap_err();
+        assert!(said.contains("dfs.ha.namenodes.ns") && said.contains("a,b"), "{said}");
+    }
 }

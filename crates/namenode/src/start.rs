@@ -231,22 +231,12 @@ fn rpc_address(options: &NamenodeOptions) -> Result<String, ConfigError> {
 /// `dfs.namenode.rpc-address`, also where a nameservice with one namenode is configured.
 fn own_address(conf: &Configuration) -> Result<HostPort, ConfigError> {
     if conf.get(keys::DFS_NAMENODE_RPC_ADDRESS)?.is_none()
-        && let Some(name) = conf.get(keys::DFS_NAMESERVICE_ID)?.or(conf.get(keys::DFS_NAMESERVICES)?.and_then(single))
+        && let Some(mut own) = conf.own_nameservice()?
+        && let Some(namenode) = own.namenodes.pop()
     {
-        let mut namenodes = conf.client_nameservice(&name)?.namenodes;
-        let own = conf.get(keys::DFS_HA_NAMENODE_ID)?;
-        if own.is_some() {
-            namenodes.retain(|namenode| namenode.id == own);
-        }
-        if namenodes.len() == 1 {
-            return Ok(namenodes.swap_remove(0).rpc);
-        }
+        return Ok(namenode.rpc);
     }
     conf.single_namenode()
-}
-
-fn single(mut names: Vec<String>) -> Option<String> {
-    if names.len() == 1 { names.pop() } else { None }
 }
 
 async fn open_store(

@@ -1,0 +1,70 @@
+//! What Hearth's servers cannot do of Hadoop's security: whoever configured it must not find it silently missing.
+
+use crate::{ConfigError, Configuration, keys};
+
+impl Configuration {
+    /// Errors: callers are to be authenticated by Kerberos or authorized by service, or bytes to be encrypted or signed on their way.
+    pub fn refuse_protection(&self) -> Result<(), ConfigError> {
+        let refuse = |key: &str, value: &str, wanted: &str| Err(self.value_error(key, value, wanted));
+        let authentication = self.get(keys::HADOOP_SECURITY_AUTHENTICATION)?;
+        if !authentication.eq_ignore_ascii_case("simple") {
+            let wanted = "`simple`: Hearth's servers do not speak Kerberos";
+            return refuse(keys::HADOOP_SECURITY_AUTHENTICATION.name, &authentication, wanted);
+        }
+        if self.get(keys::HADOOP_SECURITY_AUTHORIZATION)? {
+            let wanted = "`false`: Hearth's servers do not read hadoop-policy.xml";
+            return refuse(keys::HADOOP_SECURITY_AUTHORIZATION.name, "true", wanted);
+        }
+        // A list, of which a client may take any.
+        let protection = self.get(keys::HADOOP_RPC_PROTECTION)?;
+        if !protection.split(',').any(|level| level.trim().eq_ignore_ascii_case("authentication")) {
+            let wanted = "`authentication`: Hearth's servers neither sign nor encrypt calls";
+            return refuse(keys::HADOOP_RPC_PROTECTION.name, &protection, wanted);
+        }
+        if self.get(keys::DFS_ENCRYPT_DATA_TRANSFER)? {
+            let wanted = "`false`: Hearth's servers do not encrypt block data on the wire";
+            return refuse(keys::DFS_ENCRYPT_DATA_TRANSFER.name, "true", wanted);
+        }
+        if let Some(protection) = self.get(keys::DFS_DATA_TRANSFER_PROTECTION)?.filter(|text| !text.trim().is_empty()) {
+            let wanted = "nothing: Hearth's DataNodes do not speak SASL with clients";
+            return refuse(keys::DFS_DATA_TRANSFER_PROTECTION.name, &protection, wanted);
+        }
+        let policy = self.get(keys::DFS_HTTP_POLICY)?;
+        if !policy.eq_ignore_ascii_case("HTTP_ONLY") {
+            let wanted = "`HTTP_ONLY`: Hearth's web pages have no HTTPS";
+            return refuse(keys::DFS_HTTP_POLICY.name, &policy, wanted);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_done_is_refused_by_name() {
+        Configuration::empty().refuse_protection().unwrap();
+        let with = |key: &str, value: &str| Configuration::empty().with(key, value).refuse_protection();
+        for (key, value) in [
+            ("hadoop.security.authentication", "kerberos"),
+            ("hadoop.security.authorization", "true"),
+            ("hadoop.rpc.protection", "privacy"),
+            ("hadoop.rpc.protection", "integrity,privacy"),
+            ("dfs.encrypt.data.transfer", "true"),
+            ("dfs.data.transfer.protection", "privacy"),
+            ("dfs.http.policy", "HTTPS_ONLY"),
+            ("dfs.http.policy", "HTTP_AND_HTTPS"),
+        ] {
+            let error = with(key, value).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains(value), "{key}: {error}");
+        }
+        for (key, value) in [
+            ("hadoop.security.authentication", "SIMPLE"),
+            ("hadoop.rpc.protection", "privacy, authentication"),
+            ("dfs.data.transfer.protection", " "),
+        ] {
+            with(key, value).unwrap();
+        }
+    }
+}
