@@ -100,7 +100,7 @@ impl Store {
         let (journal, unapplied) = Journal::open(&directory.current(), tables.applied()?, journal_bytes)?;
         if !unapplied.run.is_empty() {
             tracing::info!(operations = unapplied.run.len(), "the journal's rest goes into the tables");
-            tables.apply(&unapplied.run, unapplied.number)?;
+            tables.apply(&unapplied.run.iter().collect::<Vec<_>>(), unapplied.number)?;
         }
         let loaded = tables.load(limits)?;
         Ok((Self::start(directory, journal, tables)?, loaded))
@@ -178,8 +178,8 @@ struct Writer<'a> {
     shared: &'a Shared,
     journal: Journal,
     behind: Behind,
-    /// What the journal's present file holds.
-    backlog: Vec<Changes>,
+    /// The groups that the journal's present file holds.
+    backlog: Vec<Vec<Changes>>,
     /// Who tells operations that they are durable; `None`: this thread.
     told: Option<mpsc::UnboundedSender<Vec<Answer>>>,
 }
@@ -221,7 +221,7 @@ impl Writer<'_> {
                         None => answers,
                     };
                     left.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
-                    self.backlog.extend(group);
+                    self.backlog.push(group);
                     if self.journal.is_full() {
                         self.hand_over();
                     }
@@ -248,8 +248,13 @@ impl Writer<'_> {
             }
         }
         let count = queue.waiting.len().min(GROUP_MAX);
-        let group: Vec<Changes> = queue.waiting.drain(..count).collect();
-        let answers: Vec<_> = queue.answers.drain(..count).collect();
+        // As a rule all of them, which copies nothing.
+        let (waiting, answers) = (queue.waiting.split_off(count), queue.answers.split_off(count));
+        let group = std::mem::replace(&mut queue.waiting, waiting);
+        let answers = std::mem::replace(&mut queue.answers, answers);
+        // The next will most likely be as many.
+        queue.waiting.reserve(count);
+        queue.answers.reserve(count);
         Next::Group(group, answers)
     }
 
@@ -281,7 +286,7 @@ enum Work {
     #[default]
     None,
     /// To be put into the tables, or being put there when the run is empty.
-    Run(Vec<Changes>, u64),
+    Run(Vec<Vec<Changes>>, u64),
     End,
 }
 
@@ -303,7 +308,9 @@ impl Behind {
                         }
                     };
                     // A panic must not leave anybody waiting for this thread.
-                    let applied = std::panic::catch_unwind(AssertUnwindSafe(|| tables.apply(&run, number)));
+                    let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                        tables.apply(&run.iter().flatten().collect::<Vec<_>>(), number)
+                    }));
                     drop(run);
                     if let Err(error) = applied.unwrap_or_else(|_| Err(tables.panicked())) {
                         shared.fail(&error);
@@ -325,7 +332,7 @@ impl Behind {
     }
 
     /// The caller has just waited.
-    fn give(&self, run: Vec<Changes>, number: u64) {
+    fn give(&self, run: Vec<Vec<Changes>>, number: u64) {
         *self.slot.work.lock() = Work::Run(run, number);
         self.slot.changed.notify_all();
     }
@@ -454,14 +461,14 @@ mod tests {
             let loaded = tables.load(Limits::default()).unwrap();
             loaded.retries.iter().map(|(key, entry)| key[0].min(entry.answer[0])).collect()
         };
-        tables.apply(&[remember(1), remember(2)], 1).unwrap();
-        tables.apply(&[remember(3), forget(1)], 2).unwrap();
+        tables.apply(&[&remember(1), &remember(2)], 1).unwrap();
+        tables.apply(&[&remember(3), &forget(1)], 2).unwrap();
         assert_eq!(known(&tables), [1, 2, 3]);
-        tables.apply(&[forget(1)], 3).unwrap();
+        tables.apply(&[&forget(1)], 3).unwrap();
         assert_eq!(known(&tables), [3]);
         drop(tables);
         let mut tables = Tables::open(&directory.database()).unwrap();
-        tables.apply(&[remember(4), forget(1)], 4).unwrap();
+        tables.apply(&[&remember(4), &forget(1)], 4).unwrap();
         assert_eq!((known(&tables), tables.applied().unwrap()), (vec![4], 4));
     }
 }

@@ -153,7 +153,7 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
     }
     fs::create_dir(&formatting).map_err(io("creating", &formatting))?;
     let mut tables = Tables::create(&formatting.join("namespace.redb"))?;
-    tables.apply(std::slice::from_ref(first), 0)?;
+    tables.apply(&[first], 0)?;
     drop(tables);
     write_version(&formatting.join("VERSION"), version)?;
     sync(&formatting)?;

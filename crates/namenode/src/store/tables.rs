@@ -111,7 +111,7 @@ impl Tables {
 
     /// Makes a run of changes durable, in their order, in one transaction. `applied`: the number of the journal's last group among
     /// them; 0 when there is no journal yet.
-    pub fn apply(&mut self, run: &[Changes], applied: u64) -> Result<(), StoreError> {
+    pub fn apply(&mut self, run: &[&Changes], applied: u64) -> Result<(), StoreError> {
         self.commit(run, applied).map_err(|error| self.damaged(error))
     }
 
@@ -124,7 +124,7 @@ impl Tables {
         read().map_err(|error| self.damaged(error))
     }
 
-    fn commit(&mut self, run: &[Changes], applied: u64) -> Result<(), redb::Error> {
+    fn commit(&mut self, run: &[&Changes], applied: u64) -> Result<(), redb::Error> {
         // The last word on each inode, in the order of ids: a directory that gets a hundred files is written once.
         let mut inodes: BTreeMap<u64, Option<&[u8]>> = BTreeMap::new();
         let mut versions: BTreeMap<(u64, u32), Option<&[u8]>> = BTreeMap::new();
@@ -311,7 +311,7 @@ impl Tables {
     }
 }
 
-fn commit_caching(transaction: &WriteTransaction, run: &[Changes]) -> Result<(), redb::Error> {
+fn commit_caching(transaction: &WriteTransaction, run: &[&Changes]) -> Result<(), redb::Error> {
     if run.iter().any(|changes| !changes.cache_pools.is_empty()) {
         let mut table = transaction.open_table(CACHE_POOLS)?;
         for (name, pool) in run.iter().flat_map(|changes| &changes.cache_pools) {
