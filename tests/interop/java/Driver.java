@@ -105,11 +105,17 @@ public final class Driver {
         return (DistributedFileSystem) fs();
     }
 
+    private Tool made(Class<? extends Tool> tool) throws Exception {
+        try {
+            return tool.getDeclaredConstructor(Configuration.class).newInstance(conf);
+        } catch (NoSuchMethodException e) {
+            return tool.getDeclaredConstructor().newInstance();
+        }
+    }
+
     private Object tool(JsonNode r) throws Exception {
         List<String> arguments = new ArrayList<>();
         r.get("arguments").forEach(word -> arguments.add(word.asText()));
-        Tool tool = (Tool) Class.forName(text(r, "class")).getDeclaredConstructor().newInstance();
-        tool.setConf(conf);
         PrintStream out = System.out;
         PrintStream err = System.err;
         ByteArrayOutputStream said = new ByteArrayOutputStream();
@@ -117,6 +123,9 @@ public final class Driver {
         System.setOut(new PrintStream(said, true, "UTF-8"));
         System.setErr(new PrintStream(complained, true, "UTF-8"));
         try {
+            // Some look at the streams when they are made.
+            Tool tool = made(Class.forName(text(r, "class")).asSubclass(Tool.class));
+            tool.setConf(conf);
             int code = tool.run(arguments.toArray(new String[0]));
             return object("code", code, "out", said.toString("UTF-8"), "err", complained.toString("UTF-8"));
         } finally {

@@ -3,8 +3,9 @@
 //!
 //! The slow part (`cargo xtask test --cluster`) does the same with one, two and three of Hearth's among three.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -51,6 +52,9 @@ const SERVICES: &[Check] = &[
     ("protection_that_is_not_there_is_refused", protection_refused),
     ("a_failed_storage_directory_is_taken_out_of_service", failed_volume),
 ];
+
+/// Of every NameNode with every DataNode.
+const SPOILED: &[Check] = &[("a_spoiled_replica_is_never_read_and_gives_way_to_a_good_one", spoiled)];
 
 /// Of Apache's NameNode and ours.
 const CACHING: &[Check] =
@@ -116,9 +120,22 @@ fn main() -> ExitCode {
             .set("hearth.memory.limit", "64m")
             .set("hearth.memory.flush.delay", 1)
     };
+    let unscanned = |namenode: Make, datanodes: Make| {
+        ClusterSpec::new(namenode, datanodes)
+            .datanodes(3)
+            .set("dfs.blocksize", BLOCK)
+            .set("dfs.replication", 2)
+            .set("dfs.namenode.redundancy.interval.seconds", 1)
+            // Nobody finds it but who reads it.
+            .set("dfs.datanode.scan.period.hours", -1)
+            .set("hearth.memory.limit", "64m")
+            .set("hearth.memory.flush.delay", 1)
+    };
+    let unscanned = vec![unscanned(Apache, Apache), unscanned(Apache, Hearth), unscanned(Hearth, Hearth)];
     let mut suites = vec![
         Suite { name: "cluster", clusters, checks: CHECKS },
         Suite { name: "services", clusters: vec![caching(Apache)], checks: SERVICES },
+        Suite { name: "spoiled", clusters: unscanned, checks: SPOILED },
         Suite { name: "caching", clusters: vec![caching(Apache), caching(Hearth)], checks: CACHING },
     ];
     if slow() {
@@ -851,6 +868,93 @@ fn failed_volume(session: &mut Session) -> Result<()> {
         (0..8).try_for_each(|file| settles(session, &format!("{directory}/{file}"), &[(file, BLOCK)], 2))?;
     }
     Ok(())
+}
+
+/// One byte of one replica changes below everybody, in memory and on disk. Java's client reads it, and ours.
+fn spoiled(session: &mut Session) -> Result<()> {
+    let local = session.local("spoiled")?;
+    for client in ["java", "rust"] {
+        let path = format!("/spoiled/{client}");
+        let before = stored(session)?;
+        session.java()?.call("store", json!({"path": path, "seed": 3, "length": BLOCK}))?;
+        everywhere(session, &path, &[(3, BLOCK)], 2)?;
+        let (block, datanode) = wait_until("the new block to be on a disk", SETTLES_WITHIN, || {
+            let new = stored(session)?.into_iter().find(|found| !before.contains(found));
+            Ok(new)
+        })?;
+        let files = files_of(session, datanode, block)?;
+        for file in &files {
+            let file = fs::File::options().read(true).write(true).open(file)?;
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, 100_000)?;
+            file.write_all_at(&[byte[0] ^ 1], 100_000)?;
+        }
+        let got = local.join(client);
+        wait_until("the spoiled replica to be found and removed", SETTLES_WITHIN, || {
+            if client == "java" {
+                reads(session, &path, &[(3, BLOCK)])?;
+            } else {
+                hearth_fs(session, &["-get", "-f", &path, text(&got)?])?;
+                ensure!(sha256_hex(&fs::read(&got)?) == sha256_of(&[(3, BLOCK)]), "what was got is not what was put");
+            }
+            Ok((!files.iter().any(|file| file.exists())).then_some(()))
+        })?;
+        settles(session, &path, &[(3, BLOCK)], 2)?;
+        let said = session.cluster.apache()?.fsck(session.cluster.conf(), [&path])?.success()?;
+        ensure!(said.contains("is HEALTHY"), "{said}");
+    }
+    Ok(())
+}
+
+/// The numbers of blocks with data on disks, each with the DataNode.
+fn stored(session: &Session) -> Result<BTreeSet<(u64, usize)>> {
+    let mut found = BTreeSet::new();
+    for (index, datanode) in session.cluster.datanodes.iter().enumerate() {
+        for file in below(&datanode.data_directory().context("a DataNode has a disk")?)? {
+            let is_there = file.components().any(|part| part.as_os_str() == "finalized");
+            found.extend(block_of(&file).filter(|_| is_there).map(|block| (block, index)));
+        }
+    }
+    Ok(found)
+}
+
+/// With the bytes of `block`: on its disk, and in its memory, which Java has none of.
+fn files_of(session: &Session, datanode: usize, block: u64) -> Result<Vec<PathBuf>> {
+    let datanode = &session.cluster.datanodes[datanode];
+    let mut files = below(&datanode.data_directory().context("a DataNode has a disk")?)?;
+    if datanode.make() == Make::Hearth {
+        let memory = below(Path::new(datanode.setting("hearth.memory.dir").context("it is set")?))?;
+        ensure!(memory.iter().any(|file| block_of(file) == Some(block)), "not in memory: {memory:?}");
+        files.extend(memory);
+    }
+    files.retain(|file| block_of(file) == Some(block));
+    Ok(files)
+}
+
+/// Of `blk_7`, or of `blk_7_12.data` as it lies in memory; of no meta file.
+fn block_of(file: &Path) -> Option<u64> {
+    let name = file.file_name()?.to_str()?.strip_prefix("blk_")?;
+    match name.strip_suffix(".data") {
+        Some(name) => name.split('_').next()?.parse().ok(),
+        None => name.parse().ok(),
+    }
+}
+
+/// All files in and below `directory`, as far as they stay.
+fn below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                Ok(_) => files.push(entry.path()),
+                Err(_) => {}
+            }
+        }
+    }
+    Ok(files)
 }
 
 /// Longer than any key is good for.
