@@ -4,44 +4,66 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hearth_types::{ChecksumKind, LocatedBlock};
-use hearth_wire::data_transfer::{BlockChecksum, BlockChecksumAnswer, BlockChecksumOptions, Operation};
+use hearth_types::{ChecksumKind, CrcJoiner, LocatedBlock};
+use hearth_wire::data_transfer::{
+    BlockChecksum, BlockChecksumAnswer, BlockChecksumKind, BlockChecksumOptions, Operation,
+};
 use md5::{Digest, Md5};
 
 use crate::Error;
 use crate::datanode::request;
 use crate::file_system::Shared;
 
-/// The MD5 of the MD5s of each block's CRCs.
-///
-/// Two files of equal content have equal checksums only if bytes per CRC, CRC type and block boundaries are equal too.
+/// What a file's checksum is made of: `dfs.checksum.combine.mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ChecksumCombine {
+    #[default]
+    Md5Md5Crc,
+    CompositeCrc,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileChecksum {
-    pub bytes_per_crc: u32,
-    /// 0 for a file of one block.
-    pub crcs_per_block: u64,
-    pub crc_kind: ChecksumKind,
-    pub md5: [u8; 16],
+pub enum FileChecksum {
+    /// The MD5 of the MD5s of each block's CRCs. Two files of equal content have equal checksums only if bytes per CRC, CRC type and block
+    /// boundaries are equal too.
+    Md5 {
+        bytes_per_crc: u32,
+        /// 0 for a file of one block.
+        crcs_per_block: u64,
+        crc_kind: ChecksumKind,
+        md5: [u8; 16],
+    },
+    /// The CRC of the file's bytes.
+    Composite { crc_kind: ChecksumKind, crc: u32 },
+}
+
+fn name(kind: ChecksumKind) -> &'static str {
+    match kind {
+        ChecksumKind::Null => "NULL",
+        ChecksumKind::Crc32 => "CRC32",
+        ChecksumKind::Crc32c => "CRC32C",
+    }
 }
 
 impl FileChecksum {
-    /// `MD5-of-262144MD5-of-512CRC32C`.
+    /// `MD5-of-262144MD5-of-512CRC32C`, `COMPOSITE-CRC32C`.
     pub fn algorithm(&self) -> String {
-        let kind = match self.crc_kind {
-            ChecksumKind::Null => "NULL",
-            ChecksumKind::Crc32 => "CRC32",
-            ChecksumKind::Crc32c => "CRC32C",
-        };
-        format!("MD5-of-{}MD5-of-{}{kind}", self.crcs_per_block, self.bytes_per_crc)
+        match self {
+            Self::Md5 { bytes_per_crc, crcs_per_block, crc_kind, .. } => {
+                format!("MD5-of-{crcs_per_block}MD5-of-{bytes_per_crc}{}", name(*crc_kind))
+            }
+            Self::Composite { crc_kind, .. } => format!("COMPOSITE-{}", name(*crc_kind)),
+        }
     }
 
-    /// As `FileSystem.getFileChecksum` serializes it: bytes per CRC, CRCs per block, MD5.
-    pub fn bytes(&self) -> [u8; 28] {
-        let mut out = [0; 28];
-        out[..4].copy_from_slice(&self.bytes_per_crc.to_be_bytes());
-        out[4..12].copy_from_slice(&self.crcs_per_block.to_be_bytes());
-        out[12..].copy_from_slice(&self.md5);
-        out
+    /// As `FileSystem.getFileChecksum` serializes it: bytes per CRC, CRCs per block, MD5; or the CRC.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Md5 { bytes_per_crc, crcs_per_block, md5, .. } => {
+                [&bytes_per_crc.to_be_bytes()[..], &crcs_per_block.to_be_bytes(), md5].concat()
+            }
+            Self::Composite { crc, .. } => crc.to_be_bytes().to_vec(),
+        }
     }
 }
 
@@ -81,6 +103,12 @@ impl Digests {
     }
 }
 
+/// Of its blocks, one after the other.
+enum Combined {
+    Md5(Digests),
+    Crc(u32),
+}
+
 pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
     let whole = length.unwrap_or(u64::MAX >> 1);
     let located = shared.namenode.block_locations(path, 0, whole).await?;
@@ -88,7 +116,12 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
         let why = "Fail to get checksum, since file is under construction.";
         return Err(Error::InvalidPath { path: path.to_owned(), why });
     }
-    let mut digests = Digests::new();
+    let combine = shared.options.checksum_combine;
+    let mut combined = match combine {
+        // A file without blocks has the checksum that Hadoop always gave it, whatever is wanted.
+        ChecksumCombine::CompositeCrc if !located.blocks.is_empty() => Combined::Crc(0),
+        _ => Combined::Md5(Digests::new()),
+    };
     let mut found: Option<(u32, ChecksumKind)> = None;
     let mut crcs_per_block = 0;
     let mut left = whole.min(located.file_length);
@@ -100,7 +133,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
         let counted = block.block.length().min(left);
         block.block.block.length = counted;
         left -= counted;
-        let answer = block_checksum(shared, path, &block).await?;
+        let answer = block_checksum(shared, path, &block, combine).await?;
         let kind = answer.crc_kind.unwrap_or(ChecksumKind::Crc32);
         match found {
             None => found = Some((answer.bytes_per_crc, kind)),
@@ -113,19 +146,43 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
         if index == 0 && several {
             crcs_per_block = answer.crcs;
         }
-        digests.push(&answer.checksum);
+        match &mut combined {
+            Combined::Md5(digests) => digests.push(&answer.checksum),
+            Combined::Crc(crc) => {
+                let Ok(next) = <[u8; 4]>::try_from(answer.checksum).map(u32::from_be_bytes) else {
+                    let why = "a DataNode gave several CRCs for one block";
+                    return Err(Error::InvalidPath { path: path.to_owned(), why });
+                };
+                let Some(joiner) = CrcJoiner::new(kind, counted) else {
+                    let why = "its blocks have no CRCs to combine";
+                    return Err(Error::InvalidPath { path: path.to_owned(), why });
+                };
+                *crc = if index == 0 { next } else { joiner.join(*crc, next) };
+            }
+        }
     }
-    // A file without blocks has the kind that Hadoop always gave it.
     let (bytes_per_crc, crc_kind) = found.unwrap_or((0, ChecksumKind::Crc32));
-    Ok(FileChecksum { bytes_per_crc, crcs_per_block, crc_kind, md5: digests.md5() })
+    Ok(match combined {
+        Combined::Md5(digests) => FileChecksum::Md5 { bytes_per_crc, crcs_per_block, crc_kind, md5: digests.md5() },
+        Combined::Crc(crc) => FileChecksum::Composite { crc_kind, crc },
+    })
 }
 
 /// The first answer of the block's datanodes.
-async fn block_checksum(shared: &Shared, path: &str, block: &LocatedBlock) -> Result<BlockChecksumAnswer, Error> {
+async fn block_checksum(
+    shared: &Shared,
+    path: &str,
+    block: &LocatedBlock,
+    combine: ChecksumCombine,
+) -> Result<BlockChecksumAnswer, Error> {
+    let (kind, bytes, missing) = match combine {
+        ChecksumCombine::Md5Md5Crc => (BlockChecksumKind::Md5Crc, 16, "no MD5 in its answer"),
+        ChecksumCombine::CompositeCrc => (BlockChecksumKind::CompositeCrc, 4, "no CRC of the block in its answer"),
+    };
     let operation = Operation::BlockChecksum(BlockChecksum {
         block: block.block.clone(),
         token: block.token.clone(),
-        options: BlockChecksumOptions::default(),
+        options: BlockChecksumOptions { kind, stripe_length: 0 },
     });
     let timeouts = shared.options.pipeline_timeouts(block.locations.len());
     let mut last = None;
@@ -135,8 +192,8 @@ async fn block_checksum(shared: &Shared, path: &str, block: &LocatedBlock) -> Re
             let address = peer.receiver.peer();
             let response = peer.accepted("BLOCK_CHECKSUM", &block.block).await?;
             match response.block_checksum {
-                Some(answer) if answer.checksum.len() == 16 => Ok(answer),
-                _ => Err(crate::DatanodeError::Protocol { peer: address, what: "no MD5 in its answer".to_owned() }),
+                Some(answer) if answer.checksum.len() == bytes => Ok(answer),
+                _ => Err(crate::DatanodeError::Protocol { peer: address, what: missing.to_owned() }),
             }
         };
         match answer.await {
@@ -157,7 +214,7 @@ mod tests {
     #[test]
     fn a_file_without_blocks_has_hadoops_traditional_checksum() {
         let md5 = Digests::new().md5();
-        let checksum = FileChecksum { bytes_per_crc: 0, crcs_per_block: 0, crc_kind: ChecksumKind::Crc32, md5 };
+        let checksum = FileChecksum::Md5 { bytes_per_crc: 0, crcs_per_block: 0, crc_kind: ChecksumKind::Crc32, md5 };
         assert_eq!(
             checksum.to_string(),
             "MD5-of-0MD5-of-0CRC32:00000000000000000000000070bc8f4b72a86921468bf8e8441dce51"

@@ -35,7 +35,7 @@ mod statistics;
 mod user;
 mod write;
 
-pub use checksum::FileChecksum;
+pub use checksum::{ChecksumCombine, FileChecksum};
 pub use data_path::DataPath;
 pub use error::{DatanodeError, Error, ErrorKind};
 pub use file_system::{CreateOptions, FileSystem, RenameOptions};

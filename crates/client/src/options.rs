@@ -4,6 +4,7 @@ use hearth_config::{ConfigError, Configuration, keys, parse};
 use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{ChecksumKind, ChecksumSpec, FsPermission};
 
+use crate::checksum::ChecksumCombine;
 use crate::data_path::{DataPath, DataPaths};
 use crate::one_sided::OneSidedOptions;
 
@@ -38,6 +39,7 @@ pub(crate) struct ClientOptions {
     pub block_size: u64,
     pub umask: u16,
     pub checksum: ChecksumSpec,
+    pub checksum_combine: ChecksumCombine,
     /// Data bytes of a packet, a whole number of chunks.
     pub packet_data_bytes: usize,
     /// Packets queued or unacknowledged per writer.
@@ -111,6 +113,7 @@ impl ClientOptions {
             block_size,
             umask: configuration.get(keys::FS_PERMISSIONS_UMASK_MODE)?,
             checksum,
+            checksum_combine: checksum_combine(configuration)?,
             packet_data_bytes,
             packets_in_flight: packets.min(IN_FLIGHT_BYTES / packet_data_bytes).max(4),
             socket_timeout: configuration.get(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
@@ -184,6 +187,18 @@ fn packet_data_bytes(configuration: &Configuration, checksum: ChecksumSpec) -> R
         PACKET_DATA_BYTES
     };
     Ok((bytes.min(PACKET_DATA_BYTES_MAX) / chunk).max(1) * chunk)
+}
+
+fn checksum_combine(configuration: &Configuration) -> Result<ChecksumCombine, ConfigError> {
+    let name = configuration.get(keys::DFS_CHECKSUM_COMBINE_MODE)?;
+    match name.as_str() {
+        "MD5MD5CRC" => Ok(ChecksumCombine::Md5Md5Crc),
+        "COMPOSITE_CRC" => Ok(ChecksumCombine::CompositeCrc),
+        _ => {
+            let wanted = "wanted MD5MD5CRC or COMPOSITE_CRC";
+            Err(configuration.value_error(keys::DFS_CHECKSUM_COMBINE_MODE.name, &name, wanted))
+        }
+    }
 }
 
 fn checksum_kind(configuration: &Configuration) -> Result<ChecksumKind, ConfigError> {

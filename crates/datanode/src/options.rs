@@ -310,9 +310,12 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
     store.sync_on_finalize = conf.get(keys::DFS_DATANODE_SYNCONCLOSE)?;
     store.default_block_bytes = conf.get(keys::DFS_BLOCKSIZE)?;
     store.writer_stop_timeout = conf.get(keys::DFS_DATANODE_XCEIVER_STOP_TIMEOUT)?;
-    if conf.get(keys::DFS_DATANODE_SCAN_PERIOD_HOURS)? < 0 {
-        store.scrub_bytes_per_second = 0;
-    }
+    // One walk checks all of them.
+    let of_each = conf.get(keys::DFS_BLOCK_SCANNER_VOLUME_BYTES_PER_SECOND)?;
+    store.scrub_bytes_per_second = match conf.get(keys::DFS_DATANODE_SCAN_PERIOD_HOURS)? {
+        ..0 => 0,
+        _ => of_each.saturating_mul(store.volumes.len() as u64),
+    };
     store.clock = clock;
     Ok(store)
 }

@@ -11,6 +11,7 @@ const CHECKS: &[Check] = &[
     ("snapshots_are_made_and_told_as_by_apaches_namenode", snapshots),
     ("snapshots_are_made_alike", own_snapshots),
     ("counts_quotas_and_shares_of_snapshots_are_shown_alike", counts),
+    ("checksums_of_files_are_alike", checksums),
 ];
 
 fn main() -> ExitCode {
@@ -136,6 +137,29 @@ fn counts(session: &mut Session) -> Result<()> {
         apache.fs(&conf, ["-rm", "-skipTrash", &format!("{directory}/sub/gone")])?.success()?;
     }
     said_alike(session, COUNT_LINES)
+}
+
+const CHECKSUM_LINES: &[&str] = &[
+    "-checksum DIR/sums/several DIR/sums/one DIR/sums/none",
+    "-D dfs.checksum.combine.mode=COMPOSITE_CRC -checksum DIR/sums/several",
+    "-D dfs.checksum.combine.mode=COMPOSITE_CRC -checksum DIR/sums/one",
+    "-D dfs.checksum.combine.mode=COMPOSITE_CRC -checksum DIR/sums/none",
+];
+
+fn checksums(session: &mut Session) -> Result<()> {
+    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    let local = session.local("checksums")?.join("bytes");
+    std::fs::write(&local, (0..2_600_001_u32).map(|at| (at >> 5) as u8).collect::<Vec<_>>())?;
+    let local = local.to_str().context("a path of text")?.to_owned();
+    for directory in DIRECTORIES.map(|directory| format!("{directory}/sums")) {
+        apache.fs(&conf, ["-mkdir", "-p", &directory])?.success()?;
+        apache
+            .fs(&conf, ["-D", "dfs.blocksize=1048576", "-put", &local, &format!("{directory}/several")])?
+            .success()?;
+        apache.fs(&conf, ["-put", &local, &format!("{directory}/one")])?.success()?;
+        apache.fs(&conf, ["-touchz", &format!("{directory}/none")])?.success()?;
+    }
+    said_alike(session, CHECKSUM_LINES)
 }
 
 /// Output, reason and exit code of each line by `hdfs dfs` and by `hearth fs`.
