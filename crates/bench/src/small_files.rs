@@ -3,6 +3,7 @@
 
 mod network;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -226,9 +227,13 @@ impl Ours {
                 let paths: Vec<_> = indices.clone().map(|index| arguments.path(index)).collect();
                 if self.many {
                     let wanted: Vec<_> = paths.iter().map(|path| (path.as_str(), range)).collect();
-                    for (index, read) in indices.zip(self.fs.read_many(&wanted).await) {
-                        verify(index, &read?)?;
-                    }
+                    let mut outcome = Ok(());
+                    let visit = |place: usize, read: Result<Cow<'_, [u8]>, hearth_client::Error>| {
+                        let verified = read.map_err(anyhow::Error::from).and_then(|read| verify(first + place, &read));
+                        outcome = std::mem::replace(&mut outcome, Ok(())).and(verified);
+                    };
+                    self.fs.visit_many(&wanted, visit).await;
+                    outcome?;
                     continue;
                 }
                 for (index, path) in indices.zip(&paths) {

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::namenode::{
 };
 use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
-use crate::read::{PositionedReader, Reader, open_many, read_files, read_many, read_ranges};
+use crate::read::{PositionedReader, Reader, open_many, read_files, read_many, read_ranges, visit_many};
 use crate::statistics::{Counters, Statistics};
 use crate::write::{Begin, Writer, WrittenFile};
 use crate::{DataPath, Error, ErrorKind, backoff, path};
@@ -426,6 +427,25 @@ impl FileSystem {
         let ranges = wanted.iter().zip(&places).filter(|(_, place)| place.is_none()).map(|((_, range), _)| *range);
         let wanted = absolute.into_iter().zip(ranges).collect();
         in_places(places, read_many(&self.shared, wanted).await)
+    }
+
+    /// As [`FileSystem::read_many`], without a copy: `visit` is shown the verified bytes of each by its index in `wanted`, each once, in the
+    /// order in which they come. Others wait while it looks.
+    pub async fn visit_many(
+        &self,
+        wanted: &[(&str, ByteRange)],
+        mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
+    ) {
+        let (absolute, places) = self.all_absolute(wanted.iter().map(|(path, _)| *path));
+        let mut indices = Vec::with_capacity(absolute.len());
+        for (index, place) in places.into_iter().enumerate() {
+            match place {
+                None => indices.push(index),
+                Some(error) => visit(index, Err(error)),
+            }
+        }
+        let wanted = absolute.into_iter().zip(&indices).map(|(path, index)| (path, wanted[*index].1)).collect();
+        visit_many(&self.shared, wanted, |place, bytes| visit(indices[place], bytes)).await;
     }
 
     /// The bytes of each of `wanted`, in their order: ranges of files that are open, all asked for at once. Of what lies beyond the

@@ -1,5 +1,7 @@
 //! Many files opened and read by one call, over every path, from Hearth's servers; where there is no such call, by many at once.
 
+use std::borrow::Cow;
+
 use hearth_client::{CreateOptions, DataPath, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, unshared_directory};
@@ -75,6 +77,20 @@ async fn check(fs: &FileSystem, count: usize) -> Outcome {
         let end = LENGTHS[index % 9].min(40_000);
         anyhow::ensure!(outcome? == content(index, 500, end.saturating_sub(500)), "a part of file {index}");
     }
+    // Shown where they came: each once.
+    let mut shown: Vec<Option<bool>> = vec![None; wanted.len()];
+    let visit = |place: usize, outcome: Result<Cow<'_, [u8]>, hearth_client::Error>| {
+        let right = match file(place) {
+            Some(index) => {
+                let end = LENGTHS[index % 9].min(40_000);
+                outcome.is_ok_and(|bytes| *bytes == content(index, 500, end.saturating_sub(500)))
+            }
+            None => outcome.is_err_and(|error| error.kind() != ErrorKind::Other),
+        };
+        assert_eq!(shown[place].replace(right), None, "place {place} was shown twice");
+    };
+    fs.visit_many(&wanted, visit).await;
+    anyhow::ensure!(shown.iter().all(|right| *right == Some(true)), "{shown:?}");
     let readers = fs.open_many(&paths).await;
     let large = readers[10].as_ref().map_err(Clone::clone)?;
     assert_eq!(large.length() as usize, LENGTHS[8]);

@@ -42,20 +42,6 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// As [`Checked::copy`], into new memory, which is not cleared first.
-    pub(crate) fn to_vec(self, offset: usize, length: usize) -> Result<Vec<u8>, ChecksumError> {
-        let piece_bytes = PIECE_BYTES.next_multiple_of(self.spec.bytes_per_chunk as usize);
-        let mut copied = Vec::with_capacity(length);
-        let (mut at, end) = (offset, offset + length);
-        while at < end {
-            let until = ((at / piece_bytes + 1) * piece_bytes).min(end);
-            self.verify(at, until)?;
-            copied.extend_from_slice(&self.data[at..until]);
-            at = until;
-        }
-        Ok(copied)
-    }
-
     /// Compares `bytes`, which are at `offset` (a chunk boundary), with their CRCs.
     fn compare(&self, offset: usize, bytes: &[u8]) -> Result<(), ChecksumError> {
         let chunk = self.spec.bytes_per_chunk as usize;
@@ -109,7 +95,6 @@ mod tests {
                     let mut into = vec![0xEE; length];
                     checked.copy(offset, &mut into).unwrap();
                     assert!(into == data[offset..offset + length], "{length} bytes at {offset}");
-                    assert!(checked.to_vec(offset, length).unwrap() == into, "{length} bytes at {offset}");
                     checked.verify(offset, offset + length).unwrap();
                 }
             }
@@ -126,7 +111,6 @@ mod tests {
             let mut into = vec![0; length];
             let error = checked.copy(offset, &mut into).unwrap_err();
             assert!(matches!(error, ChecksumError::Mismatch { chunk: 2, offset: 1024, .. }), "{error}");
-            assert_eq!(checked.to_vec(offset, length).unwrap_err(), error);
             assert!(checked.verify(offset, offset + length).is_err());
         }
         for (offset, length) in [(0, 1024), (1536, 1464), (2999, 1), (1000, 24), (1024, 0)] {

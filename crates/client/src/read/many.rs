@@ -1,6 +1,7 @@
 //! Many ranges of many files at once: what is mapped is copied, what one datanode has goes together over its shared connections, and
 //! whatever is left, or failed, is read alone over the usual ways.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
 use hearth_types::{ByteRange, DatanodeUuid, LocatedBlock};
+use parking_lot::Mutex;
 
 use super::replica::Replicas;
 use super::way::Way;
@@ -66,39 +68,70 @@ pub(crate) async fn read_files(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<
 
 /// A range of each of some files, by their absolute paths; of what lies beyond their end, nothing.
 pub(crate) async fn read_many(shared: &Arc<Shared>, wanted: Vec<(String, ByteRange)>) -> Vec<Result<Vec<u8>, Error>> {
+    let mut collected = Collected::new(wanted.len());
+    visit_many(shared, wanted, |index, bytes| collected.put(index, bytes)).await;
+    collected.0
+}
+
+/// The same, shown to `visit`.
+pub(crate) async fn visit_many(
+    shared: &Arc<Shared>,
+    wanted: Vec<(String, ByteRange)>,
+    mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
+) {
     let (paths, ranges): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
-    let mut contents: Vec<Result<Vec<u8>, Error>> = Vec::with_capacity(paths.len());
     let (mut found, mut places) = (Vec::with_capacity(paths.len()), Vec::with_capacity(paths.len()));
-    for (opened, range) in open_many(shared, paths).await.into_iter().zip(ranges) {
+    for (index, (opened, range)) in open_many(shared, paths).await.into_iter().zip(ranges).enumerate() {
         match opened {
             Ok(reader) => {
-                places.push(contents.len());
+                places.push(index);
                 found.push(FileRange { replicas: reader.replicas, range });
-                contents.push(Ok(Vec::new()));
             }
-            Err(error) => contents.push(Err(error)),
+            Err(error) => visit(index, Err(error)),
         }
     }
-    for (place, outcome) in places.into_iter().zip(read_ranges(shared, found).await) {
-        contents[place] = outcome;
-    }
-    contents
+    visit_ranges(shared, found, |place, bytes| visit(places[place], bytes)).await;
 }
 
 /// The bytes of each of `ranges`, in their order; of what lies beyond the end of its file, nothing.
 pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
-    let mut contents: Vec<Vec<u8>> = Vec::with_capacity(ranges.len());
+    let mut collected = Collected::new(ranges.len());
+    visit_ranges(shared, ranges, |index, bytes| collected.put(index, bytes)).await;
+    collected.0
+}
+
+/// Bytes of each range, in the places of the ranges.
+struct Collected(Vec<Result<Vec<u8>, Error>>);
+
+impl Collected {
+    fn new(count: usize) -> Self {
+        Self((0..count).map(|_| Ok(Vec::new())).collect())
+    }
+
+    fn put(&mut self, index: usize, bytes: Result<Cow<'_, [u8]>, Error>) {
+        self.0[index] = bytes.map(Cow::into_owned);
+    }
+}
+
+/// Shows `visit` the verified bytes of each of `ranges` by its index, each once, as they come; of what lies beyond the end of its file, nothing.
+/// What came with others is shown where it was received.
+pub(crate) async fn visit_ranges(
+    shared: &Arc<Shared>,
+    ranges: Vec<FileRange>,
+    visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
+) {
+    // Several connections take turns, on this task.
+    let visit = Mutex::new(visit);
+    let show = |index: usize, bytes: Result<Cow<'_, [u8]>, Error>| (visit.lock())(index, bytes);
     let mut left = Vec::new();
     let mut groups: Vec<Group> = Vec::new();
     let mut known = Vec::new();
     for (index, FileRange { replicas, range }) in ranges.iter().enumerate() {
-        let end = range.end().min(replicas.locations.length());
-        let length = usize::try_from(end.saturating_sub(range.start())).unwrap_or(usize::MAX);
+        let length = usize::try_from(length_of(replicas, *range)).unwrap_or(usize::MAX);
         // What is as small as that is never mapped, and comes with memory of its own.
         let mut bytes = if replicas.locations.length() <= SMALL_BYTES { Vec::new() } else { vec![0; length] };
-        let filled = replicas.read_warm(range.start(), &mut bytes);
-        contents.push(bytes);
-        if filled == length {
+        if replicas.read_warm(range.start(), &mut bytes) == length {
+            show(index, Ok(Cow::Owned(bytes)));
             continue;
         }
         match place(shared, &mut known, replicas, index, range.start(), length as u64).await {
@@ -114,34 +147,36 @@ pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) ->
     }
     let fetched = join_all(groups.iter().map(|group| async {
         let wanted: Vec<_> = group.pieces.iter().map(Piece::wanted).collect();
-        let mut verified: Vec<Option<Vec<u8>>> = wanted.iter().map(|_| None).collect();
+        let mut missed = Vec::new();
         // At once: the memory that it came in is for the next answers.
-        let take = |index: usize, outcome: Outcome| {
-            let range = wanted[index].range;
-            // What is the matter, the usual ways find out and say.
-            verified[index] = outcome.ok().and_then(|fetched| {
+        let take = |nth: usize, outcome: Outcome| {
+            let Piece { index, range, .. } = group.pieces[nth];
+            let shown = outcome.is_ok_and(|fetched| {
+                let checked = fetched.checked();
                 let start = (range.start() - fetched.start) as usize;
-                fetched.checked().to_vec(start, range.length() as usize).ok()
+                let end = start + range.length() as usize;
+                let fits = checked.verify(start, end).is_ok();
+                if fits {
+                    shared.counters.count_read(group.path, end - start);
+                    show(index, Ok(Cow::Borrowed(&checked.data[start..end])));
+                }
+                fits
             });
+            if !shown {
+                // What is the matter, the usual ways find out and say.
+                missed.push(index);
+            }
         };
         group.links.fetch_many(&wanted, take).await;
-        verified
+        missed
     }));
-    for (group, verified) in groups.iter().zip(fetched.await) {
-        for (piece, bytes) in group.pieces.iter().zip(verified) {
-            match bytes {
-                Some(bytes) => {
-                    shared.counters.count_read(group.path, bytes.len());
-                    contents[piece.index] = bytes;
-                }
-                None => left.push(piece.index),
-            }
-        }
-        tokio::task::consume_budget().await;
-    }
-    let mut contents: Vec<Result<Vec<u8>, Error>> = contents.into_iter().map(Ok).collect();
-    read_alone(&ranges, left, &mut contents).await;
-    contents
+    left.extend(fetched.await.into_iter().flatten());
+    read_alone(&ranges, left, show).await;
+}
+
+/// Bytes of `range` that the file has.
+fn length_of(replicas: &Replicas, range: ByteRange) -> u64 {
+    range.end().min(replicas.locations.length()).saturating_sub(range.start())
 }
 
 impl Piece {
@@ -202,7 +237,7 @@ async fn links(shared: &Shared, way: &Way) -> Option<Arc<Links>> {
 }
 
 /// Reads those of `ranges` whose places are `left` each for itself, some at the same time.
-async fn read_alone(ranges: &[FileRange], left: Vec<usize>, contents: &mut [Result<Vec<u8>, Error>]) {
+async fn read_alone(ranges: &[FileRange], left: Vec<usize>, show: impl Fn(usize, Result<Cow<'_, [u8]>, Error>)) {
     let mut left = left.into_iter();
     let mut running = tokio::task::JoinSet::new();
     loop {
@@ -210,24 +245,19 @@ async fn read_alone(ranges: &[FileRange], left: Vec<usize>, contents: &mut [Resu
             && let Some(index) = left.next()
         {
             let FileRange { replicas, range } = ranges[index].clone();
-            let mut bytes = std::mem::replace(&mut contents[index], Ok(Vec::new())).unwrap_or_default();
-            // Nothing was there when it was small: see `read_ranges`.
-            let end = range.end().min(replicas.locations.length());
-            bytes.resize(end.saturating_sub(range.start()) as usize, 0);
             running.spawn(async move {
+                let mut bytes = vec![0; length_of(&replicas, range) as usize];
                 let read = replicas.read_at(range.start(), &mut bytes).await;
-                (
-                    index,
-                    read.map(|count| {
-                        bytes.truncate(count);
-                        bytes
-                    }),
-                )
+                let read = read.map(|count| {
+                    bytes.truncate(count);
+                    bytes
+                });
+                (index, read)
             });
         }
         match running.join_next().await {
             None => break,
-            Some(Ok((index, outcome))) => contents[index] = outcome,
+            Some(Ok((index, read))) => show(index, read.map(Cow::Owned)),
             // Nobody cancels them.
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         }
