@@ -12,6 +12,7 @@ use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
 use crate::memory::slab::Slot;
 use crate::replica::MemoryCopy;
+use crate::sys;
 
 #[derive(Clone)]
 pub enum Source {
@@ -165,12 +166,14 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Its data where it lies, to be taken to a disk from there: `None` when that is not a file in memory, or it cannot be mapped.
+    /// Its data where it lies, to be taken to a disk from there: `None` when that is not a file in huge pages of memory, or it cannot be mapped.
     ///
     /// All of its last page is mapped, too.
     pub fn mapped(&self) -> Option<Mapping> {
         match &self.source {
-            Source::File { files, .. } if self.length > 0 => Mapping::new(&files.data, self.length).ok(),
+            Source::File { files, .. } if self.length > 0 && sys::is_in_huge_pages(&files.data) => {
+                Mapping::new(&files.data, self.length).ok()
+            }
             _ => None,
         }
     }

@@ -146,7 +146,7 @@ fn what_was_shown_stays_as_it_was_across_every_change() {
                     let meta_before = all_of(shown.meta);
                     assert_eq!(
                         shown.in_place,
-                        matches!((kind, size > 65536), (Kind::Memory, true) | (Kind::NoSlabs, _))
+                        matches!((kind, size > 65536), (Kind::Memory, true) | (Kind::NoSlabs | Kind::HugePages, _))
                     );
                     told.all.lock().clear();
 

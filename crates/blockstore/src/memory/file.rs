@@ -413,7 +413,8 @@ impl FileWriter {
         self.data.read_exact_at(into, offset)
     }
 
-    /// Whether `crcs` fit the bytes at `offset`, for which there is memory: looked at where they lie, or, where that cannot be, read into `scratch`.
+    /// Whether `crcs` fit the bytes at `offset`, for which there is memory: looked at where they lie if that is in huge pages, else read into
+    /// `scratch`.
     ///
     /// Errors: `UnexpectedEof` when somebody has cut the file.
     pub fn check(
@@ -426,7 +427,8 @@ impl FileWriter {
         let checksum = self.copy.checksum;
         let end = offset + bytes as u64;
         if self.mapped.as_ref().is_none_or(|mapped| mapped.length() < end) {
-            self.mapped = Mapping::new(&self.data, self.allocated.max(end)).ok();
+            let is_worth_it = sys::is_in_huge_pages(&self.data);
+            self.mapped = is_worth_it.then(|| Mapping::new(&self.data, self.allocated.max(end)).ok()).flatten();
         }
         // SAFETY: sums are computed, of whatever is there.
         let look = |mapped: &Mapping| unsafe { mapped.look(offset, bytes, |data| checksum.verify(data, crcs)) };

@@ -8,6 +8,8 @@ use hearth_blockstore::*;
 use hearth_types::*;
 
 pub struct Bed {
+    // Dropped before its directory.
+    _huge: Option<HugePages>,
     pub disk: tempfile::TempDir,
     pub memory: tempfile::TempDir,
     pub options: StoreOptions,
@@ -22,6 +24,8 @@ pub enum Kind {
     Memory,
     /// Every replica has files of its own.
     NoSlabs,
+    /// The same, and a tmpfs of its own whose larger files are in huge pages, where this process may mount one.
+    HugePages,
     /// Memory is always full.
     NoMemory,
     /// `file:` engine.
@@ -34,11 +38,33 @@ pub enum Kind {
 
 impl Kind {
     pub fn has_memory(self) -> bool {
-        matches!(self, Self::Memory | Self::NoSlabs)
+        matches!(self, Self::Memory | Self::NoSlabs | Self::HugePages)
     }
 }
 
-pub const KINDS: [Kind; 6] = [Kind::Memory, Kind::NoSlabs, Kind::NoMemory, Kind::File, Kind::Mmap, Kind::MmapOnTmpfs];
+pub const KINDS: [Kind; 7] =
+    [Kind::Memory, Kind::NoSlabs, Kind::HugePages, Kind::NoMemory, Kind::File, Kind::Mmap, Kind::MmapOnTmpfs];
+
+/// A tmpfs with huge pages, until it is dropped.
+pub struct HugePages(std::path::PathBuf);
+
+impl HugePages {
+    fn mount(at: &std::path::Path) -> Option<Self> {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "huge=within_size,mode=700", "tmpfs"]).arg(at);
+        let mounted = mount.output().is_ok_and(|output| output.status.success());
+        if !mounted {
+            eprintln!("no tmpfs of its own: in small pages");
+        }
+        mounted.then(|| Self(at.to_owned()))
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
 
 pub fn on_tmpfs() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
@@ -57,11 +83,12 @@ impl Bed {
     pub fn new(kind: Kind) -> Self {
         let disk = if kind == Kind::MmapOnTmpfs { on_tmpfs() } else { tempfile::tempdir().unwrap() };
         let memory = on_tmpfs();
+        let huge = if kind == Kind::HugePages { HugePages::mount(memory.path()) } else { None };
         let mut volume = VolumeOptions::memory(disk.path().join("v0"));
         let mut tier = MemoryOptions::new(memory.path().join("m"), 256 << 20);
         match kind {
             Kind::Memory => {}
-            Kind::NoSlabs => tier.slab_replica_bytes_max = 0,
+            Kind::NoSlabs | Kind::HugePages => tier.slab_replica_bytes_max = 0,
             Kind::NoMemory => tier.limit = 0,
             Kind::File => volume.engine = Engine::File,
             Kind::Mmap | Kind::MmapOnTmpfs => volume.engine = Engine::Mmap,
@@ -73,7 +100,7 @@ impl Bed {
         options.clock = clock.clone();
         options.default_block_bytes = 1 << 20;
         options.writer_stop_timeout = Duration::from_secs(5);
-        Self { disk, memory, options, clock, pool: pool_identity() }
+        Self { _huge: huge, disk, memory, options, clock, pool: pool_identity() }
     }
 
     pub fn open(&self) -> Blockstore {
