@@ -29,7 +29,7 @@ pub fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
 }
 
 /// Whether the memory of a tmpfs's file comes in huge pages: to map and touch it costs nothing then. In small ones it costs as much as a copy,
-/// and under User Mode Linux many times that.
+/// and under User Mode Linux, whose faults are dear, more.
 pub fn is_in_huge_pages(file: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
     file.metadata().is_ok_and(|about| about.blksize() > PAGE)
