@@ -147,11 +147,11 @@ pub(crate) async fn visit_ranges(
     }
     let fetched = join_all(groups.iter().map(|group| async {
         let wanted: Vec<_> = group.pieces.iter().map(Piece::wanted).collect();
-        let mut missed = Vec::new();
+        let mut shown = vec![false; wanted.len()];
         // At once: the memory that it came in is for the next answers.
         let take = |nth: usize, outcome: Outcome| {
             let Piece { index, range, .. } = group.pieces[nth];
-            let shown = outcome.is_ok_and(|fetched| {
+            shown[nth] = outcome.is_ok_and(|fetched| {
                 let checked = fetched.checked();
                 let start = (range.start() - fetched.start) as usize;
                 let end = start + range.length() as usize;
@@ -162,13 +162,11 @@ pub(crate) async fn visit_ranges(
                 }
                 fits
             });
-            if !shown {
-                // What is the matter, the usual ways find out and say.
-                missed.push(index);
-            }
         };
         group.links.fetch_many(&wanted, take).await;
-        missed
+        // Also those that nothing came of. What is the matter, the usual ways find out and say.
+        let missed = group.pieces.iter().zip(shown).filter(|(_, shown)| !shown);
+        missed.map(|(piece, _)| piece.index).collect::<Vec<_>>()
     }));
     left.extend(fetched.await.into_iter().flatten());
     read_alone(&ranges, left, show).await;
