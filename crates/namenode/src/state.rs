@@ -29,7 +29,7 @@ pub struct State {
     pub blocks: BlockMap,
     pub retries: StoredRetries,
     pub caching: Caching,
-    /// Recovered files that close as soon as their last block has enough replicas.
+    /// Files without a writer that close when their last block is recovered and has enough replicas.
     pub closing: BTreeSet<InodeId>,
 }
 

@@ -27,6 +27,7 @@ pub async fn leases(namenode: Arc<Namenode>) {
                         .filter(|slot| state.namespace.inode(*slot).as_file().is_some_and(|file| file.is_open()));
                     let closed = match open {
                         None => true,
+                        Some(slot) if state.is_recovery_running(slot, now) => false,
                         Some(slot) => state.release(&namenode, slot, Some(RECOVERING_HOLDER), now).unwrap_or(true),
                     };
                     if closed {

@@ -166,18 +166,55 @@ async fn a_silent_writer_loses_its_file() {
     n.add_block("/left", "W", None).await.unwrap();
     clock.advance(Duration::from_secs(1201));
     datanode.heartbeat(&n).await;
-    let mut recovering = None;
+    let recovering = recovery_command(&n, &datanode).await;
+    datanode.synchronize(&n, &recovering.block.b, recovering.new_gen_stamp, 7).await.unwrap();
+    assert!(n.is_closed("/left").await.unwrap());
+}
+
+/// The next recovery command that the datanode gets.
+async fn recovery_command(n: &TestNamenode, datanode: &TestDatanode) -> RecoveringBlockProto {
     for _ in 0..200 {
-        let commands = datanode.heartbeat(&n).await;
-        recovering = commands.iter().find_map(|command| command.recovery_cmd.clone());
-        if recovering.is_some() {
-            break;
+        let commands = datanode.heartbeat(n).await;
+        if let Some(recovery) = commands.iter().find_map(|command| command.recovery_cmd.clone()) {
+            return recovery.blocks[0].clone();
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let recovering = recovering.expect("a recovery command").blocks[0].clone();
-    datanode.synchronize(&n, &recovering.block.b, recovering.new_gen_stamp, 7).await.unwrap();
-    assert!(n.is_closed("/left").await.unwrap());
+    panic!("no recovery command");
+}
+
+#[tokio::test]
+async fn a_truncation_is_led_anew_when_its_primary_restarts_and_the_next_writer_is_left_alone() {
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
+    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let mut datanodes = [TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/t", 1000).await;
+    assert!(!n.truncate("/t", 700, "T").await.unwrap());
+    let first = recovery_command(&n, &datanodes[0]).await;
+    // Told once; and while it may be at it, not again.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
+
+    clock.advance(Duration::from_secs(1));
+    datanodes[0] = TestDatanode::join_with(&n, 1, &[first.block.b.clone()]).await;
+    let second = recovery_command(&n, &datanodes[0]).await;
+    assert_eq!(second.truncate_block.as_ref().map(|block| block.num_bytes()), Some(700));
+    assert!(second.new_gen_stamp > first.new_gen_stamp);
+    assert!(datanodes[0].synchronize(&n, &first.block.b, first.new_gen_stamp, 700).await.is_err());
+    datanodes[0].synchronize(&n, &second.block.b, second.new_gen_stamp, 700).await.unwrap();
+    assert!(n.is_closed("/t").await.unwrap());
+    assert_eq!(n.info("/t").await.unwrap().unwrap().length, 700);
+
+    // Whoever opens it now has nothing to do with that.
+    n.append("/t", "A", 4).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
+    refused(
+        n.append("/t", "B", 4).await,
+        "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException",
+        "Failed to APPEND_FILE /t for B on 127.0.0.1 because this file lease is currently owned by A on 127.0.0.1",
+    );
 }
 
 #[tokio::test]

@@ -879,8 +879,9 @@ fn spoiled(session: &mut Session) -> Result<()> {
         session.java()?.call("store", json!({"path": path, "seed": 3, "length": BLOCK}))?;
         everywhere(session, &path, &[(3, BLOCK)], 2)?;
         let (block, datanode) = wait_until("the new block to be on a disk", SETTLES_WITHIN, || {
-            let new = stored(session)?.into_iter().find(|found| !before.contains(found));
-            Ok(new)
+            // By the block alone: an earlier one's new replica may reach its disk only now.
+            let is_new = |block| !before.iter().any(|(known, _)| *known == block);
+            Ok(stored(session)?.into_iter().find(|(block, _)| is_new(*block)))
         })?;
         let files = files_of(session, datanode, block)?;
         for file in &files {

@@ -107,10 +107,12 @@ async fn run(
         // Nobody has a byte of it: the block goes.
         return commit(proxy, &block, recovery_id, 0, true, &[]).await;
     }
-    let (length, participants) = agree(&block, &holders)?;
-    let (length, new_id) = match truncate {
-        Some(truncated) => (truncated.length, truncated.id),
-        None => (length, block.id()),
+    let (length, new_id, participants) = match truncate {
+        Some(truncated) => (truncated.length, truncated.id, long_enough(&block, &holders, truncated.length)?),
+        None => {
+            let (length, participants) = agree(&block, &holders)?;
+            (length, block.id(), participants)
+        }
     };
     let mut updated = Vec::new();
     for holder in participants {
@@ -188,6 +190,23 @@ fn agree<'a>(block: &ExtendedBlock, holders: &'a [Holder]) -> Result<(u64, Vec<&
         }
     }
     Err(RecoveryError::NoCandidate { block: block.clone() })
+}
+
+/// Who takes part in a truncation to `length` bytes. A primary that died in the middle of an earlier attempt has left some finalized
+/// replicas cut and others not: each is good for it. (Apache's primaries refuse such a block for good.)
+fn long_enough<'a>(
+    block: &ExtendedBlock,
+    holders: &'a [Holder],
+    length: u64,
+) -> Result<Vec<&'a Holder>, RecoveryError> {
+    let participants: Vec<_> = holders
+        .iter()
+        .filter(|holder| holder.state == ReplicaState::Finalized && holder.replica.length >= length)
+        .collect();
+    if participants.is_empty() {
+        return Err(RecoveryError::NoCandidate { block: block.clone() });
+    }
+    Ok(participants)
 }
 
 fn is_self(datanode: &Datanode, id: &DatanodeId) -> bool {
@@ -291,6 +310,19 @@ mod tests {
         let block = ExtendedBlock { pool, block: Block { id: BlockId(1), stamp: GenerationStamp(5), length: 0 } };
         let (length, participants) = agree(&block, holders).ok()?;
         Some((length, participants.iter().map(|holder| &*holder.id.uuid.0).collect()))
+    }
+
+    #[test]
+    fn a_truncation_goes_on_where_its_primary_died() {
+        use ReplicaState::{BeingWritten, Finalized};
+        let pool = BlockPoolId::new("BP-1");
+        let block = ExtendedBlock { pool, block: Block { id: BlockId(1), stamp: GenerationStamp(5), length: 0 } };
+        let holders = [holder("a", Finalized, 9), holder("b", Finalized, 6), holder("c", Finalized, 5)];
+        let named = |holders: Vec<&Holder>| -> Vec<String> {
+            holders.iter().map(|holder| holder.id.uuid.0.to_string()).collect()
+        };
+        assert_eq!(named(long_enough(&block, &holders, 6).unwrap()), ["a", "b"]);
+        assert!(long_enough(&block, &[holder("a", BeingWritten, 9), holder("c", Finalized, 5)], 6).is_err());
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub(super) struct Datanode {
     pub maintenance_until: u64,
     /// Not on the include list any more: turned away at its next heartbeat.
     pub disallowed: bool,
+    /// Monotonic time of its last registration.
+    pub registered: Duration,
     pub last_heartbeat: Duration,
     pub last_heartbeat_wall_ms: u64,
     pub last_report_wall_ms: u64,
@@ -166,6 +168,11 @@ pub(super) struct Datanodes {
 impl Datanodes {
     pub fn node(&self, index: DatanodeIndex) -> &Datanode {
         self.nodes[index.0 as usize].as_ref().expect("an index is dropped with its node")
+    }
+
+    /// `None` when the node was dropped since.
+    pub fn get(&self, index: DatanodeIndex) -> Option<&Datanode> {
+        self.nodes[index.0 as usize].as_ref()
     }
 
     pub fn node_mut(&mut self, index: DatanodeIndex) -> &mut Datanode {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
 
-use super::datanodes::{Datanodes, StorageIndex};
+use super::datanodes::{DatanodeIndex, Datanodes, StorageIndex};
 
 /// Where a block stands in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +101,8 @@ pub(super) struct Recovery {
     pub id: GenerationStamp,
     /// Monotonic time of the last attempt.
     pub attempted: Duration,
+    /// Who was told to lead it; `None` when nobody was there.
+    pub primary: Option<DatanodeIndex>,
 }
 
 /// The replicas of a block by what they are good for.

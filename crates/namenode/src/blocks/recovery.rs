@@ -21,14 +21,21 @@ pub struct RecoveryTask {
 }
 
 impl BlockMap {
-    /// Whether a (further) attempt may be made: there is none running, or it is older than 30 heartbeats, or nobody was there to
-    /// lead it and now somebody is. Ask before taking a new stamp for it.
+    /// Whether a (further) attempt may be made: there is none running, or it is older than 30 heartbeats, or its primary has died or
+    /// started anew, or nobody was there to lead it and now somebody is. Ask before taking a new stamp for it.
     pub fn may_recover(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return false };
         let Some(construction) = entry.construction() else { return false };
         let Some(recovery) = &construction.recovery else { return matches!(entry.phase, Phase::Open(_)) };
         let is_late = now.monotonic.saturating_sub(recovery.attempted) >= self.settings.recovery_retry();
-        is_late || (!construction.expected.iter().any(|expected| expected.was_primary) && self.has_live_holder(entry))
+        let may_be_led = match recovery.primary {
+            // What it was doing when it stopped, it does not take up again.
+            Some(primary) => {
+                self.nodes.get(primary).is_none_or(|node| !node.alive || node.registered > recovery.attempted)
+            }
+            None => true,
+        };
+        is_late || (may_be_led && self.has_live_holder(entry))
     }
 
     /// Whether somebody alive has an open block, or what it is to be copied from.
@@ -55,7 +62,7 @@ impl BlockMap {
         if !matches!(entry.phase, Phase::Open(_)) {
             return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
         }
-        Ok(self.begin_recovery(block, Recovery { id: recovery_id, attempted: now.monotonic }))
+        Ok(self.begin_recovery(block, recovery_id, now))
     }
 
     /// Opens a COMPLETE block and has it cut to `length` bytes under the stamp `recovery_id` (truncate in place).
@@ -68,7 +75,7 @@ impl BlockMap {
     ) -> Result<Option<DatanodeIndex>, BlockError> {
         self.reopen(block)?;
         self.restore_truncation(block, length, None);
-        Ok(self.begin_recovery(block, Recovery { id: recovery_id, attempted: now.monotonic }))
+        Ok(self.begin_recovery(block, recovery_id, now))
     }
 
     /// Takes up the new block `cut`, which is to become a copy of the first bytes of the COMPLETE block `source` (truncate of a
@@ -86,7 +93,7 @@ impl BlockMap {
         let (inode, replication, policy) = (entry.inode, entry.replication, entry.policy);
         self.begin(cut, inode, replication, policy, &[]);
         self.restore_truncation(cut.id, cut.length, Some(source));
-        Ok(self.begin_recovery(cut.id, Recovery { id: cut.stamp, attempted: now.monotonic }))
+        Ok(self.begin_recovery(cut.id, cut.stamp, now))
     }
 
     /// A restart found the open block in the middle of a truncation: its recovery is to cut it to `length` bytes, or to copy so
@@ -122,13 +129,13 @@ impl BlockMap {
     }
 
     /// The block is open. Answers the primary.
-    fn begin_recovery(&mut self, block: BlockId, recovery: Recovery) -> Option<DatanodeIndex> {
-        self.note_stamp(recovery.id);
+    fn begin_recovery(&mut self, block: BlockId, id: GenerationStamp, now: Now) -> Option<DatanodeIndex> {
+        self.note_stamp(id);
         self.expect_holders_of_source(block);
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
         let Phase::Open(construction) = &mut entry.phase else { unreachable!("the caller opened the block") };
-        construction.recovery = Some(recovery);
+        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary: None });
         let candidates = |expected: &Expected| nodes.node_of(expected.storage).alive;
         if construction.expected.iter().filter(|expected| candidates(expected)).all(|expected| expected.was_primary) {
             construction.expected.iter_mut().for_each(|expected| expected.was_primary = false);
@@ -141,6 +148,9 @@ impl BlockMap {
         let primary = primary?;
         primary.was_primary = true;
         let index = nodes.storage(primary.storage).node;
+        if let Some(recovery) = &mut construction.recovery {
+            recovery.primary = Some(index);
+        }
         let node = self.nodes.node_mut(index);
         if !node.recoveries.contains(&block) {
             node.recoveries.push_back(block);

@@ -68,6 +68,7 @@ impl BlockMap {
         node.must_register = false;
         node.needs_keys = true;
         node.first_heartbeat = true;
+        node.registered = now.monotonic;
         node.last_heartbeat = now.monotonic;
         node.last_heartbeat_wall_ms = now.wall_ms;
         node.xceivers = 0;
@@ -184,6 +185,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         admin: DatanodeAdminState::Normal,
         maintenance_until: 0,
         disallowed: false,
+        registered: now.monotonic,
         last_heartbeat: now.monotonic,
         last_heartbeat_wall_ms: now.wall_ms,
         last_report_wall_ms: 0,

@@ -129,6 +129,14 @@ impl State {
         }
     }
 
+    /// The last block is being recovered, and it is not time for another attempt.
+    pub fn is_recovery_running(&self, slot: Slot, now: Now) -> bool {
+        let last = self.namespace.inode(slot).as_file().and_then(|file| file.blocks.last());
+        last.is_some_and(|last| {
+            self.blocks.state(last.id) == Some(BlockState::UnderRecovery) && !self.blocks.may_recover(last.id, now)
+        })
+    }
+
     /// The lease goes to `holder`, if one is given, and counts as renewed.
     fn reassign(&mut self, slot: Slot, holder: Option<&str>, now: Now) {
         let id = self.namespace.inode(slot).id;

@@ -102,6 +102,8 @@ fn attempt(
         last.length -= end - asked;
     }
     state.leases.add(&request.client_name, id, now.monotonic);
+    // Its client has nothing to do with it any more, and need not ask for a recovery when the primary dies.
+    state.closing.insert(id);
     Ok(false)
 }
 

@@ -122,6 +122,8 @@ impl State {
         if let Some(writer) = file.writer.take() {
             self.leases.remove(&writer.client, id);
         }
+        // Whoever opens it next is not to be taken for the writer that has gone.
+        self.closing.remove(&id);
     }
 
     /// Tells the map and the leases of what the namespace lost.

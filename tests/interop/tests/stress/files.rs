@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, ErrorKind, FileSystem};
@@ -14,6 +15,8 @@ pub const ROOT: &str = "/stress";
 /// The seed of a file's content stands in its first eight bytes: whoever reads it knows what must follow.
 pub const HEAD: u64 = 8;
 const LARGEST: u64 = 3 << 20;
+/// With a DataNode that is killed meanwhile and comes back.
+const CUT_WITHIN: Duration = Duration::from_secs(60);
 
 /// All files. Each has at most one writer at a time.
 pub struct Files {
@@ -99,7 +102,7 @@ impl Files {
                 // A killed DataNode may take a pipeline of two with it, or keep a lease from its recovery for a while. What
                 // is wrong with the bytes is the readers' to find out.
                 Err(error) if is_due_to_a_kill(&error) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Err(error) => {
                     return Err(error).with_context(|| format!("changing {}, which was {before:?}", file.path));
@@ -139,11 +142,11 @@ impl Files {
             6..=7 if now.length > HEAD => {
                 let length = HEAD + dice.below(now.length - HEAD);
                 if !client.truncate(path, length).await? {
-                    for _ in 0..600 {
-                        if client.is_file_closed(path).await? {
-                            break;
-                        }
-                        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    let begun = Instant::now();
+                    while !client.is_file_closed(path).await? {
+                        // Also when the DataNode that leads it is killed.
+                        ensure!(begun.elapsed() < CUT_WITHIN, "still being cut to {length} bytes");
+                        tokio::time::sleep(Duration::from_millis(20)).await;
                     }
                 }
                 Ok((2, State { length, ..now }))

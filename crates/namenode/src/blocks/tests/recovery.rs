@@ -63,6 +63,35 @@ fn every_attempt_has_another_primary_and_a_pause() {
 }
 
 #[test]
+fn a_primary_that_died_or_started_anew_is_not_waited_for() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, _) = cluster.open(3);
+    let mut attempt = |cluster: &mut Cluster| {
+        let id = cluster.new_stamp();
+        cluster.map.start_recovery(block.id, id, cluster.now).unwrap();
+        let (primary, _) = task(cluster);
+        assert!(!cluster.map.may_recover(block.id, cluster.now));
+        cluster.pass(Duration::from_secs(1));
+        primary
+    };
+    let first = attempt(&mut cluster);
+    cluster.nodes[first].registered = false;
+    cluster.beat(first);
+    assert!(cluster.map.may_recover(block.id, cluster.now));
+    let second = attempt(&mut cluster);
+    assert_ne!(second, first);
+    let other = 3 - first - second;
+    cluster.nodes[other].registered = false;
+    cluster.beat(other);
+    assert!(!cluster.map.may_recover(block.id, cluster.now), "another one's restart changes nothing");
+    cluster.nodes[second].up = false;
+    cluster.pass(Duration::from_secs(1000));
+    cluster.beat(first);
+    let third = attempt(&mut cluster);
+    assert_ne!(third, second);
+}
+
+#[test]
 fn truncation_reopens_and_cuts() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(2, 1000);
