@@ -83,7 +83,7 @@ impl Tally {
             let heading = format!("---- {name}: {test} ----");
             self.said.push(Said { heading, first: Vec::new(), last: Default::default(), left_out: 0 });
             self.listening = true;
-        } else if text == "failures:" || text.starts_with("test result: ") {
+        } else if text == "failures:" || text.starts_with("test result: ") || text.ends_with(" ... FAILED") {
             self.listening = false;
         } else if self.listening
             && let Some(said) = self.said.last_mut()
@@ -327,6 +327,16 @@ mod tests {
         }
         let said: Vec<_> = tally.said.iter().map(|said| (said.heading.as_str(), said.first.join("|"))).collect();
         assert_eq!(said, [("---- suite: one stdout ----", "why|".into()), ("---- suite: two ----", "how".to_owned())]);
+        // The suites with real servers say it at once.
+        for line in ["---- suite::A+B::check ----", "waited in vain", "test suite::A+B::check ... FAILED", "2.0 s"] {
+            tally.line("cluster", line);
+        }
+        let last = tally.said.last().unwrap();
+        assert_eq!(
+            (last.heading.as_str(), last.first.join("|").as_str()),
+            ("---- cluster: suite::A+B::check ----", "waited in vain")
+        );
+        assert_eq!(tally.failures, ["cluster: suite::A+B::check"]);
         (0..100).for_each(|number| tally.said[0].line(&number.to_string()));
         let said = &tally.said[0];
         assert_eq!((said.first.len(), said.left_out, said.last.back().unwrap().as_str()), (24, 70, "99"));

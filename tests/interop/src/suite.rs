@@ -105,6 +105,11 @@ pub fn ecosystem() -> bool {
     std::env::var("HEARTH_TEST_ECOSYSTEM").is_ok_and(|value| value == "1")
 }
 
+/// Between these two lines `cargo xtask test` finds what it shows once more at its end.
+fn say_failed(name: &str, error: &str) {
+    println!("---- {name} ----\n{error}\ntest {name} ... FAILED");
+}
+
 /// Runs the suites with libtest's output and arguments (a filter; others are accepted and ignored).
 pub fn run(suites: &[Suite]) -> ExitCode {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
@@ -127,9 +132,9 @@ pub fn run(suites: &[Suite]) -> ExitCode {
                     continue;
                 }
                 Err(error) => {
-                    println!("{cluster_name} does not start: {error:#}");
+                    let error = format!("{cluster_name} does not start: {error:#}");
                     for (name, _) in checks {
-                        println!("test {} ... FAILED", full_name(name));
+                        say_failed(&full_name(name), &error);
                         failed += 1;
                     }
                     continue;
@@ -160,7 +165,8 @@ pub fn run(suites: &[Suite]) -> ExitCode {
                     Err(_) => "panicked".to_owned(),
                 };
                 // What went wrong stands last: of a long report, the end is what people are shown.
-                println!("{}\n{name}: {error}\ntest {name} ... FAILED", session.cluster.log_tails());
+                println!("{}", session.cluster.log_tails());
+                say_failed(&name, &error);
                 failed += 1;
                 // A client may be in the middle of something.
                 session.java = None;
