@@ -1,12 +1,13 @@
 //! The client against real clusters of either make. The first combination, Apache's own, is the judge of our reading of
 //! the protocol; Hearth's servers must look the same to it.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, jmx_bean, skip_or_fail};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, NodeProcess, jmx_bean, skip_or_fail};
 use hearth_types::{FileKind, FsPermission};
 
 type Outcome = anyhow::Result<()>;
@@ -436,6 +437,55 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
             assert!(in_place > 35_000_000, "{in_place} bytes of some 40 million");
         }
     }
+}
+
+/// The replicas on the disk of each datanode: those behind the first of a pipeline are synced, too, whichever way the bytes came to it.
+#[test]
+fn what_is_synced_is_on_the_disk_of_every_datanode() {
+    for (paths, transport) in [("packets", None), ("local,packets", None), ("one-sided,packets", Some(TRANSPORT))] {
+        // Nothing gets there by itself.
+        let settings: Vec<_> = transport.into_iter().chain([("hearth.memory.flush.delay", "3600")]).collect();
+        let (cluster, fs, _sockets) = local_cluster(3, paths, &settings);
+        block_on(async {
+            let content = Content::new(23);
+            let on_disk = |length: usize| -> anyhow::Result<Vec<bool>> {
+                let expected = content.bytes(0, length);
+                let holds = |datanode: &NodeProcess| -> anyhow::Result<bool> {
+                    let files = block_files(&datanode.data_directory().expect("it has a disk"))?;
+                    anyhow::ensure!(files.len() <= 1, "{files:?}");
+                    Ok(files.first().map(std::fs::read).transpose()?.is_some_and(|bytes| bytes.starts_with(&expected)))
+                };
+                cluster.datanodes.iter().map(holds).collect()
+            };
+            let mut writer = fs.create("/synced", CreateOptions::default()).await?;
+            writer.write(&content.bytes(0, 2_000_000)).await?;
+            writer.hflush().await?;
+            anyhow::ensure!(on_disk(2_000_000)? == [false; 3], "{paths}: flushed, and on disk already");
+            writer.hsync().await?;
+            anyhow::ensure!(on_disk(2_000_000)? == [true; 3], "{paths}: {:?}", on_disk(2_000_000)?);
+            writer.write(&content.bytes(2_000_000, 777)).await?;
+            writer.hsync().await?;
+            anyhow::ensure!(on_disk(2_000_777)? == [true; 3], "{paths}, again: {:?}", on_disk(2_000_777)?);
+            writer.close().await?;
+            Ok(())
+        });
+        assert_eq!(committed(&cluster) > 0, paths != "packets", "{paths}");
+    }
+}
+
+/// The files of blocks' data below `directory`.
+fn block_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            files.extend(block_files(&path)?);
+        } else if name.starts_with("blk_") && !name.ends_with(".meta") {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 #[test]
