@@ -31,12 +31,8 @@ pub struct Arguments {
     /// How often everything is measured
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// All data in a tmpfs mounted for this run with `huge=within_size`, which this process and its children alone see
-    #[arg(long)]
-    huge_pages: bool,
-    /// That tmpfs is there
-    #[arg(long, hide = true)]
-    huge_pages_mounted: bool,
+    #[command(flatten)]
+    pages: memory::Pages,
     /// Leave Apache's servers out
     #[arg(long)]
     no_apache: bool,
@@ -143,8 +139,8 @@ fn spec(make: Make, arguments: &Arguments) -> ClusterSpec {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.huge_pages && !arguments.huge_pages_mounted {
-        return memory::run_with_huge_pages("--huge-pages-mounted");
+    if arguments.pages.run_elsewhere()? {
+        return Ok(());
     }
     let bytes = arguments.mib << 20;
     let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
@@ -218,12 +214,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     figures.print();
     print_goals(&figures);
     if arguments.recording.is_wanted() {
-        let pages = if arguments.huge_pages { ", tmpfs with huge pages" } else { "" };
         let workload = format!(
-            "local-write {} MiB, blocks of {} MiB{pages}; data in {}",
+            "local-write {} MiB, blocks of {} MiB; {}",
             arguments.mib,
             arguments.block_mib,
-            memory::TMPFS
+            arguments.pages.place()
         );
         arguments.recording.append(&workload, &figures.0)?;
     }

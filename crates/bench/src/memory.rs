@@ -38,18 +38,41 @@ pub fn tmpfs_used() -> Result<u64> {
     Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
 }
 
-/// Runs this very command again, with `mounted` behind its arguments, where [`TMPFS`] is a tmpfs with huge pages: in a mount
-/// namespace of its own, so that nothing of it is left.
-pub fn run_with_huge_pages(mounted: &str) -> Result<()> {
-    let program = std::env::current_exe().context("where is this program?")?;
-    let mount = format!("mount -t tmpfs -o huge=within_size,mode=1777 tmpfs {TMPFS} && exec \"$0\" \"$@\"");
-    let mut command = Command::new("unshare");
-    command.arg("--mount");
-    if !rustix::process::geteuid().is_root() {
-        command.arg("--map-root-user");
+/// On which pages everything that is measured keeps its data.
+#[derive(clap::Args)]
+pub struct Pages {
+    /// All data, Apache's too, in a tmpfs mounted for this run with `huge=within_size`, as production is told to mount it
+    #[arg(long)]
+    huge_pages: bool,
+    /// That tmpfs is there
+    #[arg(long, hide = true)]
+    huge_pages_mounted: bool,
+}
+
+impl Pages {
+    /// Where huge pages are wanted and [`TMPFS`] has none: runs this very command again where it has, in a mount namespace of
+    /// its own, so that nothing of it is left. True: that has been done, and nothing is left to do.
+    pub fn run_elsewhere(&self) -> Result<bool> {
+        if !self.huge_pages || self.huge_pages_mounted {
+            return Ok(false);
+        }
+        let program = std::env::current_exe().context("where is this program?")?;
+        let mount = format!("mount -t tmpfs -o huge=within_size,mode=1777 tmpfs {TMPFS} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("unshare");
+        command.arg("--mount");
+        if !rustix::process::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command.args(["--", "sh", "-c", &mount]).arg(program);
+        command.args(std::env::args_os().skip(1)).arg("--huge-pages-mounted");
+        let status = command.status().context("cannot start unshare")?;
+        ensure!(status.success(), "the benchmark on a tmpfs with huge pages ended with {status}");
+        Ok(true)
     }
-    command.args(["--", "sh", "-c", &mount]).arg(program).args(std::env::args_os().skip(1)).arg(mounted);
-    let status = command.status().context("cannot start unshare")?;
-    ensure!(status.success(), "the benchmark on a tmpfs with huge pages ended with {status}");
-    Ok(())
+
+    /// What a workload's name says of where the data is.
+    pub fn place(&self) -> String {
+        let pages = if self.huge_pages { "a tmpfs with huge pages at " } else { "" };
+        format!("data in {pages}{TMPFS}")
+    }
 }

@@ -26,7 +26,7 @@ const WORKLOADS: &[&[&str]] = &[
     &["datanode", "--no-transfer-to", "--runs", "2", "--rereplicated-mib", "0"],
     &["local-read"],
     &["local-write", "--huge-pages", "--runs", "3"],
-    &["thesis"],
+    &["thesis", "--huge-pages"],
     &["write", "--threads", "2"],
     &["read", "--threads", "2"],
     &["pread"],

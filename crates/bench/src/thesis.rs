@@ -35,6 +35,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 8)]
     saturating_rounds: usize,
     #[command(flatten)]
+    pages: memory::Pages,
+    #[command(flatten)]
     recording: Recording,
 }
 
@@ -59,6 +61,9 @@ struct Courses {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.pages.run_elsewhere()? {
+        return Ok(());
+    }
     let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let (large, small) = (scratch.path().join("large"), scratch.path().join("small"));
     let mut figures = Figures::default();
@@ -96,8 +101,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.recording.is_wanted() {
         let Arguments { mib, small_mib, block_mib, .. } = arguments;
         let workload = format!(
-            "thesis {mib} MiB and {small_mib} MiB, blocks of {block_mib} MiB; data in {}; Apache's client in a warm JVM",
-            memory::TMPFS
+            "thesis {mib} MiB and {small_mib} MiB, blocks of {block_mib} MiB; {}; Apache's client in a warm JVM",
+            arguments.pages.place()
         );
         arguments.recording.append(&workload, &figures.0)?;
         draw(&workload, &figures, &courses)?;
