@@ -197,7 +197,7 @@ async fn a_truncation_is_led_anew_when_its_primary_restarts_and_the_next_writer_
     assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
 
     clock.advance(Duration::from_secs(1));
-    datanodes[0] = TestDatanode::join_with(&n, 1, &[first.block.b.clone()]).await;
+    datanodes[0] = TestDatanode::join_with(&n, 1, std::slice::from_ref(&first.block.b)).await;
     let second = recovery_command(&n, &datanodes[0]).await;
     assert_eq!(second.truncate_block.as_ref().map(|block| block.num_bytes()), Some(700));
     assert!(second.new_gen_stamp > first.new_gen_stamp);

@@ -66,7 +66,7 @@ fn every_attempt_has_another_primary_and_a_pause() {
 fn a_primary_that_died_or_started_anew_is_not_waited_for() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, _) = cluster.open(3);
-    let mut attempt = |cluster: &mut Cluster| {
+    let attempt = |cluster: &mut Cluster| {
         let id = cluster.new_stamp();
         cluster.map.start_recovery(block.id, id, cluster.now).unwrap();
         let (primary, _) = task(cluster);
