@@ -20,7 +20,7 @@ use crate::namenode::{
 };
 use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
-use crate::read::{PositionedReader, Reader, open_many, read_files, read_many, read_ranges, visit_many};
+use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_many};
 use crate::statistics::{Counters, Statistics};
 use crate::write::{Begin, Writer, WrittenFile};
 use crate::{DataPath, Error, ErrorKind, backoff, path};
@@ -417,16 +417,16 @@ impl FileSystem {
     /// All bytes of each of `paths`, in their order. For many small files: they are opened together, and those that a datanode has
     /// come together.
     pub async fn read_files(&self, paths: &[&str]) -> Vec<Result<Vec<u8>, Error>> {
-        let (absolute, places) = self.all_absolute(paths.iter().copied());
-        in_places(places, read_files(&self.shared, absolute).await)
+        let whole = ByteRange::new(0, u64::MAX).expect("a range");
+        let wanted: Vec<_> = paths.iter().map(|path| (*path, whole)).collect();
+        self.read_many(&wanted).await
     }
 
     /// As [`FileSystem::read_files`], a range of each file; of what lies beyond its end, nothing.
     pub async fn read_many(&self, wanted: &[(&str, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
-        let (absolute, places) = self.all_absolute(wanted.iter().map(|(path, _)| *path));
-        let ranges = wanted.iter().zip(&places).filter(|(_, place)| place.is_none()).map(|((_, range), _)| *range);
-        let wanted = absolute.into_iter().zip(ranges).collect();
-        in_places(places, read_many(&self.shared, wanted).await)
+        let mut collected = Collected::new(wanted.len());
+        self.visit_many(wanted, |index, bytes| collected.put(index, bytes)).await;
+        collected.all()
     }
 
     /// As [`FileSystem::read_many`], without a copy: `visit` is shown the verified bytes of each by its index in `wanted`, each once, in the

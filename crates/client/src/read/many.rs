@@ -60,20 +60,7 @@ pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<R
     stream::iter(opening).buffered(AT_ONCE).collect().await
 }
 
-/// All bytes of each of `paths`, which are absolute, in their order.
-pub(crate) async fn read_files(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<Result<Vec<u8>, Error>> {
-    let wanted = paths.into_iter().map(|path| (path, ByteRange::new(0, u64::MAX).expect("a range"))).collect();
-    read_many(shared, wanted).await
-}
-
-/// A range of each of some files, by their absolute paths; of what lies beyond their end, nothing.
-pub(crate) async fn read_many(shared: &Arc<Shared>, wanted: Vec<(String, ByteRange)>) -> Vec<Result<Vec<u8>, Error>> {
-    let mut collected = Collected::new(wanted.len());
-    visit_many(shared, wanted, |index, bytes| collected.put(index, bytes)).await;
-    collected.0
-}
-
-/// The same, shown to `visit`.
+/// Shows `visit` a range of each of some files, by their absolute paths, as [`visit_ranges`] does.
 pub(crate) async fn visit_many(
     shared: &Arc<Shared>,
     wanted: Vec<(String, ByteRange)>,
@@ -97,19 +84,23 @@ pub(crate) async fn visit_many(
 pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
     let mut collected = Collected::new(ranges.len());
     visit_ranges(shared, ranges, |index, bytes| collected.put(index, bytes)).await;
-    collected.0
+    collected.all()
 }
 
 /// Bytes of each range, in the places of the ranges.
-struct Collected(Vec<Result<Vec<u8>, Error>>);
+pub(crate) struct Collected(Vec<Result<Vec<u8>, Error>>);
 
 impl Collected {
-    fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         Self((0..count).map(|_| Ok(Vec::new())).collect())
     }
 
-    fn put(&mut self, index: usize, bytes: Result<Cow<'_, [u8]>, Error>) {
+    pub fn put(&mut self, index: usize, bytes: Result<Cow<'_, [u8]>, Error>) {
         self.0[index] = bytes.map(Cow::into_owned);
+    }
+
+    pub fn all(self) -> Vec<Result<Vec<u8>, Error>> {
+        self.0
     }
 }
 
