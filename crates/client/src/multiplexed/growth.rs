@@ -4,24 +4,25 @@ use std::time::{Duration, Instant};
 const PERIOD_LEAST: Duration = Duration::from_millis(100);
 const PERIOD_ROUND_TRIPS: u32 = 8;
 
-/// A connection helped when so many times the bytes came in a second.
-const HELPED: f64 = 1.15;
+/// As many connections again helped when so many times the bytes came in a second: twice as many where losses or windows are the limit, as many
+/// as before where the network or a processor is.
+const HELPED: f64 = 1.25;
 
-/// How long no further one is tried when the last did not help.
+/// How long no further ones are tried when the last did not help.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Decides when another connection is worth a try. Fed only while connections are held up.
+/// Decides when as many connections again are worth a try. Fed only while connections are held up.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     /// When the present period began, and how many bytes had come by then.
     period: Option<(Instant, u64)>,
-    /// Bytes a second before the last connection was added.
+    /// Bytes a second before the last connections were added.
     before: Option<f64>,
     settled_until: Option<Instant>,
 }
 
 impl Growth {
-    /// Whether to open another connection now. `bytes`: come so far; `round_trip`: as far as it is known.
+    /// Whether to open as many connections again now. `bytes`: come so far; `round_trip`: as far as it is known.
     pub(super) fn is_due(&mut self, now: Instant, bytes: u64, round_trip: Duration) -> bool {
         if self.settled_until.is_some_and(|until| now < until) {
             return false;

@@ -3,13 +3,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use hearth_types::ByteRange;
 use hearth_wire::data_transfer::{ManyRefusal, Status};
 use parking_lot::Mutex;
 
 use super::growth::Growth;
 use super::lent::{self, Begun};
-use super::link::{Arrived, Asked, Failure, Link};
+use super::link::{Arrived, Asked, Credit, Failure, Link};
 use super::{MultiplexOptions, Place, Wanted};
 use crate::DatanodeError;
 use crate::local::Fetched;
@@ -23,6 +24,9 @@ const LIGHT_BYTES: usize = 64 << 10;
 /// A connection with so much outstanding is held up when answers take longer than this and two round trips.
 const HEAVY_BYTES: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Who waits for credit looks so often whether there is another connection by now.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How often a read is begun anew because its connection had ended before it could be asked for.
 const TRIES: usize = 4;
@@ -109,7 +113,10 @@ impl Links {
                         self.take(part, &mut take).await;
                         continue;
                     }
-                    None => link.credit(part).await,
+                    None => match self.credit_or_other(&link, part).await {
+                        Some(credit) => credit,
+                        None => continue,
+                    },
                 },
             };
             let asked = match credit {
@@ -122,6 +129,24 @@ impl Links {
         }
         for part in under_way {
             self.take(part, &mut take).await;
+        }
+    }
+
+    /// Waits for credit; `None` when another connection has come to be much less loaded meanwhile.
+    async fn credit_or_other(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        part: &[Wanted<'_>],
+    ) -> Option<Result<Credit, Failure>> {
+        let mut credit = std::pin::pin!(link.credit(part));
+        loop {
+            if let Ok(credit) = tokio::time::timeout(LOOK_AGAIN, &mut credit).await {
+                return Some(credit);
+            }
+            // Half: those who wait shall not go to and fro.
+            if self.pick().is_some_and(|other| other.outstanding_bytes() <= link.outstanding_bytes() / 2) {
+                return None;
+            }
         }
     }
 
@@ -204,22 +229,22 @@ impl Links {
             if self.growth.lock().is_due(Instant::now(), bytes, round_trip)
                 && !self.growing.swap(true, Ordering::AcqRel)
             {
-                self.grow();
+                self.grow(links.len().min(self.options.connections_max - links.len()));
             }
         }
         Some(Arc::clone(best))
     }
 
-    /// Opens another connection, while reads go on.
-    fn grow(self: &Arc<Self>) {
+    /// Opens `count` further connections, while reads go on.
+    fn grow(self: &Arc<Self>, count: usize) {
         let links = Arc::clone(self);
         tokio::spawn(async move {
-            match links.open().await {
-                Ok(_) => {
-                    let count = links.links.lock().len();
-                    tracing::debug!(place = ?links.place, count, "another connection, for the others are held up");
-                }
-                Err(error) => tracing::debug!(place = ?links.place, %error, "no further connection"),
+            let opened = join_all((0..count).map(|_| links.open())).await;
+            let error = opened.into_iter().find_map(Result::err);
+            let count = links.links.lock().len();
+            match error {
+                None => tracing::debug!(place = ?links.place, count, "further connections, for the others are held up"),
+                Some(error) => tracing::debug!(place = ?links.place, count, %error, "not all further connections"),
             }
             links.growing.store(false, Ordering::Release);
         });
