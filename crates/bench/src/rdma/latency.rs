@@ -41,7 +41,7 @@ struct Latency {
 }
 
 /// Connections on each processor.
-const CONNECTIONS: usize = 2;
+const CONNECTIONS: usize = 4;
 
 /// On each processor in turn, and the best connection counts: on which of them SoftiWARP's sending thread is changes from
 /// connection to connection, and a reader beside it needs half the time of one that is not, whoever he is.
