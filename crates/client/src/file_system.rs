@@ -20,7 +20,7 @@ use crate::namenode::{
 };
 use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
-use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_many};
+use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_opened};
 use crate::statistics::{Counters, Statistics};
 use crate::write::{Begin, Writer, WrittenFile};
 use crate::{DataPath, Error, ErrorKind, backoff, path};
@@ -410,8 +410,10 @@ impl FileSystem {
 
     /// Opens each of `paths` for reading, in their order: by one call where the namenode is Hearth's, else by many at once.
     pub async fn open_many(&self, paths: &[&str]) -> Vec<Result<Reader, Error>> {
-        let (absolute, places) = self.all_absolute(paths.iter().copied());
-        in_places(places, open_many(&self.shared, absolute).await)
+        let mut absolute = Vec::with_capacity(paths.len());
+        let places: Vec<_> = paths.iter().map(|path| self.absolute(path).map(|path| absolute.push(path))).collect();
+        let mut opened = open_many(&self.shared, absolute).await.into_iter();
+        places.into_iter().map(|place| place.and_then(|()| opened.next().expect("an outcome for each path"))).collect()
     }
 
     /// All bytes of each of `paths`, in their order. For many small files: they are opened together, and those that a datanode has
@@ -434,18 +436,10 @@ impl FileSystem {
     pub async fn visit_many(
         &self,
         wanted: &[(&str, ByteRange)],
-        mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
+        visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
     ) {
-        let (absolute, places) = self.all_absolute(wanted.iter().map(|(path, _)| *path));
-        let mut indices = Vec::with_capacity(absolute.len());
-        for (index, place) in places.into_iter().enumerate() {
-            match place {
-                None => indices.push(index),
-                Some(error) => visit(index, Err(error)),
-            }
-        }
-        let wanted = absolute.into_iter().zip(&indices).map(|(path, index)| (path, wanted[*index].1)).collect();
-        visit_many(&self.shared, wanted, |place, bytes| visit(indices[place], bytes)).await;
+        let (paths, ranges): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
+        visit_opened(&self.shared, self.open_many(&paths).await, ranges, visit).await;
     }
 
     /// The bytes of each of `wanted`, in their order: ranges of files that are open, all asked for at once. Of what lies beyond the
@@ -453,21 +447,6 @@ impl FileSystem {
     pub async fn read_ranges(&self, wanted: &[(&PositionedReader, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
         let wanted = wanted.iter().map(|(reader, range)| reader.range(*range)).collect();
         read_ranges(&self.shared, wanted).await
-    }
-
-    /// Those of `paths` that are paths, and in the place of each other one why not.
-    fn all_absolute<'a>(&self, paths: impl Iterator<Item = &'a str>) -> (Vec<String>, Vec<Option<Error>>) {
-        let (mut absolute, mut places) = (Vec::new(), Vec::new());
-        for path in paths {
-            places.push(match self.absolute(path) {
-                Ok(path) => {
-                    absolute.push(path);
-                    None
-                }
-                Err(error) => Some(error),
-            });
-        }
-        (absolute, places)
     }
 
     /// Creates a file and opens it for writing. It is visible at once, with length 0.
@@ -540,16 +519,6 @@ impl FileSystem {
         let begin = Begin { append: block, previous: None, length };
         Ok(Writer::start(Arc::clone(&self.shared), file, begin, open))
     }
-}
-
-/// What came of those that had no error before, each in its place.
-fn in_places<T>(places: Vec<Option<Error>>, outcomes: Vec<Result<T, Error>>) -> Vec<Result<T, Error>> {
-    let mut outcomes = outcomes.into_iter();
-    let next = |error| match error {
-        Some(error) => Err(error),
-        None => outcomes.next().expect("an outcome for each path"),
-    };
-    places.into_iter().map(next).collect()
 }
 
 /// `host:port` or nameservice of an `hdfs://` URI, whatever path follows.

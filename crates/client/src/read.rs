@@ -27,7 +27,7 @@ use locate::Locations;
 use replica::{Failures, Replicas};
 use stream::BlockStream;
 
-pub(crate) use many::{Collected, FileRange, open_many, read_ranges, visit_many};
+pub(crate) use many::{Collected, FileRange, open_many, read_ranges, visit_opened};
 pub use view::View;
 
 /// A file open for reading. `read`, `next` and `seek` move a position of its own; `read_at` does not and may be called by

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, jmx_bean, wait_until};
 
-/// Longest start of a JVM on a machine with everything else running, or of four in the virtual machine.
-const READY_WITHIN: Duration = Duration::from_secs(300);
+/// Longest start of a JVM on a machine with everything else running; and in the virtual machine.
+const READY_WITHIN: Duration = Duration::from_secs(90);
+const READY_IN_THE_MACHINE_WITHIN: Duration = Duration::from_secs(300);
 
 /// Where every Linux has a tmpfs.
 const TMPFS: &str = "/dev/shm";
@@ -475,7 +476,9 @@ impl Cluster {
     /// Waits until every DataNode that runs can be reached and is live, and safe mode is left.
     pub fn wait_ready(&mut self) -> Result<()> {
         let running = self.datanodes.iter().filter(|datanode| datanode.process.is_some()).count() as u64;
-        let ready = wait_until("the cluster to be ready", READY_WITHIN, || {
+        let in_the_machine = std::env::var_os("HEARTH_VM").is_some();
+        let within = if in_the_machine { READY_IN_THE_MACHINE_WITHIN } else { READY_WITHIN };
+        let ready = wait_until("the cluster to be ready", within, || {
             // An error here is final: nobody starts the process again.
             let mut nodes = std::iter::once(&mut self.namenode).chain(&mut self.datanodes);
             if let Err(ended) = nodes.try_for_each(NodeProcess::check_alive) {

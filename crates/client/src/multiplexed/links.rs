@@ -105,18 +105,15 @@ impl Links {
                 }
             };
             let part = &wanted[next..][..link.part(&wanted[next..])];
-            let credit = match link.try_credit(part) {
-                Some(credit) => Ok(credit),
+            let (link, credit) = match link.try_credit(part) {
+                Some(credit) => (link, Ok(credit)),
                 // What has come is taken before more is asked for.
                 None => match under_way.pop_front() {
                     Some(part) => {
                         self.take(part, &mut take).await;
                         continue;
                     }
-                    None => match self.credit_or_other(&link, part).await {
-                        Some(credit) => credit,
-                        None => continue,
-                    },
+                    None => self.credit(link, part).await,
                 },
             };
             let asked = match credit {
@@ -132,21 +129,31 @@ impl Links {
         }
     }
 
-    /// Waits for credit; `None` when another connection has come to be much less loaded meanwhile.
-    async fn credit_or_other(
+    /// Waits for credit on `link`, or on another connection that has come to be much less loaded meanwhile: on which, and the credit. Takes
+    /// two read timeouts at most.
+    async fn credit(
         self: &Arc<Self>,
-        link: &Arc<Link>,
+        mut link: Arc<Link>,
         part: &[Wanted<'_>],
-    ) -> Option<Result<Credit, Failure>> {
-        let mut credit = std::pin::pin!(link.credit(part));
+    ) -> (Arc<Link>, Result<Credit, Failure>) {
+        let until = Instant::now() + self.options.timeouts.read;
         loop {
-            if let Ok(credit) = tokio::time::timeout(LOOK_AGAIN, &mut credit).await {
-                return Some(credit);
-            }
-            // Half: those who wait shall not go to and fro.
-            if self.pick().is_some_and(|other| other.outstanding_bytes() <= link.outstanding_bytes() / 2) {
-                return None;
-            }
+            let other = {
+                let mut credit = std::pin::pin!(link.credit(part));
+                loop {
+                    if let Ok(credit) = tokio::time::timeout(LOOK_AGAIN, &mut credit).await {
+                        return (Arc::clone(&link), credit);
+                    }
+                    // Half: those who wait shall not go to and fro. Nor for ever: credit may also be held by what nobody takes.
+                    let is_better = |other: &Arc<Link>| other.outstanding_bytes() <= link.outstanding_bytes() / 2;
+                    if Instant::now() < until
+                        && let Some(other) = self.pick().filter(is_better)
+                    {
+                        break other;
+                    }
+                }
+            };
+            link = other;
         }
     }
 

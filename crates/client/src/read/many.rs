@@ -60,15 +60,15 @@ pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<R
     stream::iter(opening).buffered(AT_ONCE).collect().await
 }
 
-/// Shows `visit` a range of each of some files, by their absolute paths, as [`visit_ranges`] does.
-pub(crate) async fn visit_many(
+/// Shows `visit` a range of each of some files, as [`visit_ranges`] does, or why it could not be opened.
+pub(crate) async fn visit_opened(
     shared: &Arc<Shared>,
-    wanted: Vec<(String, ByteRange)>,
+    opened: Vec<Result<Reader, Error>>,
+    ranges: Vec<ByteRange>,
     mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
 ) {
-    let (paths, ranges): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
-    let (mut found, mut places) = (Vec::with_capacity(paths.len()), Vec::with_capacity(paths.len()));
-    for (index, (opened, range)) in open_many(shared, paths).await.into_iter().zip(ranges).enumerate() {
+    let (mut found, mut places) = (Vec::with_capacity(opened.len()), Vec::with_capacity(opened.len()));
+    for (index, (opened, range)) in opened.into_iter().zip(ranges).enumerate() {
         match opened {
             Ok(reader) => {
                 places.push(index);

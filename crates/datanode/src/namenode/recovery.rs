@@ -193,17 +193,18 @@ fn agree<'a>(block: &ExtendedBlock, holders: &'a [Holder]) -> Result<(u64, Vec<&
 }
 
 /// Who takes part in a truncation to `length` bytes. A primary that died in the middle of an earlier attempt has left some finalized
-/// replicas cut and others not: each is good for it. (Apache's primaries refuse such a block for good.)
+/// replicas cut and others not: each is good for it. (Apache's primaries refuse such a block for good.) So is a being-written one with
+/// as many bytes, beside a finalized one.
 fn long_enough<'a>(
     block: &ExtendedBlock,
     holders: &'a [Holder],
     length: u64,
 ) -> Result<Vec<&'a Holder>, RecoveryError> {
-    let participants: Vec<_> = holders
-        .iter()
-        .filter(|holder| holder.state == ReplicaState::Finalized && holder.replica.length >= length)
-        .collect();
-    if participants.is_empty() {
+    let is_good = |holder: &&Holder| {
+        matches!(holder.state, ReplicaState::Finalized | ReplicaState::BeingWritten) && holder.replica.length >= length
+    };
+    let participants: Vec<_> = holders.iter().filter(is_good).collect();
+    if !participants.iter().any(|holder| holder.state == ReplicaState::Finalized) {
         return Err(RecoveryError::NoCandidate { block: block.clone() });
     }
     Ok(participants)
@@ -321,6 +322,8 @@ mod tests {
         let named = |holders: Vec<&Holder>| -> Vec<String> {
             holders.iter().map(|holder| holder.id.uuid.0.to_string()).collect()
         };
+        assert_eq!(named(long_enough(&block, &holders, 6).unwrap()), ["a", "b"]);
+        let holders = [holder("a", BeingWritten, 9), holder("b", Finalized, 9), holder("c", BeingWritten, 5)];
         assert_eq!(named(long_enough(&block, &holders, 6).unwrap()), ["a", "b"]);
         assert!(long_enough(&block, &[holder("a", BeingWritten, 9), holder("c", Finalized, 5)], 6).is_err());
     }

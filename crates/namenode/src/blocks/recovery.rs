@@ -28,14 +28,10 @@ impl BlockMap {
         let Some(construction) = entry.construction() else { return false };
         let Some(recovery) = &construction.recovery else { return matches!(entry.phase, Phase::Open(_)) };
         let is_late = now.monotonic.saturating_sub(recovery.attempted) >= self.settings.recovery_retry();
-        let may_be_led = match recovery.primary {
-            // What it was doing when it stopped, it does not take up again.
-            Some(primary) => {
-                self.nodes.get(primary).is_none_or(|node| !node.alive || node.registered > recovery.attempted)
-            }
-            None => true,
-        };
-        is_late || (may_be_led && self.has_live_holder(entry))
+        // What it was doing when it stopped, a primary does not take up again.
+        let primary = recovery.primary.and_then(|primary| self.nodes.get(primary));
+        let is_led = primary.is_some_and(|node| node.alive && node.registered <= recovery.attempted);
+        is_late || (!is_led && self.has_live_holder(entry))
     }
 
     /// Whether somebody alive has an open block, or what it is to be copied from.
@@ -135,7 +131,6 @@ impl BlockMap {
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
         let Phase::Open(construction) = &mut entry.phase else { unreachable!("the caller opened the block") };
-        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary: None });
         let candidates = |expected: &Expected| nodes.node_of(expected.storage).alive;
         if construction.expected.iter().filter(|expected| candidates(expected)).all(|expected| expected.was_primary) {
             construction.expected.iter_mut().for_each(|expected| expected.was_primary = false);
@@ -145,12 +140,12 @@ impl BlockMap {
             .iter_mut()
             .filter(|expected| !expected.was_primary && nodes.node_of(expected.storage).alive)
             .max_by_key(|expected| nodes.node_of(expected.storage).last_heartbeat);
-        let primary = primary?;
-        primary.was_primary = true;
-        let index = nodes.storage(primary.storage).node;
-        if let Some(recovery) = &mut construction.recovery {
-            recovery.primary = Some(index);
-        }
+        let primary = primary.map(|expected| {
+            expected.was_primary = true;
+            nodes.storage(expected.storage).node
+        });
+        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary });
+        let index = primary?;
         let node = self.nodes.node_mut(index);
         if !node.recoveries.contains(&block) {
             node.recoveries.push_back(block);
