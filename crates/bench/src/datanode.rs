@@ -64,14 +64,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut figures = Figures::default();
     serving::measure(arguments, &disk, &mut figures)?;
     let mut workload = format!(
-        "datanode{} {} MiB, blocks of {} MiB, {} readers of {} MiB, {} small reads; data in {}",
+        "datanode{} {} MiB, blocks of {} MiB, {} readers of {} MiB, {} small reads; {}",
         if arguments.no_transfer_to { ", transferTo off," } else { "" },
         arguments.mib,
         arguments.block_mib,
         arguments.readers,
         arguments.reader_mib,
         arguments.random_reads,
-        memory::TMPFS
+        memory::place()
     );
     if arguments.rereplicated_mib > 0 {
         let limit = rereplication::memory_limit(arguments)?;

@@ -42,6 +42,8 @@ pub struct Arguments {
     /// Flame graphs of all processes that take part, by perf, into this folder
     #[arg(long, global = true, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "target/profile")]
     profile: Option<PathBuf>,
+    #[command(flatten)]
+    pages: memory::Pages,
     #[command(subcommand)]
     workload: Workload,
 }
@@ -94,6 +96,10 @@ pub type Site<'a> = &'a dyn Fn() -> Result<(hearth_config::Configuration, String
 /// Runs one workload. Its servers are this very program.
 pub fn run(arguments: &Arguments, site: Site<'_>) -> Result<()> {
     hearth_testkit::use_program(std::env::current_exe().context("finding the running program")?);
+    // Each workload of the mission says for itself.
+    if !matches!(arguments.workload, Workload::Mission(_)) && arguments.pages.run_elsewhere()? {
+        return Ok(());
+    }
     let name = arguments.workload.name();
     match (&arguments.profile, &arguments.workload) {
         // Its workloads are processes of their own.

@@ -342,8 +342,8 @@ impl Field {
     fn place(&self) -> String {
         match self.systems.len() {
             0 => format!("; {}", self.name),
-            1 => format!("; data in {}", memory::TMPFS),
-            _ => format!("; data in {}; Apache's client in a warm JVM", memory::TMPFS),
+            1 => format!("; {}", memory::place()),
+            _ => format!("; {}; Apache's client in a warm JVM", memory::place()),
         }
     }
 }

@@ -194,8 +194,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.recording.is_wanted() {
         let Arguments { mib, block_mib, random_mib, .. } = arguments;
         let workload = format!(
-            "local-read {mib} MiB, blocks of {block_mib} MiB, at random in {random_mib} MiB; data in {}",
-            memory::TMPFS
+            "local-read {mib} MiB, blocks of {block_mib} MiB, at random in {random_mib} MiB; {}",
+            memory::place()
         );
         arguments.recording.append(&workload, &figures.0)?;
         chart::write("local-read", &workload, &figures.0)?;

@@ -31,8 +31,6 @@ pub struct Arguments {
     /// How often everything is measured
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    #[command(flatten)]
-    pages: memory::Pages,
     /// Leave Apache's servers out
     #[arg(long)]
     no_apache: bool,
@@ -139,9 +137,6 @@ fn spec(make: Make, arguments: &Arguments) -> ClusterSpec {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.pages.run_elsewhere()? {
-        return Ok(());
-    }
     let bytes = arguments.mib << 20;
     let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let source = scratch.path().join("source");
@@ -214,12 +209,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     figures.print();
     print_goals(&figures);
     if arguments.recording.is_wanted() {
-        let workload = format!(
-            "local-write {} MiB, blocks of {} MiB; {}",
-            arguments.mib,
-            arguments.block_mib,
-            arguments.pages.place()
-        );
+        let workload =
+            format!("local-write {} MiB, blocks of {} MiB; {}", arguments.mib, arguments.block_mib, memory::place());
         arguments.recording.append(&workload, &figures.0)?;
     }
     Ok(())

@@ -22,6 +22,8 @@ pub fn touch(bytes: u64) -> Result<()> {
 
 fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
     let mut file = File::create(path)?;
+    // A tmpfs that has huge pages gives them to what lies within the length: as replicas get them.
+    file.set_len(bytes)?;
     let zeros = vec![0; 1 << 20];
     let mut left = bytes;
     while left > 0 {
@@ -42,18 +44,15 @@ pub fn tmpfs_used() -> Result<u64> {
 #[derive(clap::Args)]
 pub struct Pages {
     /// All data, Apache's too, in a tmpfs mounted for this run with `huge=within_size`, as production is told to mount it
-    #[arg(long)]
-    huge_pages: bool,
-    /// That tmpfs is there
-    #[arg(long, hide = true)]
-    huge_pages_mounted: bool,
+    #[arg(long, global = true)]
+    pub huge_pages: bool,
 }
 
 impl Pages {
     /// Where huge pages are wanted and [`TMPFS`] has none: runs this very command again where it has, in a mount namespace of
     /// its own, so that nothing of it is left. True: that has been done, and nothing is left to do.
     pub fn run_elsewhere(&self) -> Result<bool> {
-        if !self.huge_pages || self.huge_pages_mounted {
+        if !self.huge_pages || has_huge_pages()? {
             return Ok(false);
         }
         let program = std::env::current_exe().context("where is this program?")?;
@@ -63,16 +62,50 @@ impl Pages {
         if !rustix::process::geteuid().is_root() {
             command.arg("--map-root-user");
         }
-        command.args(["--", "sh", "-c", &mount]).arg(program);
-        command.args(std::env::args_os().skip(1)).arg("--huge-pages-mounted");
+        command.args(["--", "sh", "-c", &mount]).arg(program).args(std::env::args_os().skip(1));
         let status = command.status().context("cannot start unshare")?;
         ensure!(status.success(), "the benchmark on a tmpfs with huge pages ended with {status}");
         Ok(true)
     }
+}
 
-    /// What a workload's name says of where the data is.
-    pub fn place(&self) -> String {
-        let pages = if self.huge_pages { "a tmpfs with huge pages at " } else { "" };
-        format!("data in {pages}{TMPFS}")
+/// Whether [`TMPFS`] gives files huge pages by itself.
+fn has_huge_pages() -> Result<bool> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
+    Ok(gives_huge_pages(&mounts, TMPFS))
+}
+
+/// Whether the mount at `place`, the last of them, has an option that gives files huge pages unasked.
+///
+/// `mounts`: lines as of proc_pid_mounts(5): device, place, type, options.
+fn gives_huge_pages(mounts: &str, place: &str) -> bool {
+    let options = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        (words.nth(1) == Some(place)).then(|| words.nth(1)).flatten()
+    });
+    options
+        .last()
+        .is_some_and(|options| options.split(',').any(|option| matches!(option, "huge=within_size" | "huge=always")))
+}
+
+/// What a workload's name says of where the data is.
+pub fn place() -> String {
+    let pages = if has_huge_pages().unwrap_or(false) { "a tmpfs with huge pages at " } else { "" };
+    format!("data in {pages}{TMPFS}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_on_top_says_whether_there_are_huge_pages() {
+        let plain = "sysfs /sys sysfs rw 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n";
+        assert!(!gives_huge_pages(plain, "/dev/shm"));
+        let over = format!("{plain}tmpfs /dev/shm tmpfs rw,relatime,huge=within_size 0 0\n");
+        assert!(gives_huge_pages(&over, "/dev/shm"));
+        assert!(!gives_huge_pages(&over, "/dev"));
+        assert!(!gives_huge_pages(&format!("{over}{plain}"), "/dev/shm"));
+        assert!(!gives_huge_pages(&over.replace("within_size", "advise"), "/dev/shm"));
     }
 }

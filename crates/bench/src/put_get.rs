@@ -268,10 +268,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     print_goals(&figures);
     if arguments.recording.is_wanted() {
         let workload = format!(
-            "put-get {} MiB, blocks of {} MiB, replication 1; data in {}",
+            "put-get {} MiB, blocks of {} MiB, replication 1; {}",
             arguments.mib,
             arguments.block_mib,
-            memory::TMPFS
+            memory::place()
         );
         arguments.recording.append(&workload, &figures.0)?;
         chart::write("put-get", &workload, &figures.0)?;

@@ -133,10 +133,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.recording.is_wanted() {
         let slow = arguments.slow_receiver.map_or(String::new(), |wait| format!(", slow receiver ({wait:?} a piece),"));
         let workload = format!(
-            "stream{slow} {} replicas of {:.0} MiB at once over one connection; data in {}",
+            "stream{slow} {} replicas of {:.0} MiB at once over one connection; {}",
             payload.streams,
             payload.bytes as f64 / MIB,
-            memory::TMPFS
+            memory::place()
         );
         arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
         if arguments.slow_receiver.is_none() {
@@ -166,8 +166,6 @@ fn ratios(figures: &Figures) -> Vec<record::Figure> {
 
 /// Makes the replicas and their CRCs.
 fn make(folder: &Path, payload: Payload) -> Result<()> {
-    // What comes in needs as much again: touched once, so that the first one measured does not pay for it.
-    memory::touch(payload.streams * payload.bytes)?;
     let bar = bar("making replicas", payload.streams * payload.bytes);
     for replica in 0..payload.streams {
         let mut data = fs::File::create(folder.join(grpc::file_name(replica)))?;
@@ -194,6 +192,8 @@ fn measure(
     folder: &Path,
     figures: &mut Figures,
 ) -> Result<()> {
+    // What comes in needs so much memory, which the host may have taken back since it was used last.
+    memory::touch(payload.streams * payload.bytes)?;
     let start = |role: &str, peer: Option<&str>| End::start(arguments, carrier, payload, folder, role, peer);
     let (first, second) = if carrier.receiver_listens() { ("receive", "send") } else { ("send", "receive") };
     let mut listening = start(first, None)?;

@@ -35,8 +35,6 @@ pub struct Arguments {
     #[arg(long, default_value_t = 8)]
     saturating_rounds: usize,
     #[command(flatten)]
-    pages: memory::Pages,
-    #[command(flatten)]
     recording: Recording,
 }
 
@@ -61,9 +59,6 @@ struct Courses {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.pages.run_elsewhere()? {
-        return Ok(());
-    }
     let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let (large, small) = (scratch.path().join("large"), scratch.path().join("small"));
     let mut figures = Figures::default();
@@ -102,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let Arguments { mib, small_mib, block_mib, .. } = arguments;
         let workload = format!(
             "thesis {mib} MiB and {small_mib} MiB, blocks of {block_mib} MiB; {}; Apache's client in a warm JVM",
-            arguments.pages.place()
+            memory::place()
         );
         arguments.recording.append(&workload, &figures.0)?;
         draw(&workload, &figures, &courses)?;

@@ -29,6 +29,7 @@ pub fn receive(listener: &TcpListener, plan: &Plan) -> Result<()> {
     let mut buffer = vec![0; BUFFER];
     for replica in 0..plan.payload.streams {
         let mut file = File::create(plan.folder.join(into_name(replica)))?;
+        file.set_len(plan.payload.bytes)?;
         let mut left = plan.payload.bytes;
         while left > 0 {
             let most = (BUFFER as u64).min(left) as usize;

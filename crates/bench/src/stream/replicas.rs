@@ -69,6 +69,8 @@ impl ReplicaStore for Folder {
     async fn open(&self, request: OpenReplica) -> Result<FileSink, ReplicaRefusal> {
         let path = self.plan.folder.join(into_name(request.block.id().0 as u64));
         let file = File::create(path).map_err(|error| failed(&error))?;
+        // As the store does: the length is known, so huge pages can be had for it.
+        file.set_len(request.block.length()).map_err(|error| failed(&error))?;
         Ok(FileSink { file, received: 0, plan: self.plan.clone() })
     }
 }

@@ -1,4 +1,4 @@
-//! The end that sends: replicas take turns, a frame each, as far as the receiver has given credit.
+//! The end that sends: replicas take turns, a run of frames each, as far as the receiver has given credit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,6 +13,10 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CarryError, ReplicaSource, SourceData, StreamError, StreamWaits};
+
+/// A replica's turn ends where a multiple of this does: a huge page, which the receiver's kernel clears whole at the first byte
+/// that comes for it. Filled at once it is still in the cache then; with another replica's bytes between, it is fetched once more.
+const RUN_BYTES: u64 = 2 << 20;
 
 /// A replica to be carried.
 pub struct Job<S> {
@@ -158,7 +162,7 @@ impl Outgoing<'_> {
         (u64::from(most) / chunk).max(1) * chunk
     }
 
-    /// Sends a frame of the first replica in the queue that may. False: none may.
+    /// Sends a frame of the first replica in the queue that may, which is the first again until its run ends. False: none may.
     async fn send_one<S: ReplicaSource>(
         &self,
         turns: &mut VecDeque<(u32, ReplicaTurn<S>)>,
@@ -171,8 +175,12 @@ impl Outgoing<'_> {
                 Next::NotNow => turns.push_back((replica, turn)),
                 Next::Piece(piece, is_last) => {
                     self.send_piece(piece, &mut turn.source, head).await?;
-                    if !is_last {
+                    if is_last {
+                        // It has had its last turn.
+                    } else if piece.end().is_multiple_of(RUN_BYTES) {
                         turns.push_back((replica, turn));
+                    } else {
+                        turns.push_front((replica, turn));
                     }
                     return Ok(true);
                 }
