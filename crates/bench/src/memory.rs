@@ -79,12 +79,12 @@ fn has_huge_pages() -> Result<bool> {
 ///
 /// `mounts`: lines as of proc_pid_mounts(5): device, place, type, options.
 fn gives_huge_pages(mounts: &str, place: &str) -> bool {
-    let options = mounts.lines().filter_map(|line| {
+    let mut options = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');
         (words.nth(1) == Some(place)).then(|| words.nth(1)).flatten()
     });
     options
-        .last()
+        .next_back()
         .is_some_and(|options| options.split(',').any(|option| matches!(option, "huge=within_size" | "huge=always")))
 }
 

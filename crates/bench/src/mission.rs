@@ -18,25 +18,26 @@ pub struct Arguments {
     list: bool,
 }
 
-/// What is run, each a process of its own, so that none finds what another left in memory. Those over RDMA need the virtual
+/// What is run, each a process of its own, so that none finds what another left in memory; on huge pages, as production is told to
+/// keep replicas, where the kernel's work on memory would else hide everybody's own. Those over RDMA need the virtual
 /// machine: `cargo xtask bench mission` runs them behind these.
 const WORKLOADS: &[&[&str]] = &[
-    &["put-get", "--runs", "3"],
-    &["datanode", "--runs", "2"],
-    &["datanode", "--no-transfer-to", "--runs", "2", "--rereplicated-mib", "0"],
+    &["put-get", "--huge-pages", "--runs", "3"],
+    &["datanode", "--huge-pages", "--runs", "2"],
+    &["datanode", "--huge-pages", "--no-transfer-to", "--runs", "2", "--rereplicated-mib", "0"],
     &["local-read"],
     &["local-write", "--huge-pages", "--runs", "3"],
     &["thesis", "--huge-pages"],
     &["write", "--threads", "2"],
     &["read", "--threads", "2"],
     &["pread"],
-    &["saturate"],
+    &["saturate", "--huge-pages"],
     &["small-files"],
     &["engine"],
     &["metadata"],
     &["metadata", "--connections", "8", "--open-calls", "8"],
     &["rereplication"],
-    &["stream", "--size", "5g"],
+    &["stream", "--huge-pages", "--size", "5g", "--runs", "6"],
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];
 

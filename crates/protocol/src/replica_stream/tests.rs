@@ -203,6 +203,67 @@ async fn many_replicas_arrive_whole_and_those_not_wanted_do_not_disturb_them() {
     receiving.await.unwrap().unwrap();
 }
 
+/// Says which bytes of which replica were asked for.
+struct Watched {
+    id: u64,
+    memory: Memory,
+    asked: Arc<Mutex<Vec<(u64, ByteRange)>>>,
+}
+
+impl ReplicaSource for Watched {
+    type Error = std::io::Error;
+
+    fn checksums(&mut self, range: ByteRange, into: &mut Vec<u8>) -> std::io::Result<()> {
+        self.memory.checksums(range, into)
+    }
+
+    async fn data(&mut self, range: ByteRange) -> std::io::Result<SourceData<'_>> {
+        self.asked.lock().push((self.id, range));
+        self.memory.data(range).await
+    }
+}
+
+#[tokio::test]
+async fn a_replica_keeps_its_turn_to_the_end_of_a_huge_page() {
+    const HUGE: u64 = 2 << 20;
+    // Nobody has to wait for credit, which ends a turn early.
+    let limits = StreamLimits {
+        window_bytes: 32 << 20,
+        replica_window_bytes: 8 << 20,
+        frame_bytes_max: 512 << 10,
+        replicas_max: 8,
+    };
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    let store = Arc::new(ShelfStore(shelf.clone()));
+    let receiving = tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, limits, WAITS).await });
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (jobs, mut queue) = mpsc::channel(8);
+    let mut answers = Vec::new();
+    for id in [1, 2, 4, 5] {
+        let (done, answer) = oneshot::channel();
+        let data = content(id, 5 << 20);
+        let request = request(id, data.len());
+        let memory = Memory { data, damaged: None, handed_out: Arc::default(), piece: Vec::new() };
+        jobs.send(Job { request, source: Watched { id, memory, asked: asked.clone() }, done }).await.ok().unwrap();
+        answers.push((id, answer));
+    }
+    drop(jobs);
+    send(&here, &mut receive_buffer(), limits, WAITS, &mut queue).await.unwrap();
+    for (id, answer) in answers {
+        answer.await.unwrap().unwrap();
+        assert!(shelf.finished.lock().remove(&BlockId(id as i64)).unwrap() == content(id, 5 << 20), "{id}");
+    }
+    let asked = std::mem::take(&mut *asked.lock());
+    for turn in asked.windows(2) {
+        let ((one, range), (next, _)) = (turn[0], turn[1]);
+        assert!(one == next || range.end().is_multiple_of(HUGE) || range.end() == 5 << 20, "{one} ends at {range:?}");
+    }
+    assert!(asked.windows(2).filter(|turn| turn[0].0 != turn[1].0).count() > 3, "they take turns: {asked:?}");
+    drop(here);
+    receiving.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_slow_receiver_stops_the_sender_at_the_window() {
     let (here, there) = pair().await;
