@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments, site: Site<'_>) -> Result<()> {
     let name = arguments.workload.name();
     match (&arguments.profile, &arguments.workload) {
         // Its workloads are processes of their own.
-        (profile, Workload::Mission(mission)) => mission::run(mission, profile.as_deref()),
+        (profile, Workload::Mission(mission)) => mission::run(mission, profile.as_deref(), arguments.pages.huge_pages),
         (Some(folder), workload) if !name.is_empty() => profile::profiled(folder, name, || workload.run(site)),
         (_, workload) => workload.run(site),
     }
@@ -149,7 +149,7 @@ impl Workload {
             Self::Stream(arguments) => stream::run(arguments),
             Self::StreamEnd(arguments) => stream::end::run(arguments),
             Self::Thesis(arguments) => thesis::run(arguments),
-            Self::Mission(arguments) => mission::run(arguments, None),
+            Self::Mission(arguments) => mission::run(arguments, None, false),
             Self::Page => page::write(),
             Self::Metadata(arguments) => metadata::run(arguments),
             Self::Rereplication(arguments) => rereplication::run(arguments),

@@ -10,6 +10,9 @@ use anyhow::{Context, Result, ensure};
 /// A tmpfs, where both sides keep their data.
 pub const TMPFS: &str = "/dev/shm";
 
+/// Set where [`Pages::run_elsewhere`] has run this program again.
+const MOUNTED: &str = "HEARTH_BENCH_HUGE_PAGES_MOUNTED";
+
 /// Touches `bytes` of memory by writing and removing a file on the tmpfs. On a virtual machine the first touch of memory that has been
 /// idle costs several times the copy itself; without this, whoever writes first pays it for all.
 pub fn touch(bytes: u64) -> Result<()> {
@@ -55,6 +58,10 @@ impl Pages {
         if !self.huge_pages || has_huge_pages()? {
             return Ok(false);
         }
+        ensure!(
+            std::env::var_os(MOUNTED).is_none(),
+            "{TMPFS} has no huge pages although a tmpfs with some was mounted there"
+        );
         let program = std::env::current_exe().context("where is this program?")?;
         let mount = format!("mount -t tmpfs -o huge=within_size,mode=1777 tmpfs {TMPFS} && exec \"$0\" \"$@\"");
         let mut command = Command::new("unshare");
@@ -62,7 +69,7 @@ impl Pages {
         if !rustix::process::geteuid().is_root() {
             command.arg("--map-root-user");
         }
-        command.args(["--", "sh", "-c", &mount]).arg(program).args(std::env::args_os().skip(1));
+        command.env(MOUNTED, "").args(["--", "sh", "-c", &mount]).arg(program).args(std::env::args_os().skip(1));
         let status = command.status().context("cannot start unshare")?;
         ensure!(status.success(), "the benchmark on a tmpfs with huge pages ended with {status}");
         Ok(true)

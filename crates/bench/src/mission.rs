@@ -41,8 +41,8 @@ const WORKLOADS: &[&[&str]] = &[
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];
 
-/// `profile`: gets flame graphs of each workload.
-pub fn run(arguments: &Arguments, profile: Option<&Path>) -> Result<()> {
+/// `profile`: gets flame graphs of each workload. `huge_pages`: for all of them, not only where the list says so.
+pub fn run(arguments: &Arguments, profile: Option<&Path>, huge_pages: bool) -> Result<()> {
     let program = std::env::current_exe().context("finding the running program")?;
     let wanted: Vec<_> = WORKLOADS
         .iter()
@@ -61,6 +61,9 @@ pub fn run(arguments: &Arguments, profile: Option<&Path>) -> Result<()> {
         command.arg("bench").args(**words);
         if let Some(folder) = profile {
             command.arg(format!("--profile={}", folder.display()));
+        }
+        if huge_pages && !words.contains(&"--huge-pages") {
+            command.arg("--huge-pages");
         }
         let status = command.status().context("cannot start ourselves")?;
         println!("=== {line}: {:.0} s", started.elapsed().as_secs_f64());

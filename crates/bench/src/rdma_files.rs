@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Content, Process, Settings, hearth_program, usage, wait_until};
+use hearth_testkit::{Content, Process, Settings, hearth_program, in_virtual_machine, usage, wait_until};
 
 use crate::chart;
 use crate::memory;
@@ -44,7 +44,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    ensure!(std::env::var_os("HEARTH_VM").is_some(), "it needs the hosts of the virtual machine: cargo xtask bench");
+    ensure!(in_virtual_machine(), "it needs the hosts of the virtual machine: cargo xtask bench");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let cluster = Cluster::start(arguments)?;
     memory::touch(arguments.mib << 20)?;

@@ -118,6 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let payload = Payload { streams: arguments.streams.max(1), bytes };
     let folder = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-stream-")?;
     make(folder.path(), payload)?;
+    make_room(folder.path(), payload)?;
     let mut figures = Figures::default();
     let runs = if arguments.slow_receiver.is_some() { 1 } else { arguments.runs };
     let mut carriers = arguments.carriers.clone();
@@ -125,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         for carrier in &carriers {
             measure(arguments, *carrier, payload, folder.path(), &mut figures)?;
         }
-        // What the one before left in memory counts for much: the next round begins with another.
+        // Whatever the one before has left behind: the next round begins with another.
         let first = usize::from(!carriers.is_empty());
         carriers.rotate_left(first);
     }
@@ -188,6 +189,39 @@ fn make(folder: &Path, payload: Payload) -> Result<()> {
     Ok(())
 }
 
+/// Where the replicas come to. Every carrier writes over the same files: what new memory costs is the same for all, and differs from
+/// one time to the next by more than the carriers do.
+fn make_room(folder: &Path, payload: Payload) -> Result<()> {
+    let zeros = vec![0; PIECE];
+    for replica in 0..payload.streams {
+        let mut file = fs::File::create(folder.join(into_name(replica)))?;
+        file.set_len(payload.bytes)?;
+        let mut left = payload.bytes;
+        while left > 0 {
+            let bytes = left.min(PIECE as u64);
+            file.write_all(&zeros[..bytes as usize]).context("making room for replicas")?;
+            left -= bytes;
+        }
+    }
+    Ok(())
+}
+
+/// What will be looked at in the end is not there yet.
+fn forget(folder: &Path, payload: Payload) -> Result<()> {
+    use std::os::unix::fs::FileExt;
+    let last = (PIECE as u64).min(payload.bytes);
+    for replica in 0..payload.streams {
+        let file = open_into(&folder.join(into_name(replica)))?;
+        file.write_all_at(&vec![0; last as usize], payload.bytes - last)?;
+    }
+    Ok(())
+}
+
+/// A file that a replica comes to, from its beginning.
+pub fn open_into(path: &Path) -> std::io::Result<fs::File> {
+    fs::File::options().write(true).create(true).truncate(false).open(path)
+}
+
 /// One run of one carrier.
 fn measure(
     arguments: &Arguments,
@@ -196,8 +230,7 @@ fn measure(
     folder: &Path,
     figures: &mut Figures,
 ) -> Result<()> {
-    // What comes in needs so much memory, which the host may have taken back since it was used last.
-    memory::touch(payload.streams * payload.bytes)?;
+    forget(folder, payload)?;
     let start = |role: &str, peer: Option<&str>| End::start(arguments, carrier, payload, folder, role, peer);
     let (first, second) = if carrier.receiver_listens() { ("receive", "send") } else { ("send", "receive") };
     let mut listening = start(first, None)?;
@@ -241,20 +274,15 @@ fn measure(
     bar.finish_and_clear();
     drop((connecting, listening));
     let checked = if arguments.slow_receiver.is_none() { check(folder, payload) } else { Ok(()) };
-    for replica in 0..payload.streams {
-        // Not all of them had begun to come.
-        let _ = fs::remove_file(folder.join(into_name(replica)));
-    }
     outcome.and(checked)
 }
 
-/// What came is what was sent: the last piece of each, and the length.
+/// What came is what was sent: the last piece of each, which was not there before.
 fn check(folder: &Path, payload: Payload) -> Result<()> {
     use std::os::unix::fs::FileExt;
     for replica in 0..payload.streams {
         let path = folder.join(into_name(replica));
         let file = fs::File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        ensure!(file.metadata()?.len() == payload.bytes, "{} has another length", path.display());
         let at = payload.bytes - (PIECE as u64).min(payload.bytes);
         let mut bytes = vec![0; (payload.bytes - at) as usize];
         file.read_exact_at(&mut bytes, at)?;

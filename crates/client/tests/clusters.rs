@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, NodeProcess, jmx_bean, skip_or_fail};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make, NodeProcess, files_below, jmx_bean, skip_or_fail};
 use hearth_types::{FileKind, FsPermission};
 
 type Outcome = anyhow::Result<()>;
@@ -451,7 +451,7 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
             let on_disk = |length: usize| -> anyhow::Result<Vec<bool>> {
                 let expected = content.bytes(0, length);
                 let holds = |datanode: &NodeProcess| -> anyhow::Result<bool> {
-                    let files = block_files(&datanode.data_directory().expect("it has a disk"))?;
+                    let files = block_files(&datanode.data_directory().expect("it has a disk"));
                     anyhow::ensure!(files.len() <= 1, "{files:?}");
                     Ok(files.first().map(std::fs::read).transpose()?.is_some_and(|bytes| bytes.starts_with(&expected)))
                 };
@@ -474,18 +474,13 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
 }
 
 /// The files of blocks' data below `directory`.
-fn block_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
+fn block_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = files_below(directory);
+    files.retain(|path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_dir() {
-            files.extend(block_files(&path)?);
-        } else if name.starts_with("blk_") && !name.ends_with(".meta") {
-            files.push(path);
-        }
-    }
-    Ok(files)
+        name.starts_with("blk_") && !name.ends_with(".meta")
+    });
+    files
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hearth_testkit::{Content, Process, Settings, wait_until};
+use hearth_testkit::{Content, Process, Settings, in_virtual_machine, wait_until};
 
 /// The client's host; the DataNodes are on 1 to 3, the NameNode with the first.
 const CLIENT: usize = 4;
@@ -53,7 +53,7 @@ fn checked(mut command: Command) -> Result<Output> {
 impl Net {
     /// `None`, and it is said so, outside of the machine.
     fn start(test: &str, settings: &[(&str, &str)]) -> Option<Self> {
-        if std::env::var_os("HEARTH_VM").is_none() {
+        if !in_virtual_machine() {
             // The suite in the virtual machine runs it: nothing is left out.
             println!("not here: {test}: cargo xtask test runs it in its virtual machine");
             return None;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, jmx_bean, wait_until};
+use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, in_virtual_machine, jmx_bean, wait_until};
 
 /// Longest start of a JVM on a machine with everything else running; and in the virtual machine.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -476,8 +476,7 @@ impl Cluster {
     /// Waits until every DataNode that runs can be reached and is live, and safe mode is left.
     pub fn wait_ready(&mut self) -> Result<()> {
         let running = self.datanodes.iter().filter(|datanode| datanode.process.is_some()).count() as u64;
-        let in_the_machine = std::env::var_os("HEARTH_VM").is_some();
-        let within = if in_the_machine { READY_IN_THE_MACHINE_WITHIN } else { READY_WITHIN };
+        let within = if in_virtual_machine() { READY_IN_THE_MACHINE_WITHIN } else { READY_WITHIN };
         let ready = wait_until("the cluster to be ready", within, || {
             // An error here is final: nobody starts the process again.
             let mut nodes = std::iter::once(&mut self.namenode).chain(&mut self.datanodes);

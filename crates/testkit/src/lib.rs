@@ -30,7 +30,8 @@ pub use engine::Engine;
 pub use http::{get_text, get_text_at, jmx_bean};
 pub use nameservices::{Nameservices, NameservicesSpec};
 pub use places::{
-    Missing, hearth_program, python_with_hdfs_native, skip_or_fail, unshared_directory, use_program, workspace_root,
+    Missing, files_below, hearth_program, in_virtual_machine, python_with_hdfs_native, skip_or_fail,
+    unshared_directory, use_program, workspace_root,
 };
 pub use ports::free_port;
 pub use process::{Process, wait_until};

@@ -119,7 +119,7 @@ pub fn hearth_program() -> Result<PathBuf> {
         .context("the running program lies in no target directory")?;
     let program = profile.join("hearth");
     // In the virtual machine nothing is built: what is outside was, just now.
-    let builds = std::env::var_os("HEARTH_VM").is_none();
+    let builds = !in_virtual_machine();
     if builds && profile.file_name().is_some_and(|name| name == "debug") {
         let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["build", "--quiet", "--package", "hearth"])
@@ -134,4 +134,26 @@ pub fn hearth_program() -> Result<PathBuf> {
         bail!("{} does not exist; build it with cargo build --release --package hearth", program.display());
     }
     Ok(PROGRAM.get_or_init(|| program).clone())
+}
+
+/// Whether this runs in the virtual machine that `cargo xtask` starts, where there is RDMA.
+pub fn in_virtual_machine() -> bool {
+    std::env::var_os("HEARTH_VM").is_some()
+}
+
+/// All files in and below `directory`, as far as they stay while it is walked.
+pub fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                Ok(_) => files.push(entry.path()),
+                Err(_) => {}
+            }
+        }
+    }
+    files
 }

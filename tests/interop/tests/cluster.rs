@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{
-    ClusterSpec, Content, Make, get_text, hearth_program, jmx_bean, sha256_hex, skip_or_fail, wait_until,
+    ClusterSpec, Content, Make, files_below, get_text, hearth_program, jmx_bean, sha256_hex, skip_or_fail, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -911,7 +911,7 @@ fn spoiled(session: &mut Session) -> Result<()> {
 fn stored(session: &Session) -> Result<BTreeSet<(u64, usize)>> {
     let mut found = BTreeSet::new();
     for (index, datanode) in session.cluster.datanodes.iter().enumerate() {
-        for file in below(&datanode.data_directory().context("a DataNode has a disk")?)? {
+        for file in files_below(&datanode.data_directory().context("a DataNode has a disk")?) {
             let is_there = file.components().any(|part| part.as_os_str() == "finalized");
             found.extend(block_of(&file).filter(|_| is_there).map(|block| (block, index)));
         }
@@ -922,9 +922,9 @@ fn stored(session: &Session) -> Result<BTreeSet<(u64, usize)>> {
 /// With the bytes of `block`: on its disk, and in its memory, which Java has none of.
 fn files_of(session: &Session, datanode: usize, block: u64) -> Result<Vec<PathBuf>> {
     let datanode = &session.cluster.datanodes[datanode];
-    let mut files = below(&datanode.data_directory().context("a DataNode has a disk")?)?;
+    let mut files = files_below(&datanode.data_directory().context("a DataNode has a disk")?);
     if datanode.make() == Make::Hearth {
-        let memory = below(Path::new(datanode.setting("hearth.memory.dir").context("it is set")?))?;
+        let memory = files_below(Path::new(datanode.setting("hearth.memory.dir").context("it is set")?));
         ensure!(memory.iter().any(|file| block_of(file) == Some(block)), "not in memory: {memory:?}");
         files.extend(memory);
     }
@@ -939,23 +939,6 @@ fn block_of(file: &Path) -> Option<u64> {
         Some(name) => name.split('_').next()?.parse().ok(),
         None => name.parse().ok(),
     }
-}
-
-/// All files in and below `directory`, as far as they stay.
-fn below(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut directories = vec![directory.to_owned()];
-    while let Some(directory) = directories.pop() {
-        let Ok(entries) = fs::read_dir(&directory) else { continue };
-        for entry in entries.flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
-                Ok(_) => files.push(entry.path()),
-                Err(_) => {}
-            }
-        }
-    }
-    Ok(files)
 }
 
 /// Longer than any key is good for.

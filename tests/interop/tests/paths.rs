@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Make, get_text_at};
+use hearth_testkit::{ClusterSpec, Content, Make, get_text_at, in_virtual_machine};
 use serde_json::json;
 
 const BLOCK: u64 = 4 << 20;
@@ -48,18 +48,14 @@ fn main() -> ExitCode {
             .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
             .set("hearth.client.one-sided.timeout", PATIENCE)
             .short_circuit();
-        match in_the_machine() {
+        match in_virtual_machine() {
             true => spec.at(RDMA_ADDRESS).labelled("RDMA"),
             false => spec.set("hearth.one-sided.transport", "tcp"),
         }
     };
-    let label = if in_the_machine() { "RDMA+tokens" } else { "tokens" };
+    let label = if in_virtual_machine() { "RDMA+tokens" } else { "tokens" };
     let with_tokens = of(Make::Apache).set("dfs.block.access.token.enable", true).labelled(label);
     run(&[Suite { name: "paths", clusters: vec![of(Make::Apache), with_tokens, of(Make::Hearth)], checks: CHECKS }])
-}
-
-fn in_the_machine() -> bool {
-    std::env::var_os("HEARTH_VM").is_some()
 }
 
 /// A client that has moved nothing yet, and may take `paths` only.
@@ -130,7 +126,7 @@ fn each_by_each(session: &mut Session) -> Result<()> {
                     .with_context(|| format!("reading {path}"))?;
             }
             // Apache's client takes it for what it is, too; in the machine there is no compiler's output for it.
-            if !in_the_machine() {
+            if !in_virtual_machine() {
                 let read = session.java()?.call("readEach", json!({"path": path}))?;
                 let replicas = read.as_array().context("a list of replicas")?;
                 let wanted = content.sha256(0, length);
@@ -179,7 +175,7 @@ fn stranger(session: &Session, paths: &str) -> Result<FileSystem> {
         conf.set(key, value);
     }
     conf.set("hearth.client.paths", paths.to_owned());
-    if !in_the_machine() {
+    if !in_virtual_machine() {
         conf.set("hearth.one-sided.transport", "tcp".to_owned());
     }
     Ok(FileSystem::connect(&conf, Some(session.cluster.uri()), &os_user_name())?)
@@ -200,7 +196,7 @@ fn told_nothing(session: &mut Session) -> Result<()> {
 
 /// Clients so far that asked the datanodes what they offer.
 fn descriptions(session: &Session) -> Result<u64> {
-    let host = if in_the_machine() { RDMA_ADDRESS.parse()? } else { Ipv4Addr::LOCALHOST };
+    let host = if in_virtual_machine() { RDMA_ADDRESS.parse()? } else { Ipv4Addr::LOCALHOST };
     let mut sum = 0;
     for datanode in &session.cluster.datanodes {
         let page = get_text_at(host, datanode.port("dfs.datanode.http.address")?, "/metrics")?;
@@ -219,7 +215,7 @@ fn offered(session: &mut Session) -> Result<()> {
     let asked = descriptions(session)? - before;
     let ours = session.cluster.namenode.make() == Make::Hearth;
     ensure!((asked == 0) == ours, "datanodes were asked {asked} times");
-    if !in_the_machine() {
+    if !in_virtual_machine() {
         let java = session.java()?;
         let listed = java.call("list", json!({"path": "/offered"}))?;
         ensure!(listed.to_string().contains("file"), "{listed}");
@@ -264,7 +260,7 @@ fn handed_on(session: &mut Session) -> Result<()> {
         true => ensure!(found.0 == 0 && found.1 >= BLOCKS, "{statistics:?}"),
         false => ensure!(found.0 >= BLOCKS && found.1 == 0, "{statistics:?}"),
     }
-    if !in_the_machine() {
+    if !in_virtual_machine() {
         let java = session.java()?;
         let located = java.call("locations", json!({"path": path}))?;
         ensure!(located.as_array().is_some_and(|blocks| blocks.len() as u64 == BLOCKS), "{located}");

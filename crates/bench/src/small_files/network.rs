@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use hearth_testkit::in_virtual_machine;
 
 /// Packets on their way at most: a queue that overflows would lose more than it is to.
 const PACKETS: &str = "200000";
@@ -13,9 +14,8 @@ pub struct Network;
 impl Network {
     /// `words`: how, as tc-netem(8) has it, e.g. `delay 10ms loss 0.1%`; for each direction.
     pub fn begin(words: &str) -> Result<Self> {
-        let inside = std::env::var_os("HEARTH_VM").is_some();
         ensure!(
-            inside,
+            in_virtual_machine(),
             "--network changes the whole machine's loopback device: cargo xtask bench runs it in the virtual machine"
         );
         // Packets as they are on Ethernet. Else one that is lost would be 64 KiB.

@@ -22,6 +22,8 @@ use tonic::server::{NamedService, ServerStreamingService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
+use super::open_into;
+
 const SERVICE: &str = "hearth.bench.Replication";
 const DOWNLOAD: &str = "/hearth.bench.Replication/Download";
 
@@ -163,7 +165,7 @@ impl Receiver {
         let path = http::uri::PathAndQuery::from_static(DOWNLOAD);
         let request = Request::new(DownloadRequest { replica });
         let mut pieces = self.client.server_streaming(request, path, codec).await?.into_inner();
-        let mut file = File::create(into).with_context(|| format!("cannot make {}", into.display()))?;
+        let mut file = open_into(into).with_context(|| format!("cannot make {}", into.display()))?;
         let mut length = 0;
         while let Some(piece) = pieces.message().await? {
             if let Some(slow) = slow {

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::{Context, Result, ensure};
 
 use super::end::Plan;
-use super::{grpc, into_name};
+use super::{grpc, into_name, open_into};
 
 /// What the receiver reads at once: what the cache holds.
 const BUFFER: usize = 256 << 10;
@@ -28,8 +28,7 @@ pub fn receive(listener: &TcpListener, plan: &Plan) -> Result<()> {
     let (mut stream, _) = listener.accept()?;
     let mut buffer = vec![0; BUFFER];
     for replica in 0..plan.payload.streams {
-        let mut file = File::create(plan.folder.join(into_name(replica)))?;
-        file.set_len(plan.payload.bytes)?;
+        let mut file = open_into(&plan.folder.join(into_name(replica)))?;
         let mut left = plan.payload.bytes;
         while left > 0 {
             let most = (BUFFER as u64).min(left) as usize;

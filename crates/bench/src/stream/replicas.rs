@@ -21,7 +21,7 @@ use hearth_wire::data_transfer::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::end::Plan;
-use super::{checksums_name, grpc, into_name};
+use super::{checksums_name, grpc, into_name, open_into};
 
 const WAIT: Duration = Duration::from_secs(60);
 const WAITS: StreamWaits = StreamWaits { silence: WAIT, write: WAIT, idle: WAIT };
@@ -68,9 +68,7 @@ impl ReplicaStore for Folder {
 
     async fn open(&self, request: OpenReplica) -> Result<FileSink, ReplicaRefusal> {
         let path = self.plan.folder.join(into_name(request.block.id().0 as u64));
-        let file = File::create(path).map_err(|error| failed(&error))?;
-        // As the store does: the length is known, so huge pages can be had for it.
-        file.set_len(request.block.length()).map_err(|error| failed(&error))?;
+        let file = open_into(&path).map_err(|error| failed(&error))?;
         Ok(FileSink { file, received: 0, plan: self.plan.clone() })
     }
 }

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_client::{DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Make, wait_until};
+use hearth_testkit::{ClusterSpec, Make, in_virtual_machine, wait_until};
 
 use files::Files;
 use leaks::Held;
@@ -63,16 +63,12 @@ fn main() -> ExitCode {
         .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
         // A DataNode that was killed is back soon.
         .set("dfs.domain.socket.disable.interval.seconds", 1);
-    let cluster = match in_the_machine() {
+    let cluster = match in_virtual_machine() {
         true => cluster.at(RDMA_ADDRESS).labelled("RDMA"),
         // On a machine without a card the same messages and memory go over TCP.
         false => cluster.set("hearth.one-sided.transport", "tcp"),
     };
     run(&[Suite { name: "stress", clusters: vec![cluster], checks: CHECKS }])
-}
-
-fn in_the_machine() -> bool {
-    std::env::var_os("HEARTH_VM").is_some()
 }
 
 /// One that goes to packets only for what `path` does not lead to: a block being written, one on disk, a small one.
@@ -124,7 +120,7 @@ fn stress(session: &mut Session) -> Result<()> {
         Ok::<_, anyhow::Error>((by_path, outcome?))
     })?;
     let left = session.cluster.datanodes.iter().map(leaks::evictions).sum::<Result<u64>>()?;
-    let network = if in_the_machine() { "RDMA (SoftiWARP)" } else { "TCP" }.to_owned();
+    let network = if in_virtual_machine() { "RDMA (SoftiWARP)" } else { "TCP" }.to_owned();
     let (evictions, kills) = (kills.evictions + left, kills.count);
     let report = Report { took: started.elapsed(), seed, network, files: &files, kills, evictions, paths: &paths };
     println!("{report}");
