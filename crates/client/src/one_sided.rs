@@ -486,10 +486,10 @@ impl OneSided {
             shared.offers.doubt(&datanode.uuid, &offer);
             // Who does not answer here will hardly answer there, and that wait may be longer.
             let silent = matches!(error, DatanodeError::OneSided(Error::TimedOut { .. }));
-            if fresh || silent || !std::mem::take(&mut again) {
+            if silent || !std::mem::take(&mut again) {
                 return Err(error);
             }
-            tracing::debug!(%datanode, %error, "asking the datanode where it listens");
+            tracing::debug!(%datanode, %error, fresh, "asking the datanode where it listens, and trying once more");
         }
     }
 

@@ -25,22 +25,27 @@ pub(super) struct Link {
 pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(Link, Acknowledgements)>, Failure> {
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
-    let Some((connection, connections, buffers)) = shared.one_sided.writer(shared, datanode).await else {
-        return Ok(None);
-    };
     let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
     let waits = Waits { read: timeouts.read, write: timeouts.write };
-    let request = packets::message(shared, spec, head);
-    let opening = open(connection, &connections, &datanode.uuid, request, waits).await;
-    match opening.map_err(|error| first(error.into()))? {
-        // A connection kept from an earlier block that has just ended, or a pipeline of hundreds of datanodes.
-        Opening::NotAsked => Ok(None),
-        Opening::Refused(answer) => Err(packets::refused(spec, *answer)),
-        Opening::Opened(writer) => {
-            let acknowledgements = Acknowledgements { writer: writer.clone() };
-            Ok(Some((Link { writer, buffers }, acknowledgements)))
+    for is_first in [true, false] {
+        let Some((connection, connections, buffers)) = shared.one_sided.writer(shared, datanode).await else {
+            return Ok(None);
+        };
+        let request = packets::message(shared, spec, head);
+        let opening = open(connection, &connections, &datanode.uuid, request, waits).await;
+        match opening.map_err(|error| first(error.into()))? {
+            // A connection kept from an earlier block that has just ended: another may be had.
+            Opening::NotAsked if is_first => {}
+            Opening::NotAsked => break,
+            Opening::Refused(answer) => return Err(packets::refused(spec, *answer)),
+            Opening::Opened(writer) => {
+                let acknowledgements = Acknowledgements { writer: writer.clone() };
+                return Ok(Some((Link { writer, buffers }, acknowledgements)));
+            }
         }
     }
+    // That one as well, or a pipeline of hundreds of datanodes.
+    Ok(None)
 }
 
 impl From<WriterError> for DatanodeError {
