@@ -23,7 +23,8 @@ pub fn touch(bytes: u64) -> Result<()> {
     outcome.and(removed)
 }
 
-fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
+/// Writes a file of so many zeros.
+pub fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     // A tmpfs that has huge pages gives them to what lies within the length: as replicas get them.
     file.set_len(bytes)?;

@@ -192,16 +192,8 @@ fn make(folder: &Path, payload: Payload) -> Result<()> {
 /// Where the replicas come to. Every carrier writes over the same files: what new memory costs is the same for all, and differs from
 /// one time to the next by more than the carriers do.
 fn make_room(folder: &Path, payload: Payload) -> Result<()> {
-    let zeros = vec![0; PIECE];
     for replica in 0..payload.streams {
-        let mut file = fs::File::create(folder.join(into_name(replica)))?;
-        file.set_len(payload.bytes)?;
-        let mut left = payload.bytes;
-        while left > 0 {
-            let bytes = left.min(PIECE as u64);
-            file.write_all(&zeros[..bytes as usize]).context("making room for replicas")?;
-            left -= bytes;
-        }
+        memory::write_zeros(&folder.join(into_name(replica)), payload.bytes).context("making room for replicas")?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ mod unreachable;
 mod visible_length;
 
 pub(crate) use complaints::Complaints;
-pub(crate) use offers::{Answer, Offers};
+pub(crate) use offers::Offers;
 pub(crate) use operation::{Peer, request};
 pub(crate) use peers::Peers;
 pub(crate) use unreachable::Unreachable;

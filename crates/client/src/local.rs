@@ -173,7 +173,7 @@ impl Local {
         if self.options.sockets != Sockets::Offered || !self.here.is(&datanode.ip) {
             return Ok(());
         }
-        let socket = self.offers.ask(shared, datanode).await?.offer.and_then(|offer| offer.domain_socket.clone());
+        let socket = self.offers.ask(shared, datanode).await?.and_then(|offer| offer.domain_socket.clone());
         socket.map(drop).ok_or_else(|| no_socket(datanode))
     }
 

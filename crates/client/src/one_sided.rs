@@ -38,7 +38,7 @@ use hearth_wire::rdma_control::{
 };
 use parking_lot::Mutex;
 
-use crate::datanode::{Answer, Offers, address_of};
+use crate::datanode::{Offers, address_of};
 use crate::file_system::Shared;
 use crate::statistics::ReplicaFigures;
 use crate::{DataPath, DatanodeError};
@@ -467,7 +467,7 @@ impl OneSided {
     ) -> Result<Option<(Arc<dyn Connection>, u64)>, DatanodeError> {
         let mut again = true;
         loop {
-            let Answer { offer, fresh } = shared.offers.ask(shared, datanode).await?;
+            let offer = shared.offers.ask(shared, datanode).await?;
             let Some(offer) = offer.filter(|offer| ground.is_in(offer)) else { return Ok(None) };
             let Some(address) = address_in(&offer, shared, datanode).await? else { return Ok(None) };
             let (private, timeout) = ([purpose, VERSION], self.options.timeout);
@@ -489,7 +489,7 @@ impl OneSided {
             if silent || !std::mem::take(&mut again) {
                 return Err(error);
             }
-            tracing::debug!(%datanode, %error, fresh, "asking the datanode where it listens, and trying once more");
+            tracing::debug!(%datanode, %error, "asking the datanode where it listens, and trying once more");
         }
     }
 

@@ -54,15 +54,6 @@ impl Known {
     }
 }
 
-/// An answer to the question what a datanode offers.
-#[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    /// `None`: it is not Hearth's.
-    pub offer: Option<Arc<Offer>>,
-    /// It has just said so itself.
-    pub fresh: bool,
-}
-
 impl Offers {
     /// Takes in what the namenode says of a datanode, if it says anything.
     pub(crate) fn note(&self, datanode: &DatanodeInfo) {
@@ -82,14 +73,18 @@ impl Offers {
         self.datanodes.lock().get(datanode)?.offer()
     }
 
-    /// What is known, else what the datanode answers.
-    pub(crate) async fn ask(&self, shared: &Shared, datanode: &DatanodeId) -> Result<Answer, DatanodeError> {
+    /// What is known, else what the datanode answers. `None`: it is not Hearth's.
+    pub(crate) async fn ask(
+        &self,
+        shared: &Shared,
+        datanode: &DatanodeId,
+    ) -> Result<Option<Arc<Offer>>, DatanodeError> {
         if let Some(offer) = self.known(&datanode.uuid) {
-            return Ok(Answer { offer, fresh: false });
+            return Ok(offer);
         }
         let offer = describe(shared, datanode).await?.map(Arc::new);
         entry(&mut self.datanodes.lock(), &datanode.uuid).asked = Some((offer.clone(), Instant::now()));
-        Ok(Answer { offer, fresh: true })
+        Ok(offer)
     }
 
     /// Nobody was where `offer` says: the next to ask hears it from the datanode.

@@ -28,7 +28,7 @@ pub(super) struct MultiplexedStream {
 /// Errors: it cannot be reached, to be asked what it has.
 pub(super) async fn links(shared: &Shared, datanode: &DatanodeId) -> Result<Option<Arc<Links>>, DatanodeError> {
     let offer = match shared.offers.ask(shared, datanode).await {
-        Ok(answer) => answer.offer,
+        Ok(offer) => offer,
         // It would not be reached by READ_BLOCK either, and after as long a wait.
         Err(error @ DatanodeError::Transfer(TransferError::Connection(_))) => return Err(error),
         Err(_) => None,

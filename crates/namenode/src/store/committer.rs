@@ -247,7 +247,7 @@ impl Writer<'_> {
                 return Next::Idle;
             }
         }
-        // Where the processors are busy, who runs next has changes as well, which then need no sync of their own: a tenth of a
+        // Where the processors are busy, who runs next has changes as well, which then need no sync of their own: some tenth of a
         // change's processor time. Where they are not, this returns at once.
         MutexGuard::unlocked(&mut queue, std::thread::yield_now);
         if queue.failed.is_some() {
