@@ -40,9 +40,18 @@ pub fn spelled(bytes: u64) -> String {
 
 /// On standard error, and only where that is a terminal.
 pub fn bar(what: &str, bytes: u64) -> ProgressBar {
-    let template = "{msg:>22} {bar:36} {bytes}/{total_bytes} {bytes_per_sec}";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(bytes).with_style(style).with_message(what.to_owned())
+    styled(what, bytes, "{bytes}/{total_bytes} {bytes_per_sec}")
+}
+
+/// The same of things that are counted.
+pub fn bar_of(what: &str, count: u64) -> ProgressBar {
+    styled(what, count, "{pos}/{len} {per_sec}")
+}
+
+fn styled(what: &str, length: u64, amounts: &str) -> ProgressBar {
+    let template = format!("{{msg:>22}} {{bar:36}} {amounts}");
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style).with_message(what.to_owned())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod memory;
 mod metadata;
 mod minimal;
 mod mission;
+mod namenode_memory;
 mod page;
 mod party;
 mod places;
@@ -84,6 +85,8 @@ enum Workload {
     Page,
     /// Names made, looked up, moved and deleted by many clients at once: operations a second and the NameNode's CPU for each, beside Apache's
     Metadata(metadata::Arguments),
+    /// What a file and a block take of the NameNode's memory, beside Apache's
+    NamenodeMemory(namenode_memory::Arguments),
     /// A DataNode of ours dies under our NameNode: time until all blocks have their replicas again, and what readers get meanwhile
     Rereplication(rereplication::Arguments),
     /// A remote client over RDMA and in packets: a file written, read whole and at random
@@ -127,6 +130,7 @@ impl Workload {
             Self::Stream(_) => "stream",
             Self::Thesis(_) => "thesis",
             Self::Metadata(_) => "metadata",
+            Self::NamenodeMemory(_) => "namenode-memory",
             Self::Rereplication(_) => "rereplication",
             Self::RdmaFiles(_) => "rdma-files",
             Self::StreamEnd(_) | Self::Mission(_) | Self::Page => "",
@@ -152,6 +156,7 @@ impl Workload {
             Self::Mission(arguments) => mission::run(arguments, None, false),
             Self::Page => page::write(),
             Self::Metadata(arguments) => metadata::run(arguments),
+            Self::NamenodeMemory(arguments) => namenode_memory::run(arguments),
             Self::Rereplication(arguments) => rereplication::run(arguments),
             Self::RdmaFiles(arguments) => rdma_files::run(arguments),
         }

@@ -36,6 +36,7 @@ const WORKLOADS: &[&[&str]] = &[
     &["engine"],
     &["metadata"],
     &["metadata", "--connections", "8", "--open-calls", "8"],
+    &["namenode-memory"],
     &["rereplication"],
     &["stream", "--huge-pages", "--size", "5g", "--runs", "6"],
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],

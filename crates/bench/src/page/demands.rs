@@ -84,6 +84,8 @@ const LOCAL: &str = "hearth, local";
 const WHOLE: &str = "read whole, into one buffer";
 const COPIED_SMALL: &str = "1024 MiB copied, 4 KiB read meanwhile";
 const COPIED_LARGE: &str = "1024 MiB copied, 1 MiB read meanwhile";
+const FILE_OF_A_BLOCK: &str = "a file with one block, three replicas";
+const FURTHER_BLOCK: &str = "each further block";
 const WHOLE_JAVA: &str = "read whole, 128 KiB at a time";
 
 /// In the order of the page.
@@ -429,6 +431,18 @@ pub const SECTIONS: &[Section] = &[
             cpu_of!("metadata-shared:", "delete", ", eight calls open on each connection"),
             rate_of!("metadata-shared:", "delete", ", eight calls open on each connection"),
             at_most(
+                "memory of a file with one block of three replicas: bytes (base: of Apache's heap, what lives after a full collection)",
+                0.5,
+                &[of("namenode-memory", FILE_OF_A_BLOCK, "Hearth", "", "memory")],
+                &[of("namenode-memory", FILE_OF_A_BLOCK, "Apache", "", "memory")],
+            ),
+            at_most(
+                "the same of each further block: bytes",
+                0.5,
+                &[of("namenode-memory", FURTHER_BLOCK, "Hearth", "", "memory")],
+                &[of("namenode-memory", FURTHER_BLOCK, "Apache", "", "memory")],
+            ),
+            at_most(
                 "1 GiB of lost replicas whole again, 4 KiB reads meanwhile: seconds from detection",
                 2.0,
                 &[of("rereplication", COPIED_SMALL, "Hearth", "", "time from detection")],
@@ -453,6 +467,6 @@ pub const SECTIONS: &[Section] = &[
                 &[of("rereplication", COPIED_LARGE, "Hearth", "", "reads before")],
             ),
         ],
-        charts: &["metadata.svg", "metadata-shared.svg", "rereplication.svg"],
+        charts: &["metadata.svg", "metadata-shared.svg", "namenode-memory.svg", "rereplication.svg"],
     },
 ];

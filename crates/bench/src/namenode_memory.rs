@@ -1,0 +1,146 @@
+//! What a file and a block take of a NameNode's memory: ours and Apache's are given the same files, whose replicas three nodes without
+//! disks report, as Hadoop's NNThroughputBenchmark has them. What counts of a JVM is what lives after a full collection, which is less than it
+//! needs to run; of ours, what is resident, the allocator's room between things and all.
+
+mod fill;
+mod nodes;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
+
+use crate::chart;
+use crate::record::{Figure, Figures, Recording};
+use fill::{Filler, Shape};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Files of one block each; a tenth as many have ten blocks each
+    #[arg(long, default_value_t = 200_000)]
+    files: usize,
+    /// How often all is measured, on new NameNodes
+    #[arg(long, default_value_t = 2)]
+    runs: usize,
+    /// Only one of them, "Hearth" or "Apache"
+    #[arg(long)]
+    only: Option<String>,
+    /// Where both have their metadata: a disk [default: target/]
+    #[arg(long)]
+    disk: Option<PathBuf>,
+    #[command(flatten)]
+    recording: Recording,
+}
+
+/// A file of many blocks, to tell what each of them takes.
+const MANY: usize = 10;
+const FILE: &str = "a file with one block, three replicas";
+const BLOCK: &str = "each further block";
+const MEMORY: &str = "memory";
+const RESIDENT: &str = "resident";
+
+/// What a NameNode holds at one moment, in bytes.
+#[derive(Clone, Copy)]
+struct Held {
+    memory: f64,
+    resident: f64,
+}
+
+impl Held {
+    fn of(cluster: &Cluster) -> Result<Self> {
+        let process = cluster.namenode.id()?;
+        if cluster.is_apache() {
+            let memory = live_objects(process)?;
+            return Ok(Self { memory, resident: usage(process)?.resident as f64 });
+        }
+        // What is done behind the last answer is over.
+        std::thread::sleep(Duration::from_secs(1));
+        let resident = usage(process)?.resident as f64;
+        Ok(Self { memory: resident, resident })
+    }
+
+    fn since(self, before: Self, count: usize) -> Self {
+        let each = |now: f64, before: f64| (now - before) / count as f64;
+        Self { memory: each(self.memory, before.memory), resident: each(self.resident, before.resident) }
+    }
+}
+
+/// Bytes of all objects of a JVM that live after a full collection.
+fn live_objects(process: u32) -> Result<f64> {
+    let output = Command::new("jcmd").args([&process.to_string(), "GC.class_histogram"]).output();
+    let output = output.context("cannot run jcmd, which comes with a JDK (apt-get install openjdk-17-jdk-headless)")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let total = text.lines().rev().find_map(|line| line.strip_prefix("Total"));
+    let bytes = total.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    bytes.with_context(|| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("jcmd {process} GC.class_histogram tells no total, but: {} {errors}", text.trim())
+    })
+}
+
+fn one(arguments: &Arguments, make: Make, disk: &std::path::Path, figures: &mut Figures) -> Result<()> {
+    let name = if make == Make::Apache { "Apache" } else { "Hearth" };
+    // Answers kept for repeated calls are no part of a file.
+    let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
+    let spec = spec.set("dfs.namenode.enable.retrycache", false);
+    let cluster = spec.start().with_context(|| format!("starting {name}'s NameNode"))?;
+    let address = SocketAddr::from(([127, 0, 0, 1], cluster.namenode_rpc_port()));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let filler = runtime.block_on(Filler::join(address))?;
+    let fill = |shape: Shape| runtime.block_on(filler.fill(&format!("{name}: {shape}"), shape));
+
+    // Everything has been used once.
+    fill(Shape { directory: "warm", files: 2_000, blocks: 2 })?;
+    let before = Held::of(&cluster)?;
+    let small = Shape { directory: "small", files: arguments.files, blocks: 1 };
+    fill(small)?;
+    let with_small = Held::of(&cluster)?;
+    let large = Shape { directory: "large", files: arguments.files.div_ceil(MANY), blocks: MANY };
+    fill(large)?;
+    let with_large = Held::of(&cluster)?;
+
+    let file = with_small.since(before, small.files);
+    let many = with_large.since(with_small, large.files);
+    let mut add = |work: &str, held: Held| {
+        figures.add(work, name, "", MEMORY, "bytes", held.memory);
+        figures.add(work, name, "", RESIDENT, "bytes", held.resident);
+    };
+    let further = (MANY - 1) as f64;
+    let block = |many: f64, file: f64| (many - file) / further;
+    add(FILE, file);
+    add(BLOCK, Held { memory: block(many.memory, file.memory), resident: block(many.resident, file.resident) });
+    Ok(())
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    ensure!(arguments.files >= MANY, "--files {}: fewer than {MANY}", arguments.files);
+    let disk = arguments.disk.clone().unwrap_or_else(|| hearth_testkit::workspace_root().join("target"));
+    std::fs::create_dir_all(&disk).with_context(|| format!("cannot make {}", disk.display()))?;
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(name));
+    let mut figures = Figures::default();
+    for _ in 0..arguments.runs {
+        for (name, make) in [("Apache", Make::Apache), ("Hearth", Make::Hearth)] {
+            if wanted(name) {
+                one(arguments, make, &disk, &mut figures)?;
+            }
+        }
+    }
+    let is_shown = |figure: &Figure| figure.what == MEMORY;
+    let ratios = figures.ratios_to_apache(is_shown);
+    figures.print();
+    Figures(ratios.clone()).print();
+    let workload = format!(
+        "namenode-memory: {} files of one block, {} of {MANY}, three replicas each; Apache's: what lives after a full collection",
+        arguments.files,
+        arguments.files.div_ceil(MANY)
+    );
+    if arguments.recording.is_wanted() {
+        arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
+        let shown: Vec<Figure> = figures.0.iter().filter(|figure| is_shown(figure)).cloned().collect();
+        chart::write("namenode-memory", &workload, &shown)?;
+    }
+    Ok(())
+}

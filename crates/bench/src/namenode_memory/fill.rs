@@ -1,0 +1,132 @@
+//! Files made as a client and its DataNodes make them, as far as the NameNode sees it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
+use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
+use hearth_wire::proto::hdfs::{
+    AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto, CompleteResponseProto, CreateRequestProto,
+    CreateResponseProto, ExtendedBlockProto, FsPermissionProto,
+};
+use hearth_wire::rpc::protocols;
+
+use super::nodes::Node;
+
+const REPLICATION: u32 = 3;
+/// Of each block.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Files in a directory.
+const PER_DIRECTORY: usize = 100;
+/// Files that are made at the same time.
+const AT_ONCE: usize = 500;
+const WRITER: &str = "DFSClient_NONMAPREDUCE_1_1";
+const CREATE: u32 = 1;
+/// Between heartbeats.
+const BEAT: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub directory: &'static str,
+    pub files: usize,
+    /// Of each file.
+    pub blocks: usize,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.blocks == 1 { "" } else { "s" };
+        write!(f, "{} files of {} block{s}", self.files, self.blocks)
+    }
+}
+
+pub struct Filler {
+    nodes: Vec<Node>,
+    rpc: RpcClient,
+    namenode: Target,
+}
+
+impl Filler {
+    pub async fn join(address: SocketAddr) -> Result<Self> {
+        let rpc = RpcClient::new(RpcClientOptions::default());
+        let target = |protocol| Target { address, protocol, user: hearth_client::os_user_name().into() };
+        let to_nodes = Arc::new(target(protocols::DATANODE));
+        let nodes = (0..REPLICATION).map(|number| Node::join(rpc.clone(), to_nodes.clone(), number));
+        let nodes = try_join_all(nodes).await.context("registering with the NameNode")?;
+        Ok(Self { nodes, rpc, namenode: target(protocols::CLIENT) })
+    }
+
+    /// Makes all files of a shape. `what` is shown with the progress.
+    pub async fn fill(&self, what: &str, shape: Shape) -> Result<()> {
+        let bar = crate::amounts::bar_of(what, shape.files as u64);
+        let mut beaten = Instant::now();
+        for first in (0..shape.files).step_by(AT_ONCE) {
+            let paths: Vec<_> = (first..shape.files.min(first + AT_ONCE))
+                .map(|which| format!("/{}/{:05}/part-m-{which:07}", shape.directory, which / PER_DIRECTORY))
+                .collect();
+            self.make(&paths, shape.blocks).await?;
+            bar.inc(paths.len() as u64);
+            if beaten.elapsed() >= BEAT {
+                try_join_all(self.nodes.iter().map(Node::beat)).await?;
+                beaten = Instant::now();
+            }
+        }
+        bar.finish();
+        Ok(())
+    }
+
+    async fn make(&self, paths: &[String], blocks: usize) -> Result<()> {
+        try_join_all(paths.iter().map(|path| self.create(path))).await?;
+        let mut last: Vec<Option<ExtendedBlockProto>> = vec![None; paths.len()];
+        for _ in 0..blocks {
+            let added = paths.iter().zip(&last).map(|(path, previous)| self.add_block(path, previous.clone()));
+            let added = try_join_all(added).await?;
+            try_join_all(self.nodes.iter().map(|node| node.received(&added, BLOCK_BYTES))).await?;
+            last = added
+                .into_iter()
+                .map(|block| Some(ExtendedBlockProto { num_bytes: Some(BLOCK_BYTES), ..block }))
+                .collect();
+        }
+        try_join_all(paths.iter().zip(last).map(|(path, last)| self.complete(path, last))).await?;
+        Ok(())
+    }
+
+    async fn create(&self, path: &str) -> Result<()> {
+        let request = CreateRequestProto {
+            src: path.to_owned(),
+            masked: FsPermissionProto { perm: 0o644 },
+            client_name: WRITER.to_owned(),
+            create_flag: CREATE,
+            create_parent: true,
+            replication: REPLICATION,
+            block_size: 128 << 20,
+            ..Default::default()
+        };
+        self.rpc.call::<CreateResponseProto>(&self.namenode, "create", &request).await?;
+        Ok(())
+    }
+
+    async fn add_block(&self, path: &str, previous: Option<ExtendedBlockProto>) -> Result<ExtendedBlockProto> {
+        let request = AddBlockRequestProto {
+            src: path.to_owned(),
+            client_name: WRITER.to_owned(),
+            previous,
+            ..Default::default()
+        };
+        let answer: AddBlockResponseProto = self.rpc.call(&self.namenode, "addBlock", &request).await?;
+        let targets = answer.block.locs.len();
+        ensure!(targets == self.nodes.len(), "a block of {path} is to have {targets} replicas");
+        Ok(answer.block.b)
+    }
+
+    async fn complete(&self, path: &str, last: Option<ExtendedBlockProto>) -> Result<()> {
+        let request =
+            CompleteRequestProto { src: path.to_owned(), client_name: WRITER.to_owned(), last, file_id: None };
+        let answer: CompleteResponseProto = self.rpc.call(&self.namenode, "complete", &request).await?;
+        ensure!(answer.result, "{path} is not complete though all its replicas are there");
+        Ok(())
+    }
+}
