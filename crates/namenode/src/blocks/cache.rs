@@ -11,7 +11,7 @@ use std::time::Duration;
 use hearth_types::{BlockId, DatanodeId};
 
 use super::datanodes::DatanodeIndex;
-use super::entry::Health;
+use super::replicas::Health;
 use super::reports::ReportError;
 use super::{BlockMap, Now};
 
@@ -132,8 +132,8 @@ impl BlockMap {
     /// emptier the likelier.
     fn choose_cache(&self, block: BlockId, now: Now) -> Option<DatanodeIndex> {
         let entry = self.blocks.get(&block)?;
-        let bytes = entry.block.length;
-        let live = entry.replicas.iter().filter(|replica| replica.health == Health::Live);
+        let bytes = entry.block().length;
+        let live = entry.replicas().filter(|replica| replica.health == Health::Live);
         let mut candidates: Vec<(DatanodeIndex, bool, u64)> = Vec::new();
         for index in live.map(|replica| self.nodes.storage(replica.storage).node) {
             let node = self.nodes.node(index);
@@ -169,7 +169,7 @@ impl BlockMap {
     }
 
     fn bytes_of(&self, block: BlockId) -> u64 {
-        self.blocks.get(&block).map_or(0, |entry| entry.block.length)
+        self.blocks.get(&block).map_or(0, |entry| entry.block().length)
     }
 
     /// A node that was told to lock more than it has room for by now is told so no longer.

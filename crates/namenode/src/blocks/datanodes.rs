@@ -1,5 +1,4 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +10,8 @@ use tokio::sync::oneshot;
 
 use super::advertised::Advertised;
 use super::cache::NodeCache;
-use super::{BlockMap, BlockSettings, IdHasher, Now};
+use super::table::BlockSet;
+use super::{BlockMap, BlockSettings, Now};
 
 /// A datanode in this process's table. Valid until the node is replaced; never kept over a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -25,8 +25,6 @@ pub struct StorageIndex(pub(super) u32);
 pub(super) const DATANODES_MAX: usize = 20_000;
 /// Storages of one datanode; reports of more are cut.
 pub(super) const STORAGES_PER_NODE_MAX: usize = 1024;
-
-pub(super) type BlockSet = HashSet<BlockId, BuildHasherDefault<IdHasher>>;
 
 pub(super) struct Storage {
     pub id: StorageId,

@@ -4,6 +4,7 @@ use std::time::Duration;
 use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
 
 use super::datanodes::{DatanodeIndex, Datanodes, StorageIndex};
+use super::replicas::{Health, Replica, Replicas};
 
 /// Where a block stands in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,49 +27,36 @@ impl fmt::Display for BlockState {
     }
 }
 
-/// What the map knows of one block.
+/// How far a block has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Open,
+    /// Keeps the pipeline: readers are sent to it until the replicas have reported.
+    Committed,
+    Complete,
+}
+
+/// What the map knows of one block. Kept small: there are as many as there are blocks.
 pub(super) struct Entry {
-    /// Length: as far as it is known; final once committed.
-    pub block: Block,
+    block: Block,
     pub inode: u64,
+    replicas: Replicas,
+    /// Until the block is COMPLETE.
+    construction: Option<Box<Construction>>,
     pub replication: u16,
     /// Id of the storage policy; 0: none named.
     pub policy: u8,
-    pub phase: Phase,
-    /// Finalized replicas that datanodes reported; at most one a datanode.
-    pub replicas: Vec<Replica>,
     /// The under-replicated queue in which the block stands.
     pub queued: Option<u8>,
     /// Complete, and with enough replicas for safe mode.
     pub safe: bool,
 }
 
-pub(super) enum Phase {
-    Open(Box<Construction>),
-    /// Keeps the pipeline: readers are sent to it until the replicas have reported.
-    Committed(Box<Construction>),
-    Complete,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Health {
-    Live,
-    /// Being deleted because there are more than asked for.
-    Excess,
-    Corrupt,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Replica {
-    pub storage: StorageIndex,
-    pub health: Health,
-    /// As reported; differs from the block's only in corrupt replicas and while the block is open.
-    pub stamp: GenerationStamp,
-}
-
 /// A block while it is written: the pipeline and what its members last said.
 #[derive(Default)]
 pub(super) struct Construction {
+    /// Length and stamp are final: only reports are awaited.
+    pub is_committed: bool,
     pub expected: Vec<Expected>,
     pub recovery: Option<Recovery>,
     /// Recovery is to cut the block to this length, bytes.
@@ -138,41 +126,96 @@ impl Counts {
 }
 
 impl Entry {
-    pub fn state(&self) -> BlockState {
-        match &self.phase {
-            Phase::Open(construction) if construction.recovery.is_some() => BlockState::UnderRecovery,
-            Phase::Open(_) => BlockState::UnderConstruction,
-            Phase::Committed(_) => BlockState::Committed,
-            Phase::Complete => BlockState::Complete,
+    /// An open block without a replica.
+    pub fn new(block: Block, inode: u64, replication: u16, policy: u8, construction: Construction) -> Self {
+        Self {
+            block,
+            inode,
+            replicas: Replicas::default(),
+            construction: Some(Box::new(construction)),
+            replication,
+            policy,
+            queued: None,
+            safe: false,
         }
+    }
+
+    /// Length: as far as it is known; final once committed.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    pub fn set_block(&mut self, block: Block) {
+        self.replicas.block_restamped(self.block.stamp, block.stamp);
+        self.block = block;
+    }
+
+    pub fn phase(&self) -> Phase {
+        match &self.construction {
+            Some(construction) if construction.is_committed => Phase::Committed,
+            Some(_) => Phase::Open,
+            None => Phase::Complete,
+        }
+    }
+
+    pub fn state(&self) -> BlockState {
+        match (self.phase(), &self.construction) {
+            (Phase::Open, Some(construction)) if construction.recovery.is_some() => BlockState::UnderRecovery,
+            (Phase::Open, _) => BlockState::UnderConstruction,
+            (Phase::Committed, _) => BlockState::Committed,
+            (Phase::Complete, _) => BlockState::Complete,
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.phase() == Phase::Open
     }
 
     pub fn is_complete(&self) -> bool {
-        matches!(self.phase, Phase::Complete)
+        self.construction.is_none()
     }
 
+    /// What there is of it until the block is COMPLETE.
     pub fn construction(&self) -> Option<&Construction> {
-        match &self.phase {
-            Phase::Open(construction) | Phase::Committed(construction) => Some(construction),
-            Phase::Complete => None,
-        }
+        self.construction.as_deref()
     }
 
     pub fn construction_mut(&mut self) -> Option<&mut Construction> {
-        match &mut self.phase {
-            Phase::Open(construction) | Phase::Committed(construction) => Some(construction),
-            Phase::Complete => None,
-        }
+        self.construction.as_deref_mut()
     }
 
-    pub fn replica(&self, storage: StorageIndex) -> Option<&Replica> {
-        self.replicas.iter().find(|replica| replica.storage == storage)
+    /// The block is being written, again perhaps, or as `construction` says.
+    pub fn set_construction(&mut self, construction: Box<Construction>) {
+        self.construction = Some(construction);
+    }
+
+    /// The block is COMPLETE; answers what there was of its construction.
+    pub fn complete(&mut self) -> Option<Box<Construction>> {
+        self.construction.take()
+    }
+
+    /// Finalized replicas that datanodes reported; at most one a datanode.
+    pub fn replicas(&self) -> impl Iterator<Item = Replica> {
+        self.replicas.iter(self.block.stamp)
+    }
+
+    pub fn replica(&self, storage: StorageIndex) -> Option<Replica> {
+        self.replicas().find(|replica| replica.storage == storage)
+    }
+
+    /// Adds a replica, or has it take the place of what was known of its storage.
+    pub fn put_replica(&mut self, replica: Replica) {
+        self.replicas.put(replica, self.block.stamp);
+    }
+
+    pub fn remove_replica(&mut self, storage: StorageIndex) {
+        self.replicas.remove(storage, self.block.stamp);
     }
 
     pub fn counts(&self, nodes: &Datanodes) -> Counts {
         use hearth_types::DatanodeAdminState::*;
         let mut counts = Counts::default();
-        for replica in &self.replicas {
+        for replica in self.replicas() {
             let storage = nodes.storage(replica.storage);
             match replica.health {
                 Health::Corrupt => counts.corrupt += 1,
@@ -195,5 +238,15 @@ impl Entry {
             }
         }
         counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_stays_small() {
+        assert!(std::mem::size_of::<Entry>() <= 64, "{}", std::mem::size_of::<Entry>());
     }
 }

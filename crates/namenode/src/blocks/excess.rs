@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use hearth_types::{Block, BlockId, DatanodeAdminState};
 
 use super::datanodes::StorageIndex;
-use super::entry::Health;
 use super::policy::StoragePolicy;
+use super::replicas::Health;
 use super::{BlockMap, Now};
 
 /// A node that has been silent for this many heartbeats loses its replica first.
@@ -28,8 +28,7 @@ impl BlockMap {
                 return;
             }
             let candidates: Vec<StorageIndex> = entry
-                .replicas
-                .iter()
+                .replicas()
                 .filter(|replica| {
                     replica.health == Health::Live
                         && self.nodes.node_of(replica.storage).admin == DatanodeAdminState::Normal
@@ -37,7 +36,7 @@ impl BlockMap {
                 .map(|replica| replica.storage)
                 .collect();
             let Some(chosen) = self.choose_excess(block, &candidates, now) else { return };
-            let doomed = self.entry(block).block;
+            let doomed = self.entry(block).block();
             self.set_health(block, chosen, Health::Excess);
             self.invalidate(chosen, doomed, Some(doomed.length));
         }
@@ -52,7 +51,7 @@ impl BlockMap {
             if !entry.is_complete() || counts.excess == 0 || counts.live >= entry.replication {
                 return;
             }
-            let untold = entry.replicas.iter().find(|replica| {
+            let untold = entry.replicas().find(|replica| {
                 let node = self.nodes.node_of(replica.storage);
                 replica.health == Health::Excess && node.invalidations.contains_key(&block)
             });
@@ -125,14 +124,13 @@ impl BlockMap {
             let minimally = counts.live >= self.settings.min_replication;
             let enough = counts.live >= entry.replication;
             let too_many = minimally && counts.live + counts.corrupt > entry.replication;
-            let outdated = |stamp| minimally && stamp < entry.block.stamp;
+            let outdated = |stamp| minimally && stamp < entry.block().stamp;
             let doomed = entry
-                .replicas
-                .iter()
+                .replicas()
                 .filter(|replica| replica.health == Health::Corrupt)
                 .find(|replica| enough || too_many || outdated(replica.stamp));
-            let Some(doomed) = doomed.copied() else { return };
-            let as_reported = Block { stamp: doomed.stamp, ..entry.block };
+            let Some(doomed) = doomed else { return };
+            let as_reported = Block { stamp: doomed.stamp, ..entry.block() };
             self.forget_replica(block, doomed.storage);
             self.invalidate(doomed.storage, as_reported, Some(as_reported.length));
         }

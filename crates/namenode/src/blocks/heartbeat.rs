@@ -246,7 +246,7 @@ impl BlockMap {
             .into_iter()
             .filter_map(|transfer| {
                 let entry = self.blocks.get(&transfer.block).filter(|entry| entry.is_complete())?;
-                let block = ExtendedBlock { pool: self.pool.clone(), block: entry.block };
+                let block = ExtendedBlock { pool: self.pool.clone(), block: entry.block() };
                 let targets = transfer.targets.iter().map(|storage| self.target(*storage)).collect();
                 Some(TransferTask { block, targets })
             })

@@ -110,7 +110,7 @@ impl BlockMap {
 
     pub(super) fn refresh_blocks_of(&mut self, index: DatanodeIndex, now: Now) {
         for storage in self.nodes.node(index).storages.clone() {
-            let held: Vec<BlockId> = self.nodes.storage(storage).blocks.iter().copied().collect();
+            let held: Vec<BlockId> = self.nodes.storage(storage).blocks.iter().collect();
             for block in held {
                 self.refresh(block, now);
             }
@@ -141,7 +141,7 @@ impl BlockMap {
         let holds_back = |block: &BlockId| !self.is_safe_without(*block, comes_back);
         let witness = self.decommissions.witnesses.get(&index).copied().filter(holds_back).or_else(|| {
             let storages = &self.nodes.node(index).storages;
-            let mut held = storages.iter().flat_map(|storage| &self.nodes.storage(*storage).blocks).copied();
+            let mut held = storages.iter().flat_map(|storage| self.nodes.storage(*storage).blocks.iter());
             held.find(holds_back)
         });
         match witness {

@@ -4,7 +4,8 @@ use hearth_types::{Block, BlockId, GenerationStamp};
 use tokio::sync::oneshot;
 
 use super::datanodes::StorageIndex;
-use super::entry::{Construction, Entry, Expected, Health, Phase};
+use super::entry::{Construction, Entry, Expected, Phase};
+use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
 
 /// Resolves when the block has its first minimum of finalized replicas, or is gone: then ask again.
@@ -34,16 +35,7 @@ impl BlockMap {
         let expected = targets.iter().map(|storage| Expected::new(*storage, block.stamp)).collect();
         let previous = self.blocks.insert(
             block.id,
-            Entry {
-                block,
-                inode,
-                replication,
-                policy,
-                phase: Phase::Open(Box::new(Construction { expected, ..Construction::default() })),
-                replicas: Vec::new(),
-                queued: None,
-                safe: false,
-            },
+            Entry::new(block, inode, replication, policy, Construction { expected, ..Construction::default() }),
         );
         assert!(previous.is_none(), "{} was given out twice", block.id);
         self.open.insert(block.id);
@@ -56,7 +48,7 @@ impl BlockMap {
         self.begin(block, inode, replication, policy, &[]);
         if complete {
             self.open.remove(&block.id);
-            self.entry_mut(block.id).phase = Phase::Complete;
+            self.entry_mut(block.id).complete();
         }
     }
 
@@ -66,7 +58,7 @@ impl BlockMap {
 
     /// The block as it stands now: its stamp, and its length as far as it is known.
     pub fn block(&self, block: BlockId) -> Option<Block> {
-        self.blocks.get(&block).map(|entry| entry.block)
+        self.blocks.get(&block).map(|entry| entry.block())
     }
 
     /// The inode that the block belongs to.
@@ -77,10 +69,11 @@ impl BlockMap {
     /// What the writer says the open block's length is (fsync). Never shrinks it.
     pub fn set_length(&mut self, block: BlockId, length: u64) -> Result<(), BlockError> {
         let entry = self.blocks.get_mut(&block).ok_or(BlockError::UnknownBlock { block })?;
-        if !matches!(entry.phase, Phase::Open(_)) {
-            return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
+        if !entry.is_open() {
+            return Err(BlockError::NotUnderConstruction { block: entry.block(), state: entry.state() });
         }
-        entry.block.length = entry.block.length.max(length);
+        let known = entry.block();
+        entry.set_block(Block { length: known.length.max(length), ..known });
         Ok(())
     }
 
@@ -90,11 +83,11 @@ impl BlockMap {
     /// Errors: `UnknownBlock`; `StampMismatch`; `LengthShrank` when the offered length is less than what is known.
     pub fn commit(&mut self, block: Block, now: Now) -> Result<BlockState, BlockError> {
         let entry = self.blocks.get(&block.id).ok_or(BlockError::UnknownBlock { block: block.id })?;
-        let stored = entry.block;
+        let stored = entry.block();
         if stored.stamp != block.stamp {
             return Err(BlockError::StampMismatch { stored, offered: block });
         }
-        if !matches!(entry.phase, Phase::Open(_)) {
+        if !entry.is_open() {
             if stored.length != block.length {
                 return Err(BlockError::LengthShrank { stored, offered: block, offered_length: block.length });
             }
@@ -110,15 +103,13 @@ impl BlockMap {
     /// The last step of a commit: the block is open, `block` is its final identity and length.
     pub(super) fn commit_as(&mut self, block: Block, now: Now) {
         let entry = self.entry_mut(block.id);
-        entry.block = block;
-        let Phase::Open(mut construction) = std::mem::replace(&mut entry.phase, Phase::Complete) else {
-            unreachable!("only an open block is committed")
-        };
+        assert!(entry.is_open(), "only an open block is committed");
+        entry.set_block(block);
+        let mut construction = entry.complete().expect("it is open");
         construction.recovery = None;
         // Replicas that were reported before the length was final: those that do not fit are not copies of this block.
         let unfit: Vec<StorageIndex> = entry
-            .replicas
-            .iter()
+            .replicas()
             .filter(|replica| {
                 let said = construction.expected.iter().find(|expected| expected.storage == replica.storage);
                 replica.stamp != block.stamp || said.is_some_and(|said| said.length != block.length)
@@ -126,7 +117,8 @@ impl BlockMap {
             .map(|replica| replica.storage)
             .collect();
         construction.expected.retain(|expected| expected.stamp == block.stamp && !unfit.contains(&expected.storage));
-        entry.phase = Phase::Committed(construction);
+        construction.is_committed = true;
+        entry.set_construction(construction);
         for storage in unfit {
             self.set_health(block.id, storage, Health::Corrupt);
         }
@@ -140,12 +132,10 @@ impl BlockMap {
             return;
         }
         let entry = self.entry_mut(block);
-        if !matches!(entry.phase, Phase::Committed(_)) {
+        if entry.phase() != Phase::Committed {
             return;
         }
-        let Phase::Committed(construction) = std::mem::replace(&mut entry.phase, Phase::Complete) else {
-            unreachable!("just looked")
-        };
+        let construction = entry.complete().expect("just looked");
         let late: Vec<StorageIndex> = construction
             .expected
             .iter()
@@ -186,25 +176,24 @@ impl BlockMap {
     pub fn reopen(&mut self, block: BlockId) -> Result<Vec<StorageIndex>, BlockError> {
         let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
         if !entry.is_complete() {
-            return Err(BlockError::NotComplete { block: entry.block, state: entry.state() });
+            return Err(BlockError::NotComplete { block: entry.block(), state: entry.state() });
         }
         let expected: Vec<Expected> = entry
-            .replicas
-            .iter()
+            .replicas()
             .filter(|replica| replica.health == Health::Live && self.nodes.node_of(replica.storage).alive)
             .map(|replica| Expected {
-                length: entry.block.length,
+                length: entry.block().length,
                 state: hearth_types::ReplicaState::Finalized,
-                ..Expected::new(replica.storage, entry.block.stamp)
+                ..Expected::new(replica.storage, entry.block().stamp)
             })
             .collect();
         let storages: Vec<StorageIndex> = expected.iter().map(|expected| expected.storage).collect();
-        for replica in entry.replicas.iter().map(|replica| replica.storage).collect::<Vec<_>>() {
+        for replica in entry.replicas().map(|replica| replica.storage).collect::<Vec<_>>() {
             self.forget_advertisement(block, replica);
         }
         self.leave_queues(block);
         let entry = self.entry_mut(block);
-        entry.phase = Phase::Open(Box::new(Construction { expected, ..Construction::default() }));
+        entry.set_construction(Box::new(Construction { expected, ..Construction::default() }));
         self.open.insert(block);
         Ok(storages)
     }
@@ -221,10 +210,10 @@ impl BlockMap {
         targets: &[StorageIndex],
     ) -> Result<(), BlockError> {
         let entry = self.blocks.get(&old.id).ok_or(BlockError::UnknownBlock { block: old.id })?;
-        if !matches!(entry.phase, Phase::Open(_)) {
-            return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
+        if !entry.is_open() {
+            return Err(BlockError::NotUnderConstruction { block: entry.block(), state: entry.state() });
         }
-        let stored = entry.block;
+        let stored = entry.block();
         if new_stamp <= stored.stamp || new_length < stored.length {
             return Err(BlockError::OlderState {
                 old: stored,
@@ -236,19 +225,19 @@ impl BlockMap {
         self.note_stamp(new_stamp);
         let entry = self.entry(old.id);
         let outdated: Vec<StorageIndex> =
-            entry.replicas.iter().filter(|replica| replica.stamp < new_stamp).map(|replica| replica.storage).collect();
+            entry.replicas().filter(|replica| replica.stamp < new_stamp).map(|replica| replica.storage).collect();
         for storage in outdated {
             self.forget_replica(old.id, storage);
         }
         let entry = self.entry_mut(old.id);
-        entry.block = Block { id: old.id, stamp: new_stamp, length: new_length };
+        entry.set_block(Block { id: old.id, stamp: new_stamp, length: new_length });
         let said = |storage: StorageIndex| {
             let said = entry.construction()?.expected.iter();
             said.copied().find(|said| said.storage == storage && said.stamp == new_stamp)
         };
         let expected =
             targets.iter().map(|storage| said(*storage).unwrap_or(Expected::new(*storage, new_stamp))).collect();
-        entry.phase = Phase::Open(Box::new(Construction { expected, ..Construction::default() }));
+        entry.set_construction(Box::new(Construction { expected, ..Construction::default() }));
         Ok(())
     }
 
@@ -291,16 +280,16 @@ impl BlockMap {
         self.open.remove(&block);
         self.forget_safe(&entry);
         let mut holders: Vec<(StorageIndex, GenerationStamp)> =
-            entry.replicas.iter().map(|replica| (replica.storage, replica.stamp)).collect();
+            entry.replicas().map(|replica| (replica.storage, replica.stamp)).collect();
         for expected in entry.construction().map(|construction| construction.expected.as_slice()).unwrap_or_default() {
             if !holders.iter().any(|(storage, _)| *storage == expected.storage) {
-                holders.push((expected.storage, entry.block.stamp));
+                holders.push((expected.storage, entry.block().stamp));
             }
         }
         for (storage, stamp) in holders {
-            self.nodes.storage_mut(storage).blocks.remove(&block);
+            self.nodes.storage_mut(storage).blocks.remove(block);
             self.forget_advertisement(block, storage);
-            self.invalidate(storage, Block { stamp, ..entry.block }, None);
+            self.invalidate(storage, Block { stamp, ..entry.block() }, None);
         }
         self.waits.wake(block);
     }

@@ -3,7 +3,7 @@ use hearth_types::{
 };
 
 use super::datanodes::StorageIndex;
-use super::entry::Health;
+use super::replicas::Health;
 use super::topology::distance;
 use super::{BlockMap, DEFAULT_RACK, Now};
 
@@ -43,7 +43,7 @@ impl BlockMap {
     /// `offset`: bytes from the start of the file. The token is empty: the operation signs it. `None`: unknown block.
     pub fn locate(&self, block: BlockId, offset: u64, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
         let entry = self.blocks.get(&block)?;
-        let extended = ExtendedBlock { pool: self.pool.clone(), block: entry.block };
+        let extended = ExtendedBlock { pool: self.pool.clone(), block: entry.block() };
         let alive = |storage: &StorageIndex| self.nodes.node_of(*storage).alive;
         let readable = |storage: &StorageIndex| self.nodes.node_of(*storage).is_readable();
         let mut corrupt = false;
@@ -51,7 +51,7 @@ impl BlockMap {
             Some(construction) => construction.expected.iter().map(|expected| expected.storage).filter(alive).collect(),
             None => {
                 let of = |health: Health| {
-                    let held = entry.replicas.iter().filter(move |replica| replica.health == health);
+                    let held = entry.replicas().filter(move |replica| replica.health == health);
                     held.map(|replica| replica.storage).filter(readable).collect::<Vec<_>>()
                 };
                 // Excess ones may be gone when the reader gets there.
@@ -60,7 +60,7 @@ impl BlockMap {
             }
         };
         if storages.is_empty() && entry.is_complete() {
-            let bad = entry.replicas.iter().filter(|replica| replica.health == Health::Corrupt);
+            let bad = entry.replicas().filter(|replica| replica.health == Health::Corrupt);
             storages = bad.map(|replica| replica.storage).filter(alive).collect();
             corrupt = !storages.is_empty();
         }

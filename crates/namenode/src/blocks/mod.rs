@@ -35,18 +35,19 @@ mod random;
 mod recovery;
 mod redundancy;
 mod registration;
+mod replicas;
 mod report_leases;
 mod reports;
 mod rot;
 mod safe_mode;
 mod settings;
 mod statistics;
+mod table;
 #[cfg(test)]
 mod tests;
 mod topology;
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use hearth_types::{BlockId, BlockPoolId, Clock, GenerationStamp};
@@ -72,10 +73,10 @@ pub use statistics::{BlockReport, ClusterFigures, DatanodeFilter, ReplicaReport}
 pub use topology::{DEFAULT_RACK, normalized_rack};
 
 use datanodes::Datanodes;
-use entry::Entry;
 use random::Random;
 use redundancy::Redundancy;
 use report_leases::ReportLeases;
+use table::Blocks;
 
 /// One moment, by both clocks: `wall_ms` is what files, tokens and reports carry, `monotonic` is for intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +98,7 @@ pub struct BlockMap {
     pool: BlockPoolId,
     settings: BlockSettings,
     random: Random,
-    blocks: HashMap<BlockId, Entry, BuildHasherDefault<IdHasher>>,
+    blocks: Blocks,
     /// Blocks that are under construction, under recovery or committed: few, and looked through when a datanode goes.
     open: HashSet<BlockId>,
     nodes: Datanodes,
@@ -126,7 +127,7 @@ impl BlockMap {
             pool,
             settings,
             random: Random::new(seed),
-            blocks: HashMap::default(),
+            blocks: Blocks::default(),
             open: HashSet::new(),
             nodes: Datanodes::default(),
             client_racks: HashMap::new(),
@@ -161,26 +162,5 @@ impl BlockMap {
     /// [`BlockMap::restored`]; later stamps are noticed when they are used.
     pub fn note_stamp(&mut self, stamp: GenerationStamp) {
         self.newest_stamp = self.newest_stamp.max(stamp);
-    }
-}
-
-/// Block ids are handed out by the namenode in sequence and no peer can insert one: a multiplication spreads them enough.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0.rotate_left(8) ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        }
-    }
-
-    fn write_i64(&mut self, value: i64) {
-        let spread = (value as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = spread ^ (spread >> 32);
     }
 }

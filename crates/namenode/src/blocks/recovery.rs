@@ -4,8 +4,9 @@
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
-use super::entry::{Entry, Expected, Health, Phase, Recovery};
+use super::entry::{Entry, Expected, Recovery};
 use super::locate::Target;
+use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
 
 /// What a primary needs to know.
@@ -26,7 +27,7 @@ impl BlockMap {
     pub fn may_recover(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return false };
         let Some(construction) = entry.construction() else { return false };
-        let Some(recovery) = &construction.recovery else { return matches!(entry.phase, Phase::Open(_)) };
+        let Some(recovery) = &construction.recovery else { return entry.is_open() };
         let is_late = now.monotonic.saturating_sub(recovery.attempted) >= self.settings.recovery_retry();
         // What it was doing when it stopped, a primary does not take up again.
         let primary = recovery.primary.and_then(|primary| self.nodes.get(primary));
@@ -39,7 +40,7 @@ impl BlockMap {
         let is_alive = |storage: StorageIndex| self.nodes.node_of(storage).alive;
         let Some(construction) = entry.construction() else { return false };
         match construction.copied_from.and_then(|source| self.blocks.get(&source)) {
-            Some(source) => source.replicas.iter().any(|replica| is_alive(replica.storage)),
+            Some(source) => source.replicas().any(|replica| is_alive(replica.storage)),
             None => construction.expected.iter().any(|expected| is_alive(expected.storage)),
         }
     }
@@ -55,8 +56,8 @@ impl BlockMap {
         now: Now,
     ) -> Result<Option<DatanodeIndex>, BlockError> {
         let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
-        if !matches!(entry.phase, Phase::Open(_)) {
-            return Err(BlockError::NotUnderConstruction { block: entry.block, state: entry.state() });
+        if !entry.is_open() {
+            return Err(BlockError::NotUnderConstruction { block: entry.block(), state: entry.state() });
         }
         Ok(self.begin_recovery(block, recovery_id, now))
     }
@@ -84,7 +85,7 @@ impl BlockMap {
     ) -> Result<Option<DatanodeIndex>, BlockError> {
         let entry = self.blocks.get(&source).ok_or(BlockError::UnknownBlock { block: source })?;
         if !entry.is_complete() {
-            return Err(BlockError::NotComplete { block: entry.block, state: entry.state() });
+            return Err(BlockError::NotComplete { block: entry.block(), state: entry.state() });
         }
         let (inode, replication, policy) = (entry.inode, entry.replication, entry.policy);
         self.begin(cut, inode, replication, policy, &[]);
@@ -110,13 +111,12 @@ impl BlockMap {
     fn expect_holders_of_source(&mut self, block: BlockId) {
         let Some(source) = self.copied_from(block).and_then(|source| self.blocks.get(&source)) else { return };
         let holders: Vec<StorageIndex> = source
-            .replicas
-            .iter()
+            .replicas()
             .filter(|replica| replica.health == Health::Live && self.nodes.node_of(replica.storage).alive)
             .map(|replica| replica.storage)
             .collect();
         let entry = self.entry_mut(block);
-        let stamp = entry.block.stamp;
+        let stamp = entry.block().stamp;
         let Some(construction) = entry.construction_mut() else { return };
         let before = std::mem::take(&mut construction.expected);
         let was_primary = |storage| before.iter().any(|other| other.storage == storage && other.was_primary);
@@ -130,7 +130,7 @@ impl BlockMap {
         self.expect_holders_of_source(block);
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
-        let Phase::Open(construction) = &mut entry.phase else { unreachable!("the caller opened the block") };
+        let construction = entry.construction_mut().expect("the caller opened the block");
         let candidates = |expected: &Expected| nodes.node_of(expected.storage).alive;
         if construction.expected.iter().filter(|expected| candidates(expected)).all(|expected| expected.was_primary) {
             construction.expected.iter_mut().for_each(|expected| expected.was_primary = false);
@@ -162,7 +162,7 @@ impl BlockMap {
 
     fn recovery_task(&self, block: BlockId, now: Now) -> Option<RecoveryTask> {
         let entry = self.blocks.get(&block)?;
-        let Phase::Open(construction) = &entry.phase else { return None };
+        let construction = entry.construction().filter(|construction| !construction.is_committed)?;
         let recovery = construction.recovery.as_ref()?;
         let holders = || construction.expected.iter().map(|expected| expected.storage);
         // Nodes that have been silent only hold the primary up, unless there is hardly anyone else.
@@ -174,8 +174,8 @@ impl BlockMap {
             .collect();
         let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh } else { holders().collect() };
         let source = match construction.copied_from {
-            Some(source) => self.blocks.get(&source)?.block,
-            None => entry.block,
+            Some(source) => self.blocks.get(&source)?.block(),
+            None => entry.block(),
         };
         Some(RecoveryTask {
             block: ExtendedBlock { pool: self.pool.clone(), block: source },
@@ -190,15 +190,13 @@ impl BlockMap {
     /// Errors: `UnknownBlock`; `NotUnderRecovery` when the block is not open; `RecoveryMismatch` when a newer attempt is running.
     pub fn check_recovery(&self, block: BlockId, recovery_id: GenerationStamp) -> Result<(), BlockError> {
         let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
-        let Phase::Open(construction) = &entry.phase else {
-            return Err(BlockError::NotUnderRecovery { block: entry.block });
-        };
-        let Some(recovery) = &construction.recovery else {
-            return Err(BlockError::NotUnderRecovery { block: entry.block });
+        let construction = entry.construction().filter(|construction| !construction.is_committed);
+        let Some(recovery) = construction.and_then(|construction| construction.recovery.as_ref()) else {
+            return Err(BlockError::NotUnderRecovery { block: entry.block() });
         };
         if recovery.id != recovery_id {
             return Err(BlockError::RecoveryMismatch {
-                block: entry.block,
+                block: entry.block(),
                 current: recovery.id,
                 offered: recovery_id,
             });
@@ -222,8 +220,7 @@ impl BlockMap {
         let result = Block { id: block, stamp: recovery_id, length };
         let outdated: Vec<StorageIndex> = self
             .entry(block)
-            .replicas
-            .iter()
+            .replicas()
             .filter(|replica| replica.stamp != recovery_id || !holders.contains(&replica.storage))
             .map(|replica| replica.storage)
             .collect();

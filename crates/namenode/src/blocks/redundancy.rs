@@ -8,9 +8,10 @@ use std::time::Duration;
 use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
 
 use super::datanodes::{DatanodeIndex, Invalidation, StorageIndex, Transfer};
-use super::entry::{Counts, Entry, Health, Replica};
+use super::entry::{Counts, Entry};
 use super::on_the_way::{Arrival, OnTheWay};
 use super::placement::PlacementRequest;
+use super::replicas::{Health, Replica};
 use super::{BlockMap, Now};
 
 /// Queue of blocks with a single replica, or replicas only on nodes that leave.
@@ -90,7 +91,7 @@ impl BlockMap {
     }
 
     fn refresh_all(&mut self, now: Now) {
-        let all: Vec<BlockId> = self.blocks.keys().copied().collect();
+        let all: Vec<BlockId> = self.blocks.keys().collect();
         for block in all {
             self.refresh(block, now);
         }
@@ -148,7 +149,7 @@ impl BlockMap {
 
     /// The queue in which a complete block belongs; `None` when it has what it needs, or that is on its way.
     fn priority_of(&self, entry: &Entry, counts: &Counts) -> Option<u8> {
-        let pending = self.redundancy.on_the_way.of(entry.block.id).len() as u16;
+        let pending = self.redundancy.on_the_way.of(entry.block().id).len() as u16;
         let wanted = self.wanted_live(entry, counts);
         if counts.live.saturating_add(pending) < wanted {
             return Some(match counts.live {
@@ -168,8 +169,7 @@ impl BlockMap {
 
     fn in_one_rack(&self, entry: &Entry) -> bool {
         let mut racks = entry
-            .replicas
-            .iter()
+            .replicas()
             .filter(|replica| replica.health == Health::Live)
             .map(|replica| self.nodes.node_of(replica.storage))
             .filter(|node| node.admin == DatanodeAdminState::Normal)
@@ -270,8 +270,8 @@ impl BlockMap {
 
     pub(super) fn set_health(&mut self, block: BlockId, storage: StorageIndex, health: Health) {
         let entry = self.entry_mut(block);
-        if let Some(replica) = entry.replicas.iter_mut().find(|replica| replica.storage == storage) {
-            replica.health = health;
+        if let Some(replica) = entry.replica(storage) {
+            entry.put_replica(Replica { health, ..replica });
         }
         if health == Health::Corrupt {
             self.forget_advertisement(block, storage);
@@ -286,20 +286,16 @@ impl BlockMap {
         stamp: GenerationStamp,
         health: Health,
     ) {
-        let entry = self.entry_mut(block);
-        match entry.replicas.iter_mut().find(|replica| replica.storage == storage) {
-            Some(replica) => *replica = Replica { storage, health, stamp },
-            None => entry.replicas.push(Replica { storage, health, stamp }),
-        }
+        self.entry_mut(block).put_replica(Replica { storage, health, stamp });
         self.nodes.storage_mut(storage).blocks.insert(block);
     }
 
     /// The storage does not hold the block any more.
     pub(super) fn forget_replica(&mut self, block: BlockId, storage: StorageIndex) {
         self.forget_advertisement(block, storage);
-        self.nodes.storage_mut(storage).blocks.remove(&block);
+        self.nodes.storage_mut(storage).blocks.remove(block);
         if let Some(entry) = self.blocks.get_mut(&block) {
-            entry.replicas.retain(|replica| replica.storage != storage);
+            entry.remove_replica(storage);
         }
     }
 
@@ -375,7 +371,7 @@ impl BlockMap {
 
     fn may_find_target(&self, block: BlockId, serving: usize) -> bool {
         let entry = self.entry(block);
-        let taken = entry.replicas.iter().filter(|replica| self.nodes.node_of(replica.storage).in_service()).count();
+        let taken = entry.replicas().filter(|replica| self.nodes.node_of(replica.storage).in_service()).count();
         taken + self.redundancy.on_the_way.of(block).len() < serving
     }
 
@@ -388,11 +384,10 @@ impl BlockMap {
             return;
         }
         let bad = entry
-            .replicas
-            .iter()
+            .replicas()
             .find(|replica| replica.health == Health::Corrupt && self.nodes.node_of(replica.storage).in_service());
-        let Some(bad) = bad.copied() else { return };
-        let as_reported = Block { stamp: bad.stamp, ..entry.block };
+        let Some(bad) = bad else { return };
+        let as_reported = Block { stamp: bad.stamp, ..entry.block() };
         self.forget_replica(block, bad.storage);
         self.invalidate(bad.storage, as_reported, Some(as_reported.length));
         self.requeue(block);
@@ -435,10 +430,9 @@ impl BlockMap {
 
     fn schedule_transfer(&mut self, block: BlockId, priority: u8, now: Now) {
         let entry = self.entry(block);
-        let length = entry.block.length;
+        let length = entry.block().length;
         let mut sources: Vec<DatanodeIndex> = entry
-            .replicas
-            .iter()
+            .replicas()
             .filter(|replica| replica.health != Health::Corrupt)
             .map(|replica| self.nodes.storage(replica.storage).node)
             .filter(|node| self.nodes.node(*node).is_readable() && self.can_send(*node, length, priority))
@@ -461,7 +455,7 @@ impl BlockMap {
         // Nodes that leave hold a replica, but it does not count for the spread over racks; they are merely not chosen.
         let mut chosen: Vec<StorageIndex> = Vec::new();
         let mut excluded = Vec::new();
-        for replica in &entry.replicas {
+        for replica in entry.replicas() {
             if replica.health == Health::Live && self.nodes.node_of(replica.storage).admin == DatanodeAdminState::Normal
             {
                 chosen.push(replica.storage);

@@ -3,8 +3,9 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId};
 
-use super::datanodes::{BlockSet, Datanode, DatanodeIndex, StorageIndex};
-use super::entry::Health;
+use super::datanodes::{Datanode, DatanodeIndex, StorageIndex};
+use super::replicas::Health;
+use super::table::BlockSet;
 use super::{BlockMap, Now};
 
 /// A datanode that asks to join.
@@ -125,7 +126,7 @@ impl BlockMap {
         known.heartbeated = false;
         known.reports = 0;
         known.received_under_lease.clear();
-        let held: Vec<BlockId> = known.blocks.iter().copied().collect();
+        let held: Vec<BlockId> = known.blocks.iter().collect();
         for block in held {
             let health = self.entry(block).replica(storage).map(|replica| replica.health);
             if health != Some(Health::Live) {
@@ -144,7 +145,7 @@ impl BlockMap {
         known.reports = 0;
         known.received_under_lease.clear();
         let held: BlockSet = std::mem::take(&mut known.blocks);
-        for block in held {
+        for block in held.iter() {
             self.forget_replica(block, storage);
             self.refresh(block, now);
         }

@@ -3,8 +3,10 @@
 use hearth_types::{Block, BlockId, DatanodeId, DatanodeUuid, GenerationStamp, ReplicaState, StorageId, StorageType};
 use hearth_wire::block_report::ReportedReplica;
 
-use super::datanodes::{BlockSet, DatanodeIndex, StorageIndex};
-use super::entry::{Entry, Expected, Health, Phase};
+use super::datanodes::{DatanodeIndex, StorageIndex};
+use super::entry::{Entry, Expected, Phase};
+use super::replicas::Health;
+use super::table::BlockSet;
 use super::{BlockMap, Now};
 
 /// One event of an incremental report.
@@ -90,7 +92,7 @@ impl BlockMap {
                     self.delete_hints.remove(&block.id);
                 }
                 ReplicaEvent::Deleted(block) => {
-                    self.nodes.storage_mut(storage).received_under_lease.remove(&block.id);
+                    self.nodes.storage_mut(storage).received_under_lease.remove(block.id);
                     self.nodes.node_mut(node).invalidations.remove(&block.id);
                     self.forget_rot(node, block.id);
                     self.forget_replica(block.id, storage);
@@ -165,7 +167,6 @@ impl BlockMap {
             .blocks
             .iter()
             .filter(|block| !reported.contains(*block) && !known.received_under_lease.contains(*block))
-            .copied()
             .collect();
         for block in vanished {
             self.forget_replica(block, storage);
@@ -201,17 +202,17 @@ impl BlockMap {
             self.mark_corrupt(storage, block, now);
             return;
         }
-        match (&entry.phase, replica.state) {
-            (Phase::Open(_), ReplicaState::Finalized) => {
+        match (entry.phase(), replica.state) {
+            (Phase::Open, ReplicaState::Finalized) => {
                 self.note_pipeline_member(storage, replica);
                 if entry_wants(self.entry(block.id), storage, block.stamp) {
                     self.book_finalized(storage, block, now);
                 }
             }
-            (Phase::Open(_) | Phase::Committed(_), ReplicaState::BeingWritten | ReplicaState::WaitingToBeRecovered) => {
+            (Phase::Open | Phase::Committed, ReplicaState::BeingWritten | ReplicaState::WaitingToBeRecovered) => {
                 self.note_pipeline_member(storage, replica);
             }
-            (Phase::Committed(_) | Phase::Complete, ReplicaState::Finalized) => {
+            (Phase::Committed | Phase::Complete, ReplicaState::Finalized) => {
                 if entry_wants(entry, storage, block.stamp) {
                     self.book_finalized(storage, block, now);
                 } else if entry.replica(storage).is_some_and(|known| known.health == Health::Excess) {
@@ -247,7 +248,7 @@ impl BlockMap {
         let node = self.nodes.storage(storage).node;
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&replica.block.id).expect("the caller has just seen the block");
-        let stamp = entry.block.stamp;
+        let stamp = entry.block().stamp;
         let Some(construction) = entry.construction_mut() else { return };
         // It left the pipeline before the last stamp was given: what it has is of no use.
         if replica.block.stamp < stamp {
@@ -278,8 +279,7 @@ impl BlockMap {
         // A node has one replica of a block: it has moved between its storages.
         let entry = self.entry(block.id);
         let moved: Vec<StorageIndex> = entry
-            .replicas
-            .iter()
+            .replicas()
             .map(|replica| replica.storage)
             .filter(|other| *other != storage && self.nodes.storage(*other).node == node)
             .collect();
@@ -306,17 +306,17 @@ impl BlockMap {
         let Some(node) = self.find_datanode(datanode) else { return };
         let Some(entry) = self.blocks.get(&block.id) else { return };
         // While a block is written, a reader can see a chunk before its checksum; the pipeline looks after itself.
-        if matches!(entry.phase, Phase::Open(_)) {
+        if entry.is_open() {
             return;
         }
         // Where the client says, else wherever that node keeps it.
-        let held = entry.replicas.iter().map(|replica| replica.storage);
+        let held = entry.replicas().map(|replica| replica.storage);
         let held = held.chain(entry.construction().into_iter().flat_map(|c| c.expected.iter().map(|e| e.storage)));
-        let mut on_node = held.filter(|storage| self.nodes.storage(*storage).node == node);
+        let on_node: Vec<StorageIndex> = held.filter(|storage| self.nodes.storage(*storage).node == node).collect();
         let named = storage.and_then(|id| self.nodes.storage_of(node, id));
-        let found = on_node.clone().find(|storage| Some(*storage) == named).or_else(|| on_node.next());
+        let found = named.filter(|named| on_node.contains(named)).or(on_node.first().copied());
         // An older replica than the block's is out of date, not rotten; the next full report sorts it out.
-        if entry.block.stamp != block.stamp {
+        if entry.block().stamp != block.stamp {
             return;
         }
         // A node that is dead at the moment may come back with it.
@@ -334,7 +334,7 @@ impl BlockMap {
 /// its writer has yet to tell: a finalized replica only takes on the new stamp, and reports it at once.
 fn entry_wants(entry: &Entry, storage: StorageIndex, stamp: GenerationStamp) -> bool {
     entry.replica(storage).is_none_or(|known| match known.health {
-        Health::Corrupt => known.stamp != entry.block.stamp,
+        Health::Corrupt => known.stamp != entry.block().stamp,
         Health::Live => !entry.is_complete() && known.stamp < stamp,
         _ => false,
     })
@@ -342,11 +342,11 @@ fn entry_wants(entry: &Entry, storage: StorageIndex, stamp: GenerationStamp) -> 
 
 /// Whether a reported replica contradicts the block. Source: `checkReplicaCorrupt` of BlockManager.
 fn is_corrupt(entry: &Entry, replica: ReportedReplica) -> bool {
-    let (stored, said) = (entry.block, replica.block);
+    let (stored, said) = (entry.block(), replica.block);
     match replica.state {
-        ReplicaState::Finalized => match entry.phase {
-            Phase::Open(_) => said.stamp < stored.stamp,
-            Phase::Committed(_) | Phase::Complete => said.stamp != stored.stamp || said.length != stored.length,
+        ReplicaState::Finalized => match entry.phase() {
+            Phase::Open => said.stamp < stored.stamp,
+            Phase::Committed | Phase::Complete => said.stamp != stored.stamp || said.length != stored.length,
         },
         ReplicaState::BeingWritten => entry.is_complete() && said.stamp != stored.stamp,
         ReplicaState::WaitingToBeRecovered => entry.is_complete(),

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use hearth_types::{Block, BlockId, DatanodeUuid, GenerationStamp};
 
 use super::BlockMap;
-use super::datanodes::{BlockSet, DatanodeIndex, StorageIndex};
+use super::datanodes::{DatanodeIndex, StorageIndex};
+use super::table::BlockSet;
 
 /// More are not remembered; their marks last as long as their nodes live.
 const ROT_MAX: usize = 100_000;
@@ -44,7 +45,7 @@ impl BlockMap {
     pub(super) fn forget_rot_unless(&mut self, node: DatanodeIndex, storage: StorageIndex, held: &BlockSet) {
         if !self.rot.0.is_empty() {
             let uuid = self.nodes.node(node).id.uuid.clone();
-            self.rot.0.retain(|(on, block), (_, place)| *on != uuid || *place != storage || held.contains(block));
+            self.rot.0.retain(|(on, block), (_, place)| *on != uuid || *place != storage || held.contains(*block));
         }
     }
 }

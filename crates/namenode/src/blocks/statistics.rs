@@ -2,9 +2,10 @@
 
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeInfo, StorageReport};
 
-use super::entry::{Counts, Health};
+use super::entry::Counts;
 use super::locate::Target;
 use super::redundancy::{HIGHEST, MISSING};
+use super::replicas::Health;
 use super::{BlockMap, BlockState, Now};
 
 /// The cluster as `dfsadmin -report` begins. Sizes in bytes, over live nodes.
@@ -208,8 +209,7 @@ impl BlockMap {
         let Counts { live, decommissioning, decommissioned, maintenance, excess, corrupt, stale, .. } =
             entry.counts(&self.nodes);
         let replicas = entry
-            .replicas
-            .iter()
+            .replicas()
             .map(|replica| {
                 let node = self.nodes.node_of(replica.storage);
                 ReplicaReport {
@@ -224,7 +224,7 @@ impl BlockMap {
             .collect();
         let expected = entry.construction().into_iter().flat_map(|construction| &construction.expected);
         Some(BlockReport {
-            block: entry.block,
+            block: entry.block(),
             inode: entry.inode,
             state: entry.state(),
             replication: entry.replication,
@@ -246,7 +246,7 @@ impl BlockMap {
     fn is_badly_spread(&self, block: BlockId) -> bool {
         let entry = self.entry(block);
         let mut racks: Vec<&str> =
-            entry.replicas.iter().map(|replica| self.nodes.node_of(replica.storage).rack.as_str()).collect();
+            entry.replicas().map(|replica| self.nodes.node_of(replica.storage).rack.as_str()).collect();
         racks.sort_unstable();
         racks.dedup();
         self.nodes.rack_count() > 1 && racks.len() < 2
@@ -271,7 +271,7 @@ impl BlockMap {
             storages
                 .clone()
                 .filter(move |storage| medium.is_none_or(|medium| medium == storage.storage_type))
-                .flat_map(|storage| storage.blocks.iter().copied())
+                .flat_map(|storage| storage.blocks.iter())
         };
         let count = held().count();
         let skip = if count == 0 { 0 } else { self.random.below(count) };
