@@ -25,6 +25,9 @@ const PER_DIRECTORY: usize = 100;
 const AT_ONCE: usize = 500;
 const WRITER: &str = "DFSClient_NONMAPREDUCE_1_1";
 const CREATE: u32 = 1;
+/// Until a file is complete.
+const PATIENCE: Duration = Duration::from_secs(30);
+const ASK_AGAIN: Duration = Duration::from_millis(5);
 /// Between heartbeats.
 const BEAT: Duration = Duration::from_secs(3);
 
@@ -125,8 +128,12 @@ impl Filler {
     async fn complete(&self, path: &str, last: Option<ExtendedBlockProto>) -> Result<()> {
         let request =
             CompleteRequestProto { src: path.to_owned(), client_name: WRITER.to_owned(), last, file_id: None };
-        let answer: CompleteResponseProto = self.rpc.call(&self.namenode, "complete", &request).await?;
-        ensure!(answer.result, "{path} is not complete though all its replicas are there");
+        // Apache's books what nodes report behind its answer to them.
+        let asked = Instant::now();
+        while !self.rpc.call::<CompleteResponseProto>(&self.namenode, "complete", &request).await?.result {
+            ensure!(asked.elapsed() < PATIENCE, "{path} is not complete though all its replicas were reported");
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
         Ok(())
     }
 }
