@@ -132,7 +132,7 @@ impl BlockMap {
     /// emptier the likelier.
     fn choose_cache(&self, block: BlockId, now: Now) -> Option<DatanodeIndex> {
         let entry = self.blocks.get(&block)?;
-        let bytes = entry.block().length;
+        let bytes = entry.length();
         let live = entry.replicas().filter(|replica| replica.health == Health::Live);
         let mut candidates: Vec<(DatanodeIndex, bool, u64)> = Vec::new();
         for index in live.map(|replica| self.nodes.storage(replica.storage).node) {
@@ -169,7 +169,7 @@ impl BlockMap {
     }
 
     fn bytes_of(&self, block: BlockId) -> u64 {
-        self.blocks.get(&block).map_or(0, |entry| entry.block().length)
+        self.blocks.get(&block).map_or(0, |entry| entry.length())
     }
 
     /// A node that was told to lock more than it has room for by now is told so no longer.

@@ -124,7 +124,7 @@ impl BlockMap {
             let minimally = counts.live >= self.settings.min_replication;
             let enough = counts.live >= entry.replication;
             let too_many = minimally && counts.live + counts.corrupt > entry.replication;
-            let outdated = |stamp| minimally && stamp < entry.block().stamp;
+            let outdated = |stamp| minimally && stamp < entry.stamp();
             let doomed = entry
                 .replicas()
                 .filter(|replica| replica.health == Health::Corrupt)

@@ -4,7 +4,7 @@ use hearth_types::{Block, BlockId, GenerationStamp};
 use tokio::sync::oneshot;
 
 use super::datanodes::StorageIndex;
-use super::entry::{Construction, Entry, Expected, Phase};
+use super::entry::{Construction, Entry, Expected, Known, Phase};
 use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
 
@@ -53,7 +53,7 @@ impl BlockMap {
     }
 
     pub fn state(&self, block: BlockId) -> Option<BlockState> {
-        self.blocks.get(&block).map(Entry::state)
+        self.blocks.get(&block).map(|entry| entry.state())
     }
 
     /// The block as it stands now: its stamp, and its length as far as it is known.
@@ -68,12 +68,12 @@ impl BlockMap {
 
     /// What the writer says the open block's length is (fsync). Never shrinks it.
     pub fn set_length(&mut self, block: BlockId, length: u64) -> Result<(), BlockError> {
-        let entry = self.blocks.get_mut(&block).ok_or(BlockError::UnknownBlock { block })?;
+        let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
         if !entry.is_open() {
             return Err(BlockError::NotUnderConstruction { block: entry.block(), state: entry.state() });
         }
-        let known = entry.block();
-        entry.set_block(Block { length: known.length.max(length), ..known });
+        let length = entry.length().max(length);
+        self.entry_mut(block).set_length(length);
         Ok(())
     }
 
@@ -104,7 +104,8 @@ impl BlockMap {
     pub(super) fn commit_as(&mut self, block: Block, now: Now) {
         let entry = self.entry_mut(block.id);
         assert!(entry.is_open(), "only an open block is committed");
-        entry.set_block(block);
+        entry.set_stamp(block.stamp);
+        entry.set_length(block.length);
         let mut construction = entry.complete().expect("it is open");
         construction.recovery = None;
         // Replicas that were reported before the length was final: those that do not fit are not copies of this block.
@@ -182,9 +183,9 @@ impl BlockMap {
             .replicas()
             .filter(|replica| replica.health == Health::Live && self.nodes.node_of(replica.storage).alive)
             .map(|replica| Expected {
-                length: entry.block().length,
+                length: entry.length(),
                 state: hearth_types::ReplicaState::Finalized,
-                ..Expected::new(replica.storage, entry.block().stamp)
+                ..Expected::new(replica.storage, entry.stamp())
             })
             .collect();
         let storages: Vec<StorageIndex> = expected.iter().map(|expected| expected.storage).collect();
@@ -193,7 +194,7 @@ impl BlockMap {
         }
         self.leave_queues(block);
         let entry = self.entry_mut(block);
-        entry.set_construction(Box::new(Construction { expected, ..Construction::default() }));
+        entry.set_construction(Construction { expected, ..Construction::default() });
         self.open.insert(block);
         Ok(storages)
     }
@@ -230,14 +231,15 @@ impl BlockMap {
             self.forget_replica(old.id, storage);
         }
         let entry = self.entry_mut(old.id);
-        entry.set_block(Block { id: old.id, stamp: new_stamp, length: new_length });
+        entry.set_stamp(new_stamp);
+        entry.set_length(new_length);
         let said = |storage: StorageIndex| {
             let said = entry.construction()?.expected.iter();
             said.copied().find(|said| said.storage == storage && said.stamp == new_stamp)
         };
         let expected =
             targets.iter().map(|storage| said(*storage).unwrap_or(Expected::new(*storage, new_stamp))).collect();
-        entry.set_construction(Box::new(Construction { expected, ..Construction::default() }));
+        entry.set_construction(Construction { expected, ..Construction::default() });
         Ok(())
     }
 
@@ -245,7 +247,7 @@ impl BlockMap {
     pub fn expected_storages(&self, block: BlockId) -> Vec<StorageIndex> {
         self.blocks
             .get(&block)
-            .and_then(Entry::construction)
+            .and_then(|known| known.entry.construction())
             .map(|construction| construction.expected.iter().map(|expected| expected.storage).collect())
             .unwrap_or_default()
     }
@@ -283,13 +285,13 @@ impl BlockMap {
             entry.replicas().map(|replica| (replica.storage, replica.stamp)).collect();
         for expected in entry.construction().map(|construction| construction.expected.as_slice()).unwrap_or_default() {
             if !holders.iter().any(|(storage, _)| *storage == expected.storage) {
-                holders.push((expected.storage, entry.block().stamp));
+                holders.push((expected.storage, entry.stamp()));
             }
         }
         for (storage, stamp) in holders {
             self.nodes.storage_mut(storage).blocks.remove(block);
             self.forget_advertisement(block, storage);
-            self.invalidate(storage, Block { stamp, ..entry.block() }, None);
+            self.invalidate(storage, Block { id: block, stamp, length: entry.length() }, None);
         }
         self.waits.wake(block);
     }
@@ -299,7 +301,7 @@ impl BlockMap {
         self.remove(block);
     }
 
-    pub(super) fn entry(&self, block: BlockId) -> &Entry {
+    pub(super) fn entry(&self, block: BlockId) -> Known<'_> {
         self.blocks.get(&block).expect("the caller has just seen the block")
     }
 

@@ -4,7 +4,7 @@
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
-use super::entry::{Entry, Expected, Recovery};
+use super::entry::{Expected, Known, Recovery};
 use super::locate::Target;
 use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
@@ -36,7 +36,7 @@ impl BlockMap {
     }
 
     /// Whether somebody alive has an open block, or what it is to be copied from.
-    fn has_live_holder(&self, entry: &Entry) -> bool {
+    fn has_live_holder(&self, entry: Known<'_>) -> bool {
         let is_alive = |storage: StorageIndex| self.nodes.node_of(storage).alive;
         let Some(construction) = entry.construction() else { return false };
         match construction.copied_from.and_then(|source| self.blocks.get(&source)) {
@@ -116,7 +116,7 @@ impl BlockMap {
             .map(|replica| replica.storage)
             .collect();
         let entry = self.entry_mut(block);
-        let stamp = entry.block().stamp;
+        let stamp = entry.stamp();
         let Some(construction) = entry.construction_mut() else { return };
         let before = std::mem::take(&mut construction.expected);
         let was_primary = |storage| before.iter().any(|other| other.storage == storage && other.was_primary);

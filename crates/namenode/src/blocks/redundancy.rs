@@ -8,7 +8,7 @@ use std::time::Duration;
 use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
 
 use super::datanodes::{DatanodeIndex, Invalidation, StorageIndex, Transfer};
-use super::entry::{Counts, Entry};
+use super::entry::{Counts, Entry, Known};
 use super::on_the_way::{Arrival, OnTheWay};
 use super::placement::PlacementRequest;
 use super::replicas::{Health, Replica};
@@ -138,18 +138,18 @@ impl BlockMap {
         if entry.counts(&self.nodes).corrupt == 0 {
             self.redundancy.corrupt.remove(&block);
         }
-        if self.entry(block).queued != wanted {
+        if self.entry(block).queued() != wanted {
             self.leave_queue(block);
             if let Some(priority) = wanted {
                 self.redundancy.queues[usize::from(priority)].insert(block);
-                self.entry_mut(block).queued = Some(priority);
+                self.entry_mut(block).set_queued(Some(priority));
             }
         }
     }
 
     /// The queue in which a complete block belongs; `None` when it has what it needs, or that is on its way.
-    fn priority_of(&self, entry: &Entry, counts: &Counts) -> Option<u8> {
-        let pending = self.redundancy.on_the_way.of(entry.block().id).len() as u16;
+    fn priority_of(&self, entry: Known<'_>, counts: &Counts) -> Option<u8> {
+        let pending = self.redundancy.on_the_way.of(entry.id).len() as u16;
         let wanted = self.wanted_live(entry, counts);
         if counts.live.saturating_add(pending) < wanted {
             return Some(match counts.live {
@@ -163,11 +163,11 @@ impl BlockMap {
         spread_wanted.then_some(BADLY_SPREAD)
     }
 
-    fn wanted_live(&self, entry: &Entry, counts: &Counts) -> u16 {
+    fn wanted_live(&self, entry: Known<'_>, counts: &Counts) -> u16 {
         counts.wanted_live(entry.replication, self.settings.maintenance_min_replication)
     }
 
-    fn in_one_rack(&self, entry: &Entry) -> bool {
+    fn in_one_rack(&self, entry: Known<'_>) -> bool {
         let mut racks = entry
             .replicas()
             .filter(|replica| replica.health == Health::Live)
@@ -180,8 +180,8 @@ impl BlockMap {
 
     fn mark_safe(&mut self, block: BlockId, safe: bool) {
         let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
-        if entry.safe != safe {
-            entry.safe = safe;
+        if entry.is_safe() != safe {
+            entry.set_safe(safe);
             if safe {
                 self.redundancy.safe += 1;
             } else {
@@ -192,15 +192,16 @@ impl BlockMap {
 
     /// The block has just been taken out of the map.
     pub(super) fn forget_safe(&mut self, entry: &Entry) {
-        if entry.safe {
+        if entry.is_safe() {
             self.redundancy.safe -= 1;
         }
     }
 
     fn leave_queue(&mut self, block: BlockId) {
         if let Some(entry) = self.blocks.get_mut(&block)
-            && let Some(priority) = entry.queued.take()
+            && let Some(priority) = entry.queued()
         {
+            entry.set_queued(None);
             self.redundancy.queues[usize::from(priority)].remove(&block);
         }
     }
@@ -430,7 +431,7 @@ impl BlockMap {
 
     fn schedule_transfer(&mut self, block: BlockId, priority: u8, now: Now) {
         let entry = self.entry(block);
-        let length = entry.block().length;
+        let length = entry.length();
         let mut sources: Vec<DatanodeIndex> = entry
             .replicas()
             .filter(|replica| replica.health != Health::Corrupt)

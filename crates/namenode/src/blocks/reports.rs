@@ -4,7 +4,7 @@ use hearth_types::{Block, BlockId, DatanodeId, DatanodeUuid, GenerationStamp, Re
 use hearth_wire::block_report::ReportedReplica;
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
-use super::entry::{Entry, Expected, Phase};
+use super::entry::{Expected, Known, Phase};
 use super::replicas::Health;
 use super::table::BlockSet;
 use super::{BlockMap, Now};
@@ -225,7 +225,7 @@ impl BlockMap {
     }
 
     fn forget_corrupt(&mut self, storage: StorageIndex, block: BlockId) {
-        let corrupt = |entry: &Entry| entry.replica(storage).is_some_and(|known| known.health == Health::Corrupt);
+        let corrupt = |entry: Known<'_>| entry.replica(storage).is_some_and(|known| known.health == Health::Corrupt);
         if self.blocks.get(&block).is_some_and(corrupt) {
             self.forget_replica(block, storage);
         }
@@ -248,7 +248,7 @@ impl BlockMap {
         let node = self.nodes.storage(storage).node;
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&replica.block.id).expect("the caller has just seen the block");
-        let stamp = entry.block().stamp;
+        let stamp = entry.stamp();
         let Some(construction) = entry.construction_mut() else { return };
         // It left the pipeline before the last stamp was given: what it has is of no use.
         if replica.block.stamp < stamp {
@@ -316,7 +316,7 @@ impl BlockMap {
         let named = storage.and_then(|id| self.nodes.storage_of(node, id));
         let found = named.filter(|named| on_node.contains(named)).or(on_node.first().copied());
         // An older replica than the block's is out of date, not rotten; the next full report sorts it out.
-        if entry.block().stamp != block.stamp {
+        if entry.stamp() != block.stamp {
             return;
         }
         // A node that is dead at the moment may come back with it.
@@ -332,16 +332,16 @@ impl BlockMap {
 /// No good replica of this stamp is booked for this storage yet. One that was bad for its stamp can come back with the right one;
 /// one whose bytes were found wrong cannot, whatever it says of its length. One of an open block can come back with a stamp that
 /// its writer has yet to tell: a finalized replica only takes on the new stamp, and reports it at once.
-fn entry_wants(entry: &Entry, storage: StorageIndex, stamp: GenerationStamp) -> bool {
+fn entry_wants(entry: Known<'_>, storage: StorageIndex, stamp: GenerationStamp) -> bool {
     entry.replica(storage).is_none_or(|known| match known.health {
-        Health::Corrupt => known.stamp != entry.block().stamp,
+        Health::Corrupt => known.stamp != entry.stamp(),
         Health::Live => !entry.is_complete() && known.stamp < stamp,
         _ => false,
     })
 }
 
 /// Whether a reported replica contradicts the block. Source: `checkReplicaCorrupt` of BlockManager.
-fn is_corrupt(entry: &Entry, replica: ReportedReplica) -> bool {
+fn is_corrupt(entry: Known<'_>, replica: ReportedReplica) -> bool {
     let (stored, said) = (entry.block(), replica.block);
     match replica.state {
         ReplicaState::Finalized => match entry.phase() {

@@ -4,7 +4,7 @@
 use hearth_types::BlockId;
 use roaring::RoaringTreemap;
 
-use super::entry::Entry;
+use super::entry::{Entry, Known};
 use crate::sparse::Sparse;
 
 /// Ids are handed out in sequence: those that are there stand close together.
@@ -20,8 +20,8 @@ fn id(number: u64) -> BlockId {
 }
 
 impl Blocks {
-    pub fn get(&self, block: &BlockId) -> Option<&Entry> {
-        self.0.get(number(*block))
+    pub fn get(&self, block: &BlockId) -> Option<Known<'_>> {
+        Some(Known { id: *block, entry: self.0.get(number(*block))? })
     }
 
     pub fn get_mut(&mut self, block: &BlockId) -> Option<&mut Entry> {
