@@ -7,6 +7,7 @@
 
 mod connection;
 mod error;
+mod low_water;
 mod peer;
 mod receive_buffer;
 mod send_file;

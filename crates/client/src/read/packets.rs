@@ -74,6 +74,7 @@ impl PacketStream {
         if first > wanted.start() || wanted.start() - first >= u64::from(checksum.spec.bytes_per_chunk) {
             return Err(protocol(format!("data from {first} where {} was asked for", wanted.start())));
         }
+        peer.receiver.expect(wanted.end() - first);
         Ok(Self {
             peer,
             block: located.block.clone(),

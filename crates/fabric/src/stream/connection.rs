@@ -7,6 +7,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+use super::low_water::LowWater;
 use super::{Error, PeerAddress};
 
 /// One connection. All calls take `&self`; at most one task reads and at most one writes at a time.
@@ -14,7 +15,11 @@ use super::{Error, PeerAddress};
 pub struct Connection {
     stream: Stream,
     peer: PeerAddress,
+    low_water: LowWater,
 }
+
+/// What came although a wait for more had come to its end is found within so long.
+const FOUND_WITHIN: Duration = Duration::from_millis(100);
 
 /// The socket under a connection.
 #[derive(Debug)]
@@ -73,13 +78,14 @@ impl AsFd for Stream {
 impl Connection {
     pub(crate) fn from_tcp(stream: TcpStream) -> io::Result<Self> {
         let peer = PeerAddress::Tcp(stream.peer_addr()?);
-        Ok(Self { stream: Stream::Tcp(stream), peer })
+        Ok(Self { stream: Stream::Tcp(stream), peer, low_water: LowWater::default() })
     }
 
     pub(crate) fn from_unix(stream: UnixStream) -> io::Result<Self> {
         let peer = stream.peer_cred()?;
         let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-        Ok(Self { stream: Stream::Unix(stream), peer: PeerAddress::Process { pid, uid: peer.uid() } })
+        let peer = PeerAddress::Process { pid, uid: peer.uid() };
+        Ok(Self { stream: Stream::Unix(stream), peer, low_water: LowWater::default() })
     }
 
     /// The same connection, waited for by the runtime that this is called in: readiness that another one's threads find would have to
@@ -91,7 +97,7 @@ impl Connection {
             Stream::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream.into_std()?)?),
             Stream::Unix(stream) => Stream::Unix(UnixStream::from_std(stream.into_std()?)?),
         };
-        Ok(Self { stream, peer: self.peer })
+        Ok(Self { stream, ..self })
     }
 
     pub fn peer(&self) -> PeerAddress {
@@ -107,11 +113,18 @@ impl Connection {
         matches!(self.stream, Stream::Unix(_))
     }
 
+    /// At least `bytes` more come, unless the peer ends: until they have, waits of a TCP connection for bytes end when a good piece of
+    /// them is there, not with each segment. The last word counts.
+    pub fn expect(&self, bytes: u64) {
+        self.low_water.expect(bytes);
+    }
+
     /// Reads what is there, waiting at most `timeout` for the first byte. 0 means that the peer closed.
     pub async fn read(&self, into: &mut [u8], timeout: Duration) -> Result<usize, Error> {
         loop {
             match self.stream.try_read(into) {
                 Ok(bytes) => {
+                    self.low_water.came(bytes);
                     // A peer that always has more ready must not keep this thread from other connections.
                     tokio::task::consume_budget().await;
                     return Ok(bytes);
@@ -129,12 +142,12 @@ impl Connection {
             Stream::Tcp(stream) => stream.try_read_buf(into),
             Stream::Unix(stream) => stream.try_read_buf(into),
         };
-        self.unless_waiting(read)
+        self.unless_waiting(read).inspect(|read| self.low_water.came(read.unwrap_or(0)))
     }
 
     /// As [`Connection::try_read_buf`], into memory that is there.
     pub fn try_read(&self, into: &mut [u8]) -> Result<Option<usize>, Error> {
-        self.unless_waiting(self.stream.try_read(into))
+        self.unless_waiting(self.stream.try_read(into)).inspect(|read| self.low_water.came(read.unwrap_or(0)))
     }
 
     /// Writes as much of `bytes` (not none) as the peer takes now, without waiting. `None` when that is nothing.
@@ -239,6 +252,7 @@ impl Connection {
     /// broke); bytes that came stay unread.
     pub async fn wait_closed(&self, timeout: Duration) -> bool {
         let mut byte = [0u8; 1];
+        self.low_water.expect(0);
         if self.wait_readable(timeout).await.is_err() {
             return false;
         }
@@ -267,7 +281,16 @@ impl Connection {
     }
 
     pub(crate) async fn wait_readable(&self, timeout: Duration) -> Result<(), Error> {
-        match tokio::time::timeout(timeout, self.stream.readable()).await {
+        if let Stream::Tcp(socket) = &self.stream {
+            self.low_water.set_on(socket);
+        }
+        let mut readable = tokio::time::timeout(timeout, self.stream.readable()).await;
+        if let (Err(_), Stream::Tcp(socket)) = (&readable, &self.stream)
+            && self.low_water.give_up(socket)
+        {
+            readable = tokio::time::timeout(FOUND_WITHIN, self.stream.readable()).await;
+        }
+        match readable {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(Error::Socket { peer: self.peer, source }),
             Err(_) => Err(Error::ReadTimedOut { peer: self.peer, after: timeout }),
@@ -340,5 +363,65 @@ mod tests {
             }
         };
         assert!(error.is_disconnect(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_is_expected_comes_in_good_pieces_and_nothing_of_it_is_waited_for_in_vain() {
+        let (client, server) = pair().await;
+        let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7) as u8).collect();
+        let send = async {
+            for part in bytes.chunks(100_000) {
+                client.write_all(part, WAIT).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let receive = async {
+            server.expect(bytes.len() as u64);
+            let (mut received, mut pieces, mut at) = (vec![0; bytes.len()], 0, 0);
+            while at < received.len() {
+                server.readable(WAIT).await.unwrap();
+                at += server.try_read(&mut received[at..]).unwrap().unwrap_or(0);
+                pieces += 1;
+            }
+            assert!(received == bytes);
+            // 30 parts, each with a read in vain behind it, would be 60.
+            assert!(pieces <= 30, "{pieces}");
+        };
+        tokio::join!(send, receive);
+
+        // Less than was said: the wait ends by the clock with what there is, by the end of the stream at once.
+        server.expect(1 << 30);
+        client.write_all(b"some", WAIT).await.unwrap();
+        let mut some = [0; 16];
+        assert_eq!(server.read(&mut some, Duration::from_millis(50)).await.unwrap(), 4);
+        server.expect(1 << 30);
+        let error = server.read(&mut some, Duration::from_millis(50)).await.unwrap_err();
+        assert!(matches!(error, Error::ReadTimedOut { .. }), "{error}");
+        server.expect(1 << 30);
+        client.write_all(b"end", WAIT).await.unwrap();
+        client.shutdown_write();
+        assert_eq!(server.read(&mut some, WAIT).await.unwrap(), 3);
+        assert_eq!(server.read(&mut some, WAIT).await.unwrap(), 0);
+        // Nothing is expected: one byte is enough again.
+        assert!(server.wait_closed(WAIT).await);
+    }
+
+    #[tokio::test]
+    async fn one_byte_is_enough_when_all_that_was_expected_has_come() {
+        let (client, server) = pair().await;
+        let (sent, mut large) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+        server.expect(large.len() as u64);
+        let send = async {
+            client.write_all(&sent, WAIT).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            client.write_all(b"x", WAIT).await.unwrap();
+        };
+        let receive = async {
+            server.read_exact(&mut large, WAIT).await.unwrap();
+            let mut byte = [0; 1];
+            server.read_exact(&mut byte, WAIT).await.unwrap();
+            assert_eq!(&byte, b"x");
+        };
+        tokio::join!(send, receive);
     }
 }

@@ -58,6 +58,12 @@ impl DataReceiver {
         self.buffer.available().len() > self.lent
     }
 
+    /// At least `bytes` more come than have been taken, unless the peer ends: they are waited for in good pieces.
+    pub fn expect(&self, bytes: u64) {
+        let unread = self.buffer.available().len() - self.lent;
+        self.connection.expect(bytes.saturating_sub(unread as u64));
+    }
+
     /// The next request, or `None` when the peer closed where one could have begun. `timeout`: for its first byte.
     pub async fn receive_operation(&mut self, timeout: Duration) -> Result<Option<Operation>, TransferError> {
         self.give_back();

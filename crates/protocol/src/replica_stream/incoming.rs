@@ -245,6 +245,8 @@ impl<S: ReplicaStore> Intake<'_, S> {
             }
         }
         self.owed += piece.body_bytes();
+        // It had credit for all of it.
+        self.connection.expect(piece.body_bytes().saturating_sub(self.buffer.available().len() as u64));
         self.frame = Some(Frame { piece, checksums: Vec::new(), done: 0, held: Vec::new() });
         Ok(())
     }
