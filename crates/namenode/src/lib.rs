@@ -21,6 +21,7 @@ pub mod ops;
 pub mod retries;
 pub mod service;
 pub mod settings;
+pub mod sparse;
 pub mod start;
 pub mod state;
 pub mod store;

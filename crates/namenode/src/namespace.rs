@@ -31,8 +31,6 @@ pub(crate) mod tests;
 mod xattrs;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use hearth_types::{BlockId, FsPermission, GenerationStamp};
 
@@ -56,6 +54,7 @@ pub use xattrs::XattrFlags;
 
 use crate::changes::{Changes, Counters};
 use crate::error::Error;
+use crate::sparse::Sparse;
 use arena::Arena;
 use history::Timeline;
 use recent::{Key, Recent};
@@ -120,32 +119,10 @@ impl Default for Limits {
     }
 }
 
-/// Inode ids are dense counters: one multiplication spreads them.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-}
-
-type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
-
 pub struct Namespace {
     inodes: Arena,
-    by_id: IdMap<Slot>,
+    /// Also those that only snapshots have.
+    by_id: Sparse<Slot>,
     root: Slot,
     pub names: Names,
     counters: Counters,
@@ -186,7 +163,7 @@ impl Namespace {
         };
         let mut inodes = Arena::default();
         let root = inodes.insert(root);
-        let mut by_id = IdMap::default();
+        let mut by_id = Sparse::default();
         by_id.insert(InodeId::ROOT.0, root);
         Self {
             inodes,
@@ -231,7 +208,7 @@ impl Namespace {
 
     /// The file or directory of that number; `None` also for one that only snapshots have.
     pub fn slot(&self, id: InodeId) -> Option<Slot> {
-        self.by_id.get(&id.0).copied().filter(|slot| !self.inode(*slot).is_gone())
+        self.by_id.get(id.0).copied().filter(|slot| !self.inode(*slot).is_gone())
     }
 
     /// Files and directories, the root included, and those that only snapshots have.
@@ -309,7 +286,7 @@ impl Namespace {
             inode.parent == directory
                 && *inode.name == *name
                 && !inode.is_gone()
-                && self.by_id.get(&inode.id.0) == Some(&slot)
+                && self.by_id.get(inode.id.0) == Some(&slot)
         })
     }
 
@@ -515,7 +492,7 @@ impl Namespace {
         changed.sort_unstable();
         changed.dedup();
         for id in &changed {
-            if let Some(slot) = self.by_id.get(&id.0).filter(|slot| !self.inodes.get(**slot).is_gone()) {
+            if let Some(slot) = self.by_id.get(id.0).filter(|slot| !self.inodes.get(**slot).is_gone()) {
                 let inode = self.inodes.get(*slot);
                 let parent = self.inodes.get(inode.parent).id;
                 changes.inodes_put.push((id.0, record::encode(inode, parent)));

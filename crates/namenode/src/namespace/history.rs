@@ -150,7 +150,7 @@ impl Inode {
 impl Namespace {
     /// The inode whose state stands at `slot`.
     pub(super) fn main(&self, slot: Slot) -> Slot {
-        *self.by_id.get(&self.inode(slot).id.0).expect("a state belongs to an inode")
+        *self.by_id.get(self.inode(slot).id.0).expect("a state belongs to an inode")
     }
 
     /// Whether a slot holds a former state of an inode.
@@ -249,7 +249,7 @@ impl Namespace {
 
     /// A version that was stored. All inodes are there and linked.
     pub(super) fn restore_version(&mut self, id: InodeId, version: Version) {
-        let main = *self.by_id.get(&id.0).expect("made with its first version");
+        let main = *self.by_id.get(id.0).expect("made with its first version");
         let (parent, name) = (self.inode(version.frozen).parent, self.inode(version.frozen).name.clone());
         let inode = self.inode(main);
         if inode.is_gone() || inode.parent != parent || inode.name != name {
@@ -285,7 +285,7 @@ impl Namespace {
         let is_kept = self.inode(main).history().is_some_and(|history| !history.versions.is_empty());
         if !is_kept {
             let inode = self.inodes.remove(main);
-            self.by_id.remove(&id.0);
+            self.by_id.remove(id.0);
             let lost = inode.history().map_or(&[][..], |history| &history.lost);
             if !lost.is_empty() {
                 // What a truncation was copying from.
@@ -400,7 +400,7 @@ impl Namespace {
     pub(super) fn drop_versions_of(&mut self, snapshot: u32) -> Removed {
         let mut dropped: Vec<(Slot, InodeId, Version)> = Vec::new();
         for (until, id) in self.timeline.versions.range((snapshot, InodeId(0))..) {
-            let main = *self.by_id.get(&id.0).expect("a version belongs to an inode");
+            let main = *self.by_id.get(id.0).expect("a version belongs to an inode");
             let versions = &self.inode(main).history().expect("it has a version").versions;
             let version = *versions.iter().find(|version| version.until == *until).expect("it is listed");
             if version.holds_for(snapshot) && !self.is_in_any(main, version.from, version.until) {
@@ -421,7 +421,7 @@ impl Namespace {
             let inode = self.inodes.get_mut(main);
             if inode.is_gone() && inode.history_mut().versions.is_empty() {
                 self.inodes.remove(main);
-                self.by_id.remove(&id.0);
+                self.by_id.remove(id.0);
                 self.timeline.gone -= 1;
                 removed.inodes += 1;
             } else {
@@ -487,7 +487,7 @@ impl Namespace {
         put.sort_unstable();
         put.dedup();
         for (id, until) in put {
-            let Some(main) = self.by_id.get(&id.0) else { continue };
+            let Some(main) = self.by_id.get(id.0) else { continue };
             let Some(history) = self.inode(*main).history() else { continue };
             if until == LOST {
                 if !history.lost.is_empty() {

@@ -16,8 +16,9 @@ use super::extra::Extra;
 use super::history::{LOST, Snapshot, Timeline, Version};
 use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
 use super::names::{NameId, Names};
-use super::{Children, IdMap, Limits, Namespace, compare_names};
+use super::{Children, Limits, Namespace, compare_names};
 use crate::changes::Counters;
+use crate::sparse::Sparse;
 
 const FORM: u8 = 1;
 const DIRECTORY: u8 = 1;
@@ -297,7 +298,7 @@ impl Rebuild {
         }
         let namespace = Namespace {
             inodes: Arena::default(),
-            by_id: IdMap::default(),
+            by_id: Sparse::default(),
             root: Slot(0),
             names,
             counters,
@@ -341,7 +342,7 @@ impl Rebuild {
         let id = InodeId(id);
         let mut reader = Reader { bytes, at: 0 };
         if until == LOST {
-            let slot = *self.namespace.by_id.get(&id.0).ok_or_else(damaged)?;
+            let slot = *self.namespace.by_id.get(id.0).ok_or_else(damaged)?;
             let lost = decode_blocks(&mut reader).filter(|_| reader.at == bytes.len()).ok_or_else(damaged)?;
             self.namespace.inodes.get_mut(slot).history_mut().lost = lost;
             return Ok(());
@@ -352,7 +353,7 @@ impl Rebuild {
         if let Some(name) = [frozen.owner.0, frozen.group.0].into_iter().find(|name| *name >= names) {
             return Err(RecordError::UnknownName { inode: id.0, name });
         }
-        if !self.namespace.by_id.contains_key(&id.0) {
+        if !self.namespace.by_id.contains(id.0) {
             let slot = self.namespace.inodes.insert(frozen.ghost());
             self.namespace.by_id.insert(id.0, slot);
             self.namespace.timeline.gone += 1;
@@ -405,7 +406,7 @@ impl Rebuild {
         }
         check_reachable(namespace)?;
         for (id, version, parent) in std::mem::take(&mut self.versions) {
-            let parent_slot = *namespace.by_id.get(&parent.0).unwrap_or(&root);
+            let parent_slot = *namespace.by_id.get(parent.0).unwrap_or(&root);
             namespace.inodes.get_mut(version.frozen).parent = parent_slot;
             namespace.restore_version(id, version);
         }
@@ -425,7 +426,7 @@ impl Rebuild {
 fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
     let mut seen = 0u64;
     let mut waiting = vec![namespace.root];
-    let mut reached = IdMap::<()>::default();
+    let mut reached = Sparse::<()>::default();
     while let Some(slot) = waiting.pop() {
         let inode = namespace.inode(slot);
         seen += 1;
@@ -437,7 +438,7 @@ fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
     if seen == namespace.inode_count() - namespace.timeline.gone {
         return Ok(());
     }
-    let lost = namespace.iter().map(|inode| inode.id.0).find(|id| !reached.contains_key(id));
+    let lost = namespace.iter().map(|inode| inode.id.0).find(|id| !reached.contains(*id));
     Err(RecordError::Unreachable { inode: lost.unwrap_or_default() })
 }
 
