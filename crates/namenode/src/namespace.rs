@@ -13,6 +13,7 @@ mod extra;
 mod history;
 mod inode;
 mod listing;
+mod name;
 mod names;
 mod path;
 mod permission;
@@ -40,6 +41,7 @@ pub use create::{Modes, NewFile};
 pub use history::{Snapshot, SnapshotId};
 pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
 pub use listing::Listing;
+pub use name::Name;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
 pub use permission::{Caller, Need, join};
@@ -150,7 +152,7 @@ impl Namespace {
         let root = Inode {
             id: InodeId::ROOT,
             parent: Slot(0),
-            name: Box::default(),
+            name: Name::default(),
             owner: names.intern(user),
             group: names.intern(group),
             permission: FsPermission(0o755),

@@ -6,7 +6,7 @@ use super::extra::Extra;
 use super::inode::{BlockList, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
 use super::path::{self, Trail};
 use super::permission::{Caller, Need};
-use super::{Children, Namespace, Purpose, is_exactly_reserved};
+use super::{Children, Name, Namespace, Purpose, is_exactly_reserved};
 use crate::error::Error;
 
 /// The mode that something new is asked to have.
@@ -154,7 +154,7 @@ impl Namespace {
             |id| Inode {
                 id,
                 parent,
-                name: Box::default(),
+                name: Name::default(),
                 owner,
                 group,
                 permission,
@@ -260,7 +260,7 @@ impl Namespace {
             |id: InodeId| Inode {
                 id,
                 parent,
-                name: Box::default(),
+                name: Name::default(),
                 owner,
                 group,
                 permission,

@@ -16,7 +16,7 @@ use hearth_types::BlockId;
 use super::children::{Children, compare_names};
 use super::extra::Extra;
 use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot};
-use super::{Namespace, Removed, record};
+use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
 
 /// The number of a snapshot, never reused.
@@ -56,7 +56,7 @@ impl Version {
 
 /// A name in the order of listings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct EntryName(pub Box<[u8]>);
+pub(super) struct EntryName(pub Name);
 
 impl Ord for EntryName {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -124,7 +124,7 @@ impl Inode {
             }),
         };
         let history = Some(Box::new(History { gone: true, ..History::default() }));
-        Self { name: Box::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
+        Self { name: Name::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
     }
 
     /// The state as snapshots have it: nobody writes, and a block of which no byte is known is none.
@@ -240,7 +240,7 @@ impl Namespace {
         })
     }
 
-    fn remember(&mut self, directory: Slot, name: Box<[u8]>, main: Slot) {
+    fn remember(&mut self, directory: Slot, name: Name, main: Slot) {
         let slots = self.inodes.get_mut(directory).history_mut().former.entry(EntryName(name)).or_default();
         if !slots.contains(&main) {
             slots.push(main);
@@ -312,7 +312,7 @@ impl Namespace {
             }
             InodeKind::Directory(children) => *children = Children::default(),
         }
-        (inode.parent, inode.name, inode.storage_policy) = (root, Box::default(), 0);
+        (inode.parent, inode.name, inode.storage_policy) = (root, Name::default(), 0);
         let mut history = std::mem::take(inode.history_mut());
         history.gone = true;
         history.snapshots = None;

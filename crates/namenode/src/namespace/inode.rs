@@ -5,6 +5,7 @@ use hearth_types::{AclEntry, Block, BlockId, FsPermission, GenerationStamp, Xatt
 use super::children::Children;
 use super::extra::Extra;
 use super::history::History;
+use super::name::Name;
 use super::names::NameId;
 use super::quota::Quota;
 
@@ -26,7 +27,7 @@ pub struct Inode {
     /// The root is its own parent.
     pub(super) parent: Slot,
     /// Empty for the root only.
-    pub name: Box<[u8]>,
+    pub name: Name,
     pub owner: NameId,
     pub group: NameId,
     pub permission: FsPermission,
