@@ -10,6 +10,7 @@ mod attributes;
 mod children;
 mod create;
 mod extra;
+mod file;
 mod history;
 mod inode;
 mod listing;
@@ -38,8 +39,9 @@ use hearth_types::{BlockId, FsPermission, GenerationStamp};
 pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
+pub use file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
 pub use history::{Snapshot, SnapshotId};
-pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
+pub use inode::{Inode, InodeId, InodeKind, Slot};
 pub use listing::Listing;
 pub use name::Name;
 pub use names::{NameId, Names};
@@ -161,7 +163,7 @@ impl Namespace {
             access_time_ms: 0,
             since: 0,
             extra: None,
-            kind: InodeKind::Directory(Children::default()),
+            kind: InodeKind::Directory(Box::default()),
         };
         let mut inodes = Arena::default();
         let root = inodes.insert(root);
@@ -461,27 +463,27 @@ impl Namespace {
         let inode = self.inode_mut(directory);
         inode.modification_time_ms = now_ms;
         match &mut inode.kind {
-            InodeKind::Directory(children) => std::mem::take(children),
+            InodeKind::Directory(children) => std::mem::take(&mut **children),
             InodeKind::File(_) => unreachable!("a parent is a directory"),
         }
     }
 
     fn put_children(&mut self, directory: Slot, entries: Children) {
         match &mut self.inodes.get_mut(directory).kind {
-            InodeKind::Directory(children) => *children = entries,
+            InodeKind::Directory(children) => **children = entries,
             InodeKind::File(_) => unreachable!("a parent is a directory"),
         }
     }
 
     /// Appends a block to an open file.
     pub fn push_block(&mut self, slot: Slot, block: BlockRecord) {
-        self.file_mut(slot).blocks.push(block);
+        self.file_mut(slot).add_blocks([block]);
         self.blocks += 1;
     }
 
     /// Takes the last block off a file.
     pub fn pop_block(&mut self, slot: Slot) -> Option<BlockRecord> {
-        let last = self.file_mut(slot).blocks.pop();
+        let last = self.file_mut(slot).pop();
         self.blocks -= u64::from(last.is_some());
         last
     }

@@ -24,7 +24,7 @@ impl Fsck<'_> {
         if open && !self.request.open_for_write {
             self.summary.open_files += 1;
             self.summary.open_bytes += file.length();
-            self.summary.open_blocks += file.blocks.len() as u64;
+            self.summary.open_blocks += file.blocks().len() as u64;
             return;
         }
         self.summary.files += 1;
@@ -34,13 +34,13 @@ impl Fsck<'_> {
                 "{path} {} bytes, replicated: replication={}, {} block(s){}: ",
                 file.length(),
                 file.replication,
-                file.blocks.len(),
+                file.blocks().len(),
                 if open { ", OPENFORWRITE" } else { "" }
             ));
         }
         let mut of_file = OfFile::default();
         let mut lines = String::new();
-        for (nth, record) in file.blocks.iter().enumerate() {
+        for (nth, record) in file.blocks().iter().enumerate() {
             let report = state.blocks.block_report(record.id, self.namenode.now());
             let Some(report) = report else { continue };
             let block = ExtendedBlock { pool: state.blocks.pool().clone(), block: record.block() };

@@ -15,7 +15,8 @@ use hearth_types::BlockId;
 
 use super::children::{Children, compare_names};
 use super::extra::Extra;
-use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot};
+use super::file::{BlockRecord, BlockState, FilePart};
+use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
 
@@ -115,13 +116,8 @@ impl Inode {
     /// An inode without anything, to stand for one that is gone: the versions come later.
     pub(super) fn ghost(&self) -> Self {
         let kind = match &self.kind {
-            InodeKind::Directory(_) => InodeKind::Directory(Children::default()),
-            InodeKind::File(file) => InodeKind::File(FilePart {
-                block_size: file.block_size,
-                replication: file.replication,
-                blocks: BlockList::default(),
-                writer: None,
-            }),
+            InodeKind::Directory(_) => InodeKind::Directory(Box::default()),
+            InodeKind::File(file) => InodeKind::File(FilePart::new(file.block_size, file.replication, Vec::new())),
         };
         let history = Some(Box::new(History { gone: true, ..History::default() }));
         Self { name: Name::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
@@ -130,14 +126,14 @@ impl Inode {
     /// The state as snapshots have it: nobody writes, and a block of which no byte is known is none.
     fn freeze(&self) -> Self {
         let kind = match &self.kind {
-            InodeKind::Directory(children) => InodeKind::Directory(Children::counted(children.len())),
+            InodeKind::Directory(children) => InodeKind::Directory(Box::new(Children::counted(children.len()))),
             InodeKind::File(file) => {
-                let mut blocks = file.blocks.clone();
+                let mut blocks = file.blocks().to_vec();
                 while blocks.last().is_some_and(|last| last.state == BlockState::UnderConstruction && last.length == 0)
                 {
                     blocks.pop();
                 }
-                InodeKind::File(FilePart { blocks, writer: None, ..*file })
+                InodeKind::File(FilePart::new(file.block_size, file.replication, blocks))
             }
         };
         let extra = self.extra.as_ref().filter(|extra| !extra.xattrs.is_empty() || !extra.acl.is_empty());
@@ -265,7 +261,7 @@ impl Namespace {
     fn blocks_in_versions(&self, main: Slot) -> HashSet<BlockId> {
         let versions = self.inode(main).history().map_or(&[][..], |history| &history.versions);
         let files = versions.iter().filter_map(|version| self.inode(version.frozen).as_file());
-        files.flat_map(|file| file.blocks.iter().map(|block| block.id)).collect()
+        files.flat_map(|file| file.blocks().iter().map(|block| block.id)).collect()
     }
 
     /// Takes an inode out that nothing refers to any more; snapshots may still have it. What is lost goes to `removed`.
@@ -277,8 +273,8 @@ impl Namespace {
         self.timeline.snapshottable.remove(&id);
         if let InodeKind::File(file) = &mut self.inodes.get_mut(main).kind {
             self.files -= 1;
-            self.blocks -= file.blocks.len() as u64;
-            if let Some(writer) = file.writer.take() {
+            self.blocks -= file.blocks().len() as u64;
+            if let Some(writer) = file.close() {
                 removed.open_files.push((id, writer.client));
             }
         }
@@ -293,7 +289,7 @@ impl Namespace {
                 self.timeline.versions_removed.push((id, LOST));
             }
             if let InodeKind::File(file) = inode.kind {
-                removed.blocks.extend(file.blocks.iter().map(|block| block.id));
+                removed.blocks.extend(file.blocks().iter().map(|block| block.id));
             }
             return;
         }
@@ -303,14 +299,14 @@ impl Namespace {
         let mut lost = Vec::new();
         match &mut inode.kind {
             InodeKind::File(file) => {
-                for block in std::mem::take(&mut file.blocks).iter() {
+                for block in file.take_blocks() {
                     match held.contains(&block.id) {
-                        true => lost.push(*block),
+                        true => lost.push(block),
                         false => removed.blocks.push(block.id),
                     }
                 }
             }
-            InodeKind::Directory(children) => *children = Children::default(),
+            InodeKind::Directory(children) => **children = Children::default(),
         }
         (inode.parent, inode.name, inode.storage_policy) = (root, Name::default(), 0);
         let mut history = std::mem::take(inode.history_mut());
@@ -345,7 +341,7 @@ impl Namespace {
     /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it
     /// goes.
     pub fn release_copied(&mut self, main: Slot) -> Option<BlockId> {
-        let truncation = self.file_mut(main).writer.as_mut()?.truncation.as_mut()?;
+        let truncation = self.file_mut(main).writer_mut()?.truncation.as_mut()?;
         let source = truncation.copied_from.take()?;
         if self.blocks_in_versions(main).contains(&source) {
             return None;
@@ -369,7 +365,7 @@ impl Namespace {
             return 0;
         }
         let held = self.blocks_in_versions(main);
-        let own = file.blocks.iter().skip(keep).filter(|block| !held.contains(&block.id));
+        let own = file.blocks().iter().skip(keep).filter(|block| !held.contains(&block.id));
         own.map(|block| block.length).sum()
     }
 
@@ -458,13 +454,13 @@ impl Namespace {
     fn drop_blocks(&mut self, main: Slot, id: InodeId, dropped: &Inode, removed: &mut Removed) {
         let Some(file) = dropped.as_file() else { return };
         let mut held = self.blocks_in_versions(main);
-        let writer = self.inode(main).as_file().and_then(|file| file.writer.as_ref());
+        let writer = self.inode(main).as_file().and_then(|file| file.writer());
         // A truncation still copies from it.
         held.extend(writer.and_then(|writer| writer.truncation?.copied_from));
         let live: HashSet<BlockId> = self
             .inode(main)
             .as_file()
-            .map(|file| file.blocks.iter().map(|block| block.id).collect())
+            .map(|file| file.blocks().iter().map(|block| block.id).collect())
             .unwrap_or_default();
         let history = self.inodes.get_mut(main).history_mut();
         let lost = history.lost.len();
@@ -475,7 +471,7 @@ impl Namespace {
                 false => self.timeline.versions_put.push((id, LOST)),
             }
         }
-        let unheld = file.blocks.iter().filter(|block| !held.contains(&block.id) && !live.contains(&block.id));
+        let unheld = file.blocks().iter().filter(|block| !held.contains(&block.id) && !live.contains(&block.id));
         removed.blocks.extend(unheld.map(|block| block.id));
         let replication = self.replication_with_snapshots(main);
         removed.replications.extend(held.union(&live).map(|block| (*block, replication)));

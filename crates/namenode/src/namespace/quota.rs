@@ -6,8 +6,9 @@
 
 use hearth_types::StorageType;
 
+use super::file::FilePart;
 use super::history::SnapshotId;
-use super::inode::{FilePart, Inode, InodeId, InodeKind, Slot};
+use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::Trail;
 use super::permission::Caller;
 use super::summary::Kept;
@@ -103,7 +104,7 @@ fn file_usage(file: &FilePart, replication: u16, policy: u8) -> Usage {
         BlockState::UnderConstruction => block.length.max(file.block_size),
         BlockState::Committed | BlockState::Complete => block.length,
     };
-    bytes_usage(file.blocks.iter().map(size).sum::<u64>(), replication, policy)
+    bytes_usage(file.blocks().iter().map(size).sum::<u64>(), replication, policy)
 }
 
 fn bytes_usage(bytes: u64, replication: u16, policy: u8) -> Usage {

@@ -9,14 +9,15 @@
 //! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`extra.rs`) are tagged, so that an older
 //! version refuses what it does not know instead of losing it.
 
-use hearth_types::{BlockId, FsPermission, GenerationStamp};
+use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
 use super::arena::Arena;
 use super::extra::Extra;
+use super::file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
 use super::history::{LOST, Snapshot, Timeline, Version};
-use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
+use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::names::{NameId, Names};
-use super::{Children, Limits, Namespace, compare_names};
+use super::{Limits, Namespace, compare_names};
 use crate::changes::Counters;
 use crate::sparse::Sparse;
 
@@ -49,6 +50,8 @@ pub enum RecordError {
     NoSnapshotRoot { snapshot: u32, root: u64 },
     #[error("inode {inode} is newer than the newest inode on record, {last}")]
     Counter { inode: u64, last: u64 },
+    #[error("the newest generation stamp on record, {stamp}, is larger than a stamp can be")]
+    Stamp { stamp: GenerationStamp },
 }
 
 pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
@@ -66,7 +69,7 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
     if let InodeKind::File(file) = &inode.kind {
         put(&mut out, file.block_size);
         put(&mut out, u64::from(file.replication));
-        match &file.writer {
+        match file.writer() {
             None => out.push(0),
             Some(writer) => {
                 out.push(1);
@@ -86,7 +89,7 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
                 }
             }
         }
-        put_blocks(&mut out, &file.blocks);
+        put_blocks(&mut out, file.blocks());
     }
     match &inode.extra {
         None if inode.since == 0 => out.push(0),
@@ -108,7 +111,7 @@ fn put_blocks(out: &mut Vec<u8>, blocks: &[BlockRecord]) {
     put(out, blocks.len() as u64);
     for block in blocks {
         put(out, zigzag(block.id));
-        put(out, block.stamp.0);
+        put(out, block.stamp().0);
         put(out, block.length);
         out.push(block.state as u8);
     }
@@ -217,7 +220,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
     let access_time_ms = reader.number()?;
     let storage_policy = reader.byte()?;
     let kind = match kind {
-        DIRECTORY => InodeKind::Directory(Children::default()),
+        DIRECTORY => InodeKind::Directory(Box::default()),
         FILE => InodeKind::File(decode_file(reader)?),
         _ => return None,
     };
@@ -251,12 +254,15 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
             2 => Some(Truncation { length: reader.number()?, copied_from: Some(from_zigzag(reader.number()?)) }),
             _ => return None,
         };
-        Some(Box::new(Writer { client, machine, truncation }))
+        Some(Writer { client, machine, truncation })
     } else {
         None
     };
-    let blocks = decode_blocks(reader)?;
-    Some(FilePart { block_size, replication, blocks: blocks.into_iter().collect::<BlockList>(), writer })
+    let mut file = FilePart::new(block_size, replication, decode_blocks(reader)?);
+    if let Some(writer) = writer {
+        file.open(writer);
+    }
+    Some(file)
 }
 
 fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
@@ -264,12 +270,10 @@ fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
     // A block takes at least four bytes: a damaged count cannot ask for more memory than the record has.
     let mut blocks = Vec::with_capacity(count.min(reader.bytes.len() / 4));
     for _ in 0..count {
-        blocks.push(BlockRecord {
-            id: from_zigzag(reader.number()?),
-            stamp: GenerationStamp(reader.number()?),
-            length: reader.number()?,
-            state: BlockState::from_number(reader.byte()?)?,
-        });
+        let id = from_zigzag(reader.number()?);
+        let stamp = Some(GenerationStamp(reader.number()?)).filter(|stamp| *stamp <= BlockRecord::STAMP_MAX)?;
+        let block = Block { id, stamp, length: reader.number()? };
+        blocks.push(BlockRecord::new(block, BlockState::from_number(reader.byte()?)?));
     }
     Some(blocks)
 }
@@ -295,6 +299,10 @@ impl Rebuild {
             if !names.restore(number, &name) {
                 return Err(RecordError::Names { number });
             }
+        }
+        let stamp = GenerationStamp(counters.last_stamp);
+        if stamp >= BlockRecord::STAMP_MAX {
+            return Err(RecordError::Stamp { stamp });
         }
         let namespace = Namespace {
             inodes: Arena::default(),
@@ -327,7 +335,7 @@ impl Rebuild {
         }
         if let Some(file) = inode.as_file() {
             self.namespace.files += 1;
-            self.namespace.blocks += file.blocks.len() as u64;
+            self.namespace.blocks += file.blocks().len() as u64;
         }
         self.namespace.quotas += u64::from(inode.quota().is_some());
         let slot = self.namespace.inodes.insert(inode);
@@ -399,7 +407,7 @@ impl Rebuild {
             let InodeKind::Directory(children) = &mut namespace.inodes.get_mut(parent_slot).kind else {
                 unreachable!("seen to be a directory")
             };
-            let mut children = std::mem::take(children);
+            let mut children = std::mem::take(&mut **children);
             let name = &namespace.inode(slot).name;
             children.insert(slot, |other| compare_names(&namespace.inode(other).name, name));
             namespace.put_children(parent_slot, children);
@@ -452,7 +460,15 @@ mod tests {
     use hearth_types::{Xattr, XattrSpace};
 
     fn file_inode() -> Inode {
-        let blocks = [(1073741825, 1001, 5, BlockState::Complete), (-9, u64::MAX, u64::MAX, BlockState::Committed)];
+        let block = |id, stamp, length| Block { id: BlockId(id), stamp: GenerationStamp(stamp), length };
+        let first = BlockRecord::new(block(1073741825, 1001, 5), BlockState::Complete);
+        let second = BlockRecord::new(block(-9, BlockRecord::STAMP_MAX.0, u64::MAX), BlockState::Committed);
+        let mut file = FilePart::new(134_217_728, 3, vec![first, second]);
+        file.open(Writer {
+            client: "DFSClient_1".into(),
+            machine: "127.0.0.1".into(),
+            truncation: Some(Truncation { length: 3, copied_from: Some(BlockId(-7)) }),
+        });
         Inode {
             id: InodeId(16400),
             parent: Slot(0),
@@ -475,24 +491,7 @@ mod tests {
                 quota: Some(Box::new(Quota { names: Some(7), space: Some(u64::MAX >> 1), ..Quota::default() })),
                 history: None,
             })),
-            kind: InodeKind::File(FilePart {
-                block_size: 134_217_728,
-                replication: 3,
-                blocks: blocks
-                    .into_iter()
-                    .map(|(id, stamp, length, state)| BlockRecord {
-                        id: BlockId(id),
-                        stamp: GenerationStamp(stamp),
-                        length,
-                        state,
-                    })
-                    .collect(),
-                writer: Some(Box::new(Writer {
-                    client: "DFSClient_1".into(),
-                    machine: "127.0.0.1".into(),
-                    truncation: Some(Truncation { length: 3, copied_from: Some(BlockId(-7)) }),
-                })),
-            }),
+            kind: InodeKind::File(file),
         }
     }
 
@@ -502,6 +501,24 @@ mod tests {
         let (inode, parent) = decode(InodeId(16400), &bytes).unwrap();
         assert_eq!(parent, InodeId(16399));
         assert_eq!(format!("{inode:?}"), format!("{:?}", file_inode()));
+    }
+
+    #[test]
+    fn a_stamp_that_there_is_no_room_for_is_damage() {
+        let mut record = vec![1];
+        for (stamp, fits) in
+            [(BlockRecord::STAMP_MAX.0, true), (BlockRecord::STAMP_MAX.0 + 1, false), (u64::MAX, false)]
+        {
+            record.truncate(1);
+            record.push(2);
+            put(&mut record, stamp);
+            record.extend([5, BlockState::Complete as u8]);
+            let blocks = decode_blocks(&mut Reader { bytes: &record, at: 0 });
+            assert_eq!(blocks.is_some_and(|blocks| blocks[0].stamp().0 == stamp), fits);
+        }
+        let counters = Counters { last_stamp: u64::MAX, ..Counters::FRESH };
+        let refused = Rebuild::start(Limits::default(), counters, []).err();
+        assert_eq!(refused, Some(RecordError::Stamp { stamp: GenerationStamp(u64::MAX) }));
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn list(
     with_locations: bool,
 ) -> Result<Option<Listing>, Error> {
     let weigh = |slot: Slot| match state.namespace.inode(slot).as_file() {
-        Some(file) if with_locations => file.blocks.len() * usize::from(file.replication),
+        Some(file) if with_locations => file.blocks().len() * usize::from(file.replication),
         _ => 0,
     };
     state.namespace.list(&context.caller, path, start_after, limit, weigh)

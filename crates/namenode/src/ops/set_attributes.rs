@@ -62,7 +62,7 @@ pub async fn set_replication(
             let file = state.namespace.inode(slot).as_file().expect("replication is a file's");
             if file.replication != old {
                 let replication = state.namespace.replication_with_snapshots(slot);
-                for block in file.blocks.iter() {
+                for block in file.blocks().iter() {
                     state.blocks.set_replication(block.id, replication, now);
                 }
             }
