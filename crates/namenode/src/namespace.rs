@@ -159,6 +159,7 @@ impl Namespace {
             group: names.intern(group),
             permission: FsPermission(0o755),
             storage_policy: 0,
+            replication: 0,
             modification_time_ms: now_ms,
             access_time_ms: 0,
             since: 0,

@@ -350,7 +350,7 @@ fn restore(
         let Some(file) = inode.as_file() else { continue };
         let slot = namespace.slot(inode.id);
         let policy = slot.map_or(0, |slot| namespace.storage_policy(slot).number);
-        let replication = slot.map_or(file.replication, |slot| namespace.replication_with_snapshots(slot));
+        let replication = slot.map_or(inode.replication, |slot| namespace.replication_with_snapshots(slot));
         for (i, block) in file.blocks().iter().enumerate() {
             let is_last = i + 1 == file.blocks().len();
             // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.

@@ -19,7 +19,8 @@ struct OfFile {
 impl Fsck<'_> {
     /// A file as it is now, or as a snapshot has it.
     pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, path: &str) {
-        let Some(file) = state.namespace.inode(slot).as_file() else { return };
+        let inode = state.namespace.inode(slot);
+        let Some(file) = inode.as_file() else { return };
         let open = file.is_open();
         if open && !self.request.open_for_write {
             self.summary.open_files += 1;
@@ -33,7 +34,7 @@ impl Fsck<'_> {
             self.say(format_args!(
                 "{path} {} bytes, replicated: replication={}, {} block(s){}: ",
                 file.length(),
-                file.replication,
+                inode.replication,
                 file.blocks().len(),
                 if open { ", OPENFORWRITE" } else { "" }
             ));

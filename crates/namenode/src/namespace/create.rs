@@ -148,7 +148,7 @@ impl Namespace {
         let owner = self.names.intern(&file.caller.user);
         let group = self.inode(parent).group;
         let (permission, mut extra) = self.rights_in(parent, false, file.modes);
-        let mut part = FilePart::new(file.block_size, file.replication as u16, Vec::new());
+        let mut part = FilePart::new(file.block_size, Vec::new());
         part.open(file.writer);
         let mut kind = Some(InodeKind::File(part));
         Ok(self.attach(
@@ -162,6 +162,7 @@ impl Namespace {
                 group,
                 permission,
                 storage_policy: file.storage_policy,
+                replication: file.replication as u16,
                 modification_time_ms: now_ms,
                 access_time_ms: now_ms,
                 since: 0,
@@ -263,6 +264,7 @@ impl Namespace {
                 group,
                 permission,
                 storage_policy: 0,
+                replication: 0,
                 modification_time_ms: now_ms,
                 access_time_ms: 0,
                 since: 0,

@@ -10,7 +10,6 @@ use hearth_types::{Block, BlockId, GenerationStamp};
 pub struct FilePart {
     /// Bytes: the length at which a writer goes on to the next block.
     pub block_size: u64,
-    pub replication: u16,
     content: Content,
 }
 
@@ -53,8 +52,8 @@ impl From<Vec<BlockRecord>> for Content {
 
 impl FilePart {
     /// A closed file.
-    pub fn new(block_size: u64, replication: u16, blocks: Vec<BlockRecord>) -> Self {
-        Self { block_size, replication, content: blocks.into() }
+    pub fn new(block_size: u64, blocks: Vec<BlockRecord>) -> Self {
+        Self { block_size, content: blocks.into() }
     }
 
     pub fn blocks(&self) -> &[BlockRecord] {
@@ -241,7 +240,7 @@ mod tests {
     #[test]
     fn blocks_behave_as_a_vector_whether_the_file_is_open_or_not() {
         for opened in [0, 1, 3] {
-            let mut file = FilePart::new(1, 1, Vec::new());
+            let mut file = FilePart::new(1, Vec::new());
             let mut model = Vec::new();
             for id in 0..5 {
                 if id == opened {
@@ -265,7 +264,7 @@ mod tests {
 
     #[test]
     fn taking_the_blocks_leaves_the_writer() {
-        let mut file = FilePart::new(1, 1, vec![record(1), record(2)]);
+        let mut file = FilePart::new(1, vec![record(1), record(2)]);
         file.open(writer());
         assert_eq!(file.take_blocks(), [record(1), record(2)]);
         assert!(file.blocks().is_empty());

@@ -117,7 +117,7 @@ impl Inode {
     pub(super) fn ghost(&self) -> Self {
         let kind = match &self.kind {
             InodeKind::Directory(_) => InodeKind::Directory(Box::default()),
-            InodeKind::File(file) => InodeKind::File(FilePart::new(file.block_size, file.replication, Vec::new())),
+            InodeKind::File(file) => InodeKind::File(FilePart::new(file.block_size, Vec::new())),
         };
         let history = Some(Box::new(History { gone: true, ..History::default() }));
         Self { name: Name::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
@@ -133,7 +133,7 @@ impl Inode {
                 {
                     blocks.pop();
                 }
-                InodeKind::File(FilePart::new(file.block_size, file.replication, blocks))
+                InodeKind::File(FilePart::new(file.block_size, blocks))
             }
         };
         let extra = self.extra.as_ref().filter(|extra| !extra.xattrs.is_empty() || !extra.acl.is_empty());
@@ -377,9 +377,9 @@ impl Namespace {
     /// How many replicas the blocks of a file need: for itself, and for the snapshots that have it.
     pub fn replication_with_snapshots(&self, main: Slot) -> u16 {
         let inode = self.inode(main);
-        let own = inode.as_file().filter(|_| !inode.is_gone()).map_or(0, |file| file.replication);
+        let own = if inode.is_gone() { 0 } else { inode.replication };
         let versions = inode.history().map_or(&[][..], |history| &history.versions);
-        let of_version = |version: &Version| self.inode(version.frozen).as_file().map_or(0, |file| file.replication);
+        let of_version = |version: &Version| self.inode(version.frozen).replication;
         versions.iter().map(of_version).fold(own, u16::max)
     }
 

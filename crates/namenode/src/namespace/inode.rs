@@ -34,6 +34,8 @@ pub struct Inode {
     pub permission: FsPermission,
     /// The storage policy's number, 0 when none is set here.
     pub storage_policy: u8,
+    /// How many replicas a file's blocks are to have; 0 for a directory. It stands here, in bytes that would else be padding.
+    pub replication: u16,
     /// Milliseconds since the epoch.
     pub modification_time_ms: u64,
     /// Milliseconds since the epoch; 0 for a directory until somebody sets it.
@@ -127,6 +129,6 @@ mod tests {
     #[test]
     fn an_inode_stays_small() {
         // As the arena keeps them.
-        assert_eq!(size_of::<Option<Inode>>(), 120);
+        assert_eq!(size_of::<Option<Inode>>(), 112);
     }
 }

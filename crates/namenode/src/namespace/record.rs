@@ -68,7 +68,7 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
     out.push(inode.storage_policy);
     if let InodeKind::File(file) = &inode.kind {
         put(&mut out, file.block_size);
-        put(&mut out, u64::from(file.replication));
+        put(&mut out, u64::from(inode.replication));
         match file.writer() {
             None => out.push(0),
             Some(writer) => {
@@ -219,9 +219,12 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
     let modification_time_ms = reader.number()?;
     let access_time_ms = reader.number()?;
     let storage_policy = reader.byte()?;
-    let kind = match kind {
-        DIRECTORY => InodeKind::Directory(Box::default()),
-        FILE => InodeKind::File(decode_file(reader)?),
+    let (kind, replication) = match kind {
+        DIRECTORY => (InodeKind::Directory(Box::default()), 0),
+        FILE => {
+            let (file, replication) = decode_file(reader)?;
+            (InodeKind::File(file), replication)
+        }
         _ => return None,
     };
     let (extra, since) = Extra::decode(reader)?;
@@ -233,6 +236,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
         group,
         permission,
         storage_policy,
+        replication,
         modification_time_ms,
         access_time_ms,
         since,
@@ -242,7 +246,8 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
     Some((inode, parent))
 }
 
-fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
+/// What only files have, and their replication.
+fn decode_file(reader: &mut Reader<'_>) -> Option<(FilePart, u16)> {
     let block_size = reader.number()?;
     let replication = reader.small()?;
     let writer = if reader.flag()? {
@@ -258,11 +263,11 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
     } else {
         None
     };
-    let mut file = FilePart::new(block_size, replication, decode_blocks(reader)?);
+    let mut file = FilePart::new(block_size, decode_blocks(reader)?);
     if let Some(writer) = writer {
         file.open(writer);
     }
-    Some(file)
+    Some((file, replication))
 }
 
 fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
@@ -463,7 +468,7 @@ mod tests {
         let block = |id, stamp, length| Block { id: BlockId(id), stamp: GenerationStamp(stamp), length };
         let first = BlockRecord::new(block(1073741825, 1001, 5), BlockState::Complete);
         let second = BlockRecord::new(block(-9, BlockRecord::STAMP_MAX.0, u64::MAX), BlockState::Committed);
-        let mut file = FilePart::new(134_217_728, 3, vec![first, second]);
+        let mut file = FilePart::new(134_217_728, vec![first, second]);
         file.open(Writer {
             client: "DFSClient_1".into(),
             machine: "127.0.0.1".into(),
@@ -477,6 +482,7 @@ mod tests {
             group: NameId(1),
             permission: FsPermission(0o1644),
             storage_policy: 7,
+            replication: 3,
             modification_time_ms: 1_700_000_000_000,
             access_time_ms: 0,
             since: 300,

@@ -109,7 +109,7 @@ impl Namespace {
         if target_file.is_open() {
             return Err(Error::ConcatTargetOpen { path: trail.path() });
         }
-        let (target_block_size, target_replication) = (target_file.block_size, target_file.replication);
+        let target_block_size = target_file.block_size;
         let mut slots = Vec::with_capacity(sources.len());
         let mut seen = HashSet::new();
         for source in sources {
@@ -128,7 +128,7 @@ impl Namespace {
         }
         let ids = moved.iter().map(|block| block.id).collect();
         self.file_mut(target_slot).add_blocks(moved);
-        debug_assert!(target_replication > 0);
+        debug_assert!(self.inode(target_slot).replication > 0);
         self.inode_mut(target_slot).modification_time_ms = now_ms;
         Ok((target_slot, ids))
     }

@@ -124,7 +124,7 @@ fn file_length(inode: &Inode) -> u64 {
 
 /// What Apache's NameNode compares: not the times.
 fn attributes_differ(a: &Inode, b: &Inode) -> bool {
-    let shape = |inode: &Inode| inode.as_file().map(|file| (file.replication, file.block_size));
+    let shape = |inode: &Inode| inode.as_file().map(|file| (inode.replication, file.block_size));
     (a.owner, a.group, a.permission, a.storage_policy) != (b.owner, b.group, b.permission, b.storage_policy)
         || shape(a) != shape(b)
         || a.acl() != b.acl()

@@ -149,7 +149,7 @@ fn allocate(
     let policy = state.namespace.storage_policy(slot).number;
     let machine = file.writer().map(|writer| writer.machine.clone());
     let placement = PlacementRequest {
-        additional: usize::from(file.replication),
+        additional: usize::from(inode.replication),
         block_size: file.block_size,
         writer: machine.as_deref(),
         excluded,
@@ -159,7 +159,7 @@ fn allocate(
         ignore_locality: has(AddBlockFlagProto::IgnoreClientLocality),
         ..PlacementRequest::default()
     };
-    let (id, replication) = (inode.id, file.replication);
+    let (id, replication) = (inode.id, inode.replication);
     let targets = state.blocks.allocate_targets(&placement, now).map_err(|error| match error {
         BlockError::NotEnoughTargets { found, minimum, running, excluded } => Error::NoTargets {
             path: state.namespace.path_of(slot),
