@@ -10,9 +10,11 @@ mod attributes;
 mod children;
 mod create;
 mod extra;
+mod file;
 mod history;
 mod inode;
 mod listing;
+mod name;
 mod names;
 mod path;
 mod permission;
@@ -31,17 +33,17 @@ pub(crate) mod tests;
 mod xattrs;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use hearth_types::{BlockId, FsPermission, GenerationStamp};
 
 pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
+pub use file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
 pub use history::{Snapshot, SnapshotId};
-pub use inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
+pub use inode::{Inode, InodeId, InodeKind, Slot};
 pub use listing::Listing;
+pub use name::Name;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
 pub use permission::{Caller, Need, join};
@@ -56,6 +58,7 @@ pub use xattrs::XattrFlags;
 
 use crate::changes::{Changes, Counters};
 use crate::error::Error;
+use crate::sparse::Sparse;
 use arena::Arena;
 use history::Timeline;
 use recent::{Key, Recent};
@@ -120,32 +123,10 @@ impl Default for Limits {
     }
 }
 
-/// Inode ids are dense counters: one multiplication spreads them.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-}
-
-type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
-
 pub struct Namespace {
     inodes: Arena,
-    by_id: IdMap<Slot>,
+    /// Also those that only snapshots have.
+    by_id: Sparse<Slot>,
     root: Slot,
     pub names: Names,
     counters: Counters,
@@ -173,20 +154,21 @@ impl Namespace {
         let root = Inode {
             id: InodeId::ROOT,
             parent: Slot(0),
-            name: Box::default(),
+            name: Name::default(),
             owner: names.intern(user),
             group: names.intern(group),
             permission: FsPermission(0o755),
             storage_policy: 0,
+            replication: 0,
             modification_time_ms: now_ms,
             access_time_ms: 0,
             since: 0,
             extra: None,
-            kind: InodeKind::Directory(Children::default()),
+            kind: InodeKind::Directory(Box::default()),
         };
         let mut inodes = Arena::default();
         let root = inodes.insert(root);
-        let mut by_id = IdMap::default();
+        let mut by_id = Sparse::default();
         by_id.insert(InodeId::ROOT.0, root);
         Self {
             inodes,
@@ -231,7 +213,7 @@ impl Namespace {
 
     /// The file or directory of that number; `None` also for one that only snapshots have.
     pub fn slot(&self, id: InodeId) -> Option<Slot> {
-        self.by_id.get(&id.0).copied().filter(|slot| !self.inode(*slot).is_gone())
+        self.by_id.get(id.0).copied().filter(|slot| !self.inode(*slot).is_gone())
     }
 
     /// Files and directories, the root included, and those that only snapshots have.
@@ -309,7 +291,7 @@ impl Namespace {
             inode.parent == directory
                 && *inode.name == *name
                 && !inode.is_gone()
-                && self.by_id.get(&inode.id.0) == Some(&slot)
+                && self.by_id.get(inode.id.0) == Some(&slot)
         })
     }
 
@@ -482,27 +464,27 @@ impl Namespace {
         let inode = self.inode_mut(directory);
         inode.modification_time_ms = now_ms;
         match &mut inode.kind {
-            InodeKind::Directory(children) => std::mem::take(children),
+            InodeKind::Directory(children) => std::mem::take(&mut **children),
             InodeKind::File(_) => unreachable!("a parent is a directory"),
         }
     }
 
     fn put_children(&mut self, directory: Slot, entries: Children) {
         match &mut self.inodes.get_mut(directory).kind {
-            InodeKind::Directory(children) => *children = entries,
+            InodeKind::Directory(children) => **children = entries,
             InodeKind::File(_) => unreachable!("a parent is a directory"),
         }
     }
 
     /// Appends a block to an open file.
     pub fn push_block(&mut self, slot: Slot, block: BlockRecord) {
-        self.file_mut(slot).blocks.push(block);
+        self.file_mut(slot).add_blocks([block]);
         self.blocks += 1;
     }
 
     /// Takes the last block off a file.
     pub fn pop_block(&mut self, slot: Slot) -> Option<BlockRecord> {
-        let last = self.file_mut(slot).blocks.pop();
+        let last = self.file_mut(slot).pop();
         self.blocks -= u64::from(last.is_some());
         last
     }
@@ -515,7 +497,7 @@ impl Namespace {
         changed.sort_unstable();
         changed.dedup();
         for id in &changed {
-            if let Some(slot) = self.by_id.get(&id.0).filter(|slot| !self.inodes.get(**slot).is_gone()) {
+            if let Some(slot) = self.by_id.get(id.0).filter(|slot| !self.inodes.get(**slot).is_gone()) {
                 let inode = self.inodes.get(*slot);
                 let parent = self.inodes.get(inode.parent).id;
                 changes.inodes_put.push((id.0, record::encode(inode, parent)));

@@ -82,6 +82,10 @@ impl<V> Sparse<V> {
         self.count
     }
 
+    pub fn contains(&self, number: u64) -> bool {
+        self.pages.get(&(number / PAGE)).is_some_and(|page| page.present & bit(number) != 0)
+    }
+
     pub fn get(&self, number: u64) -> Option<&V> {
         let page = self.pages.get(&(number / PAGE))?;
         page.values.get(page.place(number)?)
@@ -134,6 +138,11 @@ impl<V> Sparse<V> {
     pub fn keys(&self) -> impl Iterator<Item = u64> {
         self.iter().map(|(number, _)| number)
     }
+
+    /// In the order of [`iter`](Self::iter).
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.pages.values().flat_map(|page| &page.values)
+    }
 }
 
 #[cfg(test)]
@@ -182,9 +191,11 @@ mod tests {
                 prop_assert_eq!(map.len(), model.len());
             }
             prop_assert_eq!(map.get(probe), model.get(&probe));
+            prop_assert_eq!(map.contains(probe), model.contains_key(&probe));
             let all: HashMap<u64, u32> = map.iter().map(|(number, value)| (number, *value)).collect();
             prop_assert_eq!(&all, &model);
             prop_assert!(map.keys().eq(map.iter().map(|(number, _)| number)));
+            prop_assert!(map.values().eq(map.iter().map(|(_, value)| value)));
             let mut pages: Vec<u64> = model.keys().map(|number| number / PAGE).collect();
             pages.sort_unstable();
             pages.dedup();

@@ -350,12 +350,12 @@ fn restore(
         let Some(file) = inode.as_file() else { continue };
         let slot = namespace.slot(inode.id);
         let policy = slot.map_or(0, |slot| namespace.storage_policy(slot).number);
-        let replication = slot.map_or(file.replication, |slot| namespace.replication_with_snapshots(slot));
-        for (i, block) in file.blocks.iter().enumerate() {
-            let is_last = i + 1 == file.blocks.len();
+        let replication = slot.map_or(inode.replication, |slot| namespace.replication_with_snapshots(slot));
+        for (i, block) in file.blocks().iter().enumerate() {
+            let is_last = i + 1 == file.blocks().len();
             // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.
             let complete =
-                !file.is_open() || block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks.len());
+                !file.is_open() || block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks().len());
             blocks.restore(block.block(), inode.id.0, replication, policy, complete);
             if !complete
                 && block.state == BlockState::Committed
@@ -363,7 +363,7 @@ fn restore(
             {
                 tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
             }
-            let truncation = file.writer.as_ref().and_then(|writer| writer.truncation).filter(|_| is_last);
+            let truncation = file.writer().and_then(|writer| writer.truncation).filter(|_| is_last);
             if let Some(truncation) = truncation
                 && block.state == BlockState::UnderConstruction
             {
@@ -371,7 +371,7 @@ fn restore(
                 blocks.restore_truncation(block.id, block.length, truncation.copied_from);
             }
         }
-        if let Some(writer) = &file.writer {
+        if let Some(writer) = file.writer() {
             leases.add(&writer.client, inode.id, now.monotonic);
             if writer.truncation.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
                 // A recovery was on its way: it is begun anew.

@@ -233,3 +233,32 @@ async fn a_renewed_lease_lasts() {
         "Failed to CREATE_FILE /kept for B on 127.0.0.1 because this file lease is currently owned by W on 127.0.0.1",
     );
 }
+
+#[tokio::test]
+async fn a_stamp_that_a_block_cannot_have_is_refused_and_changes_nothing() {
+    let mut n = TestNamenode::start().await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    n.create("/open", "W", 1).await.unwrap();
+    let located = n.add_block("/open", "W", None).await.unwrap();
+    let update = |old: &ExtendedBlockProto, generation_stamp| UpdatePipelineRequestProto {
+        client_name: "W".into(),
+        old_block: old.clone(),
+        new_block: ExtendedBlockProto { generation_stamp, ..old.clone() },
+        new_nodes: vec![datanode.id()],
+        storage_ids: vec![datanode.storage_id().into()],
+    };
+    let largest = (1 << 56) - 1;
+    let (pool, block, stamp) = (n.pool(), located.b.block_id, located.b.generation_stamp);
+    let too_large = largest + 1;
+    refused(
+        n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(&located.b, too_large)).await,
+        "java.io.IOException",
+        &format!(
+            "Update {pool}:blk_{block}_{stamp} but no block has a generation stamp as large as that of the new block \
+             {pool}:blk_{block}_{too_large}"
+        ),
+    );
+    n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(&located.b, largest)).await.unwrap();
+    n.restart().await;
+    assert_eq!(n.locations("/open", 0, 1).await.unwrap().last_block.unwrap().b.generation_stamp, largest);
+}

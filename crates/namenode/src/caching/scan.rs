@@ -39,7 +39,7 @@ impl Caching {
             each_file(namespace, &terms.path, |file| {
                 let complete = |block: &&_| is_complete(blocks, block);
                 // The last block of an open file does not count until it is whole.
-                let bytes: u64 = file.blocks.iter().filter(complete).map(|block| block.length).sum();
+                let bytes: u64 = file.blocks().iter().filter(complete).map(|block| block.length).sum();
                 let needed = bytes.saturating_mul(terms.replication.into());
                 figures.files_needed += 1;
                 figures.bytes_needed = figures.bytes_needed.saturating_add(needed);
@@ -48,7 +48,7 @@ impl Caching {
                     return;
                 }
                 let mut there = 0u64;
-                for block in file.blocks.iter().filter(complete) {
+                for block in file.blocks().iter().filter(complete) {
                     let copies = cached.get(&block.id).copied().unwrap_or(0).min(terms.replication);
                     there = there.saturating_add(block.length.saturating_mul(copies.into()));
                     let copies = wanted.entry(block.id).or_default();

@@ -147,7 +147,7 @@ fn a_scan_counts_the_files_of_the_directory_and_not_those_of_expired_directives(
     let (namespace, mut caching) = (namespace(), Caching::default());
     let mut blocks = BlockMap::new(BlockPoolId::new("BP-1"), BlockSettings::default(), 1);
     for file in namespace.iter().filter_map(|inode| inode.as_file()) {
-        for block in file.blocks.iter() {
+        for block in file.blocks().iter() {
             blocks.restore(block.block(), 1, 1, 0, true);
         }
     }

@@ -19,12 +19,13 @@ struct OfFile {
 impl Fsck<'_> {
     /// A file as it is now, or as a snapshot has it.
     pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, path: &str) {
-        let Some(file) = state.namespace.inode(slot).as_file() else { return };
+        let inode = state.namespace.inode(slot);
+        let Some(file) = inode.as_file() else { return };
         let open = file.is_open();
         if open && !self.request.open_for_write {
             self.summary.open_files += 1;
             self.summary.open_bytes += file.length();
-            self.summary.open_blocks += file.blocks.len() as u64;
+            self.summary.open_blocks += file.blocks().len() as u64;
             return;
         }
         self.summary.files += 1;
@@ -33,14 +34,14 @@ impl Fsck<'_> {
             self.say(format_args!(
                 "{path} {} bytes, replicated: replication={}, {} block(s){}: ",
                 file.length(),
-                file.replication,
-                file.blocks.len(),
+                inode.replication,
+                file.blocks().len(),
                 if open { ", OPENFORWRITE" } else { "" }
             ));
         }
         let mut of_file = OfFile::default();
         let mut lines = String::new();
-        for (nth, record) in file.blocks.iter().enumerate() {
+        for (nth, record) in file.blocks().iter().enumerate() {
             let report = state.blocks.block_report(record.id, self.namenode.now());
             let Some(report) = report else { continue };
             let block = ExtendedBlock { pool: state.blocks.pool().clone(), block: record.block() };

@@ -92,10 +92,10 @@ impl Namespace {
         let trail = self.resolve(caller, path, Purpose::Write)?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
         let Some(slot) = trail.target().filter(|slot| !self.inode(*slot).is_directory()) else { return Ok(None) };
-        let old = self.inode(slot).as_file().expect("seen to be a file").replication;
+        let old = self.inode(slot).replication;
         if u32::from(old) != replication {
             self.check_replication_quota(slot, replication as u16)?;
-            self.file_mut(slot).replication = replication as u16;
+            self.inode_mut(slot).replication = replication as u16;
         }
         Ok(Some((slot, old)))
     }

@@ -65,15 +65,22 @@ impl Children {
             Err(place) => place,
         };
         if self.runs.is_empty() {
-            self.runs.push(Vec::new());
+            // With room for itself only: most directories need no second run.
+            self.runs = vec![Vec::new()];
         }
-        self.runs[run].insert(at, slot);
+        let is_last = run + 1 == self.runs.len();
+        let entries = &mut self.runs[run];
+        if entries.len() == entries.capacity() {
+            // A vector by itself would double, and leave a quarter of all directories' memory free.
+            entries.reserve_exact((entries.len() / 4).max(4));
+        }
+        entries.insert(at, slot);
         self.count += 1;
-        if self.runs[run].len() > RUN_MAX {
+        if entries.len() > RUN_MAX {
             // Names often arrive in order: a split at the end leaves full runs behind instead of half-full ones.
-            let split = if run + 1 == self.runs.len() && at == RUN_MAX { RUN_MAX } else { RUN_MAX / 2 };
-            let tail = self.runs[run].split_off(split);
-            self.runs[run].shrink_to_fit();
+            let split = if is_last && at == RUN_MAX { RUN_MAX } else { RUN_MAX / 2 };
+            let tail = entries.split_off(split);
+            entries.shrink_to_fit();
             self.runs.insert(run + 1, tail);
         }
     }
@@ -81,9 +88,12 @@ impl Children {
     /// Takes a child out that is there.
     pub fn remove(&mut self, order: impl Fn(Slot) -> Ordering) -> Slot {
         let (run, at) = self.search(order).expect("a child stands under its name in its parent");
-        let slot = self.runs[run].remove(at);
-        if self.runs[run].is_empty() {
+        let entries = &mut self.runs[run];
+        let slot = entries.remove(at);
+        if entries.is_empty() {
             self.runs.remove(run);
+        } else if entries.len() <= entries.capacity() / 4 {
+            entries.shrink_to(entries.len() * 2);
         }
         self.count -= 1;
         slot

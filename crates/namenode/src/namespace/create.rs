@@ -3,10 +3,11 @@
 use hearth_types::{Access, FsPermission};
 
 use super::extra::Extra;
-use super::inode::{BlockList, FilePart, Inode, InodeId, InodeKind, Slot, Writer};
+use super::file::{FilePart, Writer};
+use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::{self, Trail};
 use super::permission::{Caller, Need};
-use super::{Children, Namespace, Purpose, is_exactly_reserved};
+use super::{Children, Name, Namespace, Purpose, is_exactly_reserved};
 use crate::error::Error;
 
 /// The mode that something new is asked to have.
@@ -147,28 +148,26 @@ impl Namespace {
         let owner = self.names.intern(&file.caller.user);
         let group = self.inode(parent).group;
         let (permission, mut extra) = self.rights_in(parent, false, file.modes);
-        let mut writer = Some(Box::new(file.writer));
+        let mut part = FilePart::new(file.block_size, Vec::new());
+        part.open(file.writer);
+        let mut kind = Some(InodeKind::File(part));
         Ok(self.attach(
             parent,
             trail.last_name(),
             |id| Inode {
                 id,
                 parent,
-                name: Box::default(),
+                name: Name::default(),
                 owner,
                 group,
                 permission,
                 storage_policy: file.storage_policy,
+                replication: file.replication as u16,
                 modification_time_ms: now_ms,
                 access_time_ms: now_ms,
                 since: 0,
                 extra: extra.take(),
-                kind: InodeKind::File(FilePart {
-                    block_size: file.block_size,
-                    replication: file.replication as u16,
-                    blocks: BlockList::default(),
-                    writer: writer.take(),
-                }),
+                kind: kind.take().expect("made once"),
             },
             now_ms,
         ))
@@ -260,16 +259,17 @@ impl Namespace {
             |id: InodeId| Inode {
                 id,
                 parent,
-                name: Box::default(),
+                name: Name::default(),
                 owner,
                 group,
                 permission,
                 storage_policy: 0,
+                replication: 0,
                 modification_time_ms: now_ms,
                 access_time_ms: 0,
                 since: 0,
                 extra: extra.take(),
-                kind: InodeKind::Directory(Children::default()),
+                kind: InodeKind::Directory(Box::default()),
             },
             now_ms,
         )

@@ -15,8 +15,9 @@ use hearth_types::BlockId;
 
 use super::children::{Children, compare_names};
 use super::extra::Extra;
-use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot};
-use super::{Namespace, Removed, record};
+use super::file::{BlockRecord, BlockState, FilePart};
+use super::inode::{Inode, InodeId, InodeKind, Slot};
+use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
 
 /// The number of a snapshot, never reused.
@@ -56,7 +57,7 @@ impl Version {
 
 /// A name in the order of listings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct EntryName(pub Box<[u8]>);
+pub(super) struct EntryName(pub Name);
 
 impl Ord for EntryName {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -115,29 +116,24 @@ impl Inode {
     /// An inode without anything, to stand for one that is gone: the versions come later.
     pub(super) fn ghost(&self) -> Self {
         let kind = match &self.kind {
-            InodeKind::Directory(_) => InodeKind::Directory(Children::default()),
-            InodeKind::File(file) => InodeKind::File(FilePart {
-                block_size: file.block_size,
-                replication: file.replication,
-                blocks: BlockList::default(),
-                writer: None,
-            }),
+            InodeKind::Directory(_) => InodeKind::Directory(Box::default()),
+            InodeKind::File(file) => InodeKind::File(FilePart::new(file.block_size, Vec::new())),
         };
         let history = Some(Box::new(History { gone: true, ..History::default() }));
-        Self { name: Box::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
+        Self { name: Name::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
     }
 
     /// The state as snapshots have it: nobody writes, and a block of which no byte is known is none.
     fn freeze(&self) -> Self {
         let kind = match &self.kind {
-            InodeKind::Directory(children) => InodeKind::Directory(Children::counted(children.len())),
+            InodeKind::Directory(children) => InodeKind::Directory(Box::new(Children::counted(children.len()))),
             InodeKind::File(file) => {
-                let mut blocks = file.blocks.clone();
+                let mut blocks = file.blocks().to_vec();
                 while blocks.last().is_some_and(|last| last.state == BlockState::UnderConstruction && last.length == 0)
                 {
                     blocks.pop();
                 }
-                InodeKind::File(FilePart { blocks, writer: None, ..*file })
+                InodeKind::File(FilePart::new(file.block_size, blocks))
             }
         };
         let extra = self.extra.as_ref().filter(|extra| !extra.xattrs.is_empty() || !extra.acl.is_empty());
@@ -150,7 +146,7 @@ impl Inode {
 impl Namespace {
     /// The inode whose state stands at `slot`.
     pub(super) fn main(&self, slot: Slot) -> Slot {
-        *self.by_id.get(&self.inode(slot).id.0).expect("a state belongs to an inode")
+        *self.by_id.get(self.inode(slot).id.0).expect("a state belongs to an inode")
     }
 
     /// Whether a slot holds a former state of an inode.
@@ -240,7 +236,7 @@ impl Namespace {
         })
     }
 
-    fn remember(&mut self, directory: Slot, name: Box<[u8]>, main: Slot) {
+    fn remember(&mut self, directory: Slot, name: Name, main: Slot) {
         let slots = self.inodes.get_mut(directory).history_mut().former.entry(EntryName(name)).or_default();
         if !slots.contains(&main) {
             slots.push(main);
@@ -249,7 +245,7 @@ impl Namespace {
 
     /// A version that was stored. All inodes are there and linked.
     pub(super) fn restore_version(&mut self, id: InodeId, version: Version) {
-        let main = *self.by_id.get(&id.0).expect("made with its first version");
+        let main = *self.by_id.get(id.0).expect("made with its first version");
         let (parent, name) = (self.inode(version.frozen).parent, self.inode(version.frozen).name.clone());
         let inode = self.inode(main);
         if inode.is_gone() || inode.parent != parent || inode.name != name {
@@ -265,7 +261,7 @@ impl Namespace {
     fn blocks_in_versions(&self, main: Slot) -> HashSet<BlockId> {
         let versions = self.inode(main).history().map_or(&[][..], |history| &history.versions);
         let files = versions.iter().filter_map(|version| self.inode(version.frozen).as_file());
-        files.flat_map(|file| file.blocks.iter().map(|block| block.id)).collect()
+        files.flat_map(|file| file.blocks().iter().map(|block| block.id)).collect()
     }
 
     /// Takes an inode out that nothing refers to any more; snapshots may still have it. What is lost goes to `removed`.
@@ -277,15 +273,15 @@ impl Namespace {
         self.timeline.snapshottable.remove(&id);
         if let InodeKind::File(file) = &mut self.inodes.get_mut(main).kind {
             self.files -= 1;
-            self.blocks -= file.blocks.len() as u64;
-            if let Some(writer) = file.writer.take() {
+            self.blocks -= file.blocks().len() as u64;
+            if let Some(writer) = file.close() {
                 removed.open_files.push((id, writer.client));
             }
         }
         let is_kept = self.inode(main).history().is_some_and(|history| !history.versions.is_empty());
         if !is_kept {
             let inode = self.inodes.remove(main);
-            self.by_id.remove(&id.0);
+            self.by_id.remove(id.0);
             let lost = inode.history().map_or(&[][..], |history| &history.lost);
             if !lost.is_empty() {
                 // What a truncation was copying from.
@@ -293,7 +289,7 @@ impl Namespace {
                 self.timeline.versions_removed.push((id, LOST));
             }
             if let InodeKind::File(file) = inode.kind {
-                removed.blocks.extend(file.blocks.iter().map(|block| block.id));
+                removed.blocks.extend(file.blocks().iter().map(|block| block.id));
             }
             return;
         }
@@ -303,16 +299,16 @@ impl Namespace {
         let mut lost = Vec::new();
         match &mut inode.kind {
             InodeKind::File(file) => {
-                for block in std::mem::take(&mut file.blocks).iter() {
+                for block in file.take_blocks() {
                     match held.contains(&block.id) {
-                        true => lost.push(*block),
+                        true => lost.push(block),
                         false => removed.blocks.push(block.id),
                     }
                 }
             }
-            InodeKind::Directory(children) => *children = Children::default(),
+            InodeKind::Directory(children) => **children = Children::default(),
         }
-        (inode.parent, inode.name, inode.storage_policy) = (root, Box::default(), 0);
+        (inode.parent, inode.name, inode.storage_policy) = (root, Name::default(), 0);
         let mut history = std::mem::take(inode.history_mut());
         history.gone = true;
         history.snapshots = None;
@@ -345,7 +341,7 @@ impl Namespace {
     /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it
     /// goes.
     pub fn release_copied(&mut self, main: Slot) -> Option<BlockId> {
-        let truncation = self.file_mut(main).writer.as_mut()?.truncation.as_mut()?;
+        let truncation = self.file_mut(main).writer_mut()?.truncation.as_mut()?;
         let source = truncation.copied_from.take()?;
         if self.blocks_in_versions(main).contains(&source) {
             return None;
@@ -369,7 +365,7 @@ impl Namespace {
             return 0;
         }
         let held = self.blocks_in_versions(main);
-        let own = file.blocks.iter().skip(keep).filter(|block| !held.contains(&block.id));
+        let own = file.blocks().iter().skip(keep).filter(|block| !held.contains(&block.id));
         own.map(|block| block.length).sum()
     }
 
@@ -381,9 +377,9 @@ impl Namespace {
     /// How many replicas the blocks of a file need: for itself, and for the snapshots that have it.
     pub fn replication_with_snapshots(&self, main: Slot) -> u16 {
         let inode = self.inode(main);
-        let own = inode.as_file().filter(|_| !inode.is_gone()).map_or(0, |file| file.replication);
+        let own = if inode.is_gone() { 0 } else { inode.replication };
         let versions = inode.history().map_or(&[][..], |history| &history.versions);
-        let of_version = |version: &Version| self.inode(version.frozen).as_file().map_or(0, |file| file.replication);
+        let of_version = |version: &Version| self.inode(version.frozen).replication;
         versions.iter().map(of_version).fold(own, u16::max)
     }
 
@@ -400,7 +396,7 @@ impl Namespace {
     pub(super) fn drop_versions_of(&mut self, snapshot: u32) -> Removed {
         let mut dropped: Vec<(Slot, InodeId, Version)> = Vec::new();
         for (until, id) in self.timeline.versions.range((snapshot, InodeId(0))..) {
-            let main = *self.by_id.get(&id.0).expect("a version belongs to an inode");
+            let main = *self.by_id.get(id.0).expect("a version belongs to an inode");
             let versions = &self.inode(main).history().expect("it has a version").versions;
             let version = *versions.iter().find(|version| version.until == *until).expect("it is listed");
             if version.holds_for(snapshot) && !self.is_in_any(main, version.from, version.until) {
@@ -421,7 +417,7 @@ impl Namespace {
             let inode = self.inodes.get_mut(main);
             if inode.is_gone() && inode.history_mut().versions.is_empty() {
                 self.inodes.remove(main);
-                self.by_id.remove(&id.0);
+                self.by_id.remove(id.0);
                 self.timeline.gone -= 1;
                 removed.inodes += 1;
             } else {
@@ -458,13 +454,13 @@ impl Namespace {
     fn drop_blocks(&mut self, main: Slot, id: InodeId, dropped: &Inode, removed: &mut Removed) {
         let Some(file) = dropped.as_file() else { return };
         let mut held = self.blocks_in_versions(main);
-        let writer = self.inode(main).as_file().and_then(|file| file.writer.as_ref());
+        let writer = self.inode(main).as_file().and_then(|file| file.writer());
         // A truncation still copies from it.
         held.extend(writer.and_then(|writer| writer.truncation?.copied_from));
         let live: HashSet<BlockId> = self
             .inode(main)
             .as_file()
-            .map(|file| file.blocks.iter().map(|block| block.id).collect())
+            .map(|file| file.blocks().iter().map(|block| block.id).collect())
             .unwrap_or_default();
         let history = self.inodes.get_mut(main).history_mut();
         let lost = history.lost.len();
@@ -475,7 +471,7 @@ impl Namespace {
                 false => self.timeline.versions_put.push((id, LOST)),
             }
         }
-        let unheld = file.blocks.iter().filter(|block| !held.contains(&block.id) && !live.contains(&block.id));
+        let unheld = file.blocks().iter().filter(|block| !held.contains(&block.id) && !live.contains(&block.id));
         removed.blocks.extend(unheld.map(|block| block.id));
         let replication = self.replication_with_snapshots(main);
         removed.replications.extend(held.union(&live).map(|block| (*block, replication)));
@@ -487,7 +483,7 @@ impl Namespace {
         put.sort_unstable();
         put.dedup();
         for (id, until) in put {
-            let Some(main) = self.by_id.get(&id.0) else { continue };
+            let Some(main) = self.by_id.get(id.0) else { continue };
             let Some(history) = self.inode(*main).history() else { continue };
             if until == LOST {
                 if !history.lost.is_empty() {

@@ -6,8 +6,9 @@
 
 use hearth_types::StorageType;
 
+use super::file::FilePart;
 use super::history::SnapshotId;
-use super::inode::{FilePart, Inode, InodeId, InodeKind, Slot};
+use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::Trail;
 use super::permission::Caller;
 use super::summary::Kept;
@@ -103,7 +104,7 @@ fn file_usage(file: &FilePart, replication: u16, policy: u8) -> Usage {
         BlockState::UnderConstruction => block.length.max(file.block_size),
         BlockState::Committed | BlockState::Complete => block.length,
     };
-    bytes_usage(file.blocks.iter().map(size).sum::<u64>(), replication, policy)
+    bytes_usage(file.blocks().iter().map(size).sum::<u64>(), replication, policy)
 }
 
 fn bytes_usage(bytes: u64, replication: u16, policy: u8) -> Usage {
@@ -269,7 +270,8 @@ impl Namespace {
     fn add_tree(&self, kept: &mut Kept, snapshot: SnapshotId, top: Slot) {
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
-            match self.inode(slot).as_file() {
+            let inode = self.inode(slot);
+            match inode.as_file() {
                 None => {
                     kept.directories += 1;
                     waiting.extend(self.children_in(snapshot, slot));
@@ -277,7 +279,7 @@ impl Namespace {
                 Some(file) => {
                     kept.files += 1;
                     kept.length += file.length();
-                    let space = file.length() * u64::from(file.replication);
+                    let space = file.length() * u64::from(inode.replication);
                     kept.space_consumed += space;
                     kept.moved_space_consumed += space;
                 }
@@ -446,29 +448,36 @@ impl Namespace {
 
     /// Whether a file may have `bytes` more of each of its replicas.
     pub fn check_space_quota(&self, slot: Slot, bytes: u64) -> Result<(), Error> {
-        let Some(file) = self.inode(slot).as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
-        let more = bytes_usage(bytes, file.replication, self.storage_policy(slot).number);
-        self.check_quota(self.inode(slot).parent, None, &more)
+        let inode = self.inode(slot);
+        if inode.is_directory() || self.quotas == 0 {
+            return Ok(());
+        }
+        let more = bytes_usage(bytes, inode.replication, self.storage_policy(slot).number);
+        self.check_quota(inode.parent, None, &more)
     }
 
     /// Whether a file may have so many replicas.
     pub(super) fn check_replication_quota(&self, slot: Slot, replication: u16) -> Result<(), Error> {
-        let Some(file) = self.inode(slot).as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
+        let inode = self.inode(slot);
+        let Some(file) = inode.as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
         let policy = self.storage_policy(slot).number;
-        let more = file_usage(file, replication, policy).plus(&file_usage(file, file.replication, policy), -1);
-        self.check_quota(self.inode(slot).parent, None, &more)
+        let more = file_usage(file, replication, policy).plus(&file_usage(file, inode.replication, policy), -1);
+        self.check_quota(inode.parent, None, &more)
     }
 
     /// Whether the blocks of files in one directory may become blocks of another one there.
     pub(super) fn check_concat_quota(&self, target: Slot, sources: &[Slot]) -> Result<(), Error> {
-        let Some(into) = self.inode(target).as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
+        if self.quotas == 0 {
+            return Ok(());
+        }
+        let into = self.inode(target);
         let policy = self.storage_policy(target).number;
         let mut more = Usage::default();
         for source in sources {
             let Some(file) = self.inode(*source).as_file() else { continue };
             more = more.plus(&file_usage(file, into.replication, policy), 1).plus(&self.own_usage(*source), -1);
         }
-        self.check_quota(self.inode(target).parent, None, &more)
+        self.check_quota(into.parent, None, &more)
     }
 
     /// Whether a tree may move into `directory`, in the place of `replaced`. What has both places in it holds no more than before.

@@ -9,15 +9,17 @@
 //! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`extra.rs`) are tagged, so that an older
 //! version refuses what it does not know instead of losing it.
 
-use hearth_types::{BlockId, FsPermission, GenerationStamp};
+use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
 use super::arena::Arena;
 use super::extra::Extra;
+use super::file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
 use super::history::{LOST, Snapshot, Timeline, Version};
-use super::inode::{BlockList, BlockRecord, BlockState, FilePart, Inode, InodeId, InodeKind, Slot, Truncation, Writer};
+use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::names::{NameId, Names};
-use super::{Children, IdMap, Limits, Namespace, compare_names};
+use super::{Limits, Namespace, compare_names};
 use crate::changes::Counters;
+use crate::sparse::Sparse;
 
 const FORM: u8 = 1;
 const DIRECTORY: u8 = 1;
@@ -48,6 +50,8 @@ pub enum RecordError {
     NoSnapshotRoot { snapshot: u32, root: u64 },
     #[error("inode {inode} is newer than the newest inode on record, {last}")]
     Counter { inode: u64, last: u64 },
+    #[error("the newest generation stamp on record, {stamp}, is larger than a stamp can be")]
+    Stamp { stamp: GenerationStamp },
 }
 
 pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
@@ -64,8 +68,8 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
     out.push(inode.storage_policy);
     if let InodeKind::File(file) = &inode.kind {
         put(&mut out, file.block_size);
-        put(&mut out, u64::from(file.replication));
-        match &file.writer {
+        put(&mut out, u64::from(inode.replication));
+        match file.writer() {
             None => out.push(0),
             Some(writer) => {
                 out.push(1);
@@ -85,7 +89,7 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
                 }
             }
         }
-        put_blocks(&mut out, &file.blocks);
+        put_blocks(&mut out, file.blocks());
     }
     match &inode.extra {
         None if inode.since == 0 => out.push(0),
@@ -107,7 +111,7 @@ fn put_blocks(out: &mut Vec<u8>, blocks: &[BlockRecord]) {
     put(out, blocks.len() as u64);
     for block in blocks {
         put(out, zigzag(block.id));
-        put(out, block.stamp.0);
+        put(out, block.stamp().0);
         put(out, block.length);
         out.push(block.state as u8);
     }
@@ -215,9 +219,12 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
     let modification_time_ms = reader.number()?;
     let access_time_ms = reader.number()?;
     let storage_policy = reader.byte()?;
-    let kind = match kind {
-        DIRECTORY => InodeKind::Directory(Children::default()),
-        FILE => InodeKind::File(decode_file(reader)?),
+    let (kind, replication) = match kind {
+        DIRECTORY => (InodeKind::Directory(Box::default()), 0),
+        FILE => {
+            let (file, replication) = decode_file(reader)?;
+            (InodeKind::File(file), replication)
+        }
         _ => return None,
     };
     let (extra, since) = Extra::decode(reader)?;
@@ -229,6 +236,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
         group,
         permission,
         storage_policy,
+        replication,
         modification_time_ms,
         access_time_ms,
         since,
@@ -238,7 +246,8 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
     Some((inode, parent))
 }
 
-fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
+/// What only files have, and their replication.
+fn decode_file(reader: &mut Reader<'_>) -> Option<(FilePart, u16)> {
     let block_size = reader.number()?;
     let replication = reader.small()?;
     let writer = if reader.flag()? {
@@ -250,12 +259,15 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
             2 => Some(Truncation { length: reader.number()?, copied_from: Some(from_zigzag(reader.number()?)) }),
             _ => return None,
         };
-        Some(Box::new(Writer { client, machine, truncation }))
+        Some(Writer { client, machine, truncation })
     } else {
         None
     };
-    let blocks = decode_blocks(reader)?;
-    Some(FilePart { block_size, replication, blocks: blocks.into_iter().collect::<BlockList>(), writer })
+    let mut file = FilePart::new(block_size, decode_blocks(reader)?);
+    if let Some(writer) = writer {
+        file.open(writer);
+    }
+    Some((file, replication))
 }
 
 fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
@@ -263,12 +275,10 @@ fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
     // A block takes at least four bytes: a damaged count cannot ask for more memory than the record has.
     let mut blocks = Vec::with_capacity(count.min(reader.bytes.len() / 4));
     for _ in 0..count {
-        blocks.push(BlockRecord {
-            id: from_zigzag(reader.number()?),
-            stamp: GenerationStamp(reader.number()?),
-            length: reader.number()?,
-            state: BlockState::from_number(reader.byte()?)?,
-        });
+        let id = from_zigzag(reader.number()?);
+        let stamp = Some(GenerationStamp(reader.number()?)).filter(|stamp| *stamp <= BlockRecord::STAMP_MAX)?;
+        let block = Block { id, stamp, length: reader.number()? };
+        blocks.push(BlockRecord::new(block, BlockState::from_number(reader.byte()?)?));
     }
     Some(blocks)
 }
@@ -295,9 +305,13 @@ impl Rebuild {
                 return Err(RecordError::Names { number });
             }
         }
+        let stamp = GenerationStamp(counters.last_stamp);
+        if stamp >= BlockRecord::STAMP_MAX {
+            return Err(RecordError::Stamp { stamp });
+        }
         let namespace = Namespace {
             inodes: Arena::default(),
-            by_id: IdMap::default(),
+            by_id: Sparse::default(),
             root: Slot(0),
             names,
             counters,
@@ -326,7 +340,7 @@ impl Rebuild {
         }
         if let Some(file) = inode.as_file() {
             self.namespace.files += 1;
-            self.namespace.blocks += file.blocks.len() as u64;
+            self.namespace.blocks += file.blocks().len() as u64;
         }
         self.namespace.quotas += u64::from(inode.quota().is_some());
         let slot = self.namespace.inodes.insert(inode);
@@ -341,7 +355,7 @@ impl Rebuild {
         let id = InodeId(id);
         let mut reader = Reader { bytes, at: 0 };
         if until == LOST {
-            let slot = *self.namespace.by_id.get(&id.0).ok_or_else(damaged)?;
+            let slot = *self.namespace.by_id.get(id.0).ok_or_else(damaged)?;
             let lost = decode_blocks(&mut reader).filter(|_| reader.at == bytes.len()).ok_or_else(damaged)?;
             self.namespace.inodes.get_mut(slot).history_mut().lost = lost;
             return Ok(());
@@ -352,7 +366,7 @@ impl Rebuild {
         if let Some(name) = [frozen.owner.0, frozen.group.0].into_iter().find(|name| *name >= names) {
             return Err(RecordError::UnknownName { inode: id.0, name });
         }
-        if !self.namespace.by_id.contains_key(&id.0) {
+        if !self.namespace.by_id.contains(id.0) {
             let slot = self.namespace.inodes.insert(frozen.ghost());
             self.namespace.by_id.insert(id.0, slot);
             self.namespace.timeline.gone += 1;
@@ -398,14 +412,14 @@ impl Rebuild {
             let InodeKind::Directory(children) = &mut namespace.inodes.get_mut(parent_slot).kind else {
                 unreachable!("seen to be a directory")
             };
-            let mut children = std::mem::take(children);
+            let mut children = std::mem::take(&mut **children);
             let name = &namespace.inode(slot).name;
             children.insert(slot, |other| compare_names(&namespace.inode(other).name, name));
             namespace.put_children(parent_slot, children);
         }
         check_reachable(namespace)?;
         for (id, version, parent) in std::mem::take(&mut self.versions) {
-            let parent_slot = *namespace.by_id.get(&parent.0).unwrap_or(&root);
+            let parent_slot = *namespace.by_id.get(parent.0).unwrap_or(&root);
             namespace.inodes.get_mut(version.frozen).parent = parent_slot;
             namespace.restore_version(id, version);
         }
@@ -425,7 +439,7 @@ impl Rebuild {
 fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
     let mut seen = 0u64;
     let mut waiting = vec![namespace.root];
-    let mut reached = IdMap::<()>::default();
+    let mut reached = Sparse::<()>::default();
     while let Some(slot) = waiting.pop() {
         let inode = namespace.inode(slot);
         seen += 1;
@@ -437,7 +451,7 @@ fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
     if seen == namespace.inode_count() - namespace.timeline.gone {
         return Ok(());
     }
-    let lost = namespace.iter().map(|inode| inode.id.0).find(|id| !reached.contains_key(id));
+    let lost = namespace.iter().map(|inode| inode.id.0).find(|id| !reached.contains(*id));
     Err(RecordError::Unreachable { inode: lost.unwrap_or_default() })
 }
 
@@ -451,7 +465,15 @@ mod tests {
     use hearth_types::{Xattr, XattrSpace};
 
     fn file_inode() -> Inode {
-        let blocks = [(1073741825, 1001, 5, BlockState::Complete), (-9, u64::MAX, u64::MAX, BlockState::Committed)];
+        let block = |id, stamp, length| Block { id: BlockId(id), stamp: GenerationStamp(stamp), length };
+        let first = BlockRecord::new(block(1073741825, 1001, 5), BlockState::Complete);
+        let second = BlockRecord::new(block(-9, BlockRecord::STAMP_MAX.0, u64::MAX), BlockState::Committed);
+        let mut file = FilePart::new(134_217_728, vec![first, second]);
+        file.open(Writer {
+            client: "DFSClient_1".into(),
+            machine: "127.0.0.1".into(),
+            truncation: Some(Truncation { length: 3, copied_from: Some(BlockId(-7)) }),
+        });
         Inode {
             id: InodeId(16400),
             parent: Slot(0),
@@ -460,6 +482,7 @@ mod tests {
             group: NameId(1),
             permission: FsPermission(0o1644),
             storage_policy: 7,
+            replication: 3,
             modification_time_ms: 1_700_000_000_000,
             access_time_ms: 0,
             since: 300,
@@ -474,24 +497,7 @@ mod tests {
                 quota: Some(Box::new(Quota { names: Some(7), space: Some(u64::MAX >> 1), ..Quota::default() })),
                 history: None,
             })),
-            kind: InodeKind::File(FilePart {
-                block_size: 134_217_728,
-                replication: 3,
-                blocks: blocks
-                    .into_iter()
-                    .map(|(id, stamp, length, state)| BlockRecord {
-                        id: BlockId(id),
-                        stamp: GenerationStamp(stamp),
-                        length,
-                        state,
-                    })
-                    .collect(),
-                writer: Some(Box::new(Writer {
-                    client: "DFSClient_1".into(),
-                    machine: "127.0.0.1".into(),
-                    truncation: Some(Truncation { length: 3, copied_from: Some(BlockId(-7)) }),
-                })),
-            }),
+            kind: InodeKind::File(file),
         }
     }
 
@@ -501,6 +507,24 @@ mod tests {
         let (inode, parent) = decode(InodeId(16400), &bytes).unwrap();
         assert_eq!(parent, InodeId(16399));
         assert_eq!(format!("{inode:?}"), format!("{:?}", file_inode()));
+    }
+
+    #[test]
+    fn a_stamp_that_there_is_no_room_for_is_damage() {
+        let mut record = vec![1];
+        for (stamp, fits) in
+            [(BlockRecord::STAMP_MAX.0, true), (BlockRecord::STAMP_MAX.0 + 1, false), (u64::MAX, false)]
+        {
+            record.truncate(1);
+            record.push(2);
+            put(&mut record, stamp);
+            record.extend([5, BlockState::Complete as u8]);
+            let blocks = decode_blocks(&mut Reader { bytes: &record, at: 0 });
+            assert_eq!(blocks.is_some_and(|blocks| blocks[0].stamp().0 == stamp), fits);
+        }
+        let counters = Counters { last_stamp: u64::MAX, ..Counters::FRESH };
+        let refused = Rebuild::start(Limits::default(), counters, []).err();
+        assert_eq!(refused, Some(RecordError::Stamp { stamp: GenerationStamp(u64::MAX) }));
     }
 
     #[test]

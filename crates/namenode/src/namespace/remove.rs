@@ -109,7 +109,7 @@ impl Namespace {
         if target_file.is_open() {
             return Err(Error::ConcatTargetOpen { path: trail.path() });
         }
-        let (target_block_size, target_replication) = (target_file.block_size, target_file.replication);
+        let target_block_size = target_file.block_size;
         let mut slots = Vec::with_capacity(sources.len());
         let mut seen = HashSet::new();
         for source in sources {
@@ -123,17 +123,14 @@ impl Namespace {
         let mut moved = Vec::new();
         for slot in slots {
             // The file goes, its blocks stay: they are the target's now.
-            let blocks = std::mem::take(&mut self.file_mut(slot).blocks);
+            moved.extend(self.file_mut(slot).take_blocks());
             self.remove_tree(slot, now_ms);
-            moved.extend(blocks.iter().map(|block| block.id));
-            let target = self.file_mut(target_slot);
-            for block in blocks.iter() {
-                target.blocks.push(*block);
-            }
         }
-        debug_assert!(target_replication > 0);
+        let ids = moved.iter().map(|block| block.id).collect();
+        self.file_mut(target_slot).add_blocks(moved);
+        debug_assert!(self.inode(target_slot).replication > 0);
         self.inode_mut(target_slot).modification_time_ms = now_ms;
-        Ok((target_slot, moved))
+        Ok((target_slot, ids))
     }
 
     fn check_concat_source(
@@ -157,7 +154,7 @@ impl Namespace {
             return Err(Error::ConcatInSnapshot { path: trail.path() });
         }
         let file = self.inode(slot).as_file().expect("seen to be a file");
-        if file.is_open() || file.blocks.is_empty() {
+        if file.is_open() || file.blocks().is_empty() {
             return Err(Error::ConcatSource { path: trail.path() });
         }
         if file.block_size > target_block_size {

@@ -7,16 +7,16 @@ use std::collections::HashMap;
 
 use super::history::SnapshotId;
 use super::inode::{InodeId, Slot};
-use super::{Inode, Namespace, compare_names};
+use super::{Inode, Name, Namespace, compare_names};
 
 /// A path below the compared directory, a name an element.
-pub type RelativePath = Vec<Box<[u8]>>;
+pub type RelativePath = Vec<Name>;
 
 /// One entry of a directory that is in one of both states only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub id: InodeId,
-    pub name: Box<[u8]>,
+    pub name: Name,
     /// Of an entry of the earlier state: where it is in the later one, below the compared directory.
     pub renamed_to: Option<RelativePath>,
 }
@@ -58,7 +58,7 @@ impl Namespace {
             }
             let then_children = self.children_in(earlier, state);
             let now_children = now.map(|now| self.children_at(later, now)).unwrap_or_default();
-            let entries = |children: &[Slot]| -> HashMap<Box<[u8]>, InodeId> {
+            let entries = |children: &[Slot]| -> HashMap<Name, InodeId> {
                 children.iter().map(|slot| (self.inode(*slot).name.clone(), self.inode(*slot).id)).collect()
             };
             let (then_entries, now_entries) = (entries(&then_children), entries(&now_children));
@@ -124,7 +124,7 @@ fn file_length(inode: &Inode) -> u64 {
 
 /// What Apache's NameNode compares: not the times.
 fn attributes_differ(a: &Inode, b: &Inode) -> bool {
-    let shape = |inode: &Inode| inode.as_file().map(|file| (file.replication, file.block_size));
+    let shape = |inode: &Inode| inode.as_file().map(|file| (inode.replication, file.block_size));
     (a.owner, a.group, a.permission, a.storage_policy) != (b.owner, b.group, b.permission, b.storage_policy)
         || shape(a) != shape(b)
         || a.acl() != b.acl()

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hearth_types::{BlockId, FsPermission};
+use hearth_types::{Block, BlockId, FsPermission};
 use proptest::prelude::*;
 
 use super::*;
@@ -100,7 +100,7 @@ impl Stored {
 
 fn entry(namespace: &Namespace, slot: Slot) -> Entry {
     let inode = namespace.inode(slot);
-    let blocks = inode.as_file().map(|file| file.blocks.iter().map(|block| (block.id, block.length)).collect());
+    let blocks = inode.as_file().map(|file| file.blocks().iter().map(|block| (block.id, block.length)).collect());
     Entry { id: inode.id.0, mode: inode.permission.0, blocks }
 }
 
@@ -145,7 +145,7 @@ struct World {
 impl World {
     fn add_block(&mut self, slot: Slot, length: u64) {
         let (id, stamp) = (self.namespace.next_block_id(), self.namespace.next_stamp());
-        self.namespace.push_block(slot, BlockRecord { id, stamp, length, state: BlockState::Complete });
+        self.namespace.push_block(slot, BlockRecord::new(Block { id, stamp, length }, BlockState::Complete));
         self.blocks.insert(id);
     }
 
@@ -192,7 +192,7 @@ impl World {
                 let slot = self.namespace.create_file(&trail, file, now).unwrap();
                 self.add_block(slot, 10);
                 self.add_block(slot, 20);
-                self.namespace.file_mut(slot).writer = None;
+                self.namespace.file_mut(slot).close();
                 self.copy(path);
             }
             Operation::Append(path) => {
@@ -203,8 +203,9 @@ impl World {
             Operation::Grow(path) => {
                 let Some(slot) = self.file(path) else { return };
                 let stamp = self.namespace.next_stamp();
-                if let Some(last) = self.namespace.file_mut(slot).blocks.last_mut() {
-                    (last.length, last.stamp) = (last.length + 1, stamp);
+                if let Some(last) = self.namespace.file_mut(slot).blocks_mut().last_mut() {
+                    last.length += 1;
+                    last.set_stamp(stamp);
                 }
                 self.copy(path);
             }

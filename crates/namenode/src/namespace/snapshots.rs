@@ -106,12 +106,12 @@ impl Namespace {
     /// The state of an inode in a snapshot that is still there.
     pub fn inode_in(&self, snapshot: SnapshotId, id: InodeId) -> Option<Slot> {
         self.timeline.roots.get(&snapshot.0)?;
-        self.state_in(snapshot, *self.by_id.get(&id.0)?)
+        self.state_in(snapshot, *self.by_id.get(id.0)?)
     }
 
     /// The paths of an inode in the snapshots that have it, newest first.
     pub fn paths_in_snapshots(&self, id: InodeId) -> Vec<String> {
-        let Some(main) = self.by_id.get(&id.0) else { return Vec::new() };
+        let Some(main) = self.by_id.get(id.0) else { return Vec::new() };
         let newest_first = self.timeline.roots.iter().rev();
         newest_first.filter_map(|(snapshot, root)| self.path_in(SnapshotId(*snapshot), *root, *main)).collect()
     }

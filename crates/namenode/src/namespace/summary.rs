@@ -85,7 +85,8 @@ impl Namespace {
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             summary.usage.names += 1;
-            match self.inode(slot).as_file() {
+            let inode = self.inode(slot);
+            match inode.as_file() {
                 None => {
                     summary.directories += 1;
                     waiting.extend(self.children_at(trail.snapshot, slot));
@@ -93,7 +94,7 @@ impl Namespace {
                 Some(file) => {
                     summary.files += 1;
                     summary.length += file.length();
-                    summary.space_consumed += file.length() * u64::from(file.replication);
+                    summary.space_consumed += file.length() * u64::from(inode.replication);
                 }
             }
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hearth_types::{BlockId, FsPermission, GenerationStamp};
+use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 use proptest::prelude::*;
 
 use super::*;
@@ -247,9 +247,9 @@ pub(crate) fn make_file(namespace: &mut Namespace, path: &str, length: u64) -> b
     let slot = namespace.create_file(&trail, file, 1).unwrap();
     for part in [length / 2, length - length / 2] {
         let (id, stamp) = (namespace.next_block_id(), namespace.next_stamp());
-        namespace.push_block(slot, BlockRecord { id, stamp, length: part, state: BlockState::Complete });
+        namespace.push_block(slot, BlockRecord::new(Block { id, stamp, length: part }, BlockState::Complete));
     }
-    namespace.file_mut(slot).writer = None;
+    namespace.file_mut(slot).close();
     true
 }
 
@@ -325,8 +325,7 @@ fn a_removed_tree_names_all_its_blocks_and_writers() {
     assert!(make_file(&mut namespace, "/t/g", 10));
     let open = namespace.lookup("/t/g").unwrap();
     let id = namespace.inode(open).id;
-    namespace.file_mut(open).writer =
-        Some(Box::new(Writer { client: "w".into(), machine: "m".into(), truncation: None }));
+    namespace.file_mut(open).open(Writer { client: "w".into(), machine: "m".into(), truncation: None });
     let mut removed = namespace.delete(&caller(), "/t", true, 2).unwrap().unwrap();
     removed.blocks.sort();
     let first = Counters::FRESH.last_block;

@@ -16,7 +16,7 @@ pub async fn abandon_block(
             namenode.check_safe_mode(state, now, || format!("abandon block {block} for file {}", request.src))?;
             let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.holder)?;
             let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
-            if file.blocks.last().is_some_and(|last| last.id == block.id) {
+            if file.blocks().last().is_some_and(|last| last.id == block.id) {
                 state.drop_last(slot);
             }
             Ok(())

@@ -87,10 +87,10 @@ fn retried(state: &State, namenode: &Namenode, slot: Slot, previous: Option<Bloc
     let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
     let same = |given: Option<Block>, record: Option<&BlockRecord>| match (given, record) {
         (None, None) => true,
-        (Some(given), Some(record)) => given.id == record.id && given.stamp == record.stamp,
+        (Some(given), Some(record)) => given.id == record.id && given.stamp == record.stamp(),
         _ => false,
     };
-    let last = file.blocks.last();
+    let last = file.blocks().last();
     if same(previous, last) {
         return Ok(Repetition::No);
     }
@@ -99,7 +99,7 @@ fn retried(state: &State, namenode: &Namenode, slot: Slot, previous: Option<Bloc
     if previous.is_none() && last.is_some_and(|last| last.length >= file.block_size && complete(last)) {
         return Ok(Repetition::No);
     }
-    let penultimate = file.blocks.len().checked_sub(2).map(|i| &file.blocks[i]);
+    let penultimate = file.blocks().len().checked_sub(2).map(|i| &file.blocks()[i]);
     if let Some(last) = last.filter(|_| same(previous, penultimate)) {
         if last.length == 0 && !complete(last) {
             let storages = state.blocks.expected_storages(last.id);
@@ -141,15 +141,15 @@ fn allocate(
     let inode = state.namespace.inode(slot);
     let file = inode.as_file().expect("check_lease has seen that it is a file");
     let limit = state.namespace.limits.blocks_per_file_max;
-    if file.blocks.len() >= limit {
-        return Err(Error::TooManyBlocks { count: file.blocks.len(), limit });
+    if file.blocks().len() >= limit {
+        return Err(Error::TooManyBlocks { count: file.blocks().len(), limit });
     }
     state.namespace.check_space_quota(slot, file.block_size)?;
     let has = |flag: AddBlockFlagProto| request.flags.contains(&(flag as i32));
     let policy = state.namespace.storage_policy(slot).number;
-    let machine = file.writer.as_ref().map(|writer| writer.machine.clone());
+    let machine = file.writer().map(|writer| writer.machine.clone());
     let placement = PlacementRequest {
-        additional: usize::from(file.replication),
+        additional: usize::from(inode.replication),
         block_size: file.block_size,
         writer: machine.as_deref(),
         excluded,
@@ -159,7 +159,7 @@ fn allocate(
         ignore_locality: has(AddBlockFlagProto::IgnoreClientLocality),
         ..PlacementRequest::default()
     };
-    let (id, replication) = (inode.id, file.replication);
+    let (id, replication) = (inode.id, inode.replication);
     let targets = state.blocks.allocate_targets(&placement, now).map_err(|error| match error {
         BlockError::NotEnoughTargets { found, minimum, running, excluded } => Error::NoTargets {
             path: state.namespace.path_of(slot),
@@ -178,9 +178,6 @@ fn allocate(
     let block = Block { id: state.namespace.next_block_id(), stamp: state.namespace.next_stamp(), length: 0 };
     let offset = state.namespace.inode(slot).as_file().map_or(0, |file| file.length());
     state.blocks.begin(block, id.0, replication, policy, &targets);
-    state.namespace.push_block(
-        slot,
-        BlockRecord { id: block.id, stamp: block.stamp, length: 0, state: RecordState::UnderConstruction },
-    );
+    state.namespace.push_block(slot, BlockRecord::new(block, RecordState::UnderConstruction));
     Ok(state.blocks.located_for_writer(namenode.extended(block), offset, &targets))
 }

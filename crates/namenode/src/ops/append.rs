@@ -35,7 +35,7 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             check_last(state, slot, &path)?;
             if !new_block
                 && let Some(file) = state.namespace.inode(slot).as_file()
-                && let Some(last) = file.blocks.last()
+                && let Some(last) = file.blocks().last()
             {
                 // What is written counts in full until it is closed.
                 state.namespace.check_space_quota(slot, file.block_size.saturating_sub(last.length))?;
@@ -43,11 +43,11 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             let block = open_again(state, namenode, slot, new_block)?
                 .map(|block| namenode.signed(block, AccessMode::Write, caller, now));
             let id = state.namespace.inode(slot).id;
-            state.namespace.file_mut(slot).writer = Some(Box::new(Writer {
+            state.namespace.file_mut(slot).open(Writer {
                 client: request.client_name.clone(),
                 machine: caller.machine.clone(),
                 truncation: None,
-            }));
+            });
             state.leases.add(&request.client_name, id, now.monotonic);
             let stat = Some(file_status(&state.namespace, slot, &[]));
             Ok((AppendResponseProto { block: block.as_ref().map(Into::into), stat }, Remember::Yes))
@@ -58,7 +58,7 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
 /// What is written on must be there.
 fn check_last(state: &State, slot: Slot, path: &str) -> Result<(), Error> {
     let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
-    let Some(last) = file.blocks.last() else { return Ok(()) };
+    let Some(last) = file.blocks().last() else { return Ok(()) };
     match state.blocks.state(last.id) {
         Some(BlockState::Committed) => Err(Error::AppendCommitted { block: last.block(), path: path.into() }),
         Some(BlockState::Complete) if state.blocks.is_minimally_replicated(last.id) => Ok(()),
@@ -74,7 +74,7 @@ fn open_again(
     new_block: bool,
 ) -> Result<Option<LocatedBlock>, Error> {
     let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
-    let Some(last) = file.blocks.last().copied() else { return Ok(None) };
+    let Some(last) = file.blocks().last().copied() else { return Ok(None) };
     let block = namenode.extended(last.block());
     if new_block {
         // The writer only has to name it when it adds the next one.
@@ -85,7 +85,7 @@ fn open_again(
     }
     let offset = file.length() - last.length;
     let storages = state.blocks.reopen(last.id).map_err(|error| namenode.refused(error))?;
-    if let Some(record) = state.namespace.file_mut(slot).blocks.last_mut() {
+    if let Some(record) = state.namespace.file_mut(slot).blocks_mut().last_mut() {
         record.state = RecordState::UnderConstruction;
     }
     Ok(Some(state.blocks.located_for_writer(block, offset, &storages)))

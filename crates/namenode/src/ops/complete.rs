@@ -81,9 +81,9 @@ fn is_repeated(
         id => state.namespace.slot(InodeId(id)),
     };
     let Some(file) = slot.and_then(|slot| state.namespace.inode(slot).as_file()) else { return Ok(false) };
-    Ok(match (last, file.blocks.last()) {
+    Ok(match (last, file.blocks().last()) {
         (None, None) => true,
-        (Some(given), Some(record)) => given.id == record.id && given.stamp == record.stamp,
+        (Some(given), Some(record)) => given.id == record.id && given.stamp == record.stamp(),
         _ => false,
     })
 }

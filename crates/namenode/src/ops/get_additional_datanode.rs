@@ -36,7 +36,7 @@ pub async fn get_additional_datanode(
                 .zip(storages)
                 .filter_map(|(node, storage)| state.blocks.find_storage(node, &StorageId(storage.as_str().into())))
                 .collect();
-            let machine = file.writer.as_ref().map(|writer| writer.machine.clone());
+            let machine = file.writer().map(|writer| writer.machine.clone());
             // Nodes whose storage is not known are at least not chosen again.
             let excluded: Vec<DatanodeId> = excluded.iter().chain(&existing).cloned().collect();
             let placement = PlacementRequest {

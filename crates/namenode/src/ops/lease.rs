@@ -47,7 +47,7 @@ impl State {
         now: Now,
     ) -> Result<(), Error> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let Some(writer) = &file.writer else { return Ok(()) };
+        let Some(writer) = file.writer() else { return Ok(()) };
         if takeover.operation == "TRUNCATE_FILE" && writer.truncation.is_some() {
             return Err(takeover.refused(caller, format!("{} is being truncated.", takeover.path)));
         }
@@ -66,7 +66,7 @@ impl State {
                 machine: caller.machine.clone(),
             });
         }
-        let last = file.blocks.last().and_then(|last| self.blocks.state(last.id));
+        let last = file.blocks().last().and_then(|last| self.blocks.state(last.id));
         if last == Some(BlockState::UnderRecovery) {
             return Err(Error::OtherRecoveryInProgress {
                 operation: takeover.operation,
@@ -86,7 +86,7 @@ impl State {
     /// `holder`: who has the lease meanwhile; `None` leaves it with the old holder.
     pub fn release(&mut self, namenode: &Namenode, slot: Slot, holder: Option<&str>, now: Now) -> Result<bool, Error> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let Some(last) = file.blocks.last().copied() else {
+        let Some(last) = file.blocks().last().copied() else {
             self.close_file(slot, now);
             return Ok(true);
         };
@@ -131,7 +131,7 @@ impl State {
 
     /// The last block is being recovered, and it is not time for another attempt.
     pub fn is_recovery_running(&self, slot: Slot, now: Now) -> bool {
-        let last = self.namespace.inode(slot).as_file().and_then(|file| file.blocks.last());
+        let last = self.namespace.inode(slot).as_file().and_then(|file| file.blocks().last());
         last.is_some_and(|last| {
             self.blocks.state(last.id) == Some(BlockState::UnderRecovery) && !self.blocks.may_recover(last.id, now)
         })
@@ -141,12 +141,12 @@ impl State {
     fn reassign(&mut self, slot: Slot, holder: Option<&str>, now: Now) {
         let id = self.namespace.inode(slot).id;
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let Some(old) = file.writer.as_ref().map(|writer| writer.client.clone()) else { return };
+        let Some(old) = file.writer().map(|writer| writer.client.clone()) else { return };
         match holder {
             Some(holder) if holder != old => {
                 self.leases.remove(&old, id);
                 self.leases.add(holder, id, now.monotonic);
-                if let Some(writer) = &mut self.namespace.file_mut(slot).writer {
+                if let Some(writer) = self.namespace.file_mut(slot).writer_mut() {
                     writer.client = holder.into();
                 }
             }
@@ -166,10 +166,11 @@ impl State {
     /// The map is ahead of the namespace where datanodes finished a block: takes its stamp and length over.
     pub fn sync_last(&mut self, slot: Slot) {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let Some(last) = file.blocks.last().copied() else { return };
+        let Some(last) = file.blocks().last().copied() else { return };
         if let Some(block) = self.blocks.block(last.id).filter(|block| *block != last.block()) {
-            let record = self.namespace.file_mut(slot).blocks.last_mut().expect("just seen");
-            (record.stamp, record.length) = (block.stamp, block.length);
+            let record = self.namespace.file_mut(slot).blocks_mut().last_mut().expect("just seen");
+            record.set_stamp(block.stamp);
+            record.length = block.length;
         }
     }
 
@@ -245,7 +246,7 @@ pub async fn list_open_files(
             answer.has_more = true;
             break;
         }
-        let writer = state.namespace.inode(slot).as_file().and_then(|file| file.writer.as_ref());
+        let writer = state.namespace.inode(slot).as_file().and_then(|file| file.writer());
         let machine = writer.map(|writer| writer.machine.clone()).unwrap_or_default();
         answer.entries.push(OpenFilesBatchResponseProto {
             id: id.0 as i64,

@@ -77,9 +77,12 @@ fn list(
     limit: usize,
     with_locations: bool,
 ) -> Result<Option<Listing>, Error> {
-    let weigh = |slot: Slot| match state.namespace.inode(slot).as_file() {
-        Some(file) if with_locations => file.blocks.len() * usize::from(file.replication),
-        _ => 0,
+    let weigh = |slot: Slot| {
+        let inode = state.namespace.inode(slot);
+        match inode.as_file() {
+            Some(file) if with_locations => file.blocks().len() * usize::from(inode.replication),
+            _ => 0,
+        }
     };
     state.namespace.list(&context.caller, path, start_after, limit, weigh)
 }

@@ -48,11 +48,11 @@ impl State {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let reader = Reader { ip: Some(machine) };
         let frozen = self.namespace.is_frozen(slot);
-        let blocks = located_range(&file.blocks, offset, length)
+        let blocks = located_range(file.blocks(), offset, length)
             .filter_map(|(block, at)| self.locate(block, at, frozen, reader, now))
             .collect();
         let total = file.length();
-        let last = file.blocks.last();
+        let last = file.blocks().last();
         let last_complete = last.is_some_and(|last| self.blocks.state(last.id) == Some(BlockState::Complete));
         let last_length = last.map_or(0, |last| last.length);
         LocatedBlocks {
@@ -107,7 +107,7 @@ fn located_range(blocks: &[BlockRecord], offset: u64, length: u64) -> impl Itera
 
 #[cfg(test)]
 mod tests {
-    use hearth_types::{BlockId, GenerationStamp};
+    use hearth_types::{Block, BlockId, GenerationStamp};
 
     use super::*;
     use crate::namespace::BlockState as RecordState;
@@ -116,12 +116,8 @@ mod tests {
         lengths
             .iter()
             .enumerate()
-            .map(|(i, length)| BlockRecord {
-                id: BlockId(i as i64),
-                stamp: GenerationStamp(1),
-                length: *length,
-                state: RecordState::Complete,
-            })
+            .map(|(i, length)| Block { id: BlockId(i as i64), stamp: GenerationStamp(1), length: *length })
+            .map(|block| BlockRecord::new(block, RecordState::Complete))
             .collect()
     }
 

@@ -59,10 +59,11 @@ pub async fn set_replication(
             namenode.check_safe_mode(state, now, || format!("set replication for {}", request.src))?;
             let changed = state.namespace.set_replication(&context.caller, &request.src, request.replication)?;
             let Some((slot, old)) = changed else { return Ok(false) };
-            let file = state.namespace.inode(slot).as_file().expect("replication is a file's");
-            if file.replication != old {
+            let inode = state.namespace.inode(slot);
+            let file = inode.as_file().expect("replication is a file's");
+            if inode.replication != old {
                 let replication = state.namespace.replication_with_snapshots(slot);
-                for block in file.blocks.iter() {
+                for block in file.blocks().iter() {
                     state.blocks.set_replication(block.id, replication, now);
                 }
             }

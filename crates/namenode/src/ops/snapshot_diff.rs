@@ -192,8 +192,7 @@ mod tests {
     #[test]
     fn pages_tell_everything_once() {
         let entries = |count: usize| -> Vec<Changed> {
-            let entry =
-                |i| Changed { id: InodeId(i as u64), name: format!("{i}").into_bytes().into(), renamed_to: None };
+            let entry = |i| Changed { id: InodeId(i as u64), name: format!("{i}").as_bytes().into(), renamed_to: None };
             (0..count).map(entry).collect()
         };
         let difference = |name: &str, created, deleted| Difference {

@@ -14,7 +14,7 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
     let inode = namespace.inode(slot);
     let (file_type, length, replication, block_size, children) = match &inode.kind {
         InodeKind::Directory(children) => (FileType::IsDir, 0, 0, 0, children.len() as i32),
-        InodeKind::File(file) => (FileType::IsFile, file.length(), u32::from(file.replication), file.block_size, 0),
+        InodeKind::File(file) => (FileType::IsFile, file.length(), u32::from(inode.replication), file.block_size, 0),
     };
     HdfsFileStatusProto {
         file_type: file_type as i32,

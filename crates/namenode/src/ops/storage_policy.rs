@@ -101,7 +101,7 @@ fn tell_blocks(state: &mut State, top: Slot) {
             InodeKind::Directory(children) => waiting.extend(children.iter()),
             InodeKind::File(file) => {
                 let policy = state.namespace.storage_policy(slot).number;
-                for block in file.blocks.iter() {
+                for block in file.blocks().iter() {
                     state.blocks.set_policy(block.id, policy);
                 }
             }

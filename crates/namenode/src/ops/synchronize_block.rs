@@ -38,11 +38,11 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
         return Err(Error::SynchronizedBlockMissing { block });
     };
     let file = state.namespace.inode(slot).as_file().ok_or(Error::SynchronizedBlockMissing { block })?;
-    let last = file.blocks.last().copied();
+    let last = file.blocks().last().copied();
     if !file.is_open() {
         // An earlier copy of this report closed the file.
         return match last {
-            Some(last) if last.stamp == result.new_stamp => Ok(()),
+            Some(last) if last.stamp() == result.new_stamp => Ok(()),
             _ => Err(Error::SynchronizedFileClosed { block, path: state.namespace.path_of(slot) }),
         };
     }
@@ -85,8 +85,8 @@ fn finish(
         .blocks
         .finish_recovery(last, result.new_stamp, result.new_length, &holders, now)
         .map_err(|error| namenode.refused(error))?;
-    if let Some(record) = state.namespace.file_mut(slot).blocks.last_mut() {
-        record.stamp = result.new_stamp;
+    if let Some(record) = state.namespace.file_mut(slot).blocks_mut().last_mut() {
+        record.set_stamp(result.new_stamp);
         record.length = result.new_length;
         record.state = RecordState::Committed;
     }

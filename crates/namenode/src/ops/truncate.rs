@@ -39,8 +39,7 @@ fn attempt(
     }
     let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
     if file
-        .writer
-        .as_ref()
+        .writer()
         .is_some_and(|writer| writer.truncation.is_some_and(|truncation| truncation.length == request.new_length))
     {
         return Ok(false);
@@ -58,12 +57,12 @@ fn attempt(
     // The blocks that stay, and how much of the last of them.
     let (mut keep, mut end) = (0, 0);
     while end < asked {
-        end += file.blocks[keep].length;
+        end += file.blocks()[keep].length;
         keep += 1;
     }
     let mut copied_from = None;
     if end > asked {
-        let cut = file.blocks[keep - 1];
+        let cut = file.blocks()[keep - 1];
         let block_size = file.block_size;
         if state.blocks.state(cut.id) != Some(BlockState::Complete) || !state.blocks.is_minimally_replicated(cut.id) {
             return Err(Error::AppendUnderReplicated { block: cut.block(), path });
@@ -77,7 +76,7 @@ fn attempt(
             let copy = Block { id: state.namespace.next_block_id(), stamp, length };
             state.blocks.start_copying(cut.id, copy, now).map_err(|error| namenode.refused(error))?;
             drop_behind(state, slot, keep - 1);
-            let record = BlockRecord { id: copy.id, stamp, length: cut.length, state: RecordState::Complete };
+            let record = BlockRecord::new(Block { length: cut.length, ..copy }, RecordState::Complete);
             state.namespace.push_block(slot, record);
             copied_from = Some(cut.id);
         } else {
@@ -92,12 +91,12 @@ fn attempt(
     }
     let id = inode.id;
     let file = inode.as_file_mut().expect("seen to be a file");
-    file.writer = Some(Box::new(Writer {
+    file.open(Writer {
         client: request.client_name.clone(),
         machine: caller.machine.clone(),
         truncation: Some(Truncation { length: asked, copied_from }),
-    }));
-    if let Some(last) = file.blocks.last_mut() {
+    });
+    if let Some(last) = file.blocks_mut().last_mut() {
         last.state = RecordState::UnderConstruction;
         last.length -= end - asked;
     }
@@ -108,7 +107,7 @@ fn attempt(
 }
 
 fn drop_behind(state: &mut State, slot: Slot, keep: usize) {
-    while state.namespace.inode(slot).as_file().is_some_and(|file| file.blocks.len() > keep) {
+    while state.namespace.inode(slot).as_file().is_some_and(|file| file.blocks().len() > keep) {
         if let Some(block) = state.namespace.pop_block(slot)
             && !state.namespace.keeps_block(slot, block)
         {

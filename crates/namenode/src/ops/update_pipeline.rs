@@ -30,7 +30,7 @@ fn check_block(state: &State, namenode: &Namenode, block: Block, client: &str) -
     let slot = state.blocks.inode_of(block.id).and_then(|id| state.namespace.slot(InodeId(id)));
     let open = slot.and_then(|slot| {
         let file = state.namespace.inode(slot).as_file()?;
-        Some((slot, file.writer.as_ref()?, file.blocks.last()?))
+        Some((slot, file.writer()?, file.blocks().last()?))
     });
     let Some((slot, writer, last)) = open else { return Err(Error::BlockOfClosedFile { pool: pool(), block }) };
     if writer.client != client {
@@ -82,8 +82,11 @@ pub async fn update_pipeline(
             namenode.check_safe_mode(state, now, || "update the pipeline".into())?;
             let pool = || namenode.identity.pool.clone();
             let (slot, last) = check_block(state, namenode, old, &request.client_name)?;
-            if new.stamp <= last.stamp {
+            if new.stamp <= last.stamp() {
                 return Err(Error::StampNotLarger { pool: pool(), old, new, last: last.block() });
+            }
+            if new.stamp > BlockRecord::STAMP_MAX {
+                return Err(Error::StampTooLarge { pool: pool(), old, new });
             }
             if new.length < last.length {
                 return Err(Error::PipelineShrinks {
@@ -103,8 +106,9 @@ pub async fn update_pipeline(
                 .blocks
                 .update_pipeline(old, new.stamp, new.length, &storages)
                 .map_err(|error| namenode.refused(error))?;
-            if let Some(record) = state.namespace.file_mut(slot).blocks.last_mut() {
-                (record.stamp, record.length) = (new.stamp, new.length);
+            if let Some(record) = state.namespace.file_mut(slot).blocks_mut().last_mut() {
+                record.set_stamp(new.stamp);
+                record.length = new.length;
             }
             Ok((UpdatePipelineResponseProto {}, Remember::Yes))
         })

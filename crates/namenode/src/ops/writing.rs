@@ -55,7 +55,7 @@ impl State {
         let Some(file) = found.as_file() else {
             return Err(Error::WrittenNotAFile { path: path(), inode, lease: lease() });
         };
-        match &file.writer {
+        match file.writer() {
             None => Err(Error::NotOpen { path: path(), inode, lease: lease() }),
             Some(writer) if writer.client != client => Err(Error::NotLeaseOwner {
                 client: client.into(),
@@ -73,7 +73,7 @@ impl State {
     /// `last`: what the writer takes for the last block; without it nothing is committed.
     pub fn commit_last(&mut self, namenode: &Namenode, slot: Slot, last: Option<Block>, now: Now) -> Result<(), Error> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let (Some(last), Some(record)) = (last, file.blocks.last().copied()) else { return Ok(()) };
+        let (Some(last), Some(record)) = (last, file.blocks().last().copied()) else { return Ok(()) };
         match self.blocks.state(record.id) {
             Some(BlockState::Complete) => return Ok(()),
             Some(BlockState::UnderRecovery) => {
@@ -95,9 +95,9 @@ impl State {
             });
         }
         let state = self.blocks.commit(last, now).map_err(|error| namenode.refused(error))?;
-        let record = self.namespace.file_mut(slot).blocks.last_mut().expect("just seen");
+        let record = self.namespace.file_mut(slot).blocks_mut().last_mut().expect("just seen");
         record.length = last.length;
-        record.stamp = last.stamp;
+        record.set_stamp(last.stamp);
         record.state = if state == BlockState::Complete { RecordState::Complete } else { RecordState::Committed };
         Ok(())
     }
@@ -105,7 +105,7 @@ impl State {
     /// The first block of a file, before the last `open` ones, that too few datanodes have reported.
     pub fn first_incomplete(&self, slot: Slot, open: usize) -> Option<BlockRecord> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let settled = &file.blocks[..file.blocks.len().saturating_sub(open)];
+        let settled = &file.blocks()[..file.blocks().len().saturating_sub(open)];
         // Only the last two blocks can be incomplete: looking from the end is enough.
         settled.iter().rev().take(2).find(|block| self.blocks.state(block.id) != Some(BlockState::Complete)).copied()
     }
@@ -116,10 +116,10 @@ impl State {
         let inode = self.namespace.inode_mut(slot);
         inode.modification_time_ms = now.wall_ms;
         let file = inode.as_file_mut().expect("the caller has seen that it is a file");
-        for block in file.blocks.as_mut_slice() {
+        for block in file.blocks_mut() {
             block.state = RecordState::Complete;
         }
-        if let Some(writer) = file.writer.take() {
+        if let Some(writer) = file.close() {
             self.leases.remove(&writer.client, id);
         }
         // Whoever opens it next is not to be taken for the writer that has gone.
