@@ -184,8 +184,8 @@ pub enum Error {
         "Update {pool}:{old} but the new block {pool}:{new} does not have a larger generation stamp than the last block {pool}:{last}"
     )]
     StampNotLarger { pool: BlockPoolId, old: Block, new: Block, last: Block },
-    #[error("Update {pool}:{old} but no block has a generation stamp as large as that of the new block {pool}:{new}")]
-    StampTooLarge { pool: BlockPoolId, old: Block, new: Block },
+    #[error("Update {pool}:{old} but the generation stamp of the new block {pool}:{new} was never given out")]
+    StampNeverGiven { pool: BlockPoolId, old: Block, new: Block },
     #[error("Update {pool}:{old} (size={old_length}) to a smaller size block {pool}:{new} (size={new_length})")]
     PipelineShrinks { pool: BlockPoolId, old: Block, old_length: u64, new: Block, new_length: u64 },
     #[error("Update {pool}:{old} but it is not the last block of its file; {pool}:{last} is")]
@@ -591,7 +591,7 @@ impl Error {
             | BlockOfClosedFile { .. }
             | BlockNotUnderConstruction { .. }
             | StampNotLarger { .. }
-            | StampTooLarge { .. }
+            | StampNeverGiven { .. }
             | PipelineShrinks { .. }
             | NotLastBlock { .. }
             | CommitOtherBlock { .. }

@@ -235,30 +235,34 @@ async fn a_renewed_lease_lasts() {
 }
 
 #[tokio::test]
-async fn a_stamp_that_a_block_cannot_have_is_refused_and_changes_nothing() {
+async fn a_stamp_that_was_never_given_out_is_refused_and_changes_nothing() {
     let mut n = TestNamenode::start().await;
     let datanode = TestDatanode::join(&n, 1).await;
     n.create("/open", "W", 1).await.unwrap();
     let located = n.add_block("/open", "W", None).await.unwrap();
-    let update = |old: &ExtendedBlockProto, generation_stamp| UpdatePipelineRequestProto {
+    let update = |generation_stamp| UpdatePipelineRequestProto {
         client_name: "W".into(),
-        old_block: old.clone(),
-        new_block: ExtendedBlockProto { generation_stamp, ..old.clone() },
+        old_block: located.b.clone(),
+        new_block: ExtendedBlockProto { generation_stamp, ..located.b.clone() },
         new_nodes: vec![datanode.id()],
         storage_ids: vec![datanode.storage_id().into()],
     };
-    let largest = (1 << 56) - 1;
     let (pool, block, stamp) = (n.pool(), located.b.block_id, located.b.generation_stamp);
-    let too_large = largest + 1;
-    refused(
-        n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(&located.b, too_large)).await,
-        "java.io.IOException",
-        &format!(
-            "Update {pool}:blk_{block}_{stamp} but no block has a generation stamp as large as that of the new block \
-             {pool}:blk_{block}_{too_large}"
-        ),
-    );
-    n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(&located.b, largest)).await.unwrap();
+    for made_up in [stamp + 1, 1 << 56, u64::MAX] {
+        refused(
+            n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(made_up)).await,
+            "java.io.IOException",
+            &format!(
+                "Update {pool}:blk_{block}_{stamp} but the generation stamp of the new block \
+                 {pool}:blk_{block}_{made_up} was never given out"
+            ),
+        );
+    }
+    let request = UpdateBlockForPipelineRequestProto { block: located.b.clone(), client_name: "W".into() };
+    let given: UpdateBlockForPipelineResponseProto = n.call("updateBlockForPipeline", &request).await.unwrap();
+    let given = given.block.b.generation_stamp;
+    assert!(given > stamp);
+    n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(given)).await.unwrap();
     n.restart().await;
-    assert_eq!(n.locations("/open", 0, 1).await.unwrap().last_block.unwrap().b.generation_stamp, largest);
+    assert_eq!(n.locations("/open", 0, 1).await.unwrap().last_block.unwrap().b.generation_stamp, given);
 }

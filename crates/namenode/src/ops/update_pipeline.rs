@@ -85,8 +85,8 @@ pub async fn update_pipeline(
             if new.stamp <= last.stamp() {
                 return Err(Error::StampNotLarger { pool: pool(), old, new, last: last.block() });
             }
-            if new.stamp > BlockRecord::STAMP_MAX {
-                return Err(Error::StampTooLarge { pool: pool(), old, new });
+            if new.stamp.0 > state.namespace.counters().last_stamp {
+                return Err(Error::StampNeverGiven { pool: pool(), old, new });
             }
             if new.length < last.length {
                 return Err(Error::PipelineShrinks {
