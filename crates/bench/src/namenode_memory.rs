@@ -1,6 +1,7 @@
 //! What a file and a block take of a NameNode's memory: ours and Apache's are given the same files, whose replicas three nodes without
 //! disks report, as Hadoop's NNThroughputBenchmark has them. What counts of a JVM is what lives after a full collection, which is less than it
-//! needs to run; of ours, what is resident, the allocator's room between things and all.
+//! needs to run; of ours, what is resident, the allocator's room between things and all, but for pages that are empty: those go back to
+//! the system at once here, which else happens when the allocator comes by.
 
 mod fill;
 mod nodes;
@@ -56,8 +57,8 @@ impl Held {
             let memory = live_objects(process)?;
             return Ok(Self { memory, resident: usage(process)?.resident as f64 });
         }
-        // What is done behind the last answer is over.
-        std::thread::sleep(Duration::from_secs(1));
+        // What is done behind the last answer is over: changes go from the journal into the tables.
+        std::thread::sleep(Duration::from_secs(3));
         let resident = usage(process)?.resident as f64;
         Ok(Self { memory: resident, resident })
     }
@@ -85,7 +86,7 @@ fn one(arguments: &Arguments, make: Make, disk: &std::path::Path, figures: &mut 
     let name = if make == Make::Apache { "Apache" } else { "Hearth" };
     // Answers kept for repeated calls are no part of a file.
     let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
-    let spec = spec.set("dfs.namenode.enable.retrycache", false);
+    let spec = spec.set("dfs.namenode.enable.retrycache", false).environment("MIMALLOC_PURGE_DELAY", "0");
     let cluster = spec.start().with_context(|| format!("starting {name}'s NameNode"))?;
     let address = SocketAddr::from(([127, 0, 0, 1], cluster.namenode_rpc_port()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -34,6 +34,7 @@ pub struct ClusterSpec {
     datanodes: Vec<Make>,
     settings: Settings,
     files: Vec<(String, String)>,
+    environment: Vec<(&'static str, &'static str)>,
     label: Option<String>,
     version: Option<String>,
     directory: Option<PathBuf>,
@@ -70,6 +71,7 @@ impl ClusterSpec {
             datanodes: vec![datanodes],
             settings,
             files: Vec::new(),
+            environment: Vec::new(),
             label: None,
             version: None,
             directory: None,
@@ -141,6 +143,12 @@ impl ClusterSpec {
     /// Where the cluster's own directory is made, e.g. on a tmpfs; the system's temporary directory otherwise.
     pub fn within(mut self, directory: &Path) -> Self {
         self.directory = Some(directory.to_owned());
+        self
+    }
+
+    /// A variable in the environment of Hearth's daemons.
+    pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
         self
     }
 
@@ -235,7 +243,8 @@ impl ClusterSpec {
         namenode_settings
             .set("fs.defaultFS", format!("hdfs://{address}:{rpc_port}"))
             .set("dfs.namenode.name.dir", format!("file://{}", directory.path().join("namenode").display()));
-        let namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
+        let mut namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
+        namenode.environment = self.environment.clone();
         let memory = match self.datanodes.contains(&Make::Hearth) {
             false => None,
             true => Some(Scratch::within(Path::new(TMPFS), "hearth-test-")?),
@@ -255,7 +264,9 @@ impl ClusterSpec {
             for kind in ["", "http.", "ipc."] {
                 settings.set(format!("dfs.datanode.{kind}address"), format!("{address}:{}", free_port()));
             }
-            datanodes.push(NodeProcess::prepare(*make, &name, directory.path(), &settings)?);
+            let mut datanode = NodeProcess::prepare(*make, &name, directory.path(), &settings)?;
+            datanode.environment = self.environment.clone();
+            datanodes.push(datanode);
         }
         let conf = directory.path().join("client-conf");
         client.write(&conf)?;
@@ -272,6 +283,7 @@ pub struct NodeProcess {
     log: PathBuf,
     process: Option<Process>,
     cluster_id: Option<String>,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl NodeProcess {
@@ -287,6 +299,7 @@ impl NodeProcess {
             log: directory.join(format!("{role}.log")),
             process: None,
             cluster_id: None,
+            environment: Vec::new(),
         })
     }
 
@@ -351,7 +364,7 @@ impl NodeProcess {
             }
             Make::Hearth => {
                 let mut command = Command::new(hearth_program()?);
-                command.arg(role).env("HADOOP_CONF_DIR", &self.conf);
+                command.arg(role).env("HADOOP_CONF_DIR", &self.conf).envs(self.environment.iter().copied());
                 Ok(command)
             }
         }
