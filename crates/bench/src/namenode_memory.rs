@@ -38,6 +38,8 @@ pub struct Arguments {
 
 /// A file of many blocks, to tell what each of them takes.
 const MANY: usize = 10;
+/// Of our NameNode's journal: its rest that is not in the tables is in memory.
+const JOURNAL_BYTES: u64 = 1 << 20;
 const FILE: &str = "a file with one block, three replicas";
 const BLOCK: &str = "each further block";
 const MEMORY: &str = "memory";
@@ -51,7 +53,7 @@ struct Held {
 }
 
 impl Held {
-    fn of(cluster: &Cluster) -> Result<Self> {
+    fn of(cluster: &Cluster, ask: impl Fn() -> Result<()>) -> Result<Self> {
         let process = cluster.namenode.id()?;
         if cluster.is_apache() {
             let memory = live_objects(process)?;
@@ -59,6 +61,8 @@ impl Held {
         }
         // What is done behind the last answer is over: changes go from the journal into the tables.
         std::thread::sleep(Duration::from_secs(3));
+        // A thread's allocator takes back what others have freed of its memory when that thread allocates.
+        ask()?;
         let resident = usage(process)?.resident as f64;
         Ok(Self { memory: resident, resident })
     }
@@ -84,24 +88,28 @@ fn live_objects(process: u32) -> Result<f64> {
 
 fn one(arguments: &Arguments, make: Make, disk: &std::path::Path, figures: &mut Figures) -> Result<()> {
     let name = if make == Make::Apache { "Apache" } else { "Hearth" };
-    // Answers kept for repeated calls are no part of a file.
+    // Answers kept for repeated calls are no part of a file, nor are changes that are not in the tables yet: they take what they take
+    // however many files there are.
     let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
-    let spec = spec.set("dfs.namenode.enable.retrycache", false).environment("MIMALLOC_PURGE_DELAY", "0");
+    let spec = spec.set("dfs.namenode.enable.retrycache", false).set("hearth.namenode.journal.bytes", JOURNAL_BYTES);
+    let spec = spec.environment("MIMALLOC_PURGE_DELAY", "0");
     let cluster = spec.start().with_context(|| format!("starting {name}'s NameNode"))?;
     let address = SocketAddr::from(([127, 0, 0, 1], cluster.namenode_rpc_port()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let filler = runtime.block_on(Filler::join(address))?;
     let fill = |shape: Shape| runtime.block_on(filler.fill(&format!("{name}: {shape}"), shape));
 
+    let held = || Held::of(&cluster, || runtime.block_on(filler.ask()));
+
     // Buffers, caches and what the allocator keeps for the next call are as large as they get.
     fill(Shape { directory: "warm", files: arguments.files.div_ceil(2), blocks: 1 })?;
-    let before = Held::of(&cluster)?;
+    let before = held()?;
     let small = Shape { directory: "small", files: arguments.files, blocks: 1 };
     fill(small)?;
-    let with_small = Held::of(&cluster)?;
+    let with_small = held()?;
     let large = Shape { directory: "large", files: arguments.files.div_ceil(MANY), blocks: MANY };
     fill(large)?;
-    let with_large = Held::of(&cluster)?;
+    let with_large = held()?;
 
     let file = with_small.since(before, small.files);
     let many = with_large.since(with_small, large.files);

@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
 use hearth_wire::proto::hdfs::{
     AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto, CompleteResponseProto, CreateRequestProto,
-    CreateResponseProto, ExtendedBlockProto, FsPermissionProto,
+    CreateResponseProto, ExtendedBlockProto, FsPermissionProto, GetFileInfoRequestProto, GetFileInfoResponseProto,
 };
 use hearth_wire::rpc::protocols;
 
@@ -23,6 +23,8 @@ const BLOCK_BYTES: u64 = 1 << 20;
 const PER_DIRECTORY: usize = 100;
 /// Files that are made at the same time.
 const AT_ONCE: usize = 500;
+/// Questions in all.
+const ASKED: usize = 20_000;
 const WRITER: &str = "DFSClient_NONMAPREDUCE_1_1";
 const CREATE: u32 = 1;
 /// Until a file is complete.
@@ -78,6 +80,17 @@ impl Filler {
             }
         }
         bar.finish();
+        Ok(())
+    }
+
+    /// Many small questions, so that all of the NameNode's threads have something to do.
+    pub async fn ask(&self) -> Result<()> {
+        let request = GetFileInfoRequestProto { src: "/".to_owned() };
+        for _ in 0..ASKED / AT_ONCE {
+            let asked = (0..AT_ONCE)
+                .map(|_| self.rpc.call::<GetFileInfoResponseProto>(&self.namenode, "getFileInfo", &request));
+            try_join_all(asked).await?;
+        }
         Ok(())
     }
 
