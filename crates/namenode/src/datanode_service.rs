@@ -153,7 +153,7 @@ impl DatanodeService {
         match call.method.as_str() {
             "versionRequest" => answer(self.version()),
             "registerDatanode" => answer(self.register_datanode(&call.caller, decode(call)?).await?),
-            "sendHeartbeat" => answer(self.send_heartbeat(decode(call)?)?),
+            "sendHeartbeat" => answer(self.send_heartbeat(decode(call)?).await?),
             "awaitWork" => answer(self.await_work(decode(call)?).await?),
             "sendLifeline" => answer(self.send_lifeline(decode(call)?)?),
             "blockReport" => answer(self.block_report(decode(call)?).await?),

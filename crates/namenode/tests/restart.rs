@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_namenode::namespace::Limits;
+use hearth_namenode::store::{Directory, Store};
 use hearth_protocol::rpc::RpcClient;
 use hearth_types::ManualClock;
 use hearth_wire::proto::hdfs::*;
@@ -265,4 +268,35 @@ async fn a_stamp_that_was_never_given_out_is_refused_and_changes_nothing() {
     n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(given)).await.unwrap();
     n.restart().await;
     assert_eq!(n.locations("/open", 0, 1).await.unwrap().last_block.unwrap().b.generation_stamp, given);
+}
+
+/// Whether the file is known to a NameNode that is killed at this moment and comes back.
+fn is_on_disk(namenode: &Path, path: &str) -> bool {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::create_dir(copy.path().join("current")).unwrap();
+    for entry in std::fs::read_dir(namenode.join("current")).unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::copy(&from, copy.path().join("current").join(from.file_name().unwrap())).unwrap();
+    }
+    let directory = Directory::lock(copy.path()).unwrap();
+    let (_store, loaded) = Store::open(directory, Limits::default(), 8 << 20).unwrap();
+    loaded.namespace.lookup(path).is_some()
+}
+
+#[tokio::test]
+async fn a_datanode_hears_of_a_deletion_when_it_is_on_disk() {
+    let n = TestNamenode::start().await;
+    let datanodes = [TestDatanode::join(&n, 1).await];
+    for which in 0..40 {
+        let path = format!("/file{which}");
+        n.write(&datanodes, &path, 5).await;
+        let told = async {
+            while datanodes[0].heartbeat(&n).await.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            assert!(!is_on_disk(n.path(), &path), "{path} is to lose its replica, and would be back");
+        };
+        let (deleted, ()) = tokio::join!(n.delete_as("root", &path, false), told);
+        assert!(deleted.unwrap());
+    }
 }

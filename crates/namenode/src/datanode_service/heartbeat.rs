@@ -18,18 +18,30 @@ const WORK_PATIENCE: Duration = Duration::from_secs(30);
 
 impl DatanodeService {
     /// A datanode is alive; the answer carries all the work that it can take.
-    pub(super) fn send_heartbeat(&self, request: HeartbeatRequestProto) -> Result<HeartbeatResponseProto, RemoteError> {
+    ///
+    /// Work can be the end of bytes: a replica is deleted because its file is, or cut. The file must be so on disk before a datanode
+    /// hears of it: else a NameNode that is killed now comes back with the file as it was, and without its bytes.
+    pub(super) async fn send_heartbeat(
+        &self,
+        request: HeartbeatRequestProto,
+    ) -> Result<HeartbeatResponseProto, RemoteError> {
         let announcement = request.hearth_announcement.as_ref().and_then(Announcement::decode);
         let (datanode, heartbeat) = self.read_heartbeat(request)?;
-        let (answer, newest_stamp, word) = {
+        let (answer, newest_stamp, word, settled) = {
             let mut state = self.namenode.state.write();
             let now = Now::of(&*self.namenode.clock);
             let answer = state.blocks.heartbeat(&datanode, heartbeat, now);
             let word = state.blocks.announced(&datanode, announcement, now);
-            (answer, state.blocks.newest_stamp(), word)
+            let has_work = answer.as_ref().is_ok_and(|answer| !answer.commands.is_empty());
+            // With the lock held: what led to the work has been queued.
+            let settled = has_work.then(|| self.namenode.store.settled());
+            (answer, state.blocks.newest_stamp(), word, settled)
         };
         let answer =
             answer.map_err(|refused| application_error(exceptions::DISALLOWED_DATANODE, refused.to_string()))?;
+        if let Some(settled) = settled {
+            settled.wait().await.map_err(|failed| application_error(exceptions::IO, failed.to_string()))?;
+        }
         Ok(HeartbeatResponseProto {
             cmds: answer.commands.into_iter().map(|command| self.command_to_wire(command)).collect(),
             // Datanodes compare the number only between namenodes of one file system; it must not fall.

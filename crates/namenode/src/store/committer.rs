@@ -48,6 +48,8 @@ impl Durable {
 struct Queue {
     waiting: Vec<Changes>,
     answers: Vec<Answer>,
+    /// A group has been taken and is not on disk yet.
+    writing: bool,
     closed: bool,
     failed: Option<StoreFailed>,
 }
@@ -146,6 +148,23 @@ impl Store {
         Durable(Some(receiver))
     }
 
+    /// Resolves when all that was queued before is on disk: for what is told of a state without changing it, and cannot be taken back.
+    pub fn settled(&self) -> Durable {
+        let (answer, receiver) = oneshot::channel();
+        let mut queue = self.shared.queue.lock();
+        match &queue.failed {
+            Some(failed) => drop(answer.send(Err(failed.clone()))),
+            None if queue.waiting.is_empty() && !queue.writing => return Durable::already(),
+            None => {
+                // Its turn comes behind theirs.
+                queue.waiting.push(Changes::default());
+                queue.answers.push(answer);
+                self.shared.arrived.notify_one();
+            }
+        }
+        Durable(Some(receiver))
+    }
+
     /// Why the store stopped, once it has.
     pub fn failure(&self) -> Option<StoreFailed> {
         self.failure.borrow().clone()
@@ -215,6 +234,7 @@ impl Writer<'_> {
                         self.shared.queue.lock().answers.extend(answers);
                         return self.shared.fail(&error);
                     }
+                    self.shared.queue.lock().writing = false;
                     let left = match &self.told {
                         // When the runtime is gone, so are they.
                         Some(told) => told.send(answers).err().map(|unsent| unsent.0).unwrap_or_default(),
@@ -258,6 +278,7 @@ impl Writer<'_> {
         let (waiting, answers) = (queue.waiting.split_off(count), queue.answers.split_off(count));
         let group = std::mem::replace(&mut queue.waiting, waiting);
         let answers = std::mem::replace(&mut queue.answers, answers);
+        queue.writing = true;
         // The next will most likely be as many.
         queue.waiting.reserve(count);
         queue.answers.reserve(count);
@@ -451,6 +472,27 @@ mod tests {
         // All of it is in the tables after an orderly end.
         let tables = Tables::open(&place.path().join("current/namespace.redb")).unwrap();
         assert_eq!(tables.applied().unwrap(), 50);
+    }
+
+    #[tokio::test]
+    async fn what_is_settled_is_on_disk() {
+        let place = tempfile::tempdir().unwrap();
+        let opened = Store::open(formatted(place.path()), Limits::default(), 1 << 20).unwrap();
+        let (store, Loaded { mut namespace, .. }) = opened;
+        for i in 0..50 {
+            namespace.mkdirs(&caller(), &format!("/b{i}"), FsPermission(0o755), true, 7).unwrap();
+            let change = store.submit(namespace.take_changes());
+            store.settled().wait().await.unwrap();
+            let copy = copied(place.path());
+            let (_copy, Loaded { namespace: again, .. }) =
+                Store::open(Directory::lock(copy.path()).unwrap(), Limits::default(), 1 << 20).unwrap();
+            assert!(again.lookup(&format!("/b{i}")).is_some());
+            change.wait().await.unwrap();
+        }
+        // Nothing is on its way: nothing is waited for.
+        store.settled().wait().await.unwrap();
+        store.shared.queue.lock().failed = Some(StoreFailed { reason: "for this test".into() });
+        assert!(store.settled().wait().await.is_err());
     }
 
     #[test]
