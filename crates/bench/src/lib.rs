@@ -18,6 +18,7 @@ mod metadata;
 mod minimal;
 mod mission;
 mod namenode_memory;
+mod namenodes;
 mod page;
 mod party;
 mod places;

@@ -8,13 +8,14 @@ mod load;
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
 
 use crate::chart;
+use crate::namenodes::Namenodes;
 use crate::record::{Figure, Figures, Recording};
 use load::Load;
 
@@ -35,12 +36,8 @@ pub struct Arguments {
     /// How often all is measured; before that it is done once to warm up
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Only one of them, "Hearth" or "Apache"
-    #[arg(long)]
-    only: Option<String>,
-    /// Where both have their metadata: a disk [default: target/]
-    #[arg(long)]
-    disk: Option<PathBuf>,
+    #[command(flatten)]
+    namenodes: Namenodes,
     #[command(flatten)]
     recording: Recording,
 }
@@ -56,8 +53,7 @@ const CPU: &str = "NameNode CPU";
 const DISK: &str = "disk";
 
 impl System {
-    fn start(make: Make, disk: &Path) -> Result<Self> {
-        let name = if make == Make::Apache { "Apache" } else { "Hearth" };
+    fn start((name, make): (&'static str, Make), disk: &Path) -> Result<Self> {
         let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
         Ok(Self { name, cluster: spec.start().with_context(|| format!("starting {name}'s NameNode"))? })
     }
@@ -99,15 +95,8 @@ impl System {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let disk = arguments.disk.clone().unwrap_or_else(|| hearth_testkit::workspace_root().join("target"));
-    std::fs::create_dir_all(&disk).with_context(|| format!("cannot make {}", disk.display()))?;
-    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(name));
-    let mut systems = Vec::new();
-    for (name, make) in [("Apache", Make::Apache), ("Hearth", Make::Hearth)] {
-        if wanted(name) {
-            systems.push(System::start(make, &disk)?);
-        }
-    }
+    let disk = arguments.namenodes.disk()?;
+    let systems = arguments.namenodes.makes().map(|make| System::start(make, &disk)).collect::<Result<Vec<_>>>()?;
     let mut figures = Figures::default();
     for round in 0..=arguments.runs {
         for system in &systems {

@@ -7,7 +7,7 @@ mod fill;
 mod nodes;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
 
 use crate::chart;
+use crate::namenodes::Namenodes;
 use crate::record::{Figure, Figures, Recording};
 use fill::{Filler, Shape};
 
@@ -26,12 +27,8 @@ pub struct Arguments {
     /// How often all is measured, on new NameNodes
     #[arg(long, default_value_t = 2)]
     runs: usize,
-    /// Only one of them, "Hearth" or "Apache"
-    #[arg(long)]
-    only: Option<String>,
-    /// Where both have their metadata: a disk [default: target/]
-    #[arg(long)]
-    disk: Option<PathBuf>,
+    #[command(flatten)]
+    namenodes: Namenodes,
     #[command(flatten)]
     recording: Recording,
 }
@@ -86,8 +83,7 @@ fn live_objects(process: u32) -> Result<f64> {
     })
 }
 
-fn one(arguments: &Arguments, make: Make, disk: &std::path::Path, figures: &mut Figures) -> Result<()> {
-    let name = if make == Make::Apache { "Apache" } else { "Hearth" };
+fn one(arguments: &Arguments, (name, make): (&str, Make), disk: &Path, figures: &mut Figures) -> Result<()> {
     // Answers kept for repeated calls are no part of a file, nor are changes that are not in the tables yet: they take what they take
     // however many files there are.
     let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
@@ -126,15 +122,11 @@ fn one(arguments: &Arguments, make: Make, disk: &std::path::Path, figures: &mut 
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!(arguments.files >= MANY, "--files {}: fewer than {MANY}", arguments.files);
-    let disk = arguments.disk.clone().unwrap_or_else(|| hearth_testkit::workspace_root().join("target"));
-    std::fs::create_dir_all(&disk).with_context(|| format!("cannot make {}", disk.display()))?;
-    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(name));
+    let disk = arguments.namenodes.disk()?;
     let mut figures = Figures::default();
     for _ in 0..arguments.runs {
-        for (name, make) in [("Apache", Make::Apache), ("Hearth", Make::Hearth)] {
-            if wanted(name) {
-                one(arguments, make, &disk, &mut figures)?;
-            }
+        for (name, make) in arguments.namenodes.makes() {
+            one(arguments, (name, make), &disk, &mut figures)?;
         }
     }
     let is_shown = |figure: &Figure| figure.what == MEMORY;

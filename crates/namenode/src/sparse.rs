@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Page numbers come from counters of the namenode, and no peer chooses them: one multiplication spreads them.
+/// For numbers that the namenode has given out one after the other: no peer chooses them, and one multiplication spreads them.
 #[derive(Default)]
-struct PageHasher(u64);
+pub struct NumberHasher(u64);
 
-impl Hasher for PageHasher {
+impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -67,7 +67,7 @@ fn bits(mut present: u64) -> impl Iterator<Item = u64> {
 /// A map from numbers that stand close together. Any number is allowed, but one that stands alone costs a page.
 #[derive(Clone, Debug)]
 pub struct Sparse<V> {
-    pages: HashMap<u64, Page<V>, BuildHasherDefault<PageHasher>>,
+    pages: HashMap<u64, Page<V>, BuildHasherDefault<NumberHasher>>,
     count: usize,
 }
 

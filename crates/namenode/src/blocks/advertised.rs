@@ -12,7 +12,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use hearth_wire::announcement::{ADVERTISEMENT_BYTES_MAX, ANNOUNCED_MAX, Announce
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::{BlockMap, Now};
+use crate::sparse::NumberHasher;
 
 /// No datanode keeps memory for longer on a namenode's account; who says so is not believed.
 const LEASE_MAX: Duration = Duration::from_secs(600);
@@ -39,7 +40,7 @@ pub(super) struct Advertised {
     word: Option<(u64, Duration)>,
     /// Monotonic time.
     held_until: Duration,
-    replicas: HashMap<BlockId, Kept, BuildHasherDefault<IdHasher>>,
+    replicas: HashMap<BlockId, Kept, BuildHasherDefault<NumberHasher>>,
     /// Of `replicas`.
     bytes: usize,
 }
@@ -89,27 +90,6 @@ pub struct AdvertisementFigures {
     pub refused: u64,
     /// Given to readers.
     pub handed_on: u64,
-}
-
-/// Block ids are handed out by the namenode in sequence and no peer can insert one: a multiplication spreads them enough.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0.rotate_left(8) ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        }
-    }
-
-    fn write_i64(&mut self, value: i64) {
-        let spread = (value as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = spread ^ (spread >> 32);
-    }
 }
 
 impl BlockMap {

@@ -106,20 +106,20 @@ impl BlockMap {
         assert!(entry.is_open(), "only an open block is committed");
         entry.set_stamp(block.stamp);
         entry.set_length(block.length);
-        let mut construction = entry.complete().expect("it is open");
-        construction.recovery = None;
+        let expected = &entry.construction().expect("it is open").expected;
         // Replicas that were reported before the length was final: those that do not fit are not copies of this block.
         let unfit: Vec<StorageIndex> = entry
             .replicas()
             .filter(|replica| {
-                let said = construction.expected.iter().find(|expected| expected.storage == replica.storage);
+                let said = expected.iter().find(|expected| expected.storage == replica.storage);
                 replica.stamp != block.stamp || said.is_some_and(|said| said.length != block.length)
             })
             .map(|replica| replica.storage)
             .collect();
+        let construction = entry.construction_mut().expect("it is open");
+        construction.recovery = None;
         construction.expected.retain(|expected| expected.stamp == block.stamp && !unfit.contains(&expected.storage));
         construction.is_committed = true;
-        entry.set_construction(construction);
         for storage in unfit {
             self.set_health(block.id, storage, Health::Corrupt);
         }

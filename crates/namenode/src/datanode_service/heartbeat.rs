@@ -12,6 +12,7 @@ use hearth_wire::rpc::exceptions;
 
 use super::{DatanodeService, malformed};
 use crate::blocks::{Heartbeat, Now};
+use crate::store::Durable;
 
 /// After so long a datanode that awaits work is told that there is none. Much less than the time-outs of its calls.
 const WORK_PATIENCE: Duration = Duration::from_secs(30);
@@ -34,14 +35,12 @@ impl DatanodeService {
             let word = state.blocks.announced(&datanode, announcement, now);
             let has_work = answer.as_ref().is_ok_and(|answer| !answer.commands.is_empty());
             // With the lock held: what led to the work has been queued.
-            let settled = has_work.then(|| self.namenode.store.settled());
+            let settled = if has_work { self.namenode.store.settled() } else { Durable::already() };
             (answer, state.blocks.newest_stamp(), word, settled)
         };
         let answer =
             answer.map_err(|refused| application_error(exceptions::DISALLOWED_DATANODE, refused.to_string()))?;
-        if let Some(settled) = settled {
-            settled.wait().await.map_err(|failed| application_error(exceptions::IO, failed.to_string()))?;
-        }
+        settled.wait().await.map_err(|failed| application_error(exceptions::IO, failed.to_string()))?;
         Ok(HeartbeatResponseProto {
             cmds: answer.commands.into_iter().map(|command| self.command_to_wire(command)).collect(),
             // Datanodes compare the number only between namenodes of one file system; it must not fall.
