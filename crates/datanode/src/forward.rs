@@ -18,7 +18,7 @@ use hearth_wire::data_transfer::{PacketHeader, PipelineAck};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use one_sided::{Forwarding, OneSidedMirror, Opened};
+pub use one_sided::{Forwarding, OneSidedMirror, Opened, Sender as OneSidedSender};
 pub use packets::PacketMirror;
 
 use crate::session::SessionError;
@@ -141,17 +141,14 @@ enum Way {
 }
 
 /// Why a packet did not go on.
+#[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// It could not be read here.
+    #[error("it could not be read here: {0}")]
     Read(io::Error),
+    #[error(transparent)]
     Connection(tcp::Error),
-    OneSided(WriterError),
-}
-
-impl From<WriterError> for SendError {
-    fn from(error: WriterError) -> Self {
-        Self::OneSided(error)
-    }
+    #[error(transparent)]
+    OneSided(#[from] WriterError),
 }
 
 impl Forward {

@@ -92,11 +92,16 @@ impl LastAck {
     }
 }
 
+/// A block that did not come in whole. What had to be said upstream has been said.
+pub struct Failed {
+    pub error: OpError,
+    /// Of what there is; dropped, it leaves the replica as its state asks for. None when it is away for good.
+    pub writer: Option<ReplicaWriter>,
+}
+
 impl Receiver<'_> {
     /// Receives up to the last packet.
-    ///
-    /// An error leaves the replica as the dropped writer leaves it; what had to be said upstream has been said.
-    pub async fn run(self) -> Result<Received, OpError> {
+    pub async fn run(self) -> Result<Received, Box<Failed>> {
         let upstream = self.upstream.connection.clone();
         let write_timeout = self.upstream.write_timeout;
         self.upstream.buffer.grow_to(BUFFER_BYTES);
@@ -116,30 +121,33 @@ impl Receiver<'_> {
             to_disk: None,
         };
         let own = self.own_reply;
-        let (last, ack) = match (self.mirror, self.acknowledge) {
+        let received = match (self.mirror, self.acknowledge) {
             (None, Acknowledge::Packets) => {
                 let mut acks = Acks::Direct { acker, own, bytes: Vec::new() };
-                let last = intake.run(None, &mut acks).await?;
-                (last, ack(last.seqno, own, Vec::new(), 0).encode())
+                let last = intake.run(None, &mut acks).await;
+                last.map(|last| (last, ack(last.seqno, own, Vec::new(), 0).encode()))
             }
             (mirror, Acknowledge::Nothing) => {
                 let forward = mirror.as_ref().map(Forward::new);
-                (intake.run(forward.as_ref(), &mut Acks::None).await?, Vec::new())
+                intake.run(forward.as_ref(), &mut Acks::None).await.map(|last| (last, Vec::new()))
             }
             (Some(mirror), Acknowledge::Packets) => {
                 let forward = Forward::new(&mirror);
                 let pipeline = Pipeline::new(intake.block.clone());
                 let mut acks = Acks::Pipeline(&pipeline);
-                tokio::try_join!(
-                    intake.run(Some(&forward), &mut acks),
-                    pipeline.respond(mirror, &forward, &upstream, write_timeout, &acker, own),
-                )?
+                let respond = pipeline.respond(mirror, &forward, &upstream, write_timeout, &acker, own);
+                async { tokio::try_join!(intake.run(Some(&forward), &mut acks), respond) }.await
             }
         };
-        intake.await_disk().await?;
-        let writer = intake.writer.take().expect("the writer is away only while it syncs");
-        let durability = if last.sync { Durability::Disk } else { Durability::Memory };
-        Ok(Received { writer, durability, last_ack: LastAck { bytes: ack, upstream, write_timeout } })
+        let on_disk = intake.await_disk().await;
+        match (received.and_then(|received| on_disk.map(|()| received)), intake.writer.take()) {
+            (Ok((last, bytes)), Some(writer)) => {
+                let durability = if last.sync { Durability::Disk } else { Durability::Memory };
+                Ok(Received { writer, durability, last_ack: LastAck { bytes, upstream, write_timeout } })
+            }
+            (Ok(_), None) => Err(Box::new(Failed { error: OpError::Interrupted, writer: None })),
+            (Err(error), writer) => Err(Box::new(Failed { error, writer })),
+        }
     }
 }
 

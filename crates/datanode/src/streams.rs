@@ -1,12 +1,18 @@
 //! Replicas to and from other datanodes of Hearth's, many over few connections: what a namenode has copied. The conversation itself
 //! is `hearth_protocol::replica_stream`; here is where its bytes come from and go to, and who is connected to whom.
 //!
+//! Large ones go straight into the other datanode's memory where there is a one-sided way to it (`one_sided`), as a pipeline's do; a
+//! stream goes on with what breaks there.
+//!
 //! ```text
-//! out   namenode/commands → transfer → streams::carry → peers (connections) → source → blockstore
+//! out   namenode/commands → transfer → streams::carry ─┬→ peers (connections) → source → blockstore
+//!                                                      └→ one_sided → forward/one_sided
 //! in    server → ops/replica_stream → sink → blockstore, reports; what a broken connection leaves → kept
+//!       one_sided.rs → ops/write_one_sided → write_block, which leaves it to kept, too
 //! ```
 
 mod kept;
+mod one_sided;
 mod peers;
 mod sink;
 mod source;
@@ -16,10 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hearth_blockstore::ReplicaWriter;
 use hearth_protocol::replica_stream::{CarryError, Job, StreamError, StreamWaits};
-use hearth_types::ExtendedBlock;
+use hearth_types::{ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, Status, StreamLimits};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::datanode::Datanode;
 use crate::ops::OpError;
@@ -27,6 +34,7 @@ use crate::options::{StreamOptions, TransferOptions};
 use crate::pool::Pool;
 use kept::Kept;
 use peers::{Peers, Way};
+use sink::Progress;
 pub use sink::StreamStore;
 use source::StreamSource;
 use threads::Threads;
@@ -112,6 +120,27 @@ impl Streams {
         Some(Window { windows: self.windows.clone(), bytes: taken, limits })
     }
 
+    /// A place among the replicas that come in at once.
+    ///
+    /// Errors: there is none for a while.
+    pub async fn place(&self, datanode: &Datanode) -> Result<OwnedSemaphorePermit, OpError> {
+        let patience = datanode.options.transfer.read_timeout / 2;
+        match tokio::time::timeout(patience, self.places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            _ => Err(OpError::Refused("too many replicas come in at once".to_owned())),
+        }
+    }
+
+    /// Keeps what has come of `block`, which is the whole of it, for a sender that comes back.
+    pub fn keep(&self, block: ExtendedBlock, checksum: ChecksumSpec, writer: ReplicaWriter) {
+        self.kept.put(Progress { block, checksum }, writer);
+    }
+
+    /// Whether a broken connection left something of `block`.
+    pub fn has_kept(&self, block: &ExtendedBlock) -> bool {
+        self.kept.has(block)
+    }
+
     /// What a broken connection left of `block` goes: it comes another way.
     pub fn forget(&self, block: &ExtendedBlock) {
         self.kept.forget(block);
@@ -142,6 +171,9 @@ pub async fn carry(
     block: &ExtendedBlock,
     target: &PipelineTarget,
 ) -> Result<bool, OpError> {
+    if one_sided::carry(datanode, pool, block, target).await? {
+        return Ok(true);
+    }
     let mut attempt = 0;
     let mut acknowledged = 0;
     loop {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hearth_types::{ByteRange, ExtendedBlock, GenerationStamp, StorageId, StorageType};
+use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageId, StorageType};
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PipelineTarget, Stage, Status, WriteBlock};
 use tokio::task::JoinSet;
 
@@ -61,6 +61,34 @@ async fn by_streams(
     }
 }
 
+/// Has `target` alone write a copy of a finalized replica that a namenode wants there.
+pub fn write_request(
+    pool: &Pool,
+    block: &ExtendedBlock,
+    target: &PipelineTarget,
+    checksum: ChecksumSpec,
+) -> WriteBlock {
+    let ids: Vec<StorageId> = target.storage_id.iter().cloned().collect();
+    WriteBlock {
+        block: block.clone(),
+        token: pool.tokens.mint_write(block, &[target.storage_type], &ids),
+        client_name: String::new(),
+        targets: Vec::new(),
+        source: pool.own_datanode_info(),
+        stage: Stage::PipelineSetupCreate,
+        pipeline_size: 0,
+        bytes_received_min: 0,
+        bytes_received_max: 0,
+        latest_stamp: GenerationStamp(0),
+        checksum,
+        caching: CachingStrategy { drop_behind: Some(true), readahead: None },
+        storage_type: target.storage_type,
+        storage_id: target.storage_id.clone(),
+        allow_lazy_persist: false,
+        pinned: target.pinned,
+    }
+}
+
 /// Sends it to its end. In a client's name the target's answer is awaited, else its end of the connection.
 pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer) -> Result<(), OpError> {
     let Transfer { block, stage, client_name, mut targets } = transfer;
@@ -82,24 +110,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
     let target = targets.remove(0);
     let mut session = downstream::connect(datanode, &target.datanode.id, waits).await?;
     let is_client = !client_name.is_empty();
-    let request = WriteBlock {
-        block: block.clone(),
-        token,
-        client_name,
-        targets,
-        source: pool.own_datanode_info(),
-        stage,
-        pipeline_size: 0,
-        bytes_received_min: 0,
-        bytes_received_max: 0,
-        latest_stamp: GenerationStamp(0),
-        checksum,
-        caching: CachingStrategy { drop_behind: Some(true), readahead: None },
-        storage_type: target.storage_type,
-        storage_id: target.storage_id,
-        allow_lazy_persist: false,
-        pinned: target.pinned,
-    };
+    let request = WriteBlock { token, client_name, targets, stage, ..write_request(pool, &block, &target, checksum) };
     session.send(&Operation::WriteBlock(Box::new(request)).encode()).await?;
 
     let range = ByteRange::new(0, block.length().min(reader.length()))

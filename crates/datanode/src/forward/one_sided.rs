@@ -101,25 +101,27 @@ impl Forwarding {
         if u64::from(request.checksum.bytes_per_chunk) > SLICE_BYTES_MAX {
             return Ok(None);
         }
-        let kept = self.connections.take(&next.id.uuid);
-        let was_kept = kept.is_some();
-        let connection = match kept {
-            Some(connection) => connection,
-            None => match self.connect(datanode, &next.id).await {
-                Some(connection) => connection,
-                None => return Ok(None),
-            },
-        };
         let checksum = request.checksum;
         let times = one_sided_write::Waits { read: waits.read, write: waits.write };
-        let opening = one_sided_write::open(connection, &self.connections, &next.id.uuid, request, times).await;
-        let writer = match opening {
-            Ok(Opening::NotAsked) => return Ok(None),
-            Ok(Opening::Refused(answer)) => return Ok(Some(Opened::Refused(answer))),
-            Ok(Opening::Opened(writer)) => writer,
-            // It has just ended: that says nothing of the datanode.
-            Err(WriterError::Connection(Error::Closed { .. })) if was_kept => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let writer = loop {
+            let kept = self.connections.take(&next.id.uuid);
+            let was_kept = kept.is_some();
+            let connection = match kept {
+                Some(connection) => connection,
+                None => match self.connect(datanode, &next.id).await {
+                    Some(connection) => connection,
+                    None => return Ok(None),
+                },
+            };
+            let request = request.clone();
+            match one_sided_write::open(connection, &self.connections, &next.id.uuid, request, times).await {
+                Ok(Opening::Refused(answer)) => return Ok(Some(Opened::Refused(answer))),
+                Ok(Opening::Opened(writer)) => break writer,
+                // It has just ended, which says nothing of the datanode: the next one that was kept, or a new one.
+                Ok(Opening::NotAsked) | Err(WriterError::Connection(Error::Closed { .. })) if was_kept => {}
+                Ok(Opening::NotAsked) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
         };
         let checksums = self.checksums.take().map_err(WriterError::from)?;
         let shared = Shared {

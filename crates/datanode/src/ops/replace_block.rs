@@ -89,7 +89,7 @@ async fn fetch(datanode: &Arc<Datanode>, request: &ReplaceBlock) -> Result<Repli
         grants: None,
         throttle: Some(&datanode.balance_throttle),
     };
-    let Received { writer, .. } = receiver.run().await?;
+    let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;
     // The source says that it is done; its word decides nothing any more.
     let _ = session.buffer.fill_to(&session.connection, DONE.len(), waits.read).await;
     let replica = datanode.blocking(move |_| writer.finalize(Durability::Memory)).await?;

@@ -9,6 +9,7 @@ use hearth_types::{Block, DatanodeInfo, ExtendedBlock, StorageId, StorageType};
 use hearth_wire::data_transfer::{
     AckReply, BlockOpResponse, CongestionState, Operation, SlowState, Stage, Status, WriteBlock,
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
 use crate::downstream;
@@ -19,7 +20,7 @@ use crate::ops::write_one_sided::Fence;
 use crate::ops::{After, OpError, write_local};
 use crate::options::TransferOptions;
 use crate::pool::Pool;
-use crate::receiver::{Acknowledge, Received, Receiver};
+use crate::receiver::{Acknowledge, Failed, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::session::Session;
 
@@ -66,9 +67,14 @@ impl Request {
         }
     }
 
-    /// A client waits for the answer to the set-up, and for acknowledgements.
+    /// A client waits for the answer to the set-up, and for acknowledgements; so does whoever is to be granted memory with them.
     fn awaits_answers(&self) -> bool {
-        self.is_client && !self.is_transfer
+        self.is_client && !self.is_transfer || self.is_one_sided_copy()
+    }
+
+    /// Another datanode writes a finalized replica of its own into memory here.
+    fn is_one_sided_copy(&self) -> bool {
+        !self.is_client && self.fence().is_some()
     }
 
     fn create_options(&self) -> CreateOptions {
@@ -111,10 +117,10 @@ pub async fn serve_one_sided(
 async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request: Request) -> Result<After, OpError> {
     let pool = datanode.ready_pool(&request.write.block.pool).await?;
     let opened = match check_write_token(&pool, &request) {
-        Ok(()) => open(datanode, &request, session.connection.peer()).await,
+        Ok(()) => take_on(datanode, &request, session.connection.peer()).await,
         Err(error) => Err(error),
     };
-    let opened = match opened {
+    let (opened, _place) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             if request.awaits_answers() {
@@ -160,12 +166,25 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
     }
 }
 
+/// The local replica; and among the copies that come in at once a place, where they are counted.
+async fn take_on(
+    datanode: &Arc<Datanode>,
+    request: &Request,
+    peer: PeerAddress,
+) -> Result<(Opened, Option<OwnedSemaphorePermit>), OpError> {
+    let place = if request.is_one_sided_copy() { Some(datanode.streams.place(datanode).await?) } else { None };
+    Ok((open(datanode, request, peer).await?, place))
+}
+
 /// Makes or finds the local replica. On a thread that may wait: former writers are stopped and disks asked here.
 async fn open(datanode: &Arc<Datanode>, request: &Request, peer: PeerAddress) -> Result<Opened, OpError> {
     let options = request.create_options();
     let write = &request.write;
     let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
     let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
+    if request.is_one_sided_copy() && datanode.streams.has_kept(&block) {
+        return Err(OpError::Refused(format!("a stream has brought a part of {block}, and can go on there")));
+    }
     // It comes another way now.
     datanode.streams.forget(&block);
     match write.stage {
@@ -346,8 +365,11 @@ async fn receive(
     };
     let received = match receiver.run().await {
         Ok(received) => received,
-        Err(error) => {
-            if matches!(error, OpError::Checksum { .. }) && !request.is_client {
+        Err(failed) => {
+            let Failed { error, writer } = *failed;
+            if let (Some(fence), Some(writer), false) = (request.fence(), writer, request.is_client) {
+                keep(datanode, request, writer, fence).await;
+            } else if matches!(error, OpError::Checksum { .. }) && !request.is_client {
                 report_bad_source(pool, request);
             }
             return Err(error);
@@ -357,6 +379,17 @@ async fn receive(
         fence.withdraw();
     }
     finish(datanode, session, pool, request, received).await
+}
+
+/// What has come of a one-sided copy stays for its sender, who can go on by a stream. What did not fit its CRCs is not among it, and
+/// the sender looks at its own replica before anybody calls that corrupt.
+async fn keep(datanode: &Arc<Datanode>, request: &Request, writer: ReplicaWriter, fence: &Arc<Fence>) {
+    let (fence, block, checksum) = (fence.clone(), request.write.block.clone(), request.write.checksum);
+    let fenced = tokio::task::spawn_blocking(move || fence.close());
+    // Else the sender might still write there.
+    if matches!(fenced.await, Ok(true)) {
+        datanode.streams.keep(block, checksum, writer);
+    }
 }
 
 /// Finalizes, reports, and only then acknowledges the last packet.
@@ -379,6 +412,9 @@ async fn finish(
         Durability::Memory | Durability::Disk => datanode.blocking(move |_| writer.finalize(durability)).await?,
     };
     datanode.load.written_bytes(replica.block.length());
+    if request.is_one_sided_copy() {
+        datanode.load.stream_received();
+    }
     if request.write.stage == Stage::TransferFinalized {
         // The pipeline that follows reports it.
         session.send(&BlockOpResponse::new(Status::Success).encode()).await?;

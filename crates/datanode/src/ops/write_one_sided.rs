@@ -19,6 +19,7 @@ use hearth_fabric::stream;
 use hearth_wire::data_transfer::{LocalGrant, PACKET_HEADER_BYTES_MAX, PipelineAck, Status, WriteBlock};
 use hearth_wire::rdma_control::{ControlError, Grant, Slice, WriteMessage};
 use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
 
 use crate::datanode::Datanode;
 use crate::load::Load;
@@ -65,7 +66,7 @@ pub enum WriteError {
 /// What keeps a writer from writing once a length is to be fixed.
 pub struct Fence {
     connection: Arc<dyn Connection>,
-    runtime: tokio::runtime::Handle,
+    runtime: Handle,
     /// Memory of the replica that the peer can write to.
     regions: Mutex<Vec<Arc<dyn Region>>>,
     over: Mutex<bool>,
@@ -76,7 +77,7 @@ impl Fence {
     fn new(connection: Arc<dyn Connection>) -> Arc<Self> {
         Arc::new(Self {
             connection,
-            runtime: tokio::runtime::Handle::current(),
+            runtime: Handle::current(),
             regions: Mutex::default(),
             over: Mutex::new(false),
             changed: Condvar::new(),
@@ -203,7 +204,12 @@ impl Bridge {
         self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));
         let operation = {
             let (datanode, fence) = (datanode.clone(), fence.clone());
-            tokio::spawn(async move {
+            // A copy gives way to what somebody waits for.
+            let threads = match request.is_from_client() {
+                true => Handle::current(),
+                false => datanode.streams.threads.start().map_err(|_| WriteError::Interrupted)?,
+            };
+            threads.spawn(async move {
                 let served = write_block::serve_one_sided(&datanode, &mut session, request, fence).await;
                 if let Err(error) = &served {
                     let error: &dyn std::error::Error = error;

@@ -58,6 +58,11 @@ impl Kept {
         None
     }
 
+    /// Something of it, whatever its stamp and length.
+    pub fn has(&self, block: &ExtendedBlock) -> bool {
+        self.replicas.lock().contains_key(&(block.pool.clone(), block.id()))
+    }
+
     pub fn forget(&self, block: &ExtendedBlock) {
         drop(self.replicas.lock().remove(&(block.pool.clone(), block.id())));
     }

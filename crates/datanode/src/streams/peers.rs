@@ -10,7 +10,7 @@ use hearth_protocol::replica_stream::{self, Job, StreamError};
 use hearth_types::{DatanodeId, DatanodeUuid};
 use hearth_wire::data_transfer::{DatanodeDescription, Describe, OpCode, Operation, ReplicaStream, StreamLimits};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::source::StreamSource;
 use super::waits;
@@ -28,6 +28,9 @@ const FULL: Duration = Duration::from_secs(5);
 /// Datanodes that are remembered at most.
 const PEERS_MAX: usize = 4096;
 
+/// Replicas on their way one-sidedly at once, each over a connection that carries one after the other.
+const ONE_SIDED_MAX: usize = 4;
+
 /// Replicas that wait for their turn on a connection, beside those that are on their way.
 const QUEUE: usize = 64;
 
@@ -36,11 +39,22 @@ pub struct Peers {
     peers: Mutex<HashMap<DatanodeUuid, Arc<Peer>>>,
 }
 
-#[derive(Default)]
 struct Peer {
     /// Held while a connection is being made.
     connecting: tokio::sync::Mutex<()>,
     state: Mutex<State>,
+    /// One for each replica that is on its way one-sidedly.
+    one_sided: Arc<Semaphore>,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self {
+            connecting: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+            one_sided: Arc::new(Semaphore::new(ONE_SIDED_MAX)),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -148,6 +162,11 @@ impl Peers {
                 Err(error)
             }
         }
+    }
+
+    /// Waits until one more replica may go to `target` one-sidedly.
+    pub async fn one_sided_turn(&self, target: &DatanodeUuid) -> OwnedSemaphorePermit {
+        self.peer(target).one_sided.clone().acquire_owned().await.expect("it is never closed")
     }
 
     fn peer(&self, uuid: &DatanodeUuid) -> Arc<Peer> {

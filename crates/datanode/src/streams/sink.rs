@@ -51,11 +51,7 @@ impl StreamStore {
         pool.tokens
             .check_write(&request.token, &request.block, &[request.storage_type], &ids)
             .map_err(|source| OpError::Token { block: request.block.clone(), source })?;
-        let patience = datanode.options.transfer.read_timeout / 2;
-        let place = tokio::time::timeout(patience, datanode.streams.places.clone().acquire_owned()).await;
-        let Ok(Ok(place)) = place else {
-            return Err(OpError::Refused("too many replicas come in at once".to_owned()));
-        };
+        let place = datanode.streams.place(datanode).await?;
         let progress = Progress { block: request.block.clone(), checksum: request.checksum };
         let deadline = tokio::time::Instant::now() + TAKEN_WAIT;
         let (writer, resumed) = loop {

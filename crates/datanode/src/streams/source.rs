@@ -19,11 +19,18 @@ pub struct StreamSource {
     started: bool,
     /// For when files may not be given to the socket.
     scratch: Vec<u8>,
+    /// It goes one-sidedly, which is counted where it is done.
+    one_sided: bool,
 }
 
 impl StreamSource {
     pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>) -> Self {
-        Self { datanode: datanode.clone(), reader, ahead: None, started: false, scratch: Vec::new() }
+        Self { datanode: datanode.clone(), reader, ahead: None, started: false, scratch: Vec::new(), one_sided: false }
+    }
+
+    /// Not over a connection of streams.
+    pub fn one_sided(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>) -> Self {
+        Self { one_sided: true, ..Self::new(datanode, reader) }
     }
 }
 
@@ -36,7 +43,9 @@ impl ReplicaSource for StreamSource {
 
     async fn data(&mut self, range: ByteRange) -> Result<SourceData<'_>, SendError> {
         self.datanode.transfer_throttle.pass(range.length()).await;
-        self.datanode.load.streamed_out(range.length());
+        if !self.one_sided {
+            self.datanode.load.streamed_out(range.length());
+        }
         if !self.started {
             self.started = true;
             let in_frames = range.start() == 0 && range.length() == u64::from(FRAME_BYTES);

@@ -8,6 +8,7 @@ mod local_writes;
 mod many;
 mod namenode;
 mod one_sided;
+mod one_sided_copies;
 mod one_sided_writes;
 mod pipelines;
 mod reads_and_writes;
@@ -22,10 +23,21 @@ use std::time::Duration;
 
 use hearth_config::Configuration;
 use hearth_datanode::{Datanode, DatanodeOptions, Handle};
+use hearth_fabric::one_sided::Transport;
 use namenode::FakeNamenode;
 
 /// A datanode under `namenode`, its directories below `dir`. `settings`: keys of its configuration.
 async fn start_datanode(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
+    start_datanode_in(None, namenode, dir, settings).await
+}
+
+/// The same, its one-sided network the test's own if there is one.
+async fn start_datanode_in(
+    network: Option<Arc<dyn Transport>>,
+    namenode: &FakeNamenode,
+    dir: &Path,
+    settings: &[(&str, &str)],
+) -> Handle {
     let mut configuration = Configuration::empty()
         .with("fs.defaultFS", format!("hdfs://{}", namenode.address()))
         .with("dfs.datanode.data.dir", dir.join("disk").display().to_string())
@@ -40,6 +52,9 @@ async fn start_datanode(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, 
     }
     let mut options = DatanodeOptions::from_configuration(Arc::new(configuration), "tester", "localhost").unwrap();
     options.store.flush_delay = Duration::from_millis(200);
+    if network.is_some() {
+        options.one_sided.transport = network;
+    }
     let handle = Datanode::start(options).await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), handle.registered()).await.expect("registers in time");
     handle

@@ -37,12 +37,15 @@ fn transport() -> Box<dyn Transport> {
     Box::new(Rdma::open(Settings { address, ..Settings::default() }).unwrap())
 }
 
+/// What puts a datanode into it.
+pub fn in_network() -> [(&'static str, &'static str); 2] {
+    let is_rdma = transport().name() == "rdma";
+    let (name, address) = if is_rdma { ("rdma", "10.8.0.1:0") } else { ("tcp", "127.0.0.1:0") };
+    [("hearth.one-sided.transport", name), ("hearth.one-sided.address", address)]
+}
+
 async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
-    let transport = transport();
-    let address = format!("{}:0", if transport.name() == "rdma" { RDMA_ADDRESS } else { "127.0.0.1" });
-    let mut all = vec![("hearth.one-sided.transport", transport.name()), ("hearth.one-sided.address", &*address)];
-    all.extend_from_slice(settings);
-    start_datanode(namenode, dir, &all).await
+    start_datanode(namenode, dir, &[&in_network(), settings].concat()).await
 }
 
 async fn one_sided_address(node: &Handle) -> SocketAddr {

@@ -21,10 +21,10 @@ use super::transfers::{transfer, transfer_to};
 use super::{scratch, start_datanode};
 
 /// Two datanodes, a namenode each, so that a command reaches the one that it is for.
-struct Two {
-    namenodes: [FakeNamenode; 2],
-    nodes: Vec<Handle>,
-    dirs: [tempfile::TempDir; 2],
+pub struct Two {
+    pub namenodes: [FakeNamenode; 2],
+    pub nodes: Vec<Handle>,
+    pub dirs: [tempfile::TempDir; 2],
 }
 
 impl Two {
@@ -38,14 +38,14 @@ impl Two {
         Self { namenodes, nodes, dirs }
     }
 
-    async fn write(&self, id: i64, size: usize) -> Block {
+    pub async fn write(&self, id: i64, size: usize) -> Block {
         let stored = block(id, 1001, 128 << 20);
         write(&self.nodes[0], &[], &stored, &content(size, id as u64)).await;
         Block { length: size as u64, ..stored.block }
     }
 
     /// All of them have come, whole, and have been reported.
-    async fn check(&self, copies: &[Block]) {
+    pub async fn check(&self, copies: &[Block]) {
         for copy in copies {
             self.namenodes[1].wait_event(BlockStatus::Received, *copy).await;
             let data = content(copy.length as usize, copy.id.0 as u64);
@@ -141,7 +141,7 @@ async fn many_replicas_go_over_few_connections() {
     two.check(&copies).await;
 }
 
-fn walk(dir: &std::path::Path) -> Vec<String> {
+pub fn walk(dir: &std::path::Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap().filter_map(Result::ok);
     entries
         .flat_map(|entry| match entry.file_type() {

@@ -1,0 +1,148 @@
+//! A replica on its way into another datanode's memory: the next datanode of a pipeline of two, whose writer is this one.
+//!
+//! Bounds: a few replicas at once to each datanode, a slice of each under way beyond what the receiver has granted.
+
+use std::io;
+use std::sync::Arc;
+
+use hearth_blockstore::ReplicaReader;
+use hearth_protocol::one_sided_write::WriterError;
+use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
+use hearth_types::{ByteRange, ExtendedBlock};
+use hearth_wire::data_transfer::{PacketHeader, PipelineTarget, Status};
+
+use super::FRAME_BYTES;
+use super::source::StreamSource;
+use crate::datanode::Datanode;
+use crate::downstream::Waits;
+use crate::forward::{Data, OneSidedMirror, OneSidedSender, Opened, SendError};
+use crate::ops::OpError;
+use crate::pool::Pool;
+use crate::transfer;
+
+/// Shorter ones go by streams, which need no answer before the next: registering memory costs more than they do.
+const BYTES_MIN: u64 = 1 << 20;
+
+/// Has a finalized replica carried to `target` one-sidedly, if there is such a way. False: all of it, or the rest, is for a stream.
+///
+/// Errors: those of this datanode's own replica.
+pub async fn carry(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    block: &ExtendedBlock,
+    target: &PipelineTarget,
+) -> Result<bool, OpError> {
+    if datanode.one_sided.is_none() || !datanode.streams.are_on() || block.length() < BYTES_MIN {
+        return Ok(false);
+    }
+    let _turn = datanode.streams.peers.one_sided_turn(&target.datanode.id.uuid).await;
+    let (here, pool, block, target) = (datanode.clone(), pool.clone(), block.clone(), target.clone());
+    let carrying = async move {
+        tokio::select! {
+            carried = try_to_carry(&here, &pool, &block, &target) => carried,
+            () = here.stopping() => Err(OpError::Interrupted),
+        }
+    };
+    datanode.streams.threads.start()?.spawn(carrying).await.map_err(|_| OpError::Interrupted)?
+}
+
+async fn try_to_carry(
+    datanode: &Arc<Datanode>,
+    pool: &Pool,
+    block: &ExtendedBlock,
+    target: &PipelineTarget,
+) -> Result<bool, OpError> {
+    let Some(one_sided) = &datanode.one_sided else { return Ok(false) };
+    let reader = Arc::new(datanode.store.reader(block)?);
+    let request = transfer::write_request(pool, block, target, reader.checksum());
+    let waits = Waits::new(&datanode.options.transfer, 1);
+    let next = &target.datanode;
+    let mirror = match one_sided.forwarding.open(datanode, next, request, waits, false).await {
+        Ok(None) => return Ok(false),
+        Ok(Some(Opened::Ready(mirror))) => mirror,
+        Ok(Some(Opened::Refused(answer))) => {
+            let (status, message) = (answer.status, answer.message.unwrap_or_default());
+            tracing::info!(%block, target = %next.id, ?status, message, "a replica is not taken one-sidedly");
+            return Ok(false);
+        }
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::info!(%block, target = %next.id, error, "no one-sided way for a replica");
+            return Ok(false);
+        }
+    };
+    let source = StreamSource::one_sided(datanode, reader.clone());
+    let sender = mirror.sender();
+    let last = i64::try_from(block.length().div_ceil(FRAME_BYTES.into())).unwrap_or(i64::MAX);
+    let sending = async { send(&sender, source, &reader, block.length(), last).await.map_err(Broken::Sending) };
+    match tokio::try_join!(sending, acknowledged(mirror, last)) {
+        Ok(_) => Ok(true),
+        Err(why) => {
+            tracing::info!(%block, target = %next.id, %why, "a one-sided copy broke: the rest goes by a stream");
+            Ok(false)
+        }
+    }
+}
+
+/// Why a copy did not get to its end.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("sending: {0}")]
+    Sending(SendError),
+    #[error("waiting for acknowledgements: {0}")]
+    Acknowledgement(#[from] WriterError),
+    #[error("the datanode answered with {0:?}")]
+    Refused(Status),
+}
+
+/// Down: a slice a frame, and an empty one that ends it.
+async fn send(
+    sender: &OneSidedSender,
+    mut source: StreamSource,
+    reader: &Arc<ReplicaReader>,
+    length: u64,
+    last: i64,
+) -> Result<(), SendError> {
+    let (mut crcs, mut scratch) = (Vec::new(), Vec::new());
+    let mut header = PacketHeader { offset: 0, seqno: 0, last: false, data_bytes: 0, sync: false };
+    while header.offset < length {
+        let bytes = u64::from(FRAME_BYTES).min(length - header.offset);
+        let range = ByteRange::with_length(header.offset, bytes).expect("lies in the replica");
+        crcs.clear();
+        source.checksums(range, &mut crcs).map_err(cannot_read)?;
+        header.data_bytes = bytes as u32;
+        let data = match source.data(range).await.map_err(cannot_read)? {
+            SourceData::Bytes(bytes) => Data::Bytes(bytes),
+            SourceData::File { .. } if reader.in_memory() => Data::Replica(reader),
+            // A file on a disk can be cut under its mapping.
+            SourceData::File { .. } => {
+                scratch.resize(bytes as usize, 0);
+                reader.read_at(range.start(), &mut scratch).map_err(|error| cannot_read(error.into()))?;
+                Data::Bytes(&scratch)
+            }
+        };
+        sender.send_packet(&header, &crcs, data).await?;
+        header.offset += bytes;
+        header.seqno += 1;
+    }
+    let end = PacketHeader { offset: length, seqno: last, last: true, data_bytes: 0, sync: false };
+    sender.send_packet(&end, &[], Data::Bytes(&[])).await
+}
+
+fn cannot_read(error: crate::sender::SendError) -> SendError {
+    SendError::Read(io::Error::other(error))
+}
+
+/// Up: until the replica is finalized over there.
+async fn acknowledged(mut mirror: OneSidedMirror, last: i64) -> Result<(), Broken> {
+    loop {
+        let ack = mirror.next_ack().await?;
+        if let Some(bad) = ack.replies.iter().map(|reply| reply.status()).find(|status| *status != Status::Success) {
+            return Err(Broken::Refused(bad));
+        }
+        if ack.seqno == last {
+            mirror.ended();
+            return Ok(());
+        }
+    }
+}

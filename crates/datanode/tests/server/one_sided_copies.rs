@@ -1,0 +1,171 @@
+//! Copies on a namenode's word that one datanode writes into another's memory: over a transport that needs no card, in the virtual
+//! machine over RDMA, and over a network with faults.
+
+use std::sync::Arc;
+
+use hearth_fabric::one_sided::Transport;
+use hearth_fabric::sim::{Fault, Sim, Step, Then};
+
+use super::client::{WAIT, block, content, target, write};
+use super::namenode::FakeNamenode;
+use super::one_sided_writes::{figure, in_network};
+use super::streams::{Two, walk};
+use super::transfers::transfer;
+use super::{scratch, start_datanode_in};
+
+const MIB: usize = 1 << 20;
+
+/// `networks`, `settings`: of either datanode.
+async fn two(networks: [Option<Arc<dyn Transport>>; 2], settings: [&[(&str, &str)]; 2]) -> Two {
+    let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
+    let dirs = [scratch(), scratch()];
+    let mut nodes = Vec::new();
+    for (index, network) in networks.into_iter().enumerate() {
+        nodes.push(start_datanode_in(network, &namenodes[index], dirs[index].path(), settings[index]).await);
+    }
+    Two { namenodes, nodes, dirs }
+}
+
+/// Both in the network of the machine.
+async fn two_of_one_network(settings: [&[(&str, &str)]; 2]) -> Two {
+    let settings = settings.map(|own| [&in_network(), own].concat());
+    two([None, None], [&settings[0], &settings[1]]).await
+}
+
+/// Both in a network with faults.
+async fn two_in(sim: &Sim, settings: &[(&str, &str)]) -> Two {
+    let network: Arc<dyn Transport> = Arc::new(sim.clone());
+    let settings = [&[("hearth.one-sided.address", "127.0.0.1:0")], settings].concat();
+    two([Some(network.clone()), Some(network)], [&settings, &settings]).await
+}
+
+async fn came_in(two: &Two) -> [u64; 3] {
+    let node = &two.nodes[1];
+    [
+        figure(node, "hearth_stream_replicas").await,
+        figure(node, "hearth_one_sided_written_bytes").await,
+        figure(node, "hearth_stream_received_bytes").await,
+    ]
+}
+
+fn temporary(two: &Two) -> usize {
+    walk(two.dirs[1].path()).into_iter().filter(|path| path.contains("/tmp/blk_")).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_replicas_are_written_into_the_others_memory_and_small_ones_are_streamed() {
+    let two = two_of_one_network([&[], &[]]).await;
+    let mut copies = Vec::new();
+    for id in 1..=18 {
+        let size = [700, 70_000, MIB - 1, MIB, 1_300_000, 5 * MIB + 77][id as usize % 6];
+        copies.push(two.write(id, size).await);
+    }
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
+    assert_eq!(came_in(&two).await, [18, bytes(true), bytes(false)]);
+    assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, bytes(false));
+    assert_eq!(temporary(&two), 0);
+
+    // Those that are there already stay, and the connections are good for more.
+    let more = two.write(99, 3 * MIB).await;
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&[copies[4], more], &two.nodes[1])));
+    two.check(&[more]).await;
+    two.check(&copies).await;
+}
+
+/// From a disk, into memory that is too small for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_memory_the_bytes_go_through_buffers() {
+    let two = two_of_one_network([&[("hearth.memory.limit", "1k")], &[("hearth.memory.limit", "9m")]]).await;
+    let mut copies = Vec::new();
+    for id in 1..=5 {
+        copies.push(two.write(id, 3 * MIB + [0, 1, 700, 512 << 10, 99_999][id as usize - 1]).await);
+    }
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    let bytes = copies.iter().map(|copy| copy.length).sum();
+    assert_eq!(came_in(&two).await, [5, bytes, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_datanode_without_such_a_network_gets_a_stream() {
+    let two = two([None, None], [&in_network(), &[("hearth.one-sided.transport", "none")]]).await;
+    let copies = [two.write(1, 3 * MIB).await];
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    assert_eq!(came_in(&two).await, [1, 0, copies[0].length]);
+}
+
+/// What was acknowledged does not go again: a stream brings the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_goes_on_where_a_connection_broke() {
+    let sim = Sim::new();
+    let two = two_in(&sim, &[]).await;
+    let size = 24 * MIB;
+    let copies = [two.write(1, size).await];
+    // Data and CRCs of a slice of half a MiB are two writes.
+    sim.fault(Fault { at: Step::Write, nth: 60, then: Then::End });
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    let [replicas, _, streamed] = came_in(&two).await;
+    let resumed = figure(&two.nodes[1], "hearth_stream_resumed_bytes").await;
+    assert_eq!((replicas, resumed + streamed), (1, size as u64));
+    // For the thirtieth slice memory was granted four times, and each time for what had been checked.
+    assert!((2 * MIB as u64..15 * MIB as u64).contains(&resumed), "{resumed}");
+    assert_eq!(temporary(&two), 0);
+
+    // A NameNode that says it again finds it there; another replica goes the one-sided way again.
+    let more = two.write(2, 2 * MIB).await;
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&[more], &two.nodes[1])));
+    two.check(&[more]).await;
+    assert_eq!(came_in(&two).await[2], streamed);
+}
+
+/// Nobody sends the rest: what is kept goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_comes_back_for_is_removed() {
+    let sim = Sim::new();
+    let mut two = two_in(&sim, &[("hearth.datanode.stream.resume.timeout", "1")]).await;
+    let copies = [two.write(1, 8 * MIB).await];
+    sim.fault(Fault { at: Step::Write, nth: 20, then: Then::Hold });
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    tokio::time::timeout(WAIT, sim.held()).await.unwrap();
+    assert!(figure(&two.nodes[1], "hearth_memory_used_bytes").await > 0);
+    two.nodes.remove(0).shutdown(false).await;
+    sim.release();
+    let wait = async {
+        while figure(&two.nodes[0], "hearth_replicas").await > 0
+            || figure(&two.nodes[0], "hearth_memory_used_bytes").await > 0
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, wait).await.expect("what came of it goes");
+    // The block can come as it always could.
+    let stored = block(1, 1001, 8 << 20);
+    write(&two.nodes[0], &[], &stored, &content(8 * MIB, 1)).await;
+}
+
+/// A source whose replica no longer fits its CRCs says so itself; nothing of it stays at the other end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrupt_replica_is_found_on_arrival_and_its_datanode_reports_it() {
+    use std::os::unix::fs::FileExt;
+    let two = two_of_one_network([&[], &[]]).await;
+    let copies = [two.write(1, 4 * MIB).await];
+    let data = walk(&two.dirs[0].path().join("memory"));
+    let data = data.iter().find(|path| path.contains("blk_1_") && path.ends_with(".data")).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(data).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 3 * MIB as u64).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 3 * MIB as u64).unwrap();
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.namenodes[0].wait("a corrupt replica to be reported", |told| !told.bad.is_empty()).await;
+    two.namenodes[0].told(|told| {
+        let bad = &told.bad[0].blocks[0];
+        assert_eq!(bad.b.block_id, 1);
+        assert_eq!(bad.locs[0].id.datanode_uuid, target(&two.nodes[0]).datanode.id.uuid.to_string());
+    });
+    two.namenodes[1].told(|told| assert!(told.bad.is_empty(), "{:?}", told.bad));
+    assert_eq!(came_in(&two).await[0], 0);
+}
