@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Content, Process, Settings, in_virtual_machine, wait_until};
@@ -156,6 +156,13 @@ impl Net {
         let mut remove = self.client("packets", 1)?;
         remove.args(["-rm", "-skipTrash", path]);
         checked(remove).map(drop)
+    }
+
+    /// Returns when every block has so many replicas.
+    fn set_replication(&self, replication: u16, path: &str) -> Result<()> {
+        let mut set = self.client("packets", 1)?;
+        set.args(["-setrep", "-w", &replication.to_string(), path]);
+        checked(set).map(drop).with_context(|| self.logs())
     }
 
     /// A client that uses `paths` only.
@@ -388,6 +395,77 @@ fn a_datanode_killed_under_a_writer_costs_no_byte() {
             }
             net.remove(&path)?;
             net.restart_datanode(pipeline[position])?;
+        }
+        Ok::<_, anyhow::Error>(())
+    })();
+    outcome.unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+/// Copies that the NameNode orders, with and without such a network; and one whose target is killed half way.
+#[test]
+fn copies_go_over_rdma_from_datanode_to_datanode() {
+    const KEY: &str = "hearth.one-sided.transport";
+    for transport in ["rdma", "none"] {
+        // Dead after eleven seconds of silence.
+        let settings = [(KEY, transport), ("dfs.namenode.heartbeat.recheck-interval", "500")];
+        let Some(net) = Net::start("copies", &settings) else { return };
+        let outcome = (|| {
+            let content = Content::new(40);
+            net.put("packets", content, FILE_BYTES, 1, "/copied")?;
+            let started = Instant::now();
+            net.set_replication(3, "/copied")?;
+            println!("{} MiB copied to two DataNodes in {:?}: {transport}", FILE_BYTES >> 20, started.elapsed());
+            let bytes = 2 * FILE_BYTES;
+            let expected = if transport == "rdma" { [bytes, bytes, 0] } else { [0, 0, bytes] };
+            let came = ["one_sided_forwarded_bytes", "one_sided_written_bytes", "stream_received_bytes"];
+            for (name, expected) in came.into_iter().zip(expected) {
+                let actual = net.sum(&format!("hearth_{name}"))?;
+                ensure!(actual == expected, "{name} is {actual}, and should be {expected}");
+            }
+            for host in 1..=3 {
+                let before = net.figure(host, "hearth_datanode_read_bytes")?;
+                net.get_on(host, "packets", "/copied", content, FILE_BYTES)?;
+                let read = net.figure(host, "hearth_datanode_read_bytes")? - before;
+                ensure!(read == FILE_BYTES, "{read} bytes read from the replicas on host {host}");
+            }
+            Ok::<_, anyhow::Error>(())
+        })();
+        outcome.unwrap_or_else(|error| panic!("{transport}: {error:#}"));
+    }
+}
+
+#[test]
+fn a_datanode_killed_under_copies_costs_no_byte() {
+    let settings = [
+        ("dfs.namenode.heartbeat.recheck-interval", "500"),
+        // Slow enough to be killed half way.
+        ("dfs.datanode.data.transfer.bandwidthPerSec", "40m"),
+        // One, so that its other replica is not on the datanode that is killed.
+        ("dfs.blocksize", "256m"),
+    ];
+    let Some(mut net) = Net::start("killed under copies", &settings) else { return };
+    let outcome = (|| {
+        let content = Content::new(41);
+        net.put("packets", content, FILE_BYTES, 1, "/copied")?;
+        let mut set = net.client("packets", 1)?;
+        set.args(["-setrep", "2", "/copied"]);
+        checked(set)?;
+        let written = |net: &Net, host| net.figure(host, "hearth_one_sided_written_bytes");
+        let target = wait_until("a copy under way", LONG, || {
+            for host in 1..=3 {
+                if written(&net, host)? > 16 << 20 {
+                    return Ok(Some(host));
+                }
+            }
+            Ok(None)
+        })?;
+        net.kill_datanode(target);
+        net.set_replication(2, "/copied")?;
+        let left = (1..=3).filter(|host| *host != target);
+        let copied = left.clone().map(|host| written(&net, host)).sum::<Result<u64>>()?;
+        ensure!(copied == FILE_BYTES, "{copied} bytes copied to who was left");
+        for host in left {
+            net.get_on(host, "packets", "/copied", content, FILE_BYTES)?;
         }
         Ok::<_, anyhow::Error>(())
     })();

@@ -28,7 +28,7 @@ const TIME_LIMIT_S: u64 = 900;
 const SUITES: &[Suite] = &[
     Suite { package: "hearth-fabric", target: "rdma", tests: "", devices: Devices::Siw, hosts: 0 },
     Suite { package: "hearth-fabric", target: "rdma", tests: "", devices: Devices::Rxe, hosts: 0 },
-    Suite { package: "hearth-datanode", target: "server", tests: "one_sided_writes", devices: Devices::Siw, hosts: 0 },
+    Suite { package: "hearth-datanode", target: "server", tests: "one_sided_", devices: Devices::Siw, hosts: 0 },
     Suite { package: "hearth-interop", target: "paths", tests: "", devices: Devices::Siw, hosts: 0 },
     Suite { package: "hearth-interop", target: "stress", tests: "", devices: Devices::Siw, hosts: 0 },
     Suite { package: "hearth-client", target: "rdma", tests: "", devices: Devices::Siw, hosts: 4 },
