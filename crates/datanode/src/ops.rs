@@ -8,6 +8,7 @@ use hearth_protocol::replica_stream::StreamError;
 use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status};
 
+use crate::datanode::Datanode;
 use crate::forward::MirrorError;
 use crate::pool::Pool;
 use crate::sender::SendError;
@@ -22,6 +23,7 @@ pub mod read_block;
 pub mod read_many;
 pub mod replace_block;
 pub mod replica_stream;
+pub mod send_replica;
 pub mod short_circuit;
 pub mod transfer_block;
 pub mod write_block;
@@ -141,6 +143,32 @@ impl OpError {
 /// Answers with the error's status and text; the connection is closed after that by the caller.
 pub async fn answer_error(session: &Session, error: &OpError) -> Result<(), SessionError> {
     session.send(&BlockOpResponse::error(error.status(), error.text()).encode()).await
+}
+
+/// Runs an operation that takes as long as a copy does: the peer is kept patient meanwhile, and told at last what came of it.
+pub async fn run_patiently(
+    datanode: &Datanode,
+    session: &Session,
+    operation: impl Future<Output = Result<(), OpError>>,
+) -> Result<After, OpError> {
+    let every = datanode.options.transfer.read_timeout / 2;
+    tokio::pin!(operation);
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut operation => break outcome,
+            () = tokio::time::sleep(every) => session.send(&BlockOpResponse::new(Status::InProgress).encode()).await?,
+        }
+    };
+    match outcome {
+        Ok(()) => {
+            session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
+            Ok(After::Close)
+        }
+        Err(error) => {
+            answer_error(session, &error).await?;
+            Err(error)
+        }
+    }
 }
 
 /// Checks a request's token.

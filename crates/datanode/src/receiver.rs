@@ -230,7 +230,9 @@ impl Intake<'_> {
             let bytes = self.next_batch().await?;
             let received = Instant::now();
             if let Some(throttle) = self.throttle {
-                throttle.pass(bytes as u64).await;
+                let in_place = self.batch.iter().filter(|packet| packet.in_place);
+                let in_place: u64 = in_place.map(|packet| u64::from(packet.header.data_bytes)).sum();
+                throttle.pass(bytes as u64 + in_place).await;
             }
             let local = self.grants.is_some();
             if let Some(forward) = forward.filter(|_| !local) {

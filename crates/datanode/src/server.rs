@@ -152,5 +152,6 @@ async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Op
         Operation::Describe(request) => ops::describe::serve(datanode, session, request).await,
         Operation::ReadMany(request) => ops::read_many::serve(datanode, session, request).await,
         Operation::ReplicaStream(request) => ops::replica_stream::serve(datanode, session, request).await,
+        Operation::SendReplica(request) => ops::send_replica::serve(datanode, session, request).await,
     }
 }

@@ -12,6 +12,7 @@
 //! ```
 
 mod kept;
+mod moves;
 mod one_sided;
 mod peers;
 mod sink;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use hearth_blockstore::ReplicaWriter;
 use hearth_protocol::replica_stream::{CarryError, Job, StreamError, StreamWaits};
-use hearth_types::{ChecksumSpec, ExtendedBlock};
+use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock};
 use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, Status, StreamLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -33,6 +34,7 @@ use crate::ops::OpError;
 use crate::options::{StreamOptions, TransferOptions};
 use crate::pool::Pool;
 use kept::Kept;
+use moves::Moves;
 use peers::{Peers, Way};
 use sink::Progress;
 pub use sink::StreamStore;
@@ -52,12 +54,20 @@ const INCOMING_MAX: usize = 64;
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// On whose word a replica goes to another datanode: there is a bandwidth for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    Namenode,
+    Balancer,
+}
+
 /// What all streams of a datanode share.
 pub struct Streams {
     options: StreamOptions,
     pub threads: Threads,
     peers: Peers,
     kept: Kept,
+    pub moves: Moves,
     /// One for each replica that comes in.
     places: Arc<Semaphore>,
     /// Bytes of all windows that senders were given.
@@ -83,6 +93,7 @@ impl Streams {
             threads: Threads::new(options.nice),
             peers: Peers::default(),
             kept: Kept::new(options.resume_timeout),
+            moves: Moves::default(),
             places: Arc::new(Semaphore::new(INCOMING_MAX)),
             windows: Arc::default(),
             options,
@@ -120,6 +131,11 @@ impl Streams {
         Some(Window { windows: self.windows.clone(), bytes: taken, limits })
     }
 
+    /// Whether `source` sends replicas by streams when it is asked to.
+    pub async fn sends(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
+        self.are_on() && self.peers.sends(datanode, source).await
+    }
+
     /// A place among the replicas that come in at once.
     ///
     /// Errors: there is none for a while.
@@ -131,9 +147,13 @@ impl Streams {
         }
     }
 
-    /// Keeps what has come of `block`, which is the whole of it, for a sender that comes back.
+    /// Keeps what has come of `block` for a sender that comes back; `block` is as it will be when it is whole. A replica that ends within
+    /// a chunk goes: a stream could not go on there.
     pub fn keep(&self, block: ExtendedBlock, checksum: ChecksumSpec, writer: ReplicaWriter) {
-        self.kept.put(Progress { block, checksum }, writer);
+        let received = writer.received();
+        if received.is_multiple_of(checksum.bytes_per_chunk.max(1).into()) || received == block.length() {
+            self.kept.put(Progress { block, checksum }, writer);
+        }
     }
 
     /// Whether a broken connection left something of `block`.
@@ -162,7 +182,7 @@ pub fn waits(options: &TransferOptions) -> StreamWaits {
     StreamWaits { silence: options.read_timeout, write: options.write_timeout, idle: options.read_timeout }
 }
 
-/// Has a finalized replica carried to `target`. False: it takes no streams, and wants it as every datanode does.
+/// Has a finalized replica carried to `target`, on the word of `order`. False: it takes no streams, and wants it as every datanode does.
 ///
 /// What breaks on the way is tried again, from where the target has it.
 pub async fn carry(
@@ -170,8 +190,9 @@ pub async fn carry(
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     target: &PipelineTarget,
+    order: Order,
 ) -> Result<bool, OpError> {
-    if one_sided::carry(datanode, pool, block, target).await? {
+    if one_sided::carry(datanode, pool, block, target, order).await? {
         return Ok(true);
     }
     let mut attempt = 0;
@@ -197,7 +218,7 @@ pub async fn carry(
             storage_id: target.storage_id.clone(),
         };
         let (done, answer) = oneshot::channel();
-        let job = Job { request, source: StreamSource::new(datanode, reader), done };
+        let job = Job { request, source: StreamSource::new(datanode, reader, order), done };
         // One that has ended since it was looked up drops the job, and so the answer.
         link.carry(job).await;
         let outcome = answer.await;

@@ -12,7 +12,7 @@ use crate::downstream;
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::sender::PacketSender;
-use crate::streams;
+use crate::streams::{self, Order};
 
 /// A replica and where it is to go.
 pub struct Transfer {
@@ -38,7 +38,7 @@ async fn by_streams(
     for target in targets {
         let (datanode, pool, block) = (datanode.clone(), pool.clone(), block.clone());
         copies.spawn(async move {
-            let carried = streams::carry(&datanode, &pool, &block, &target).await;
+            let carried = streams::carry(&datanode, &pool, &block, &target, Order::Namenode).await;
             (target, carried)
         });
     }

@@ -448,6 +448,17 @@ fn maintenance(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Replicas that Hearth's DataNodes have taken in from each other by streams.
+fn streamed(session: &Session) -> Result<u64> {
+    let ours = session.cluster.datanodes.iter().filter(|datanode| datanode.make() == Make::Hearth);
+    ours.map(|datanode| {
+        let page = get_text(datanode.port("dfs.datanode.http.address")?, "/metrics")?;
+        let line = page.lines().find_map(|line| line.strip_prefix("hearth_stream_replicas_total "));
+        Ok(line.context("no figure of streams")?.parse::<u64>()?)
+    })
+    .sum()
+}
+
 /// A clean slate but for files that lie on one DataNode only, on disks so small that this is much.
 fn balancer(session: &mut Session) -> Result<()> {
     const FILES: u64 = 60;
@@ -467,6 +478,7 @@ fn balancer(session: &mut Session) -> Result<()> {
             Ok((session.cluster.live_datanode(full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
         })?;
         let main = "org.apache.hadoop.hdfs.server.balancer.Balancer";
+        let before = streamed(session)?;
         // 3.4.2 ends with an exception of its metrics when a second iteration is wanted; then it is run again.
         let mut runs = 0;
         loop {
@@ -485,8 +497,11 @@ fn balancer(session: &mut Session) -> Result<()> {
             settles(session, &path(file), &[(file, BLOCK)], 1)?;
             moved += u64::from(!lies_at(&read_each(session, &path(file))?[0], full));
         }
-        println!("{moved} of {FILES} moved from {full}, in {runs} runs");
+        let streamed = streamed(session)? - before;
+        println!("{moved} of {FILES} moved from {full}, in {runs} runs, {streamed} by streams");
         ensure!(moved >= FILES / 4, "the balancer moved {moved} of {FILES} files");
+        let all_are_ours = session.cluster.datanodes.iter().all(|datanode| datanode.make() == Make::Hearth);
+        ensure!(!all_are_ours || streamed >= moved, "{streamed} of {moved} went by streams");
         session.java()?.call("delete", json!({"path": format!("/balanced-{round}"), "recursive": true}))?;
         wait_until("the files' deletion", SETTLES_WITHIN, || {
             Ok((session.cluster.live_datanode(full)?["numBlocks"].as_u64() < Some(10)).then_some(()))

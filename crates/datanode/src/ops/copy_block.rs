@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::ByteRange;
+use hearth_types::{ByteRange, ExtendedBlock};
 use hearth_wire::data_transfer::{BlockOpResponse, CopyBlock};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
 use crate::ops::{After, OpError, answer_error, check_token};
@@ -14,13 +15,20 @@ use crate::session::Session;
 /// What stands behind the last packet: a Java char, `d`.
 pub const DONE: [u8; 2] = [0, b'd'];
 
+/// A place among the balancer's copies.
+///
+/// Errors: there are as many as there may be.
+pub fn take_place(datanode: &Datanode, block: &ExtendedBlock) -> Result<OwnedSemaphorePermit, OpError> {
+    datanode.move_places.clone().try_acquire_owned().map_err(|_| {
+        OpError::Refused(format!("Not able to copy block {} because threads quota is exceeded.", block.id()))
+    })
+}
+
 pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: CopyBlock) -> Result<After, OpError> {
     let CopyBlock { block, token } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
     let opened = check_token(&pool, &token, &block, AccessMode::Copy).and_then(|()| {
-        let place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
-            OpError::Refused(format!("Not able to copy block {} because threads quota is exceeded.", block.id()))
-        })?;
+        let place = take_place(datanode, &block)?;
         Ok((datanode.store.reader(&block)?, place))
     });
     let (reader, _place) = match opened {

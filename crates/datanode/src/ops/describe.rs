@@ -17,7 +17,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describ
         operations.push(OpCode::WriteLocal);
     }
     if datanode.streams.are_on() {
-        operations.push(OpCode::ReplicaStream);
+        operations.extend([OpCode::ReplicaStream, OpCode::SendReplica]);
     }
     let description =
         DatanodeDescription { datanode: datanode.store.datanode_uuid().clone(), offer: datanode.offer(), operations };

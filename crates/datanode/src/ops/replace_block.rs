@@ -5,39 +5,19 @@ use std::sync::Arc;
 
 use hearth_blockstore::{CreateKind, CreateOptions, Durability, ReplicaSummary};
 use hearth_protocol::block_token::AccessMode;
-use hearth_wire::data_transfer::{AckReply, BlockOpResponse, CopyBlock, Operation, ReplaceBlock, Status};
+use hearth_wire::data_transfer::{AckReply, CopyBlock, Operation, PipelineTarget, ReplaceBlock, Status, TransferBlock};
 
 use crate::datanode::Datanode;
 use crate::downstream;
 use crate::ops::copy_block::DONE;
-use crate::ops::{After, OpError, answer_error, check_token};
+use crate::ops::{After, OpError, check_token, run_patiently};
+use crate::pool::Pool;
 use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::session::Session;
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: ReplaceBlock) -> Result<After, OpError> {
-    // The balancer is kept patient while the copy runs.
-    let every = datanode.options.transfer.read_timeout / 2;
-    let outcome = {
-        let replace = run(datanode, request);
-        tokio::pin!(replace);
-        loop {
-            tokio::select! {
-                outcome = &mut replace => break outcome,
-                () = tokio::time::sleep(every) => session.send(&BlockOpResponse::new(Status::InProgress).encode()).await?,
-            }
-        }
-    };
-    match outcome {
-        Ok(()) => {
-            session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
-            Ok(After::Close)
-        }
-        Err(error) => {
-            answer_error(session, &error).await?;
-            Err(error)
-        }
-    }
+pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: ReplaceBlock) -> Result<After, OpError> {
+    run_patiently(datanode, session, run(datanode, request)).await
 }
 
 async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpError> {
@@ -47,16 +27,56 @@ async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpEr
     let _place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
         OpError::Refused(format!("Not able to receive block {} because threads quota is exceeded.", block.id()))
     })?;
+    let delete_hint = (!request.delete_hint.is_empty()).then(|| request.delete_hint.clone());
     let replica = if request.source.id.uuid == *datanode.store.datanode_uuid() {
         let (block, storage_type) = (block.clone(), request.storage_type);
         datanode.blocking(move |store| store.move_to_storage_type(&block, storage_type)).await?
+    } else if was_sent(datanode, &pool, &request, delete_hint.as_deref()).await? {
+        return Ok(());
     } else {
         fetch(datanode, &request).await?
     };
-    let delete_hint = (!request.delete_hint.is_empty()).then_some(request.delete_hint);
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
     datanode.note_finalized(&replica.block);
     Ok(())
+}
+
+/// Has the datanode that the balancer named send the replica as it sends others: by a stream, or into memory here. It is reported as
+/// it comes in. False: that datanode does not, or cannot reach this one.
+async fn was_sent(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    request: &ReplaceBlock,
+    delete_hint: Option<&str>,
+) -> Result<bool, OpError> {
+    let (block, source) = (&request.block, &request.source.id);
+    if !datanode.streams.sends(datanode, source).await {
+        return Ok(false);
+    }
+    let _expected = datanode.streams.moves.expect(block, delete_hint);
+    let Some(datanode_info) = pool.own_datanode_info() else { return Ok(false) };
+    let target = PipelineTarget {
+        datanode: datanode_info,
+        storage_type: request.storage_type,
+        storage_id: request.storage_id.clone(),
+        pinned: false,
+    };
+    let waits = downstream::Waits::new(&datanode.options.transfer, 1);
+    let mut session = downstream::connect(datanode, source, waits).await?;
+    let (block, token) = (block.clone(), request.token.clone());
+    let send = TransferBlock { block, token, client_name: String::new(), targets: vec![target] };
+    session.send(&Operation::SendReplica(send).encode()).await?;
+    let answer = loop {
+        let answer = session.receive_answer(waits.read).await?;
+        if answer.status != Status::InProgress {
+            break answer;
+        }
+    };
+    if answer.status != Status::Success {
+        let (status, message) = (answer.status, answer.message.unwrap_or_default());
+        tracing::info!(block = %request.block, %source, ?status, message, "a replica is fetched in packets");
+    }
+    Ok(answer.status == Status::Success)
 }
 
 /// Copies the replica from the datanode that the balancer named.

@@ -350,6 +350,7 @@ async fn receive(
     // The last datanode of a pipeline checks; the others pass on.
     let verify = mirror.is_none() || !request.is_client;
     writer.set_checked(verify);
+    let is_move = request.is_one_sided_copy() && datanode.streams.moves.has(&request.write.block);
     let receiver = Receiver {
         block: writer.block(),
         verify,
@@ -359,7 +360,7 @@ async fn receive(
         checksum: request.write.checksum,
         read_timeout: options.read_timeout,
         own_reply: own_reply(options),
-        throttle: None,
+        throttle: is_move.then_some(&datanode.balance_throttle),
         grants,
         upstream: session,
     };
@@ -420,7 +421,8 @@ async fn finish(
         session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
         return Ok(After::Close);
     }
-    pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
+    let delete_hint = if request.is_client { None } else { datanode.streams.moves.delete_hint(&replica.block) };
+    pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
     datanode.note_finalized(&replica.block);
     last_ack.send().await?;
     Ok(After::Close)

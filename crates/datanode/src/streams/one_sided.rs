@@ -1,4 +1,4 @@
-//! A replica on its way into another datanode's memory: the next datanode of a pipeline of two, whose writer is this one.
+//! A replica on its way into another datanode's memory: that is a pipeline of one, and this datanode its writer.
 //!
 //! Bounds: a few replicas at once to each datanode, a slice of each under way beyond what the receiver has granted.
 
@@ -11,8 +11,8 @@ use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
 use hearth_types::{ByteRange, ExtendedBlock};
 use hearth_wire::data_transfer::{PacketHeader, PipelineTarget, Status};
 
-use super::FRAME_BYTES;
 use super::source::StreamSource;
+use super::{FRAME_BYTES, Order};
 use crate::datanode::Datanode;
 use crate::downstream::Waits;
 use crate::forward::{Data, OneSidedMirror, OneSidedSender, Opened, SendError};
@@ -31,6 +31,7 @@ pub async fn carry(
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     target: &PipelineTarget,
+    order: Order,
 ) -> Result<bool, OpError> {
     if datanode.one_sided.is_none() || !datanode.streams.are_on() || block.length() < BYTES_MIN {
         return Ok(false);
@@ -39,7 +40,7 @@ pub async fn carry(
     let (here, pool, block, target) = (datanode.clone(), pool.clone(), block.clone(), target.clone());
     let carrying = async move {
         tokio::select! {
-            carried = try_to_carry(&here, &pool, &block, &target) => carried,
+            carried = try_to_carry(&here, &pool, &block, &target, order) => carried,
             () = here.stopping() => Err(OpError::Interrupted),
         }
     };
@@ -51,6 +52,7 @@ async fn try_to_carry(
     pool: &Pool,
     block: &ExtendedBlock,
     target: &PipelineTarget,
+    order: Order,
 ) -> Result<bool, OpError> {
     let Some(one_sided) = &datanode.one_sided else { return Ok(false) };
     let reader = Arc::new(datanode.store.reader(block)?);
@@ -71,7 +73,7 @@ async fn try_to_carry(
             return Ok(false);
         }
     };
-    let source = StreamSource::one_sided(datanode, reader.clone());
+    let source = StreamSource::one_sided(datanode, reader.clone(), order);
     let sender = mirror.sender();
     let last = i64::try_from(block.length().div_ceil(FRAME_BYTES.into())).unwrap_or(i64::MAX);
     let sending = async { send(&sender, source, &reader, block.length(), last).await.map_err(Broken::Sending) };

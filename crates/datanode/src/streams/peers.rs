@@ -64,6 +64,8 @@ struct State {
     not_before: Option<Instant>,
     /// It has been asked what it speaks, under this address.
     described: Option<String>,
+    /// Whether it sends replicas when it is asked to, and until when that is believed.
+    sends: Option<(bool, Instant)>,
 }
 
 /// A connection that carries replicas. Whoever holds one counts as its load.
@@ -139,7 +141,8 @@ impl Peers {
         let address = target.transfer_address();
         let described = peer.state.lock().described.clone();
         if described.as_ref() != Some(&address) {
-            if !takes_streams(datanode, target).await? {
+            let description = describe(datanode, target).await?;
+            if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
                 peer.state.lock().not_before = Some(Instant::now() + STRANGER);
                 return Ok(Way::None);
             }
@@ -164,6 +167,20 @@ impl Peers {
         }
     }
 
+    /// Whether `source` sends replicas by streams when it is asked to.
+    pub async fn sends(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
+        let peer = self.peer(&source.uuid);
+        let known = peer.state.lock().sends.filter(|(_, until)| Instant::now() < *until);
+        if let Some((sends, _)) = known {
+            return sends;
+        }
+        // Whoever cannot be asked is asked again.
+        let Ok(description) = describe(datanode, source).await else { return false };
+        let sends = description.is_some_and(|description| description.serves(OpCode::SendReplica));
+        peer.state.lock().sends = Some((sends, Instant::now() + STRANGER));
+        sends
+    }
+
     /// Waits until one more replica may go to `target` one-sidedly.
     pub async fn one_sided_turn(&self, target: &DatanodeUuid) -> OwnedSemaphorePermit {
         self.peer(target).one_sided.clone().acquire_owned().await.expect("it is never closed")
@@ -179,16 +196,16 @@ impl Peers {
     }
 }
 
-/// Asks a datanode whether it takes streams.
-async fn takes_streams(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<bool, OpError> {
+/// Asks a datanode what it speaks. `None`: it does not know the question.
+async fn describe(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Option<DatanodeDescription>, OpError> {
     let waits = Waits::new(&datanode.options.transfer, 1);
     let mut session = downstream::connect(datanode, target, waits).await?;
     let question = Describe { client_name: datanode.store.datanode_uuid().to_string() };
     session.send(&Operation::Describe(question).encode()).await?;
     match session.receive_message(DatanodeDescription::decode, waits.read).await {
-        Ok(description) => Ok(description.serves(OpCode::ReplicaStream)),
+        Ok(description) => Ok(Some(description)),
         // Whoever does not know the question closes the connection.
-        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(false),
+        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -72,11 +72,13 @@ impl StreamStore {
             tracing::info!(block = %request.block, received = writer.received(), "going on with a replica whose connection broke");
             datanode.load.stream_resumed(writer.received());
         }
+        let is_move = datanode.streams.moves.has(&request.block);
         Ok(StreamSink {
             pool,
             progress,
             writer,
             to_disk: None,
+            is_move,
             _counted: datanode.load.operation(),
             _place: place,
             datanode: datanode.clone(),
@@ -127,6 +129,8 @@ pub struct StreamSink {
     writer: ReplicaWriter,
     /// Of a replica that goes straight to disk: the piece that is being written while the next one comes in.
     to_disk: Option<JoinHandle<WrittenPiece>>,
+    /// A balancer wants it here: its bytes count against what that may take of the network.
+    is_move: bool,
     _counted: Counted,
     _place: OwnedSemaphorePermit,
 }
@@ -145,6 +149,9 @@ impl StreamSink {
         let chunk = spec.bytes_per_chunk as usize;
         let step = (DISK_STEP_BYTES / chunk).max(1) * chunk;
         let mut checksums = checksums;
+        if self.is_move {
+            self.datanode.balance_throttle.pass(data.len() as u64).await;
+        }
         for (index, data) in data.chunks(step).enumerate() {
             if self.writer.makes_piece_due(data.len()) {
                 self.await_disk().await?;
@@ -177,7 +184,8 @@ impl StreamSink {
         };
         datanode.load.written_bytes(replica.block.length());
         datanode.load.stream_received();
-        pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
+        let delete_hint = datanode.streams.moves.delete_hint(&replica.block);
+        pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
         datanode.note_finalized(&replica.block);
         Ok(())
     }
@@ -189,7 +197,7 @@ impl ReplicaSink for StreamSink {
     }
 
     fn is_quick(&self) -> bool {
-        self.to_disk.is_none() && !self.writer.waits_at_end()
+        self.to_disk.is_none() && !self.is_move && !self.writer.waits_at_end()
     }
 
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {

@@ -6,7 +6,7 @@ use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
 use hearth_types::ByteRange;
 
-use super::FRAME_BYTES;
+use super::{FRAME_BYTES, Order};
 use crate::datanode::Datanode;
 use crate::read_ahead::ReadAhead;
 use crate::sender::SendError;
@@ -19,18 +19,20 @@ pub struct StreamSource {
     started: bool,
     /// For when files may not be given to the socket.
     scratch: Vec<u8>,
+    order: Order,
     /// It goes one-sidedly, which is counted where it is done.
     one_sided: bool,
 }
 
 impl StreamSource {
-    pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>) -> Self {
-        Self { datanode: datanode.clone(), reader, ahead: None, started: false, scratch: Vec::new(), one_sided: false }
+    pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, order: Order) -> Self {
+        let (datanode, scratch) = (datanode.clone(), Vec::new());
+        Self { datanode, reader, ahead: None, started: false, scratch, order, one_sided: false }
     }
 
     /// Not over a connection of streams.
-    pub fn one_sided(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>) -> Self {
-        Self { one_sided: true, ..Self::new(datanode, reader) }
+    pub fn one_sided(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, order: Order) -> Self {
+        Self { one_sided: true, ..Self::new(datanode, reader, order) }
     }
 }
 
@@ -42,7 +44,11 @@ impl ReplicaSource for StreamSource {
     }
 
     async fn data(&mut self, range: ByteRange) -> Result<SourceData<'_>, SendError> {
-        self.datanode.transfer_throttle.pass(range.length()).await;
+        let throttle = match self.order {
+            Order::Namenode => &self.datanode.transfer_throttle,
+            Order::Balancer => &self.datanode.balance_throttle,
+        };
+        throttle.pass(range.length()).await;
         if !self.one_sided {
             self.datanode.load.streamed_out(range.length());
         }

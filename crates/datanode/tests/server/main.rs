@@ -6,6 +6,7 @@ mod lazy_persist;
 mod local;
 mod local_writes;
 mod many;
+mod moves;
 mod namenode;
 mod one_sided;
 mod one_sided_copies;

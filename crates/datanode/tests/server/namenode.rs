@@ -35,6 +35,8 @@ pub struct Told {
     pub events: Vec<(BlockStatus, Block)>,
     /// The same with the type of the storage.
     pub storage_events: Vec<(BlockStatus, StorageType, Block)>,
+    /// Of replicas that came: where another is to be deleted for it.
+    pub delete_hints: Vec<(Block, String)>,
     pub synchronized: Vec<CommitBlockSynchronizationRequestProto>,
     pub bad: Vec<ReportBadBlocksRequestProto>,
     /// The datanode may ask for work (awaitWork): answered at once when there are commands, not before.
@@ -183,6 +185,7 @@ impl Service for Answers {
                     let number = storage.storage.and_then(|storage| storage.storage_type).unwrap_or_default();
                     for event in storage.blocks {
                         let (status, block) = (event.status(), event.block.into());
+                        told.delete_hints.extend(event.delete_hint.map(|hint| (block, hint)));
                         told.events.push((status, block));
                         told.storage_events.push((status, storage_type_from_wire(number), block));
                     }

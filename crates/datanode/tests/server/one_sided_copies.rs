@@ -16,7 +16,7 @@ use super::{scratch, start_datanode_in};
 const MIB: usize = 1 << 20;
 
 /// `networks`, `settings`: of either datanode.
-async fn two(networks: [Option<Arc<dyn Transport>>; 2], settings: [&[(&str, &str)]; 2]) -> Two {
+pub async fn two(networks: [Option<Arc<dyn Transport>>; 2], settings: [&[(&str, &str)]; 2]) -> Two {
     let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
     let dirs = [scratch(), scratch()];
     let mut nodes = Vec::new();
@@ -27,7 +27,7 @@ async fn two(networks: [Option<Arc<dyn Transport>>; 2], settings: [&[(&str, &str
 }
 
 /// Both in the network of the machine.
-async fn two_of_one_network(settings: [&[(&str, &str)]; 2]) -> Two {
+pub async fn two_of_one_network(settings: [&[(&str, &str)]; 2]) -> Two {
     let settings = settings.map(|own| [&in_network(), own].concat());
     two([None, None], [&settings[0], &settings[1]]).await
 }

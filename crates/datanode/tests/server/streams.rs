@@ -28,7 +28,7 @@ pub struct Two {
 }
 
 impl Two {
-    async fn start(settings: &[(&str, &str)]) -> Self {
+    pub async fn start(settings: &[(&str, &str)]) -> Self {
         let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
         let dirs = [scratch(), scratch()];
         let mut nodes = Vec::new();

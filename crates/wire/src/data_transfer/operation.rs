@@ -34,6 +34,7 @@ pub enum OpCode {
     WriteLocal = 0xA2,
     ReadMany = 0xA3,
     ReplicaStream = 0xA4,
+    SendReplica = 0xA5,
     Custom = 127,
 }
 
@@ -56,6 +57,7 @@ impl OpCode {
             0xA2 => Self::WriteLocal,
             0xA3 => Self::ReadMany,
             0xA4 => Self::ReplicaStream,
+            0xA5 => Self::SendReplica,
             _ => return None,
         })
     }
@@ -78,6 +80,9 @@ pub enum Operation {
     Describe(Describe),
     ReadMany(ReadMany),
     ReplicaStream(ReplicaStream),
+    /// The same request as TRANSFER_BLOCK, by the one target itself, which a balancer has fetch a finalized replica. Answered when the target
+    /// has it, or with `ErrorUnsupported`: it is to be fetched by COPY_BLOCK.
+    SendReplica(TransferBlock),
     /// The same request as WRITE_BLOCK, by a writer that fills the replica's memory itself.
     WriteLocal(Box<WriteBlock>),
 }
@@ -263,6 +268,7 @@ impl Operation {
             Self::Describe(_) => OpCode::Describe,
             Self::ReadMany(_) => OpCode::ReadMany,
             Self::ReplicaStream(_) => OpCode::ReplicaStream,
+            Self::SendReplica(_) => OpCode::SendReplica,
         }
     }
 
@@ -272,7 +278,7 @@ impl Operation {
         match self {
             Self::ReadBlock(op) => request(code, &proto::OpReadBlockProto::from(op)),
             Self::WriteBlock(op) | Self::WriteLocal(op) => request(code, &proto::OpWriteBlockProto::from(op.as_ref())),
-            Self::TransferBlock(op) => request(code, &proto::OpTransferBlockProto::from(op)),
+            Self::TransferBlock(op) | Self::SendReplica(op) => request(code, &proto::OpTransferBlockProto::from(op)),
             Self::BlockChecksum(op) => request(code, &proto::OpBlockChecksumProto::from(op)),
             Self::CopyBlock(op) => {
                 request(code, &proto::OpCopyBlockProto { header: base_header(&op.block, &op.token) })
@@ -324,6 +330,7 @@ impl Operation {
             OpCode::WriteBlock => Self::WriteBlock(Box::new(write_block(parse(op, message)?).map_err(content)?)),
             OpCode::WriteLocal => Self::WriteLocal(Box::new(write_block(parse(op, message)?).map_err(content)?)),
             OpCode::TransferBlock => Self::TransferBlock(transfer_block(parse(op, message)?).map_err(content)?),
+            OpCode::SendReplica => Self::SendReplica(transfer_block(parse(op, message)?).map_err(content)?),
             OpCode::BlockChecksum => Self::BlockChecksum(block_checksum(parse(op, message)?).map_err(content)?),
             OpCode::CopyBlock => {
                 let copy: proto::OpCopyBlockProto = parse(op, message)?;

@@ -116,6 +116,12 @@ fn operations() -> Vec<Operation> {
         Operation::ReadMany(ReadMany { client_name: "c".into(), memory_bytes: 0 }),
         Operation::ReadMany(ReadMany { client_name: "c".into(), memory_bytes: 1 << 20 }),
         Operation::ReplicaStream(ReplicaStream { source_uuid: "u".into() }),
+        Operation::SendReplica(TransferBlock {
+            block: block(),
+            token: Token::default(),
+            client_name: String::new(),
+            targets: vec![PipelineTarget { pinned: false, ..target(1) }],
+        }),
     ]
 }
 

@@ -1,0 +1,34 @@
+//! SEND_REPLICA (0xA5): another datanode of Hearth's, which the balancer has fetch a replica, takes it as it takes what a namenode has
+//! copied: over a stream, or into its memory. COPY_BLOCK is the way for all others.
+
+use std::sync::Arc;
+
+use hearth_protocol::block_token::AccessMode;
+use hearth_types::{Block, ExtendedBlock};
+use hearth_wire::data_transfer::TransferBlock;
+
+use crate::datanode::Datanode;
+use crate::ops::copy_block::take_place;
+use crate::ops::{After, OpError, check_token, run_patiently};
+use crate::session::Session;
+use crate::streams::{self, Order};
+
+pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: TransferBlock) -> Result<After, OpError> {
+    run_patiently(datanode, session, run(datanode, request)).await
+}
+
+async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {
+    let TransferBlock { block, token, targets, .. } = request;
+    let [target] =
+        <[_; 1]>::try_from(targets).map_err(|_| OpError::Malformed("one replica for more than one target"))?;
+    let pool = datanode.ready_pool(&block.pool).await?;
+    check_token(&pool, &token, &block, AccessMode::Copy)?;
+    let _place = take_place(datanode, &block)?;
+    // With its own length, whatever the balancer believes.
+    let length = datanode.store.reader(&block)?.length();
+    let block = ExtendedBlock { pool: block.pool, block: Block { length, ..block.block } };
+    match streams::carry(datanode, &pool, &block, &target, Order::Balancer).await? {
+        true => Ok(()),
+        false => Err(OpError::Refused("the target takes no streams".to_owned())),
+    }
+}

@@ -1,0 +1,45 @@
+//! Replicas that a balancer has moved here, while they are on their way: whoever takes one in asks.
+
+use std::collections::HashMap;
+
+use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
+use parking_lot::Mutex;
+
+type Key = (BlockPoolId, BlockId);
+
+/// Bounded by the places for the balancer's copies.
+#[derive(Default)]
+pub struct Moves {
+    /// With the UUID of the datanode that is to lose its replica, if one is.
+    expected: Mutex<HashMap<Key, Option<String>>>,
+}
+
+/// One of them; dropped, it is not expected any more.
+pub struct Expected<'a> {
+    moves: &'a Moves,
+    key: Key,
+}
+
+impl Moves {
+    pub fn expect(&self, block: &ExtendedBlock, delete_hint: Option<&str>) -> Expected<'_> {
+        let key = (block.pool.clone(), block.id());
+        self.expected.lock().insert(key.clone(), delete_hint.map(str::to_owned));
+        Expected { moves: self, key }
+    }
+
+    /// Whether `block` comes because a balancer wants it.
+    pub fn has(&self, block: &ExtendedBlock) -> bool {
+        self.expected.lock().contains_key(&(block.pool.clone(), block.id()))
+    }
+
+    /// Whose replica of it the namenode had better delete.
+    pub fn delete_hint(&self, block: &ExtendedBlock) -> Option<String> {
+        self.expected.lock().get(&(block.pool.clone(), block.id())).cloned().flatten()
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.moves.expected.lock().remove(&self.key);
+    }
+}

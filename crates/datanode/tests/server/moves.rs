@@ -1,0 +1,101 @@
+//! Replicas that a balancer moves from one datanode to another: by a stream or into memory where the source sends them so, in packets
+//! where it does not.
+
+use std::time::{Duration, Instant};
+
+use hearth_types::{Block, StorageType, Token};
+use hearth_wire::data_transfer::{BlockOpResponse, Operation, ReplaceBlock, Status};
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+
+use super::client::{block, open, target};
+use super::one_sided_copies::{two, two_of_one_network};
+use super::one_sided_writes::figure;
+use super::streams::Two;
+
+const MIB: usize = 1 << 20;
+
+/// As a balancer: from the first datanode to the second.
+async fn replace(two: &Two, moved: &Block, hint: &str) -> BlockOpResponse {
+    let (sender, mut receiver) = open(two.nodes[1].addresses().transfer).await;
+    let request = ReplaceBlock {
+        block: block(moved.id.0, moved.stamp.0, moved.length),
+        token: Token::default(),
+        delete_hint: hint.into(),
+        source: target(&two.nodes[0]).datanode,
+        storage_type: StorageType::Disk,
+        storage_id: None,
+    };
+    sender.send_operation(&Operation::ReplaceBlock(Box::new(request))).await.unwrap();
+    loop {
+        let answer = receiver.receive(BlockOpResponse::decode).await.unwrap();
+        if answer.status != Status::InProgress {
+            return answer;
+        }
+    }
+}
+
+/// Moved, whole, reported with the hint; how many came by streams or one-sidedly.
+async fn check(two: &Two, moved: &[Block], replicas: u64) {
+    for (index, moved) in moved.iter().enumerate() {
+        let hint = format!("datanode-{index}");
+        let answer = replace(two, moved, &hint).await;
+        assert_eq!(answer.status, Status::Success, "{answer:?}");
+        two.namenodes[1].wait_event(BlockStatus::Received, *moved).await;
+        two.namenodes[1].told(|told| {
+            let hints: Vec<_> = told.delete_hints.iter().filter(|(block, _)| block == moved).collect();
+            assert_eq!(hints, [&(*moved, hint)], "once, and with the hint");
+        });
+    }
+    two.check(moved).await;
+    assert_eq!(figure(&two.nodes[1], "hearth_stream_replicas").await, replicas);
+}
+
+async fn some(two: &Two) -> [Block; 3] {
+    [two.write(1, 900).await, two.write(2, 300_000).await, two.write(3, 3 * MIB + 77).await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_go_by_streams() {
+    let two = Two::start(&[]).await;
+    let moved = some(&two).await;
+    check(&two, &moved, 3).await;
+    let bytes: u64 = moved.iter().map(|moved| moved.length).sum();
+    assert_eq!(figure(&two.nodes[1], "hearth_stream_received_bytes").await, bytes);
+    // Whoever copies what is there is told so, by a source that knows and by one that has nothing.
+    assert_eq!(replace(&two, &moved[2], "").await.status, Status::ErrorExists);
+    let unknown = Block { id: hearth_types::BlockId(77), ..moved[0] };
+    assert_ne!(replace(&two, &unknown, "").await.status, Status::Success);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_ones_go_into_memory_where_there_is_such_a_network() {
+    let two = two_of_one_network([&[], &[]]).await;
+    let moved = some(&two).await;
+    check(&two, &moved, 3).await;
+    assert_eq!(figure(&two.nodes[1], "hearth_one_sided_written_bytes").await, moved[2].length);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_streams_they_go_in_packets() {
+    for off in [0, 1] {
+        let mut settings: [&[(&str, &str)]; 2] = [&[], &[]];
+        settings[off] = &[("hearth.datanode.stream.connections", "0")];
+        let two = two([None, None], settings).await;
+        let moved = some(&two).await;
+        check(&two, &moved, 0).await;
+    }
+}
+
+/// A balancer's bandwidth holds for both ends, a NameNode's copies have their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_balancers_bandwidth_is_kept() {
+    let slow: &[(&str, &str)] = &[("dfs.datanode.balance.bandwidthPerSec", "1m")];
+    for (networked, slow) in [(false, [slow, &[]]), (false, [&[], slow]), (true, [slow, &[]]), (true, [&[], slow])] {
+        let two = if networked { two_of_one_network(slow).await } else { two([None, None], slow).await };
+        let moved = [two.write(1, 3 * MIB).await];
+        let started = Instant::now();
+        check(&two, &moved, 1).await;
+        // A second's worth and a step may go ahead.
+        assert!(started.elapsed() > Duration::from_millis(900), "{:?}", started.elapsed());
+    }
+}
