@@ -134,12 +134,11 @@ pub async fn serve(
     }
 }
 
-/// Memory that the peer was granted.
-struct Granted {
+/// Memory that the peer was granted beside the replica's own. (That is the fence's alone: its keys end when the fence says so.)
+struct Staged {
     /// Of the block.
     bytes: Range<u64>,
     region: Arc<dyn Region>,
-    in_place: bool,
 }
 
 /// Between a one-sided writer and the operation that serves it as a local one.
@@ -157,7 +156,8 @@ struct Bridge {
     file: Option<Arc<File>>,
     /// Up to where memory was granted, of either kind.
     end: u64,
-    granted: Vec<Granted>,
+    /// The last buffer that was granted.
+    staged: Option<Staged>,
     /// The replica has no memory any more.
     staging: bool,
     /// Slices that were passed on and are not acknowledged: number and end.
@@ -187,7 +187,7 @@ impl Bridge {
             read_timeout: options.read_timeout,
             file: None,
             end: 0,
-            granted: Vec::new(),
+            staged: None,
             staging: false,
             pending: VecDeque::new(),
             bytes_per_chunk: 1,
@@ -251,7 +251,7 @@ impl Bridge {
                 ack = self.inside.receive_ack(self.read_timeout) => {
                     let ack = ack?;
                     let seqno = ack.seqno;
-                    let message = self.acknowledged(ack).await?;
+                    let message = self.acknowledged(ack, last.is_some()).await?;
                     self.connection.send(message.encode()?, PEER_TIMEOUT).await?;
                     if last == Some(seqno) {
                         return Ok(());
@@ -288,35 +288,35 @@ impl Bridge {
             tokio::task::spawn_blocking(move || register(&*domain, &file, bytes)).await
         };
         let region = registered.map_err(|_| WriteError::Interrupted)??;
-        self.fence.regions.lock().push(region.clone());
-        Ok(self.add(bytes, region, true))
+        let grant = self.grant(bytes, &*region);
+        self.fence.regions.lock().push(region);
+        Ok(grant)
     }
 
     /// A buffer for the next bytes of the block.
     fn grant_staging(&mut self) -> Result<Grant, WriteError> {
         self.staging = true;
-        let kept = self.granted.iter().find(|granted| !granted.in_place).map(|granted| granted.region.clone());
-        let region = match kept {
-            Some(region) => region,
+        let region = match self.staged.take() {
+            Some(staged) => staged.region,
             None => {
                 let failed = |source| Error::Register { bytes: STAGING_BYTES, source };
                 let memory = Arc::new(Memory::fresh(STAGING_BYTES).map_err(failed)?);
                 self.domain.register(&memory, 0..STAGING_BYTES, Access::RemoteWrite)?
             }
         };
-        self.granted.retain(|granted| granted.in_place);
         let bytes = self.end..self.end + STAGING_BYTES;
-        Ok(self.add(bytes, region, false))
+        let grant = self.grant(bytes.clone(), &*region);
+        self.staged = Some(Staged { bytes, region });
+        Ok(grant)
     }
 
-    fn add(&mut self, bytes: Range<u64>, region: Arc<dyn Region>, in_place: bool) -> Grant {
+    fn grant(&mut self, bytes: Range<u64>, region: &dyn Region) -> Grant {
         let whole = region.remote();
         let skipped = whole.length - (bytes.end - bytes.start);
         // A mapping begins with a page, a grant anywhere.
         let data = whole.part(skipped, bytes.end - bytes.start).unwrap_or(whole);
         let grant = Grant { offset: bytes.start, data, checksums: self.checksums.remote() };
         self.end = bytes.end;
-        self.granted.push(Granted { bytes, region, in_place });
         grant
     }
 
@@ -337,10 +337,8 @@ impl Bridge {
         }
         self.pending.push_back((header.seqno, end));
         self.load.one_sided_written(u64::from(header.data_bytes));
-        let staged = self
-            .granted
-            .iter()
-            .find(|granted| !granted.in_place && granted.bytes.start <= from && end <= granted.bytes.end && from < end);
+        let holds = |staged: &&Staged| staged.bytes.start <= from && end <= staged.bytes.end && from < end;
+        let staged = self.staged.as_ref().filter(holds);
         let timeout = self.inside.write_timeout;
         match staged {
             Some(staged) => {
@@ -357,12 +355,14 @@ impl Bridge {
         Ok(())
     }
 
-    async fn acknowledged(&mut self, ack: PipelineAck) -> Result<WriteMessage, WriteError> {
+    /// `is_over`: all slices have come. The replica may be finalized by now, and is lent to nobody any more.
+    async fn acknowledged(&mut self, ack: PipelineAck, is_over: bool) -> Result<WriteMessage, WriteError> {
         let mut acknowledged = 0;
         if self.pending.front().is_some_and(|(seqno, _)| *seqno == ack.seqno) {
             acknowledged = self.pending.pop_front().map_or(0, |(_, end)| end);
         }
         let grant = match ack.granted {
+            _ if is_over => None,
             Some(0) => {
                 self.staging = true;
                 self.next_staging(acknowledged)?

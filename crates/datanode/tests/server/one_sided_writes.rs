@@ -62,20 +62,26 @@ struct RemoteWriter {
     grants: Vec<Grant>,
     offset: u64,
     seqno: i64,
+    /// Where the next CRCs go: those before must have been looked at.
+    sums_at: u64,
 }
 
 const DATA_BYTES: u64 = 4 << 20;
 
 impl RemoteWriter {
     async fn connect(node: &Handle) -> Self {
+        Self::connect_with(node, Limits::default()).await
+    }
+
+    async fn connect_with(node: &Handle, limits: Limits) -> Self {
         let transport = transport();
         let domain = transport.domain().unwrap();
         let memory = Arc::new(Memory::fresh(DATA_BYTES * 2).unwrap());
         let local = domain.register(&memory, 0..DATA_BYTES * 2, Access::Local).unwrap();
         let private = [PURPOSE_WRITING, VERSION];
         let address = one_sided_address(node).await;
-        let connection = transport.connect(&domain, address, &private, Limits::default(), WAIT).await.unwrap();
-        Self { connection, domain, local, grants: Vec::new(), offset: 0, seqno: 0 }
+        let connection = transport.connect(&domain, address, &private, limits, WAIT).await.unwrap();
+        Self { connection, domain, local, grants: Vec::new(), offset: 0, seqno: 0, sums_at: 0 }
     }
 
     async fn open(&mut self, request: WriteBlock) -> Result<(), BlockOpResponse> {
@@ -124,12 +130,12 @@ impl RemoteWriter {
         self.local.memory().write(DATA_BYTES, &sums);
         let mut transfers = self.transfers(self.offset, data.len() as u64);
         if !sums.is_empty() {
-            let remote = self.grants[0].checksums.part(0, sums.len() as u64).unwrap();
+            let remote = self.grants[0].checksums.part(self.sums_at, sums.len() as u64).unwrap();
             transfers.push(Transfer { local: self.local.clone(), offset: DATA_BYTES, remote });
         }
         let header =
             PacketHeader { offset: self.offset, seqno: self.seqno, last, data_bytes: data.len() as u32, sync: false };
-        let slice = Slice { header, checksums_at: 0, checksum_bytes: sums.len() as u32 };
+        let slice = Slice { header, checksums_at: self.sums_at, checksum_bytes: sums.len() as u32 };
         self.seqno += 1;
         self.offset += data.len() as u64;
         self.connection.write(transfers, Some(WriteMessage::Slice(slice).encode().unwrap()), WAIT).await
@@ -281,6 +287,30 @@ async fn a_datanode_that_ends_downstream_is_named() {
     for node in [&first, &third] {
         assert!(read(node, &asked, 0, None).await.unwrap() == data);
     }
+}
+
+/// Nor does one that comes before the writer has taken the last acknowledgement, for which it can let the datanode wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_void_when_a_replica_is_finalized_and_not_when_its_writer_says_so() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[]).await;
+    // As long as was announced, so that it stays in the memory that was granted.
+    let (one, data) = (block(1, 1001, 3 * (200 << 10)), content(3 * (200 << 10), 1));
+    // The answer to the set-up and three acknowledgements: there is none left for the fourth.
+    let mut writer = RemoteWriter::connect_with(&node, Limits { messages: 4, ..Limits::default() }).await;
+    writer.open(create(&one, &[])).await.unwrap();
+    for part in data.chunks(200 << 10) {
+        writer.write(part, false).await.unwrap();
+        writer.sums_at += 4096;
+    }
+    writer.write(&[], true).await.unwrap();
+    namenode.wait_event(BlockStatus::Received, one.block).await;
+    writer.local.memory().write(0, &[0xa5; 1000]);
+    let late = writer.connection.write(writer.transfers(0, 1000), None, WAIT).await;
+    let ended = tokio::time::timeout(WAIT, writer.connection.closed()).await;
+    assert!(late.is_err() || ended.is_ok(), "a key that is void ends the connection");
+    assert!(read(&node, &one, 0, None).await.unwrap() == data);
 }
 
 /// A WRITE that comes after the block's end finds no region.
