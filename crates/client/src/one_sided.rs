@@ -375,7 +375,7 @@ impl OneSided {
         let make = || WriteBuffers::new(ground.domain.clone(), data_bytes, checksum_bytes, packets as usize * 2);
         let buffers = ground.write_buffers.get_or_init(make).clone();
         let writers = ground.writers.clone();
-        if let Some(connection) = writers.take(&datanode.uuid) {
+        if let Some(connection) = writers.take(datanode) {
             return Some((connection, writers, buffers));
         }
         let site = self.site(&datanode.uuid);

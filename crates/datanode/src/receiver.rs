@@ -35,6 +35,9 @@ const IN_PLACE_BYTES_MAX: usize = 8 << 20;
 const BUFFER_BYTES: usize = 128 << 10;
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
+/// Data in place of a batch that a throttle lets pass: more would keep all others waiting that it is for.
+const THROTTLED_BYTES: u64 = 512 << 10;
+
 /// Packets whose acknowledgement may be awaited from downstream. A client has 80 under way at most; beyond this the
 /// receiving loop waits.
 const PENDING_MAX: usize = 1024;
@@ -95,7 +98,7 @@ impl LastAck {
 /// A block that did not come in whole. What had to be said upstream has been said.
 pub struct Failed {
     pub error: OpError,
-    /// Of what there is; dropped, it leaves the replica as its state asks for. None when it is away for good.
+    /// Of what there is, all of it stored; dropped, it leaves the replica as its state asks for. None when that cannot be said.
     pub writer: Option<ReplicaWriter>,
 }
 
@@ -140,7 +143,8 @@ impl Receiver<'_> {
             }
         };
         let on_disk = intake.await_disk().await;
-        match (received.and_then(|received| on_disk.map(|()| received)), intake.writer.take()) {
+        let writer = intake.writer.take().filter(|_| on_disk.is_ok());
+        match (received.and_then(|received| on_disk.map(|()| received)), writer) {
             (Ok((last, bytes)), Some(writer)) => {
                 let durability = if last.sync { Durability::Disk } else { Durability::Memory };
                 Ok(Received { writer, durability, last_ack: LastAck { bytes, upstream, write_timeout } })
@@ -281,12 +285,12 @@ impl Intake<'_> {
     }
 
     /// Receives until at least one whole packet is at the front of the buffer, and lists all that are. A batch ends
-    /// behind a packet that wants the disk, and behind the last one. Returns its bytes.
+    /// behind a packet that wants the disk, and behind the last one; where it is throttled, it is short. Returns its bytes.
     async fn next_batch(&mut self) -> Result<usize, OpError> {
         let buffer = &mut self.upstream.buffer;
         loop {
             self.batch.clear();
-            let mut at = 0;
+            let (mut at, mut in_place) = (0, 0);
             let available = buffer.available();
             let missing = loop {
                 let rest = &available[at..];
@@ -315,7 +319,9 @@ impl Intake<'_> {
                     in_place: head.is_in_place(),
                 });
                 at += total;
-                if head.header.last || head.header.sync {
+                in_place += if head.is_in_place() { u64::from(head.header.data_bytes) } else { 0 };
+                let is_enough = self.throttle.is_some() && in_place >= THROTTLED_BYTES;
+                if head.header.last || head.header.sync || is_enough {
                     return Ok(at);
                 }
             };

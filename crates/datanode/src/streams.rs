@@ -35,6 +35,7 @@ use crate::options::{StreamOptions, TransferOptions};
 use crate::pool::Pool;
 use kept::Kept;
 use moves::Moves;
+use one_sided::Carried;
 use peers::{Peers, Way};
 use sink::Progress;
 pub use sink::StreamStore;
@@ -55,7 +56,7 @@ const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// On whose word a replica goes to another datanode: there is a bandwidth for each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
     Namenode,
     Balancer,
@@ -136,13 +137,25 @@ impl Streams {
         self.are_on() && self.peers.sends(datanode, source).await
     }
 
-    /// A place among the replicas that come in at once.
+    /// It does not, whatever it said.
+    pub fn does_not_send(&self, source: &DatanodeId) {
+        self.peers.does_not_send(source);
+    }
+
+    /// A place among the replicas that come in at once. What a balancer moves has another already, and takes none from the others.
     ///
     /// Errors: there is none for a while.
-    pub async fn place(&self, datanode: &Datanode) -> Result<OwnedSemaphorePermit, OpError> {
+    pub async fn place(
+        &self,
+        datanode: &Datanode,
+        block: &ExtendedBlock,
+    ) -> Result<Option<OwnedSemaphorePermit>, OpError> {
+        if self.moves.has(block) {
+            return Ok(None);
+        }
         let patience = datanode.options.transfer.read_timeout / 2;
         match tokio::time::timeout(patience, self.places.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
+            Ok(Ok(place)) => Ok(Some(place)),
             _ => Err(OpError::Refused("too many replicas come in at once".to_owned())),
         }
     }
@@ -192,13 +205,15 @@ pub async fn carry(
     target: &PipelineTarget,
     order: Order,
 ) -> Result<bool, OpError> {
-    if one_sided::carry(datanode, pool, block, target, order).await? {
-        return Ok(true);
-    }
-    let mut attempt = 0;
+    // One that began may have been taken in without a word of it.
+    let mut attempt = match one_sided::carry(datanode, pool, block, target, order).await? {
+        Carried::Whole => return Ok(true),
+        Carried::Broke => 1,
+        Carried::NotThisWay => 0,
+    };
     let mut acknowledged = 0;
     loop {
-        let link = match datanode.streams.peers.link(datanode, &target.datanode.id).await {
+        let link = match datanode.streams.peers.link(datanode, &target.datanode.id, order).await {
             Ok(Way::Link(link)) => link,
             Ok(Way::None) => return Ok(false),
             Err(error) if attempt + 1 >= ATTEMPTS => return Err(error),

@@ -1,4 +1,4 @@
-//! Bytes per second for the balancer's copies, shared by all of them.
+//! Bytes per second for copies of a kind, shared by all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Spends a budget of bytes that grows with time. One second's worth may be spent ahead.
+/// Spends a budget of bytes that grows with time. Who comes first passes at once, whatever he asks for; who comes next waits until that
+/// is earned: what is asked for at a time should be small.
 pub struct Throttle {
     /// Bytes a second; 0 is no limit.
     rate: AtomicU64,

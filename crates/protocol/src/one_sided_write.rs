@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hearth_fabric::one_sided::{Connection, Error, Region, Transfer};
-use hearth_types::{DatanodeUuid, RemoteSlice};
+use hearth_types::{DatanodeId, RemoteSlice};
 use hearth_wire::data_transfer::{AckReply, BlockOpResponse, PacketHeader, Status, UNKNOWN_SEQNO, WriteBlock};
 use hearth_wire::rdma_control::{Grant, Slice, WriteMessage};
 use parking_lot::Mutex;
@@ -76,7 +76,7 @@ pub enum Opening {
 pub async fn open(
     connection: Arc<dyn Connection>,
     kept: &Arc<WriterConnections>,
-    datanode: &DatanodeUuid,
+    datanode: &DatanodeId,
     request: WriteBlock,
     waits: Waits,
 ) -> Result<Opening, WriterError> {
@@ -114,7 +114,7 @@ pub async fn open(
 pub struct BlockWriter {
     connection: Arc<dyn Connection>,
     kept: Arc<WriterConnections>,
-    datanode: DatanodeUuid,
+    datanode: DatanodeId,
     timeout: Duration,
     first_granted: u64,
     /// Memory of the datanode for CRCs.

@@ -17,6 +17,8 @@ const PIECE_BYTES: usize = 512 << 10;
 
 /// A copy on disk that is being filled from front to back.
 pub struct DiskStream {
+    /// A piece could not be written.
+    has_hole: bool,
     writer: DiskWriter,
     /// The data file, opened once more for direct I/O where that can be.
     data: Arc<File>,
@@ -86,6 +88,7 @@ impl DiskStream {
         let data = direct.map_or_else(|| writer.files.data.try_clone(), Ok)?;
         let filling = Piece { buffer: AlignedBuffer::new(PIECE_BYTES)?, at: 0, filled: 0 };
         Ok(Self {
+            has_hole: false,
             writer,
             data: Arc::new(data),
             direct: is_direct,
@@ -101,6 +104,7 @@ impl DiskStream {
     ///
     /// Waits for the disk when the piece before the one that fills now has been taken by nobody.
     pub fn write(&mut self, offset: u64, data: &[u8], whole: &[u8], partial: &[u8]) -> io::Result<()> {
+        self.check_holes()?;
         assert_eq!(offset, self.filling.at + self.filling.filled as u64, "a stream has no gaps");
         assert!(self.partial.is_empty(), "whoever goes on within a chunk ends the stream first");
         self.crcs.extend_from_slice(whole);
@@ -119,10 +123,20 @@ impl DiskStream {
         Ok(())
     }
 
+    /// What counts as received and is not on disk cannot come again: nothing can be added, nor can the copy be ended.
+    fn check_holes(&self) -> io::Result<()> {
+        if self.has_hole {
+            Err(io::Error::other("an earlier piece of the replica could not be written"))
+        } else {
+            Ok(())
+        }
+    }
+
     /// The piece that fills is full.
     fn turn(&mut self) -> io::Result<()> {
         self.write_full()?;
-        let buffer = self.spare.take().map_or_else(|| AlignedBuffer::new(PIECE_BYTES), Ok)?;
+        let fresh = || AlignedBuffer::new(PIECE_BYTES).inspect_err(|_| self.has_hole = true);
+        let buffer = self.spare.take().map_or_else(fresh, Ok)?;
         let next = Piece { buffer, at: self.filling.at + PIECE_BYTES as u64, filled: 0 };
         self.full = Some(std::mem::replace(&mut self.filling, next));
         Ok(())
@@ -148,12 +162,14 @@ impl DiskStream {
     /// What was taken with `take_due` has been written.
     pub fn take_back(&mut self, written: WrittenPiece) -> io::Result<()> {
         self.spare.get_or_insert(written.buffer);
+        self.has_hole |= written.outcome.is_err();
         written.outcome
     }
 
     /// Writes what is left. Every piece that was taken has come back. Waits for the disk.
     pub fn end(mut self) -> io::Result<DiskWriter> {
         self.write_full()?;
+        self.check_holes()?;
         let length = self.filling.at + self.filling.filled as u64;
         if self.filling.filled > 0 {
             let filled = self.filling.filled;
@@ -165,5 +181,36 @@ impl DiskStream {
         self.crcs.extend_from_slice(&self.partial);
         self.writer.write_crcs(0, &self.crcs)?;
         Ok(self.writer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_that_could_not_be_written_leaves_no_replica() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = PoolDirs::new(dir.path(), "BP-1");
+        std::fs::create_dir_all(dirs.data(Place::Temporary, BlockId(1)).parent().unwrap()).unwrap();
+        let begin = || {
+            let (id, stamp) = (BlockId(1), GenerationStamp(1));
+            let mut stream = DiskStream::create(&dirs, Place::Temporary, id, stamp, ChecksumSpec::DEFAULT, 0).unwrap();
+            stream.write(0, &[7; PIECE_BYTES], &[0; PIECE_BYTES / 128], &[]).unwrap();
+            let written = stream.take_due().unwrap().write();
+            (stream, written)
+        };
+        let add = |stream: &mut DiskStream| stream.write(PIECE_BYTES as u64, &[7; 512], &[0; 4], &[]);
+        let (mut stream, written) = begin();
+        stream.take_back(written).unwrap();
+        add(&mut stream).unwrap();
+        assert!(stream.end().is_ok());
+
+        let (mut stream, mut written) = begin();
+        written.outcome = Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        assert!(stream.take_back(written).is_err());
+        // Those behind it do not make up for it.
+        assert!(add(&mut stream).is_err());
+        assert!(stream.end().is_err());
     }
 }

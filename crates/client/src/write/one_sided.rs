@@ -32,7 +32,7 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(
             return Ok(None);
         };
         let request = packets::message(shared, spec, head);
-        let opening = open(connection, &connections, &datanode.uuid, request, waits).await;
+        let opening = open(connection, &connections, datanode, request, waits).await;
         match opening.map_err(|error| first(error.into()))? {
             // A connection kept from an earlier block that has just ended: another may be had.
             Opening::NotAsked if is_first => {}

@@ -21,12 +21,13 @@ use hearth_fabric::tcp;
 use hearth_protocol::one_sided_write::{
     self, BlockWriter, CHECKSUM_BYTES_MAX, Opening, SLICE_BYTES_MAX, WriteBuffers, WriterConnections, WriterError,
 };
-use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
+use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
 use hearth_wire::data_transfer::{
     BlockOpResponse, DatanodeDescription, Describe, Operation, PacketHeader, PipelineAck, Status, WriteBlock,
 };
 use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, accepted_by};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use super::known::{Known, Listening, listening};
 use super::{Data, Ender, SendError};
@@ -54,7 +55,10 @@ pub struct Forwarding {
     /// Nothing in it is registered for others.
     domain: Arc<dyn Domain>,
     connections: Arc<WriterConnections>,
-    known: Mutex<HashMap<DatanodeUuid, Known>>,
+    /// By all that was said of them: what somebody names with an address of his own is nobody else's.
+    known: Mutex<HashMap<DatanodeId, Known>>,
+    /// Connections live there, whoever asked for the first block on them.
+    runtime: Handle,
     /// For CRCs, as large as what the next datanode has for them.
     checksums: Arc<WriteBuffers>,
     /// For data that are not in a replica's memory.
@@ -74,6 +78,7 @@ impl Forwarding {
             transport: transport.clone(),
             connections: Arc::default(),
             known: Mutex::default(),
+            runtime: Handle::current(),
             checksums: WriteBuffers::new(domain.clone(), CHECKSUM_BYTES_MAX, 0, BUFFERS_KEPT),
             copies: WriteBuffers::new(domain.clone(), SLICE_BYTES_MAX, 0, BUFFERS_KEPT),
             domain,
@@ -104,7 +109,7 @@ impl Forwarding {
         let checksum = request.checksum;
         let times = one_sided_write::Waits { read: waits.read, write: waits.write };
         let writer = loop {
-            let kept = self.connections.take(&next.id.uuid);
+            let kept = self.connections.take(&next.id);
             let was_kept = kept.is_some();
             let connection = match kept {
                 Some(connection) => connection,
@@ -114,7 +119,7 @@ impl Forwarding {
                 },
             };
             let request = request.clone();
-            match one_sided_write::open(connection, &self.connections, &next.id.uuid, request, times).await {
+            match one_sided_write::open(connection, &self.connections, &next.id, request, times).await {
                 Ok(Opening::Refused(answer)) => return Ok(Some(Opened::Refused(answer))),
                 Ok(Opening::Opened(writer)) => break writer,
                 // It has just ended, which says nothing of the datanode: the next one that was kept, or a new one.
@@ -137,13 +142,13 @@ impl Forwarding {
     }
 
     async fn connect(&self, datanode: &Arc<Datanode>, next: &DatanodeId) -> Option<Arc<dyn Connection>> {
-        let known = self.known.lock().get(&next.uuid).copied().unwrap_or_default();
+        let known = self.known.lock().get(next).copied().unwrap_or_default();
         if known.failed_lately() {
             return None;
         }
         let failed = |error: &(dyn std::error::Error + 'static)| {
             tracing::debug!(datanode = %next, error, "no one-sided way to the next datanode");
-            self.note(&next.uuid, |known| {
+            self.note(next, |known| {
                 known.set_failed(true);
                 known.forget();
             });
@@ -153,14 +158,18 @@ impl Forwarding {
             None => {
                 let listens =
                     describe(datanode, next, self.transport.name()).await.inspect_err(|error| failed(error)).ok()?;
-                self.note(&next.uuid, |known| known.set_listens(listens));
+                self.note(next, |known| known.set_listens(listens));
                 listens
             }
         };
         let (address, incarnation) = listens?;
-        let private = [PURPOSE_WRITING, VERSION];
-        let connecting = self.transport.connect(&self.domain, address, &private, LIMITS, CONNECT_TIMEOUT);
-        let connection = connecting.await.inspect_err(|error| failed(error)).ok()?;
+        let (transport, domain) = (self.transport.clone(), self.domain.clone());
+        let connecting = async move {
+            let private = [PURPOSE_WRITING, VERSION];
+            transport.connect(&domain, address, &private, LIMITS, CONNECT_TIMEOUT).await
+        };
+        let connected = self.runtime.spawn(connecting).await.ok()?;
+        let connection = connected.inspect_err(|error| failed(error)).ok()?;
         if accepted_by(connection.private()) != Some(incarnation) {
             // Somebody else has its port now, or it has been started again.
             failed(&Error::Closed { peer: address, why: "another datanode than the one that was asked".to_owned() });
@@ -170,7 +179,7 @@ impl Forwarding {
         Some(connection)
     }
 
-    fn note(&self, datanode: &DatanodeUuid, change: impl FnOnce(&mut Known)) {
+    fn note(&self, datanode: &DatanodeId, change: impl FnOnce(&mut Known)) {
         let mut known = self.known.lock();
         if known.len() >= KNOWN_MAX && !known.contains_key(datanode) {
             known.clear();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hearth_blockstore::{CreateKind, CreateOptions, Durability, ReplicaSummary};
+use hearth_fabric::tcp;
 use hearth_protocol::block_token::AccessMode;
 use hearth_wire::data_transfer::{AckReply, CopyBlock, Operation, PipelineTarget, ReplaceBlock, Status, TransferBlock};
 
@@ -14,7 +15,7 @@ use crate::ops::{After, OpError, check_token, run_patiently};
 use crate::pool::Pool;
 use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
-use crate::session::Session;
+use crate::session::{Session, SessionError};
 
 pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: ReplaceBlock) -> Result<After, OpError> {
     run_patiently(datanode, session, run(datanode, request)).await
@@ -53,7 +54,9 @@ async fn was_sent(
     if !datanode.streams.sends(datanode, source).await {
         return Ok(false);
     }
-    let _expected = datanode.streams.moves.expect(block, delete_hint);
+    let Some(_expected) = datanode.streams.moves.expect(block, delete_hint) else {
+        return Err(OpError::Refused(format!("block {} is being moved here already", block.id())));
+    };
     let Some(datanode_info) = pool.own_datanode_info() else { return Ok(false) };
     let target = PipelineTarget {
         datanode: datanode_info,
@@ -66,12 +69,18 @@ async fn was_sent(
     let (block, token) = (block.clone(), request.token.clone());
     let send = TransferBlock { block, token, client_name: String::new(), targets: vec![target] };
     session.send(&Operation::SendReplica(send).encode()).await?;
-    let answer = loop {
-        let answer = session.receive_answer(waits.read).await?;
-        if answer.status != Status::InProgress {
-            break answer;
+    let mut answer = match session.receive_answer(waits.read).await {
+        Ok(answer) => answer,
+        // As whoever does not know the operation does: another one than it was.
+        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => {
+            datanode.streams.does_not_send(source);
+            return Ok(false);
         }
+        Err(error) => return Err(error.into()),
     };
+    while answer.status == Status::InProgress {
+        answer = session.receive_answer(waits.read).await?;
+    }
     if answer.status != Status::Success {
         let (status, message) = (answer.status, answer.message.unwrap_or_default());
         tracing::info!(block = %request.block, %source, ?status, message, "a replica is fetched in packets");

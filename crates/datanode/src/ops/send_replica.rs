@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use hearth_blockstore::StoreError;
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::{Block, ExtendedBlock};
+use hearth_types::{ExtendedBlock, ReplicaState};
 use hearth_wire::data_transfer::TransferBlock;
 
 use crate::datanode::Datanode;
@@ -24,9 +25,13 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Copy)?;
     let _place = take_place(datanode, &block)?;
+    let replica = datanode.store.replica(&block.pool, block.id());
+    let replica = replica.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
+    if replica.state != ReplicaState::Finalized || replica.block.stamp != block.stamp() {
+        return Err(OpError::Refused(format!("{block} is {:?} here, as {}", replica.state, replica.block)));
+    }
     // With its own length, whatever the balancer believes.
-    let length = datanode.store.reader(&block)?.length();
-    let block = ExtendedBlock { pool: block.pool, block: Block { length, ..block.block } };
+    let block = ExtendedBlock { pool: block.pool, block: replica.block };
     match streams::carry(datanode, &pool, &block, &target, Order::Balancer).await? {
         true => Ok(()),
         false => Err(OpError::Refused("the target takes no streams".to_owned())),

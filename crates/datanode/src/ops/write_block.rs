@@ -172,7 +172,8 @@ async fn take_on(
     request: &Request,
     peer: PeerAddress,
 ) -> Result<(Opened, Option<OwnedSemaphorePermit>), OpError> {
-    let place = if request.is_one_sided_copy() { Some(datanode.streams.place(datanode).await?) } else { None };
+    let place =
+        if request.is_one_sided_copy() { datanode.streams.place(datanode, &request.write.block).await? } else { None };
     Ok((open(datanode, request, peer).await?, place))
 }
 
@@ -368,10 +369,18 @@ async fn receive(
         Ok(received) => received,
         Err(failed) => {
             let Failed { error, writer } = *failed;
-            if let (Some(fence), Some(writer), false) = (request.fence(), writer, request.is_client) {
-                keep(datanode, request, writer, fence).await;
-            } else if matches!(error, OpError::Checksum { .. }) && !request.is_client {
-                report_bad_source(pool, request);
+            // What did not fit its CRCs is not among what has come. Of other failures nobody knows what they left.
+            let is_sound = matches!(error, OpError::Session(_) | OpError::Checksum { .. });
+            match request.fence() {
+                Some(fence) if !request.is_client => {
+                    if let Some(writer) = writer.filter(|_| is_sound && request.write.targets.is_empty()) {
+                        keep(datanode, request, writer, fence).await;
+                    }
+                }
+                _ if matches!(error, OpError::Checksum { .. }) && !request.is_client => {
+                    report_bad_source(pool, request)
+                }
+                _ => {}
             }
             return Err(error);
         }
@@ -382,8 +391,8 @@ async fn receive(
     finish(datanode, session, pool, request, received).await
 }
 
-/// What has come of a one-sided copy stays for its sender, who can go on by a stream. What did not fit its CRCs is not among it, and
-/// the sender looks at its own replica before anybody calls that corrupt.
+/// What has come of a one-sided copy stays for its sender, who can go on by a stream, and looks at its own replica before anybody calls
+/// that corrupt.
 async fn keep(datanode: &Arc<Datanode>, request: &Request, writer: ReplicaWriter, fence: &Arc<Fence>) {
     let (fence, block, checksum) = (fence.clone(), request.write.block.clone(), request.write.checksum);
     let fenced = tokio::task::spawn_blocking(move || fence.close());

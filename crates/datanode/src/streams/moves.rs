@@ -1,6 +1,7 @@
 //! Replicas that a balancer has moved here, while they are on their way: whoever takes one in asks.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
 use parking_lot::Mutex;
@@ -21,10 +22,16 @@ pub struct Expected<'a> {
 }
 
 impl Moves {
-    pub fn expect(&self, block: &ExtendedBlock, delete_hint: Option<&str>) -> Expected<'_> {
+    /// `None`: it is on its way already.
+    pub fn expect(&self, block: &ExtendedBlock, delete_hint: Option<&str>) -> Option<Expected<'_>> {
         let key = (block.pool.clone(), block.id());
-        self.expected.lock().insert(key.clone(), delete_hint.map(str::to_owned));
-        Expected { moves: self, key }
+        match self.expected.lock().entry(key.clone()) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(entry) => {
+                entry.insert(delete_hint.map(str::to_owned));
+                Some(Expected { moves: self, key })
+            }
+        }
     }
 
     /// Whether `block` comes because a balancer wants it.

@@ -10,6 +10,7 @@ use hearth_protocol::one_sided_write::WriterError;
 use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
 use hearth_types::{ByteRange, ExtendedBlock};
 use hearth_wire::data_transfer::{PacketHeader, PipelineTarget, Status};
+use tokio::task::JoinSet;
 
 use super::source::StreamSource;
 use super::{FRAME_BYTES, Order};
@@ -23,7 +24,17 @@ use crate::transfer;
 /// Shorter ones go by streams, which need no answer before the next: registering memory costs more than they do.
 const BYTES_MIN: u64 = 1 << 20;
 
-/// Has a finalized replica carried to `target` one-sidedly, if there is such a way. False: all of it, or the rest, is for a stream.
+/// What became of a replica.
+pub enum Carried {
+    /// The target has it.
+    Whole,
+    /// It began. The target has a part of it, or all of it and could not say so: a stream goes on.
+    Broke,
+    /// There is no such way for it.
+    NotThisWay,
+}
+
+/// Has a finalized replica carried to `target` one-sidedly, if there is such a way. Dropped, it ends.
 ///
 /// Errors: those of this datanode's own replica.
 pub async fn carry(
@@ -32,19 +43,22 @@ pub async fn carry(
     block: &ExtendedBlock,
     target: &PipelineTarget,
     order: Order,
-) -> Result<bool, OpError> {
+) -> Result<Carried, OpError> {
     if datanode.one_sided.is_none() || !datanode.streams.are_on() || block.length() < BYTES_MIN {
-        return Ok(false);
+        return Ok(Carried::NotThisWay);
     }
-    let _turn = datanode.streams.peers.one_sided_turn(&target.datanode.id.uuid).await;
+    let turn = datanode.streams.peers.one_sided_turn(&target.datanode.id, order).await;
     let (here, pool, block, target) = (datanode.clone(), pool.clone(), block.clone(), target.clone());
     let carrying = async move {
+        let _turn = turn;
         tokio::select! {
             carried = try_to_carry(&here, &pool, &block, &target, order) => carried,
             () = here.stopping() => Err(OpError::Interrupted),
         }
     };
-    datanode.streams.threads.start()?.spawn(carrying).await.map_err(|_| OpError::Interrupted)?
+    let mut running = JoinSet::new();
+    running.spawn_on(carrying, &datanode.streams.threads.start()?);
+    running.join_next().await.and_then(Result::ok).unwrap_or(Err(OpError::Interrupted))
 }
 
 async fn try_to_carry(
@@ -53,35 +67,41 @@ async fn try_to_carry(
     block: &ExtendedBlock,
     target: &PipelineTarget,
     order: Order,
-) -> Result<bool, OpError> {
-    let Some(one_sided) = &datanode.one_sided else { return Ok(false) };
+) -> Result<Carried, OpError> {
+    let Some(one_sided) = &datanode.one_sided else { return Ok(Carried::NotThisWay) };
     let reader = Arc::new(datanode.store.reader(block)?);
+    let chunk = reader.checksum().bytes_per_chunk.max(1);
+    // Whole chunks in each slice.
+    let step = u64::from(FRAME_BYTES / chunk * chunk);
+    if step == 0 {
+        return Ok(Carried::NotThisWay);
+    }
     let request = transfer::write_request(pool, block, target, reader.checksum());
     let waits = Waits::new(&datanode.options.transfer, 1);
     let next = &target.datanode;
     let mirror = match one_sided.forwarding.open(datanode, next, request, waits, false).await {
-        Ok(None) => return Ok(false),
+        Ok(None) => return Ok(Carried::NotThisWay),
         Ok(Some(Opened::Ready(mirror))) => mirror,
         Ok(Some(Opened::Refused(answer))) => {
             let (status, message) = (answer.status, answer.message.unwrap_or_default());
             tracing::info!(%block, target = %next.id, ?status, message, "a replica is not taken one-sidedly");
-            return Ok(false);
+            return Ok(Carried::NotThisWay);
         }
         Err(error) => {
             let error: &dyn std::error::Error = &error;
             tracing::info!(%block, target = %next.id, error, "no one-sided way for a replica");
-            return Ok(false);
+            return Ok(Carried::NotThisWay);
         }
     };
     let source = StreamSource::one_sided(datanode, reader.clone(), order);
     let sender = mirror.sender();
-    let last = i64::try_from(block.length().div_ceil(FRAME_BYTES.into())).unwrap_or(i64::MAX);
-    let sending = async { send(&sender, source, &reader, block.length(), last).await.map_err(Broken::Sending) };
+    let last = i64::try_from(block.length().div_ceil(step)).unwrap_or(i64::MAX);
+    let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(Broken::Sending) };
     match tokio::try_join!(sending, acknowledged(mirror, last)) {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(Carried::Whole),
         Err(why) => {
             tracing::info!(%block, target = %next.id, %why, "a one-sided copy broke: the rest goes by a stream");
-            Ok(false)
+            Ok(Carried::Broke)
         }
     }
 }
@@ -97,18 +117,18 @@ enum Broken {
     Refused(Status),
 }
 
-/// Down: a slice a frame, and an empty one that ends it.
+/// Down: slices of `step` bytes, and an empty one that ends it.
 async fn send(
     sender: &OneSidedSender,
     mut source: StreamSource,
     reader: &Arc<ReplicaReader>,
     length: u64,
-    last: i64,
+    step: u64,
 ) -> Result<(), SendError> {
     let (mut crcs, mut scratch) = (Vec::new(), Vec::new());
     let mut header = PacketHeader { offset: 0, seqno: 0, last: false, data_bytes: 0, sync: false };
     while header.offset < length {
-        let bytes = u64::from(FRAME_BYTES).min(length - header.offset);
+        let bytes = step.min(length - header.offset);
         let range = ByteRange::with_length(header.offset, bytes).expect("lies in the replica");
         crcs.clear();
         source.checksums(range, &mut crcs).map_err(cannot_read)?;
@@ -127,8 +147,9 @@ async fn send(
         header.offset += bytes;
         header.seqno += 1;
     }
-    let end = PacketHeader { offset: length, seqno: last, last: true, data_bytes: 0, sync: false };
-    sender.send_packet(&end, &[], Data::Bytes(&[])).await
+    header.data_bytes = 0;
+    header.last = true;
+    sender.send_packet(&header, &[], Data::Bytes(&[])).await
 }
 
 fn cannot_read(error: crate::sender::SendError) -> SendError {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use hearth_fabric::tcp::{self, Connection};
 use hearth_protocol::replica_stream::{self, Job, StreamError};
-use hearth_types::{DatanodeId, DatanodeUuid};
+use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::{DatanodeDescription, Describe, OpCode, Operation, ReplicaStream, StreamLimits};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::source::StreamSource;
-use super::waits;
+use super::{Order, waits};
 use crate::datanode::Datanode;
 use crate::downstream::{self, Waits};
 use crate::ops::OpError;
@@ -36,8 +36,12 @@ const QUEUE: usize = 64;
 
 #[derive(Default)]
 pub struct Peers {
-    peers: Mutex<HashMap<DatanodeUuid, Arc<Peer>>>,
+    peers: Mutex<HashMap<Key, Arc<Peer>>>,
 }
+
+/// Who somebody says a datanode is, with its address: what one was sent to under another's name is nobody else's. What a balancer moves has
+/// connections of its own, on which nothing else waits for its bandwidth.
+type Key = (DatanodeId, Order);
 
 struct Peer {
     /// Held while a connection is being made.
@@ -62,8 +66,8 @@ struct State {
     links: Vec<Link>,
     /// It takes no streams, or no more, until then.
     not_before: Option<Instant>,
-    /// It has been asked what it speaks, under this address.
-    described: Option<String>,
+    /// It has been asked what it speaks.
+    is_described: bool,
     /// Whether it sends replicas when it is asked to, and until when that is believed.
     sends: Option<(bool, Instant)>,
 }
@@ -124,12 +128,12 @@ impl Peers {
     /// A connection to `target`, made now if need be.
     ///
     /// Errors: it cannot be reached.
-    pub async fn link(&self, datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Way, OpError> {
+    pub async fn link(&self, datanode: &Arc<Datanode>, target: &DatanodeId, order: Order) -> Result<Way, OpError> {
         let connections = datanode.streams.options.connections as usize;
         if connections == 0 {
             return Ok(Way::None);
         }
-        let peer = self.peer(&target.uuid);
+        let peer = self.peer(target, order);
         if let Some(way) = peer.state.lock().look(connections) {
             return Ok(way);
         }
@@ -138,15 +142,14 @@ impl Peers {
         if let Some(way) = peer.state.lock().look(connections) {
             return Ok(way);
         }
-        let address = target.transfer_address();
-        let described = peer.state.lock().described.clone();
-        if described.as_ref() != Some(&address) {
+        let is_described = peer.state.lock().is_described;
+        if !is_described {
             let description = describe(datanode, target).await?;
             if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
                 peer.state.lock().not_before = Some(Instant::now() + STRANGER);
                 return Ok(Way::None);
             }
-            peer.state.lock().described = Some(address);
+            peer.state.lock().is_described = true;
         }
         match connect(datanode, target).await {
             Ok(link) => {
@@ -161,7 +164,7 @@ impl Peers {
                     return Ok(state.look(connections).unwrap_or(Way::None));
                 }
                 // It may be another one now.
-                state.described = None;
+                state.is_described = false;
                 Err(error)
             }
         }
@@ -169,7 +172,7 @@ impl Peers {
 
     /// Whether `source` sends replicas by streams when it is asked to.
     pub async fn sends(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
-        let peer = self.peer(&source.uuid);
+        let peer = self.peer(source, Order::Balancer);
         let known = peer.state.lock().sends.filter(|(_, until)| Instant::now() < *until);
         if let Some((sends, _)) = known {
             return sends;
@@ -181,18 +184,23 @@ impl Peers {
         sends
     }
 
-    /// Waits until one more replica may go to `target` one-sidedly.
-    pub async fn one_sided_turn(&self, target: &DatanodeUuid) -> OwnedSemaphorePermit {
-        self.peer(target).one_sided.clone().acquire_owned().await.expect("it is never closed")
+    pub fn does_not_send(&self, source: &DatanodeId) {
+        self.peer(source, Order::Balancer).state.lock().sends = Some((false, Instant::now() + STRANGER));
     }
 
-    fn peer(&self, uuid: &DatanodeUuid) -> Arc<Peer> {
+    /// Waits until one more replica may go to `target` one-sidedly.
+    pub async fn one_sided_turn(&self, target: &DatanodeId, order: Order) -> OwnedSemaphorePermit {
+        self.peer(target, order).one_sided.clone().acquire_owned().await.expect("it is never closed")
+    }
+
+    fn peer(&self, datanode: &DatanodeId, order: Order) -> Arc<Peer> {
+        let key = (datanode.clone(), order);
         let mut peers = self.peers.lock();
-        if peers.len() >= PEERS_MAX && !peers.contains_key(uuid) {
+        if peers.len() >= PEERS_MAX && !peers.contains_key(&key) {
             // Their connections go on to the end of what they carry.
             peers.clear();
         }
-        peers.entry(uuid.clone()).or_default().clone()
+        peers.entry(key).or_default().clone()
     }
 }
 

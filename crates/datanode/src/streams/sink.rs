@@ -51,7 +51,7 @@ impl StreamStore {
         pool.tokens
             .check_write(&request.token, &request.block, &[request.storage_type], &ids)
             .map_err(|source| OpError::Token { block: request.block.clone(), source })?;
-        let place = datanode.streams.place(datanode).await?;
+        let place = datanode.streams.place(datanode, &request.block).await?;
         let progress = Progress { block: request.block.clone(), checksum: request.checksum };
         let deadline = tokio::time::Instant::now() + TAKEN_WAIT;
         let (writer, resumed) = loop {
@@ -132,7 +132,7 @@ pub struct StreamSink {
     /// A balancer wants it here: its bytes count against what that may take of the network.
     is_move: bool,
     _counted: Counted,
-    _place: OwnedSemaphorePermit,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl StreamSink {

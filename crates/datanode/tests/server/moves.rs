@@ -1,27 +1,32 @@
 //! Replicas that a balancer moves from one datanode to another: by a stream or into memory where the source sends them so, in packets
 //! where it does not.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hearth_types::{Block, StorageType, Token};
-use hearth_wire::data_transfer::{BlockOpResponse, Operation, ReplaceBlock, Status};
+use hearth_types::{Block, DatanodeInfo, StorageType, Token};
+use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, ReplaceBlock, Status};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
 use super::client::{block, open, target};
 use super::one_sided_copies::{two, two_of_one_network};
 use super::one_sided_writes::figure;
-use super::streams::Two;
+use super::streams::{Meddler, Meddling, Two};
 
 const MIB: usize = 1 << 20;
 
 /// As a balancer: from the first datanode to the second.
 async fn replace(two: &Two, moved: &Block, hint: &str) -> BlockOpResponse {
+    replace_from(two, target(&two.nodes[0]).datanode, moved, hint).await
+}
+
+async fn replace_from(two: &Two, source: DatanodeInfo, moved: &Block, hint: &str) -> BlockOpResponse {
     let (sender, mut receiver) = open(two.nodes[1].addresses().transfer).await;
     let request = ReplaceBlock {
         block: block(moved.id.0, moved.stamp.0, moved.length),
         token: Token::default(),
         delete_hint: hint.into(),
-        source: target(&two.nodes[0]).datanode,
+        source,
         storage_type: StorageType::Disk,
         storage_id: None,
     };
@@ -83,6 +88,52 @@ async fn without_streams_they_go_in_packets() {
         let two = two([None, None], settings).await;
         let moved = some(&two).await;
         check(&two, &moved, 0).await;
+    }
+}
+
+/// One that has forgotten how, since it is an older one now or another make: each replica comes all the same, and it is asked once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_hangs_up_at_the_question_is_asked_as_every_datanode_is() {
+    let two = Two::start(&[]).await;
+    let meddler = Meddler::start(two.nodes[0].addresses().transfer, Meddling::Without(OpCode::SendReplica as u8)).await;
+    let mut source = target(&two.nodes[0]).datanode;
+    source.id.transfer_port = meddler.address.port();
+    for moved in some(&two).await {
+        assert_eq!(replace_from(&two, source.clone(), &moved, "").await.status, Status::Success);
+        two.check(&[moved]).await;
+    }
+    assert_eq!(figure(&two.nodes[1], "hearth_stream_replicas").await, 0);
+    assert_eq!(
+        meddler.connections.load(Ordering::Relaxed),
+        2 + 3,
+        "what it is, the question, and three times the replica"
+    );
+}
+
+/// A balancer that ends takes what it had moved with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_ends_with_its_balancer() {
+    for networked in [false, true] {
+        let settings: &[(&str, &str)] = &[
+            ("dfs.datanode.balance.bandwidthPerSec", "2m"),
+            // At half of it whoever waits is told to be patient, which is how his end is noticed.
+            ("dfs.client.socket-timeout", "3000"),
+            ("hearth.datanode.stream.resume.timeout", "1"),
+        ];
+        let settings = [settings; 2];
+        let two = if networked { two_of_one_network(settings).await } else { two([None, None], settings).await };
+        let moved = two.write(1, 48 * MIB).await;
+        let balancer = tokio::time::timeout(Duration::from_secs(1), replace(&two, &moved, "")).await;
+        assert!(balancer.is_err(), "24 seconds' worth");
+        let wait = async {
+            while figure(&two.nodes[1], "hearth_memory_used_bytes").await > 0 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(19), wait)
+            .await
+            .expect("what has come of it goes before all has come");
+        assert!(two.namenodes[1].told(|told| told.events.is_empty()));
     }
 }
 

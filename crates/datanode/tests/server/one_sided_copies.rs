@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use hearth_fabric::one_sided::Transport;
 use hearth_fabric::sim::{Fault, Sim, Step, Then};
+use hearth_types::{Block, ChecksumSpec};
+use hearth_wire::data_transfer::Stage;
 
-use super::client::{WAIT, block, content, target, write};
+use super::client::{WAIT, Writer, block, content, target, write, write_request};
 use super::namenode::FakeNamenode;
 use super::one_sided_writes::{figure, in_network};
 use super::streams::{Two, walk};
@@ -72,6 +74,29 @@ async fn large_replicas_are_written_into_the_others_memory_and_small_ones_are_st
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&[copies[4], more], &two.nodes[1])));
     two.check(&[more]).await;
     two.check(&copies).await;
+}
+
+/// Whose size is no divisor of anything here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_of_any_size_stay_whole() {
+    let two = two_of_one_network([&[], &[]]).await;
+    let (stored, data) = (block(1, 1001, 128 << 20), content(3 * MIB + 5, 1));
+    let spec = ChecksumSpec { bytes_per_chunk: 1536, ..ChecksumSpec::DEFAULT };
+    let mut request = write_request(&stored, Stage::PipelineSetupCreate, Vec::new());
+    request.checksum = spec;
+    let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
+    for piece in data.chunks(40 * 1536) {
+        let mut sums = Vec::new();
+        spec.compute(piece, &mut sums);
+        writer.send_with(piece, &sums, false).await;
+        assert!(writer.ack().await.is_success());
+    }
+    writer.send_last().await;
+    assert!(writer.ack().await.is_success());
+    let copies = [Block { length: data.len() as u64, ..stored.block }];
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    assert_eq!(came_in(&two).await, [1, copies[0].length, 0]);
 }
 
 /// From a disk, into memory that is too small for them.

@@ -55,23 +55,25 @@ impl Two {
 }
 
 /// Between two datanodes: breaks or changes what goes through it.
-struct Meddler {
-    address: SocketAddr,
-    connections: Arc<AtomicU64>,
+pub struct Meddler {
+    pub address: SocketAddr,
+    pub connections: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Copy)]
-enum Meddling {
+pub enum Meddling {
     /// The first connection that carries as many bytes ends there.
     Break(u64),
     /// Whoever asks for an operation of Hearth's own is cut off without an answer, as by Apache's DataNode.
     Strange,
+    /// Whoever asks for this operation is.
+    Without(u8),
     /// One bit of the byte at that place changes, on the first connection that gets so far.
     Flip(u64),
 }
 
 impl Meddler {
-    async fn start(to: SocketAddr, meddling: Meddling) -> Self {
+    pub async fn start(to: SocketAddr, meddling: Meddling) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicU64::new(0));
@@ -99,6 +101,7 @@ async fn pass_on(client: TcpStream, server: TcpStream, meddling: Meddling, done:
                 break;
             }
             Meddling::Strange if passed == 0 && bytes[2] >= 0xA0 => break,
+            Meddling::Without(operation) if passed == 0 && bytes[2] == operation => break,
             Meddling::Flip(at)
                 if (passed..passed + count as u64).contains(&at) && done.swap(1, Ordering::Relaxed) == 0 =>
             {

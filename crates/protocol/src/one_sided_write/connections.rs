@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use hearth_fabric::one_sided::Connection;
-use hearth_types::DatanodeUuid;
+use hearth_types::DatanodeId;
 use parking_lot::Mutex;
 
 /// Connections kept for one datanode's next block, and how long.
@@ -22,12 +22,12 @@ type Kept = (Arc<dyn Connection>, Instant);
 /// Connections of writers that are between two blocks.
 #[derive(Debug, Default)]
 pub struct WriterConnections {
-    idle: Mutex<HashMap<DatanodeUuid, Vec<Kept>>>,
+    idle: Mutex<HashMap<DatanodeId, Vec<Kept>>>,
 }
 
 impl WriterConnections {
     /// One that is open as far as can be seen.
-    pub fn take(&self, datanode: &DatanodeUuid) -> Option<Arc<dyn Connection>> {
+    pub fn take(&self, datanode: &DatanodeId) -> Option<Arc<dyn Connection>> {
         let mut idle = self.idle.lock();
         let connections = idle.get_mut(datanode)?;
         connections.retain(|(_, since)| since.elapsed() < KEPT);
@@ -40,7 +40,7 @@ impl WriterConnections {
     }
 
     /// Keeps the connection of a block that has ended.
-    pub fn keep(&self, datanode: DatanodeUuid, connection: Arc<dyn Connection>) {
+    pub fn keep(&self, datanode: DatanodeId, connection: Arc<dyn Connection>) {
         let mut idle = self.idle.lock();
         if idle.len() >= DATANODES_MAX && !idle.contains_key(&datanode) {
             idle.clear();

@@ -170,6 +170,7 @@ impl Outgoing<'_> {
     ) -> Result<bool, StreamError> {
         for _ in 0..turns.len() {
             let Some((replica, mut turn)) = turns.pop_front() else { break };
+            self.drop_unwanted(replica, head);
             match self.next_piece(replica, &turn) {
                 Next::Gone => {}
                 Next::NotNow => turns.push_back((replica, turn)),
@@ -270,6 +271,15 @@ impl Outgoing<'_> {
             let _ = active.done.send(Err(error));
         }
         ToReceiver::Cancel { replica: piece.replica }.encode_into(head);
+    }
+
+    /// Whoever wanted the replica carried waits no more: it is called off.
+    fn drop_unwanted(&self, replica: u32, head: &mut Vec<u8>) {
+        let mut shared = self.shared.lock();
+        if shared.active.get(&replica).is_some_and(|active| active.done.is_closed()) {
+            shared.active.remove(&replica);
+            ToReceiver::Cancel { replica }.encode_into(head);
+        }
     }
 
     /// What the receiver says.

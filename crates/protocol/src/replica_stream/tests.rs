@@ -303,6 +303,38 @@ async fn a_slow_receiver_stops_the_sender_at_the_window() {
 }
 
 #[tokio::test]
+async fn what_nobody_waits_for_any_more_is_called_off() {
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    shelf.slow.store(true, Ordering::Relaxed);
+    let receiving = start_receiver(there, &shelf);
+    let (jobs, queue) = mpsc::channel(64);
+    let sending = start_sender(here, queue);
+    let handed_out = Arc::new(AtomicU64::new(0));
+    let (unwanted, dropped) = job(1, content(1, 700_000), None, &handed_out);
+    jobs.send(unwanted).await.ok().unwrap();
+    while handed_out.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(dropped);
+    shelf.permits.add_permits(10_000);
+    // The credit comes back: what follows arrives whole.
+    for id in 2..=4 {
+        let (job, answer) = job(id, content(id, 700_000), None, &handed_out);
+        jobs.send(job).await.ok().unwrap();
+        answer.await.unwrap().unwrap();
+    }
+    drop(jobs);
+    sending.await.unwrap();
+    receiving.await.unwrap().unwrap();
+    let mut finished: Vec<_> = shelf.finished.lock().keys().map(|id| id.0).collect();
+    finished.sort_unstable();
+    assert_eq!(finished, [2, 3, 4]);
+    assert!(shelf.kept.lock().is_empty());
+    assert!(handed_out.load(Ordering::Relaxed) < 4 * 700_000, "all of it went");
+}
+
+#[tokio::test]
 async fn what_was_acknowledged_is_not_sent_again_after_the_connection_broke() {
     let shelf = Shelf::new();
     shelf.slow.store(true, Ordering::Relaxed);

@@ -81,7 +81,7 @@ pub enum Operation {
     ReadMany(ReadMany),
     ReplicaStream(ReplicaStream),
     /// The same request as TRANSFER_BLOCK, by the one target itself, which a balancer has fetch a finalized replica. Answered when the target
-    /// has it, or with `ErrorUnsupported`: it is to be fetched by COPY_BLOCK.
+    /// has it; after any other answer it is to be fetched by COPY_BLOCK.
     SendReplica(TransferBlock),
     /// The same request as WRITE_BLOCK, by a writer that fills the replica's memory itself.
     WriteLocal(Box<WriteBlock>),
