@@ -272,6 +272,11 @@ impl ReplicaWriter {
         }
     }
 
+    /// Somebody else has taken the replica: every call fails from here on.
+    pub fn is_stopped(&self) -> bool {
+        self.shared.is_stopped()
+    }
+
     /// Errors: `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`: the bytes are lost.
     pub fn piece_written(&mut self, piece: WrittenPiece) -> Result<()> {
         let mut hands = self.hands(&self.shared)?;

@@ -137,7 +137,7 @@ impl Streams {
         self.are_on() && self.peers.sends(datanode, source).await
     }
 
-    /// It does not, whatever it said.
+    /// It did not, whatever it said.
     pub fn does_not_send(&self, source: &DatanodeId) {
         self.peers.does_not_send(source);
     }
@@ -164,6 +164,9 @@ impl Streams {
     /// a chunk goes: a stream could not go on there.
     pub fn keep(&self, block: ExtendedBlock, checksum: ChecksumSpec, writer: ReplicaWriter) {
         let received = writer.received();
+        if writer.is_stopped() {
+            return;
+        }
         if received.is_multiple_of(checksum.bytes_per_chunk.max(1).into()) || received == block.length() {
             self.kept.put(Progress { block, checksum }, writer);
         }
@@ -205,12 +208,13 @@ pub async fn carry(
     target: &PipelineTarget,
     order: Order,
 ) -> Result<bool, OpError> {
-    // One that began may have been taken in without a word of it.
-    let mut attempt = match one_sided::carry(datanode, pool, block, target, order).await? {
+    // What began may be there, whole or not, without a word of it.
+    let mut began = match one_sided::carry(datanode, pool, block, target, order).await? {
         Carried::Whole => return Ok(true),
-        Carried::Broke => 1,
-        Carried::NotThisWay => 0,
+        Carried::Broke => true,
+        Carried::NotThisWay => false,
     };
+    let mut attempt = 0;
     let mut acknowledged = 0;
     loop {
         let link = match datanode.streams.peers.link(datanode, &target.datanode.id, order).await {
@@ -242,17 +246,25 @@ pub async fn carry(
             Ok(Ok(())) => return Ok(true),
             Ok(Err(error)) => error,
             // The connection had ended before the replica had its turn.
-            Err(_) => CarryError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
+            Err(_) => {
+                let error = CarryError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) };
+                pause_unless_done(datanode, &mut attempt).await?;
+                if attempt >= ATTEMPTS {
+                    return Err(not_carried(block, target, &error));
+                }
+                continue;
+            }
         };
         match &error {
             CarryError::Broken { stored, source } => {
                 tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a stream broke");
+                began = true;
                 if *stored > acknowledged {
                     (acknowledged, attempt) = (*stored, 0);
                 }
             }
             CarryError::Refused(refusal) => {
-                if !may_try_again(datanode, block, refusal, attempt).await? {
+                if !may_try_again(datanode, block, refusal, began).await? {
                     return Err(not_carried(block, target, &error));
                 }
                 if refusal.status == Status::ErrorExists {
@@ -265,14 +277,17 @@ pub async fn carry(
             }
             CarryError::Source(_) => return Err(not_carried(block, target, &error)),
         }
-        pause(&mut attempt).await;
-        if datanode.is_stopping() {
-            return Err(OpError::Interrupted);
-        }
+        pause_unless_done(datanode, &mut attempt).await?;
         if attempt >= ATTEMPTS {
             return Err(not_carried(block, target, &error));
         }
     }
+}
+
+/// Errors: this datanode ends.
+async fn pause_unless_done(datanode: &Datanode, attempt: &mut u32) -> Result<(), OpError> {
+    pause(attempt).await;
+    if datanode.is_stopping() { Err(OpError::Interrupted) } else { Ok(()) }
 }
 
 async fn pause(attempt: &mut u32) {
@@ -287,7 +302,7 @@ async fn may_try_again(
     datanode: &Arc<Datanode>,
     block: &ExtendedBlock,
     refusal: &ReplicaRefusal,
-    attempt: u32,
+    began: bool,
 ) -> Result<bool, OpError> {
     match refusal.status {
         Status::ErrorChecksum => {
@@ -297,7 +312,9 @@ async fn may_try_again(
             tracing::warn!(%block, %refusal, "bytes of a replica changed on their way");
             Ok(true)
         }
-        Status::ErrorExists => Ok(attempt > 0),
+        Status::ErrorExists => Ok(began),
+        // What came of it may still be in the hands of a connection whose end has not been noticed over there.
+        Status::Error => Ok(began),
         Status::ErrorUnsupported => Ok(true),
         _ => Ok(false),
     }

@@ -184,8 +184,9 @@ impl Peers {
         sends
     }
 
+    /// It hung up at the question. It may be another one now, or have had too much to do: it is asked what it speaks before long.
     pub fn does_not_send(&self, source: &DatanodeId) {
-        self.peer(source, Order::Balancer).state.lock().sends = Some((false, Instant::now() + STRANGER));
+        self.peer(source, Order::Balancer).state.lock().sends = Some((false, Instant::now() + FULL));
     }
 
     /// Waits until one more replica may go to `target` one-sidedly.

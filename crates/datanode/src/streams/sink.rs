@@ -106,16 +106,21 @@ impl ReplicaStore for StreamStore {
         let block = request.block.clone();
         self.take_on(request).await.map_err(|error| {
             tracing::info!(%block, error = &error as &dyn std::error::Error, "not taking a replica");
-            refusal(&error)
+            let is_there = self
+                .datanode
+                .store
+                .replica(&block.pool, block.id())
+                .is_some_and(|there| there.state == ReplicaState::Finalized && there.block == block.block);
+            refusal(&error, is_there)
         })
     }
 }
 
-/// As the sender reads it.
-fn refusal(error: &OpError) -> ReplicaRefusal {
+/// As the sender reads it. `is_there`: just this replica, whole.
+fn refusal(error: &OpError, is_there: bool) -> ReplicaRefusal {
     let status = match error {
         // Whoever sends it again after a broken connection takes ErrorExists for success.
-        OpError::Store(StoreError::ReplicaExists { state, .. }) if *state != ReplicaState::Finalized => Status::Error,
+        OpError::Store(StoreError::ReplicaExists { .. }) if !is_there => Status::Error,
         error => error.status(),
     };
     ReplicaRefusal::new(status, error.text())
@@ -201,15 +206,15 @@ impl ReplicaSink for StreamSink {
     }
 
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
-        self.write(offset, data, checksums).map_err(|error| refusal(&error))
+        self.write(offset, data, checksums).map_err(|error| refusal(&error, false))
     }
 
     async fn store(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
-        self.write_slowly(offset, data, checksums).await.map_err(|error| refusal(&error))
+        self.write_slowly(offset, data, checksums).await.map_err(|error| refusal(&error, false))
     }
 
     async fn finish(self) -> Result<(), ReplicaRefusal> {
-        self.end().await.map_err(|error| refusal(&error))
+        self.end().await.map_err(|error| refusal(&error, false))
     }
 
     fn keep(mut self) {

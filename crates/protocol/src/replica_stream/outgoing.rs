@@ -135,6 +135,10 @@ impl Outgoing<'_> {
         head: &mut Vec<u8>,
     ) {
         let Job { request, source, done } = job;
+        if done.is_closed() {
+            // Nobody wants it any more.
+            return;
+        }
         let (length, checksum, replica) = (request.block.length(), request.checksum, *next);
         if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&checksum.bytes_per_chunk)
             || self.longest(checksum) + checksum.checksum_bytes(self.longest(checksum))
