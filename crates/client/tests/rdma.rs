@@ -412,10 +412,16 @@ fn copies_go_over_rdma_from_datanode_to_datanode() {
         let outcome = (|| {
             let content = Content::new(40);
             net.put("packets", content, FILE_BYTES, 1, "/copied")?;
-            let started = Instant::now();
-            net.set_replication(3, "/copied")?;
+            let (started, bytes) = (Instant::now(), 2 * FILE_BYTES);
+            let mut set = net.client("packets", 1)?;
+            set.args(["-setrep", "3", "/copied"]);
+            checked(set)?;
+            wait_until("both copies", LONG, || {
+                let came = net.sum("hearth_one_sided_written_bytes")? + net.sum("hearth_stream_received_bytes")?;
+                Ok((came == bytes).then_some(()))
+            })?;
             println!("{} MiB copied to two DataNodes in {:?}: {transport}", FILE_BYTES >> 20, started.elapsed());
-            let bytes = 2 * FILE_BYTES;
+            net.set_replication(3, "/copied")?;
             let expected = if transport == "rdma" { [bytes, bytes, 0] } else { [0, 0, bytes] };
             let came = ["one_sided_forwarded_bytes", "one_sided_written_bytes", "stream_received_bytes"];
             for (name, expected) in came.into_iter().zip(expected) {
