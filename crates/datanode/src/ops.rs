@@ -159,6 +159,11 @@ pub async fn run_patiently(
             () = tokio::time::sleep(every) => session.send(&BlockOpResponse::new(Status::InProgress).encode()).await?,
         }
     };
+    answer(session, outcome).await
+}
+
+/// Tells the peer what came of an operation that has no more to say.
+pub async fn answer(session: &Session, outcome: Result<(), OpError>) -> Result<After, OpError> {
     match outcome {
         Ok(()) => {
             session.send(&BlockOpResponse::new(Status::Success).encode()).await?;

@@ -7,7 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hearth_types::{Block, BlockPoolId, DatanodeId, DatanodeInfo, ExtendedBlock, PoolIdentity, StorageId, StorageType};
+use hearth_types::{
+    Block, BlockPoolId, DatanodeId, DatanodeInfo, ExtendedBlock, PoolIdentity, StorageId, StorageType, Token,
+};
+use hearth_wire::data_transfer::PipelineTarget;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -100,6 +103,11 @@ impl Pool {
     /// This datanode as the source of a copy.
     pub fn own_datanode_info(&self) -> Option<DatanodeInfo> {
         Some(DatanodeInfo::of(self.own()?))
+    }
+
+    /// What lets this datanode write `block` to `target`.
+    pub fn token_for(&self, block: &ExtendedBlock, target: &PipelineTarget) -> Token {
+        self.tokens.mint_write(block, &[target.storage_type], target.storage_id.as_slice())
     }
 
     /// Tells every namenode that the replica of `block` at `datanode` is corrupt.

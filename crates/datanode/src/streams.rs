@@ -228,10 +228,9 @@ pub async fn carry(
             }
         };
         let reader = Arc::new(datanode.store.reader(block)?);
-        let ids: Vec<_> = target.storage_id.iter().cloned().collect();
         let request = OpenReplica {
             block: block.clone(),
-            token: pool.tokens.mint_write(block, &[target.storage_type], &ids),
+            token: pool.token_for(block, target),
             checksum: reader.checksum(),
             storage_type: target.storage_type,
             storage_id: target.storage_id.clone(),
@@ -242,23 +241,16 @@ pub async fn carry(
         link.carry(job).await;
         let outcome = answer.await;
         drop(link);
+        began |= matches!(outcome, Ok(Err(CarryError::Broken { .. })));
         let error = match outcome {
             Ok(Ok(())) => return Ok(true),
             Ok(Err(error)) => error,
             // The connection had ended before the replica had its turn.
-            Err(_) => {
-                let error = CarryError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) };
-                pause_unless_done(datanode, &mut attempt).await?;
-                if attempt >= ATTEMPTS {
-                    return Err(not_carried(block, target, &error));
-                }
-                continue;
-            }
+            Err(_) => CarryError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
         };
         match &error {
             CarryError::Broken { stored, source } => {
                 tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a stream broke");
-                began = true;
                 if *stored > acknowledged {
                     (acknowledged, attempt) = (*stored, 0);
                 }
@@ -277,17 +269,14 @@ pub async fn carry(
             }
             CarryError::Source(_) => return Err(not_carried(block, target, &error)),
         }
-        pause_unless_done(datanode, &mut attempt).await?;
+        pause(&mut attempt).await;
+        if datanode.is_stopping() {
+            return Err(OpError::Interrupted);
+        }
         if attempt >= ATTEMPTS {
             return Err(not_carried(block, target, &error));
         }
     }
-}
-
-/// Errors: this datanode ends.
-async fn pause_unless_done(datanode: &Datanode, attempt: &mut u32) -> Result<(), OpError> {
-    pause(attempt).await;
-    if datanode.is_stopping() { Err(OpError::Interrupted) } else { Ok(()) }
 }
 
 async fn pause(attempt: &mut u32) {

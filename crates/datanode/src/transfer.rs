@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageId, StorageType};
+use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageId, StorageType, Token};
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PipelineTarget, Stage, Status, WriteBlock};
 use tokio::task::JoinSet;
 
@@ -66,12 +66,12 @@ pub fn write_request(
     pool: &Pool,
     block: &ExtendedBlock,
     target: &PipelineTarget,
+    token: Token,
     checksum: ChecksumSpec,
 ) -> WriteBlock {
-    let ids: Vec<StorageId> = target.storage_id.iter().cloned().collect();
     WriteBlock {
         block: block.clone(),
-        token: pool.tokens.mint_write(block, &[target.storage_type], &ids),
+        token,
         client_name: String::new(),
         targets: Vec::new(),
         source: pool.own_datanode_info(),
@@ -110,7 +110,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
     let target = targets.remove(0);
     let mut session = downstream::connect(datanode, &target.datanode.id, waits).await?;
     let is_client = !client_name.is_empty();
-    let request = WriteBlock { token, client_name, targets, stage, ..write_request(pool, &block, &target, checksum) };
+    let request = WriteBlock { client_name, targets, stage, ..write_request(pool, &block, &target, token, checksum) };
     session.send(&Operation::WriteBlock(Box::new(request)).encode()).await?;
 
     let range = ByteRange::new(0, block.length().min(reader.length()))

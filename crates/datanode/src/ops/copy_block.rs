@@ -15,12 +15,12 @@ use crate::session::Session;
 /// What stands behind the last packet: a Java char, `d`.
 pub const DONE: [u8; 2] = [0, b'd'];
 
-/// A place among the balancer's copies.
+/// A place among the balancer's copies. `what`: is to be done with the block, for the refusal.
 ///
 /// Errors: there are as many as there may be.
-pub fn take_place(datanode: &Datanode, block: &ExtendedBlock) -> Result<OwnedSemaphorePermit, OpError> {
+pub fn take_place(datanode: &Datanode, block: &ExtendedBlock, what: &str) -> Result<OwnedSemaphorePermit, OpError> {
     datanode.move_places.clone().try_acquire_owned().map_err(|_| {
-        OpError::Refused(format!("Not able to copy block {} because threads quota is exceeded.", block.id()))
+        OpError::Refused(format!("Not able to {what} block {} because threads quota is exceeded.", block.id()))
     })
 }
 
@@ -28,7 +28,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Cop
     let CopyBlock { block, token } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
     let opened = check_token(&pool, &token, &block, AccessMode::Copy).and_then(|()| {
-        let place = take_place(datanode, &block)?;
+        let place = take_place(datanode, &block, "copy")?;
         Ok((datanode.store.reader(&block)?, place))
     });
     let (reader, _place) = match opened {

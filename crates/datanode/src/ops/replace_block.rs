@@ -10,7 +10,7 @@ use hearth_wire::data_transfer::{AckReply, CopyBlock, Operation, PipelineTarget,
 
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::ops::copy_block::DONE;
+use crate::ops::copy_block::{DONE, take_place};
 use crate::ops::{After, OpError, check_token, run_patiently};
 use crate::pool::Pool;
 use crate::receiver::{Acknowledge, Received, Receiver};
@@ -25,9 +25,7 @@ async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpEr
     let block = &request.block;
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &request.token, block, AccessMode::Replace)?;
-    let _place = datanode.move_places.clone().try_acquire_owned().map_err(|_| {
-        OpError::Refused(format!("Not able to receive block {} because threads quota is exceeded.", block.id()))
-    })?;
+    let _place = take_place(datanode, block, "receive")?;
     let delete_hint = (!request.delete_hint.is_empty()).then(|| request.delete_hint.clone());
     let replica = if request.source.id.uuid == *datanode.store.datanode_uuid() {
         let (block, storage_type) = (block.clone(), request.storage_type);

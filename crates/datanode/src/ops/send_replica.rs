@@ -24,7 +24,7 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
         <[_; 1]>::try_from(targets).map_err(|_| OpError::Malformed("one replica for more than one target"))?;
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Copy)?;
-    let _place = take_place(datanode, &block)?;
+    let _place = take_place(datanode, &block, "copy")?;
     let replica = datanode.store.replica(&block.pool, block.id());
     let replica = replica.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
     if replica.state != ReplicaState::Finalized || replica.block.stamp != block.stamp() {

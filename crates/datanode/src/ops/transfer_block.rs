@@ -6,24 +6,15 @@ use std::sync::Arc;
 use hearth_blockstore::StoreError;
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{Block, ExtendedBlock, ReplicaState};
-use hearth_wire::data_transfer::{BlockOpResponse, Stage, Status, TransferBlock};
+use hearth_wire::data_transfer::{Stage, TransferBlock};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token};
+use crate::ops::{After, OpError, answer, check_token};
 use crate::session::Session;
 use crate::transfer::{self, Transfer};
 
 pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: TransferBlock) -> Result<After, OpError> {
-    match run(datanode, request).await {
-        Ok(()) => {
-            session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
-            Ok(After::Close)
-        }
-        Err(error) => {
-            answer_error(session, &error).await?;
-            Err(error)
-        }
-    }
+    answer(session, run(datanode, request).await).await
 }
 
 async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {

@@ -76,7 +76,7 @@ async fn try_to_carry(
     if step == 0 {
         return Ok(Carried::NotThisWay);
     }
-    let request = transfer::write_request(pool, block, target, reader.checksum());
+    let request = transfer::write_request(pool, block, target, pool.token_for(block, target), reader.checksum());
     let waits = Waits::new(&datanode.options.transfer, 1);
     let next = &target.datanode;
     let mirror = match one_sided.forwarding.open(datanode, next, request, waits, false).await {

@@ -167,6 +167,25 @@ fn start_sender(connection: Connection, mut jobs: mpsc::Receiver<Job<Memory>>) -
     })
 }
 
+/// Both ends, and a receiver that stores what it is permitted to.
+struct Slow {
+    shelf: Arc<Shelf>,
+    jobs: mpsc::Sender<Job<Memory>>,
+    sending: tokio::task::JoinHandle<()>,
+    receiving: Receiving,
+}
+
+impl Slow {
+    async fn start() -> Self {
+        let (here, there) = pair().await;
+        let shelf = Shelf::new();
+        shelf.slow.store(true, Ordering::Relaxed);
+        let receiving = start_receiver(there, &shelf);
+        let (jobs, queue) = mpsc::channel(64);
+        Self { shelf, jobs, sending: start_sender(here, queue), receiving }
+    }
+}
+
 #[tokio::test]
 async fn many_replicas_arrive_whole_and_those_not_wanted_do_not_disturb_them() {
     let (here, there) = pair().await;
@@ -266,12 +285,7 @@ async fn a_replica_keeps_its_turn_to_the_end_of_a_huge_page() {
 
 #[tokio::test]
 async fn a_slow_receiver_stops_the_sender_at_the_window() {
-    let (here, there) = pair().await;
-    let shelf = Shelf::new();
-    shelf.slow.store(true, Ordering::Relaxed);
-    let receiving = start_receiver(there, &shelf);
-    let (jobs, queue) = mpsc::channel(64);
-    let sending = start_sender(here, queue);
+    let Slow { shelf, jobs, sending, receiving } = Slow::start().await;
     let handed_out = Arc::new(AtomicU64::new(0));
     let mut answers = Vec::new();
     for id in 1..=20 {
@@ -304,12 +318,7 @@ async fn a_slow_receiver_stops_the_sender_at_the_window() {
 
 #[tokio::test]
 async fn what_nobody_waits_for_any_more_is_called_off() {
-    let (here, there) = pair().await;
-    let shelf = Shelf::new();
-    shelf.slow.store(true, Ordering::Relaxed);
-    let receiving = start_receiver(there, &shelf);
-    let (jobs, queue) = mpsc::channel(64);
-    let sending = start_sender(here, queue);
+    let Slow { shelf, jobs, sending, receiving } = Slow::start().await;
     let handed_out = Arc::new(AtomicU64::new(0));
     let (unwanted, dropped) = job(1, content(1, 700_000), None, &handed_out);
     jobs.send(unwanted).await.ok().unwrap();
