@@ -137,7 +137,7 @@ impl IpcService {
     fn require_administrator(&self, call: &Call) -> Result<(), RemoteError> {
         let options = &self.datanode.options;
         let user = &call.caller.user;
-        if *user == options.user || crate::groups::is_member(user, &options.superuser_group) {
+        if **user == *options.user || crate::groups::is_member(user, &options.superuser_group) {
             return Ok(());
         }
         let message = format!("Access denied for user {user}. Superuser privilege is required");

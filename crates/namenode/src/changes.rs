@@ -5,14 +5,15 @@ use crate::caching::{Pool, Terms};
 /// Bytes of the retry cache's key: 16 of client id, 4 of call id.
 pub type RetryKey = [u8; 20];
 
-/// The stored effect of one operation. All of it becomes durable in one transaction, in the order of `submit`.
+/// The stored effect of one operation. All of it becomes durable in one transaction, in the order of `submit`. `R`: bytes, its own or those of
+/// who has it stored.
 #[derive(Default, Debug, PartialEq, Eq)]
-pub struct Changes {
+pub struct Changes<R = Vec<u8>> {
     /// Encoded records of inodes that are new or changed, by inode id.
-    pub inodes_put: Vec<(u64, Vec<u8>)>,
+    pub inodes_put: Vec<(u64, R)>,
     pub inodes_removed: Vec<u64>,
     /// Encoded states of inodes that snapshots have, by inode id and the number of the last snapshot that can have them.
-    pub versions_put: Vec<((u64, u32), Vec<u8>)>,
+    pub versions_put: Vec<((u64, u32), R)>,
     pub versions_removed: Vec<(u64, u32)>,
     /// Snapshots that are new or renamed, by number.
     pub snapshots_put: Vec<(u32, SnapshotRow)>,
@@ -28,7 +29,7 @@ pub struct Changes {
     /// The number of the newest cache directive.
     pub last_directive: Option<u64>,
     /// The answer to repeat when the client repeats this call.
-    pub retry: Option<(RetryKey, RetryEntry)>,
+    pub retry: Option<(RetryKey, RetryEntry<R>)>,
     /// How many of the oldest answers need not be remembered any longer.
     pub retries_removed: u32,
 }
@@ -64,11 +65,11 @@ impl Counters {
 
 /// A finished at-most-once call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetryEntry {
+pub struct RetryEntry<R = Vec<u8>> {
     /// Milliseconds since the epoch after which a repetition is a new call.
     pub expires_ms: u64,
     /// The encoded answer message.
-    pub answer: Vec<u8>,
+    pub answer: R,
 }
 
 impl Changes {

@@ -97,10 +97,10 @@ impl FsckRequest {
 pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest) -> String {
     let rights = namenode.groups.rights(&request.user).await;
     let caller = Caller {
-        user: request.user.clone(),
+        user: request.user.as_str().into(),
         groups: rights.groups,
         superuser: rights.superuser,
-        machine: request.machine.clone(),
+        machine: request.machine.as_str().into(),
     };
     if let Some(log) = &namenode.audit {
         let (user, machine) = (&caller.user, &caller.machine);

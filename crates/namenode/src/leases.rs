@@ -1,6 +1,7 @@
 //! The right to write: one lease per client name covers all the files it has open.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::namespace::InodeId;
@@ -22,6 +23,7 @@ impl Default for LeaseLimits {
 
 #[derive(Debug)]
 struct Lease {
+    holder: Arc<str>,
     /// Monotonic.
     renewed: Duration,
     files: BTreeSet<InodeId>,
@@ -30,9 +32,9 @@ struct Lease {
 /// Who may write what. In memory only: rebuilt from the open files, with fresh times, at every start.
 pub struct Leases {
     limits: LeaseLimits,
-    by_holder: HashMap<String, Lease>,
+    by_holder: HashMap<Arc<str>, Lease>,
     /// In the order of renewal, oldest first.
-    by_age: BTreeSet<(Duration, String)>,
+    by_age: BTreeSet<(Duration, Arc<str>)>,
 }
 
 impl Leases {
@@ -42,13 +44,14 @@ impl Leases {
 
     /// Adds a file to the lease of `holder`, which counts as renewed.
     pub fn add(&mut self, holder: &str, file: InodeId, now: Duration) {
-        self.by_holder
-            .entry(holder.to_owned())
-            .or_insert_with(|| Lease { renewed: now, files: BTreeSet::new() })
-            .files
-            .insert(file);
-        self.by_age.insert((self.by_holder[holder].renewed, holder.to_owned()));
-        self.renew(holder, now);
+        if let Some(lease) = self.by_holder.get_mut(holder) {
+            lease.files.insert(file);
+            return self.renew(holder, now);
+        }
+        let holder: Arc<str> = holder.into();
+        let lease = Lease { holder: holder.clone(), renewed: now, files: BTreeSet::from([file]) };
+        self.by_holder.insert(holder.clone(), lease);
+        self.by_age.insert((now, holder));
     }
 
     /// Takes a file out; a lease without files is gone. An unknown holder or file is no error.
@@ -56,7 +59,7 @@ impl Leases {
         let Some(lease) = self.by_holder.get_mut(holder) else { return };
         lease.files.remove(&file);
         if lease.files.is_empty() {
-            self.by_age.remove(&(lease.renewed, holder.to_owned()));
+            self.by_age.remove(&(lease.renewed, lease.holder.clone()));
             self.by_holder.remove(holder);
         }
     }
@@ -64,7 +67,7 @@ impl Leases {
     /// Renews all that `holder` has open. An unknown holder is no error: it has nothing open.
     pub fn renew(&mut self, holder: &str, now: Duration) {
         let Some(lease) = self.by_holder.get_mut(holder) else { return };
-        let mut key = (lease.renewed, holder.to_owned());
+        let mut key = (lease.renewed, lease.holder.clone());
         self.by_age.remove(&key);
         lease.renewed = now;
         key.0 = now;
@@ -98,7 +101,7 @@ impl Leases {
         self.by_age
             .iter()
             .take_while(|(renewed, _)| now.saturating_sub(*renewed) > self.limits.hard)
-            .flat_map(|(_, holder)| self.by_holder[holder].files.iter().map(|file| (holder.clone(), *file)))
+            .flat_map(|(_, holder)| self.by_holder[holder].files.iter().map(|file| (holder.to_string(), *file)))
             .take(limit)
             .collect()
     }
@@ -118,7 +121,7 @@ impl Leases {
         let mut files: Vec<(InodeId, String)> = self
             .by_holder
             .iter()
-            .flat_map(|(holder, lease)| lease.files.iter().map(|file| (*file, holder.clone())))
+            .flat_map(|(holder, lease)| lease.files.iter().map(|file| (*file, holder.to_string())))
             .filter(|(file, _)| *file > after)
             .collect();
         files.sort();

@@ -349,10 +349,12 @@ impl Namespace {
             return Err(Error::RelativePath { path: path.into() });
         }
         let canonical = if is_reserved(path) { self.dereference(caller, path, purpose)? } else { Cow::Borrowed(path) };
-        let mut existing = vec![self.root];
-        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut existing = Vec::with_capacity(path::DEPTH_USUAL + 1);
+        existing.push(self.root);
+        let mut names = path::Components::for_path(&canonical);
         let (mut snapshot, mut is_snapshot_list) = (None, false);
-        for name in path::components(&canonical) {
+        for text in canonical.split('/').filter(|name| !name.is_empty()) {
+            let name = text.as_bytes();
             if existing.len() == names.len() + 1 {
                 let at = existing[names.len()];
                 if is_snapshot_list {
@@ -372,7 +374,7 @@ impl Namespace {
                     existing.extend(self.child(at, name));
                 }
             }
-            names.push(name.into());
+            names.push(text);
         }
         if is_snapshot_list {
             // There is no inode for the list itself.
@@ -408,7 +410,7 @@ impl Namespace {
             Some(b"raw") => {
                 // Encrypted bytes and raw attributes: nothing here is encrypted, so it is the same tree.
                 if purpose != Purpose::Read && self.checks_rights_of(caller) {
-                    return Err(Error::SuperuserOnly { user: caller.user.clone() });
+                    return Err(Error::SuperuserOnly { user: caller.user.to_string() });
                 }
                 let mut full = String::new();
                 for part in parts {
@@ -496,6 +498,7 @@ impl Namespace {
         let mut changed = std::mem::take(&mut self.changed);
         changed.sort_unstable();
         changed.dedup();
+        changes.inodes_put.reserve_exact(changed.len());
         for id in &changed {
             if let Some(slot) = self.by_id.get(id.0).filter(|slot| !self.inodes.get(**slot).is_gone()) {
                 let inode = self.inodes.get(*slot);

@@ -145,7 +145,7 @@ impl NamenodeService {
     /// Who the call acts for. A user who speaks for another one needs a rule that allows it, and there are none.
     async fn caller(&self, call: &Call) -> Result<Caller, RemoteError> {
         let user = &call.caller.user;
-        if let Some(real) = call.caller.real_user.as_deref().filter(|real| real != user) {
+        if let Some(real) = call.caller.real_user.as_deref().filter(|real| **real != **user) {
             let message = format!("User: {real} is not allowed to impersonate {user}");
             return Err(server_error(exceptions::AUTHORIZATION, message));
         }
@@ -157,7 +157,7 @@ impl NamenodeService {
             user: user.clone(),
             groups: rights.groups,
             superuser: rights.superuser,
-            machine: call.caller.address.ip().to_canonical().to_string(),
+            machine: call.caller.machine.clone(),
         })
     }
 }

@@ -10,6 +10,7 @@
 mod committer;
 mod directory;
 mod encoding;
+mod group;
 mod journal;
 mod tables;
 

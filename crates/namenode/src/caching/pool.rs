@@ -97,7 +97,7 @@ impl Caching {
         if pool.may(caller, access) {
             return Ok(pool);
         }
-        Err(Error::PoolDenied { pool: name.to_owned(), user: caller.user.clone(), access: access.name() })
+        Err(Error::PoolDenied { pool: name.to_owned(), user: caller.user.to_string(), access: access.name() })
     }
 
     /// The caller is a superuser, and owns the pool unless another is named.
@@ -108,7 +108,7 @@ impl Caching {
             return Err(invalid(format!("Cache pool {name} already exists.")));
         }
         let mut pool = Pool {
-            owner: caller.user.clone(),
+            owner: caller.user.to_string(),
             group: caller.groups.first().map(|group| group.to_string()).unwrap_or_default(),
             permission: PERMISSION,
             limit: UNLIMITED,

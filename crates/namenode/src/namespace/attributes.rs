@@ -38,11 +38,11 @@ impl Namespace {
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::AttributesOfMissing { path })?;
         self.check_owner(caller, &trail)?;
         if !caller.superuser {
-            if owner.is_some_and(|owner| owner != caller.user) {
-                return Err(Error::OwnerChangeDenied { user: caller.user.clone() });
+            if owner.is_some_and(|owner| *owner != *caller.user) {
+                return Err(Error::OwnerChangeDenied { user: caller.user.to_string() });
             }
             if let Some(group) = group.filter(|group| !caller.groups.iter().any(|mine| mine == group)) {
-                return Err(Error::NotInGroup { user: caller.user.clone(), group: group.into() });
+                return Err(Error::NotInGroup { user: caller.user.to_string(), group: group.into() });
             }
         }
         let owner = owner.map(|owner| self.names.intern(owner));

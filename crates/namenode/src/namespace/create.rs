@@ -200,8 +200,8 @@ impl Namespace {
     /// Checks the names of all components that do not exist yet, and that the directory above them has room.
     pub(super) fn check_new_names(&self, trail: &Trail) -> Result<(), Error> {
         let first_new = trail.existing.len() - 1;
-        for (depth, name) in trail.names.iter().enumerate().skip(first_new) {
-            self.check_name(trail, depth, name)?;
+        for depth in first_new..trail.names.len() {
+            self.check_name(trail, depth, trail.names.get(depth))?;
         }
         self.check_room(trail, trail.existing[first_new])?;
         self.check_name_quota(trail.existing[first_new], trail.names.len() - first_new)
@@ -242,9 +242,8 @@ impl Namespace {
     /// Makes all missing directories above the target; returns the last.
     fn make_ancestors(&mut self, caller: &Caller, trail: &Trail, modes: Modes, now_ms: u64) -> Slot {
         let mut parent = trail.ancestor();
-        let missing = trail.existing.len() - 1..trail.names.len() - 1;
-        for name in &trail.names[missing] {
-            parent = self.make_directory(caller, parent, name, modes, now_ms);
+        for depth in trail.existing.len() - 1..trail.names.len() - 1 {
+            parent = self.make_directory(caller, parent, trail.names.get(depth), modes, now_ms);
         }
         parent
     }

@@ -8,6 +8,9 @@ pub const PATH_LENGTH_MAX: usize = 8000;
 /// Most components of a path that may be created.
 pub const PATH_DEPTH_MAX: usize = 1000;
 
+/// Names of most paths, at most.
+pub(super) const DEPTH_USUAL: usize = 8;
+
 /// The parts of a path between slashes; empty ones are skipped, `.` and `..` are names like others.
 pub fn components(path: &str) -> impl Iterator<Item = &[u8]> {
     path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty())
@@ -18,12 +21,13 @@ pub fn is_valid(path: &str) -> bool {
     if !path.starts_with('/') {
         return false;
     }
-    let parts: Vec<&str> = path.split('/').collect();
-    let by_inode = parts.len() > 4 && parts[1] == ".reserved" && parts[2] == ".inodes";
-    parts.iter().enumerate().all(|(i, part)| match *part {
+    // `..` may only follow a number: what is above the inode of that number.
+    let by_inode = path.strip_prefix("/.reserved/.inodes/").is_some_and(|rest| rest.contains('/'));
+    let mut parts = path[1..].split('/').peekable();
+    std::iter::from_fn(|| parts.next().map(|part| (part, parts.peek().is_none()))).all(|(part, is_last)| match part {
         "." => false,
         ".." => by_inode,
-        "" => i == 0 || i == parts.len() - 1,
+        "" => is_last,
         part => !part.contains(':'),
     })
 }
@@ -49,13 +53,59 @@ pub fn is_below(path: &str, ancestor: &str) -> bool {
         || path.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
 }
 
+/// The names of a path, and so its canonical text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Components {
+    /// Each name behind a slash.
+    text: String,
+    /// Where each name ends in the text.
+    ends: Vec<usize>,
+}
+
+impl Components {
+    /// With room for the names of `path`.
+    pub fn for_path(path: &str) -> Self {
+        Self { text: String::with_capacity(path.len()), ends: Vec::with_capacity(DEPTH_USUAL) }
+    }
+
+    pub fn push(&mut self, name: &str) {
+        self.text.push('/');
+        self.text.push_str(name);
+        self.ends.push(self.text.len());
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The name at `depth`, which is below `len`; the first one's is 0.
+    pub fn name(&self, depth: usize) -> &str {
+        let start = depth.checked_sub(1).map_or(0, |above| self.ends[above]);
+        &self.text[start + 1..self.ends[depth]]
+    }
+
+    /// The same, as inodes have it.
+    pub fn get(&self, depth: usize) -> &[u8] {
+        self.name(depth).as_bytes()
+    }
+
+    /// The canonical text of the first `count`.
+    pub fn text(&self, count: usize) -> &str {
+        count.checked_sub(1).map_or("/", |last| &self.text[..self.ends[last]])
+    }
+}
+
 /// A path walked through the tree: the inodes that exist from the root on, and the names of all components.
 #[derive(Clone, Debug)]
 pub struct Trail {
     /// The root first; as many of the components as exist.
     pub(super) existing: Vec<Slot>,
     /// All components, the last one's existing or not.
-    pub(super) names: Vec<Box<[u8]>>,
+    pub(super) names: Components,
     /// The snapshot that the path leads into: what follows its name are states in it.
     pub snapshot: Option<SnapshotId>,
     /// The path ends with the `.snapshot` of a directory that can have snapshots. The parent exists, the target does not.
@@ -92,29 +142,26 @@ impl Trail {
 
     /// Whether the path is that of a snapshot itself.
     pub fn is_snapshot_top(&self) -> bool {
-        self.snapshot.is_some() && self.names.len() >= 2 && *self.names[self.names.len() - 2] == *b".snapshot"
+        self.snapshot.is_some() && self.names.len() >= 2 && self.names.get(self.names.len() - 2) == b".snapshot"
     }
 
     pub fn last_name(&self) -> &[u8] {
-        self.names.last().map_or(&[], |name| name)
+        self.names.len().checked_sub(1).map_or(&[], |last| self.names.get(last))
     }
 
     /// The canonical text of the first `count` components.
     pub fn prefix(&self, count: usize) -> String {
-        if count == 0 {
-            return "/".into();
-        }
-        let mut text = String::new();
-        for name in &self.names[..count] {
-            text.push('/');
-            text.push_str(&String::from_utf8_lossy(name));
-        }
-        text
+        self.names.text(count).into()
     }
 
     /// The canonical text of the path.
     pub fn path(&self) -> String {
-        self.prefix(self.names.len())
+        self.text().into()
+    }
+
+    /// As `path`.
+    pub fn text(&self) -> &str {
+        self.names.text(self.names.len())
     }
 
     /// The canonical text of the path without its last component.

@@ -1,5 +1,7 @@
 //! Who may do what: traversal, permission bits, the sticky bit, ownership, the superuser.
 
+use std::sync::Arc;
+
 use hearth_types::{Access, FsPermission};
 
 use super::Namespace;
@@ -10,13 +12,13 @@ use crate::error::Error;
 /// Who calls, as far as rights go.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    pub user: String,
+    pub user: Arc<str>,
     /// Empty for superusers: nobody asks for them.
-    pub groups: std::sync::Arc<[String]>,
+    pub groups: Arc<[String]>,
     /// The user who runs the NameNode, and members of `dfs.permissions.superusergroup`.
     pub superuser: bool,
     /// Text of the caller's IP address.
-    pub machine: String,
+    pub machine: Arc<str>,
 }
 
 /// What an operation needs on a path beside the right to traverse it. Checked in the order of the fields.
@@ -106,7 +108,7 @@ impl Namespace {
             return Ok(());
         }
         Err(Error::StickyBit {
-            user: caller.user.clone(),
+            user: caller.user.to_string(),
             path: trail.path(),
             inode: self.ownership_text(inode),
             parent: format!("\"{}\":{}", trail.parent_path(), self.ownership_text(parent)),
@@ -117,7 +119,7 @@ impl Namespace {
     pub fn check_owner(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
         match trail.target() {
             Some(target) if !caller.superuser && !self.owns(caller, self.inode(target)) => {
-                Err(Error::NotOwner { user: caller.user.clone(), path: trail.path() })
+                Err(Error::NotOwner { user: caller.user.to_string(), path: trail.path() })
             }
             _ => Ok(()),
         }
@@ -145,7 +147,7 @@ impl Namespace {
                 // What goes with the whole tree is protected as if it were to go alone.
                 if access == Access::ALL && self.breaks_sticky(caller, parent, inode) {
                     return Err(Error::StickyBit {
-                        user: caller.user.clone(),
+                        user: caller.user.to_string(),
                         path: join(&path, &inode.name),
                         inode: self.ownership_text(inode),
                         // Apache tells of the top's owner here.
@@ -164,7 +166,7 @@ impl Namespace {
         if caller.superuser || !self.limits.permissions_enabled {
             return Ok(());
         }
-        Err(Error::SuperuserRequired { user: caller.user.clone(), operation })
+        Err(Error::SuperuserRequired { user: caller.user.to_string(), operation })
     }
 
     /// Directories named by `fs.protected.directories` are neither deleted nor renamed while they hold something.
@@ -207,7 +209,7 @@ impl Namespace {
 
     fn denied(&self, caller: &Caller, access: Access, path: String, inode: &Inode) -> Error {
         Error::PermissionDenied {
-            user: caller.user.clone(),
+            user: caller.user.to_string(),
             access: access.name(),
             path,
             inode: self.ownership_text(inode),

@@ -139,7 +139,7 @@ impl Namespace {
     fn check_may_set_quota(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
         let owns_parent = || trail.parent().is_some_and(|parent| self.owns(caller, self.inode(parent)));
         if self.limits.owner_sets_quota && self.checks_rights_of(caller) && !owns_parent() {
-            return Err(Error::QuotaDenied { user: caller.user.clone() });
+            return Err(Error::QuotaDenied { user: caller.user.to_string() });
         }
         Ok(())
     }

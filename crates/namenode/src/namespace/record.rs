@@ -55,7 +55,10 @@ pub enum RecordError {
 }
 
 pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + inode.name.len());
+    let file = inode.as_file();
+    let writer = file.and_then(FilePart::writer).map_or(0, |writer| writer.client.len() + writer.machine.len());
+    // Usual numbers take half of it.
+    let mut out = Vec::with_capacity(64 + inode.name.len() + writer + file.map_or(0, |file| 24 * file.blocks().len()));
     out.push(FORM);
     out.push(if inode.is_directory() { DIRECTORY } else { FILE });
     put(&mut out, parent.0);

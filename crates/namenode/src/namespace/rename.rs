@@ -28,18 +28,17 @@ impl Namespace {
             return Ok(false);
         }
         if let Some(directory) = destination.target().filter(|slot| self.inode(*slot).is_directory()) {
-            let name = source.last_name();
-            destination.names.push(name.into());
-            destination.existing.extend(self.child(directory, name));
+            let name = source.names.name(source.names.len() - 1);
+            destination.names.push(name);
+            destination.existing.extend(self.child(directory, name.as_bytes()));
         }
         self.check_non_empty_protected(&source)?;
         self.check_rename_rights(caller, &source, &destination, false)?;
         let Some(moved) = source.target() else { return Ok(false) };
-        let (source_path, destination_path) = (source.path(), destination.path());
-        if source_path == destination_path {
+        if source.text() == destination.text() {
             return Ok(true);
         }
-        if is_below(&destination_path, &source_path) || destination.target().is_some() {
+        if is_below(destination.text(), source.text()) || destination.target().is_some() {
             return Ok(false);
         }
         let Some(parent) = destination.parent() else { return Ok(false) };

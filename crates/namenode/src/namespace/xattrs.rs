@@ -134,7 +134,7 @@ impl Namespace {
     /// Refuses a superuser who wants to read a file that is closed to superusers.
     pub fn check_readable_by_superuser(&self, caller: &Caller, slot: Slot) -> Result<(), Error> {
         if caller.superuser && self.inode(slot).xattrs().iter().any(is_unreadable_mark) {
-            return Err(Error::UnreadableBySuperuser { user: caller.user.clone() });
+            return Err(Error::UnreadableBySuperuser { user: caller.user.to_string() });
         }
         Ok(())
     }

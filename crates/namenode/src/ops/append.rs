@@ -25,7 +25,7 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             }
             state.namespace.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
             let Some(slot) = trail.target() else {
-                return Err(Error::AppendMissing { path, machine: caller.machine.clone() });
+                return Err(Error::AppendMissing { path, machine: caller.machine.to_string() });
             };
             if state.namespace.storage_policy(slot).number == LAZY_PERSIST {
                 return Err(Error::AppendLazyPersist { path });
@@ -45,7 +45,7 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             let id = state.namespace.inode(slot).id;
             state.namespace.file_mut(slot).open(Writer {
                 client: request.client_name.clone(),
-                machine: caller.machine.clone(),
+                machine: caller.machine.to_string(),
                 truncation: None,
             });
             state.leases.add(&request.client_name, id, now.monotonic);

@@ -48,7 +48,7 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
                 if !overwrite {
                     let takeover = Takeover { operation: "CREATE_FILE", path, client: &request.client_name };
                     state.take_over(namenode, caller, existing, &takeover, now)?;
-                    return Err(Error::FileExists { path: path.clone(), machine: caller.machine.clone() });
+                    return Err(Error::FileExists { path: path.clone(), machine: caller.machine.to_string() });
                 }
                 state.namespace.check_target_name(&trail)?;
                 let removed = state.namespace.remove_tree(existing, now.wall_ms);
@@ -56,7 +56,7 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
                 trail.forget_target();
             }
             let writer =
-                Writer { client: request.client_name.clone(), machine: caller.machine.clone(), truncation: None };
+                Writer { client: request.client_name.clone(), machine: caller.machine.to_string(), truncation: None };
             let file = NewFile {
                 modes: Modes {
                     masked: FsPermission::from(request.masked),

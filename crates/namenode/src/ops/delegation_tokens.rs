@@ -46,7 +46,7 @@ pub async fn renew_delegation_token(
             message: format!("{renewer} tried to renew a token {named} without a renewer"),
         });
     }
-    if id.renewer != *renewer {
+    if *id.renewer != **renewer {
         let message = format!("{renewer} tries to renew a token {named} with non-matching renewer {}", id.renewer);
         return Err(Error::TokenDenied { message });
     }
@@ -69,7 +69,7 @@ pub async fn cancel_delegation_token(
     if id.owner.is_empty() {
         return Err(Error::InvalidToken { message: format!("Token with no owner {named}") });
     }
-    if id.owner != *canceller && id.renewer != *canceller {
+    if *id.owner != **canceller && *id.renewer != **canceller {
         let message = format!("{canceller} is not authorized to cancel the token {named}");
         return Err(Error::TokenDenied { message });
     }

@@ -26,7 +26,7 @@ impl Takeover<'_> {
             operation: self.operation,
             path: self.path.into(),
             client: self.client.into(),
-            machine: caller.machine.clone(),
+            machine: caller.machine.to_string(),
             reason,
         }
     }
@@ -63,7 +63,7 @@ impl State {
                 operation: takeover.operation,
                 path: takeover.path.into(),
                 client: takeover.client.into(),
-                machine: caller.machine.clone(),
+                machine: caller.machine.to_string(),
             });
         }
         let last = file.blocks().last().and_then(|last| self.blocks.state(last.id));
@@ -72,7 +72,7 @@ impl State {
                 operation: takeover.operation,
                 path: takeover.path.into(),
                 client: takeover.client.into(),
-                machine: caller.machine.clone(),
+                machine: caller.machine.to_string(),
                 holder: format!("{} on {}", writer.client, writer.machine),
             });
         }

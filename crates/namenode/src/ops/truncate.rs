@@ -93,7 +93,7 @@ fn attempt(
     let file = inode.as_file_mut().expect("seen to be a file");
     file.open(Writer {
         client: request.client_name.clone(),
-        machine: caller.machine.clone(),
+        machine: caller.machine.to_string(),
         truncation: Some(Truncation { length: asked, copied_from }),
     });
     if let Some(last) = file.blocks_mut().last_mut() {

@@ -8,14 +8,15 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::group::Group;
 use super::journal::Journal;
 use super::tables::{Loaded, Tables};
 use super::{Directory, StoreError};
 use crate::changes::Changes;
 use crate::namespace::Limits;
 
-/// Operations in one group at most; keeps a sync, and so everybody's wait, short.
-const GROUP_MAX: usize = 4096;
+/// How often the writing thread gives way before it takes a group that grows meanwhile.
+const YIELDS_MAX: usize = 8;
 
 /// When nothing has come for so long, what is in the journal goes into the tables.
 const IDLE: Duration = Duration::from_secs(1);
@@ -46,7 +47,8 @@ impl Durable {
 
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Changes>,
+    /// As bytes already: the next group.
+    waiting: Group,
     answers: Vec<Answer>,
     /// A group has been taken and is not on disk yet.
     writing: bool,
@@ -68,7 +70,7 @@ impl Shared {
         let late = {
             let mut queue = self.queue.lock();
             queue.failed.get_or_insert_with(|| failed.clone());
-            queue.waiting.clear();
+            queue.waiting = Group::default();
             self.arrived.notify_one();
             std::mem::take(&mut queue.answers)
         };
@@ -101,8 +103,9 @@ impl Store {
         directory.claim_layout()?;
         let (journal, unapplied) = Journal::open(&directory.current(), tables.applied()?, journal_bytes)?;
         if !unapplied.run.is_empty() {
-            tracing::info!(operations = unapplied.run.len(), "the journal's rest goes into the tables");
-            tables.apply(&unapplied.run.iter().collect::<Vec<_>>(), unapplied.number)?;
+            let operations: u64 = unapplied.run.iter().map(|group| u64::from(group.operations())).sum();
+            tracing::info!(operations, "the journal's rest goes into the tables");
+            tables.apply(&unapplied.run, unapplied.number)?;
         }
         let loaded = tables.load(limits)?;
         Ok((Self::start(directory, journal, tables)?, loaded))
@@ -140,7 +143,7 @@ impl Store {
         match &queue.failed {
             Some(failed) => drop(answer.send(Err(failed.clone()))),
             None => {
-                queue.waiting.push(changes);
+                queue.waiting.push(&changes);
                 queue.answers.push(answer);
                 self.shared.arrived.notify_one();
             }
@@ -157,7 +160,7 @@ impl Store {
             None if queue.waiting.is_empty() && !queue.writing => return Durable::already(),
             None => {
                 // Its turn comes behind theirs.
-                queue.waiting.push(Changes::default());
+                queue.waiting.push(&Changes::default());
                 queue.answers.push(answer);
                 self.shared.arrived.notify_one();
             }
@@ -198,7 +201,7 @@ struct Writer<'a> {
     journal: Journal,
     behind: Behind,
     /// The groups that the journal's present file holds.
-    backlog: Vec<Vec<Changes>>,
+    backlog: Vec<Group>,
     /// Who tells operations that they are durable; `None`: this thread.
     told: Option<mpsc::UnboundedSender<Vec<Answer>>>,
 }
@@ -220,7 +223,7 @@ fn teller() -> Option<mpsc::UnboundedSender<Vec<Answer>>> {
 
 /// What the writing thread has to do next.
 enum Next {
-    Group(Vec<Changes>, Vec<Answer>),
+    Group(Group, Vec<Answer>),
     Idle,
     End,
 }
@@ -229,8 +232,8 @@ impl Writer<'_> {
     fn run(mut self) {
         loop {
             match self.next() {
-                Next::Group(group, answers) => {
-                    if let Err(error) = self.journal.append(&group) {
+                Next::Group(mut group, answers) => {
+                    if let Err(error) = self.journal.append(&mut group) {
                         self.shared.queue.lock().answers.extend(answers);
                         return self.shared.fail(&error);
                     }
@@ -269,20 +272,20 @@ impl Writer<'_> {
         }
         // Where the processors are busy, who runs next has changes as well, which then need no sync of their own: some tenth of a
         // change's processor time. Where they are not, this returns at once.
-        MutexGuard::unlocked(&mut queue, std::thread::yield_now);
+        for _ in 0..YIELDS_MAX {
+            let before = queue.answers.len();
+            MutexGuard::unlocked(&mut queue, std::thread::yield_now);
+            if queue.answers.len() == before {
+                break;
+            }
+        }
         if queue.failed.is_some() {
             return Next::End;
         }
-        let count = queue.waiting.len().min(GROUP_MAX);
-        // As a rule all of them, which copies nothing.
-        let (waiting, answers) = (queue.waiting.split_off(count), queue.answers.split_off(count));
-        let group = std::mem::replace(&mut queue.waiting, waiting);
-        let answers = std::mem::replace(&mut queue.answers, answers);
-        queue.writing = true;
         // The next will most likely be as many.
-        queue.waiting.reserve(count);
-        queue.answers.reserve(count);
-        Next::Group(group, answers)
+        let (waiting, answers) = (Group::as_long_as(&queue.waiting), Vec::with_capacity(queue.answers.len()));
+        queue.writing = true;
+        Next::Group(std::mem::replace(&mut queue.waiting, waiting), std::mem::replace(&mut queue.answers, answers))
     }
 
     /// What the journal's present file holds goes into the tables, while the other one is written. That one's groups have to be there
@@ -313,7 +316,7 @@ enum Work {
     #[default]
     None,
     /// To be put into the tables, or being put there when the run is empty.
-    Run(Vec<Vec<Changes>>, u64),
+    Run(Vec<Group>, u64),
     End,
 }
 
@@ -335,9 +338,7 @@ impl Behind {
                         }
                     };
                     // A panic must not leave anybody waiting for this thread.
-                    let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                        tables.apply(&run.iter().flatten().collect::<Vec<_>>(), number)
-                    }));
+                    let applied = std::panic::catch_unwind(AssertUnwindSafe(|| tables.apply(&run, number)));
                     drop(run);
                     if let Err(error) = applied.unwrap_or_else(|_| Err(tables.panicked())) {
                         shared.fail(&error);
@@ -359,7 +360,7 @@ impl Behind {
     }
 
     /// The caller has just waited.
-    fn give(&self, run: Vec<Vec<Changes>>, number: u64) {
+    fn give(&self, run: Vec<Group>, number: u64) {
         *self.slot.work.lock() = Work::Run(run, number);
         self.slot.changed.notify_all();
     }
@@ -384,6 +385,7 @@ mod tests {
     use super::*;
     use crate::changes::RetryEntry;
     use crate::namespace::{Caller, Namespace};
+    use crate::store::group::tests::group;
     use crate::store::{Version, format};
 
     /// Small, so that the files take turns.
@@ -509,14 +511,14 @@ mod tests {
             let loaded = tables.load(Limits::default()).unwrap();
             loaded.retries.iter().map(|(key, entry)| key[0].min(entry.answer[0])).collect()
         };
-        tables.apply(&[&remember(1), &remember(2)], 1).unwrap();
-        tables.apply(&[&remember(3), &forget(1)], 2).unwrap();
+        tables.apply(&[group(&[remember(1), remember(2)])], 1).unwrap();
+        tables.apply(&[group(&[remember(3), forget(1)])], 2).unwrap();
         assert_eq!(known(&tables), [1, 2, 3]);
-        tables.apply(&[&forget(1)], 3).unwrap();
+        tables.apply(&[group(&[forget(1)])], 3).unwrap();
         assert_eq!(known(&tables), [3]);
         drop(tables);
         let mut tables = Tables::open(&directory.database()).unwrap();
-        tables.apply(&[&remember(4), &forget(1)], 4).unwrap();
+        tables.apply(&[group(&[remember(4), forget(1)])], 4).unwrap();
         assert_eq!((known(&tables), tables.applied().unwrap()), (vec![4], 4));
     }
 }

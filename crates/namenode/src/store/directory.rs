@@ -17,6 +17,7 @@ use hearth_types::{BlockPoolId, PoolIdentity};
 use rustix::fs::{FlockOperation, flock};
 
 use super::StoreError;
+use super::group::Group;
 use super::tables::Tables;
 use crate::changes::Changes;
 
@@ -153,7 +154,9 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
     }
     fs::create_dir(&formatting).map_err(io("creating", &formatting))?;
     let mut tables = Tables::create(&formatting.join("namespace.redb"))?;
-    tables.apply(&[first], 0)?;
+    let mut group = Group::default();
+    group.push(first);
+    tables.apply(&[group], 0)?;
     drop(tables);
     write_version(&formatting.join("VERSION"), version)?;
     sync(&formatting)?;

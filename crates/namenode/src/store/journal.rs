@@ -19,17 +19,13 @@ use std::path::{Path, PathBuf};
 use hearth_types::crc32c;
 
 use super::StoreError;
-use super::encoding::{BadEntry, decode, encode};
-use crate::changes::Changes;
+use super::encoding::BadEntry;
+use super::group::{Group, HEADER};
 
 const FILES: [&str; 2] = ["journal.0", "journal.1"];
 const MAGIC: u32 = u32::from_le_bytes(*b"HJnl");
-const HEADER: usize = 24;
 /// Up to the checksum, which is of all that follows it.
 const UNCHECKED: usize = 12;
-
-/// Of the buffer that is kept from group to group.
-const BUFFER_BYTES_MAX: usize = 16 << 20;
 
 pub struct Journal {
     files: [File; 2],
@@ -41,13 +37,11 @@ pub struct Journal {
     number: u64,
     /// A file is full when it has so many bytes.
     file_bytes: u64,
-    /// Reused for every group.
-    buffer: Vec<u8>,
 }
 
 /// The groups that the tables do not hold.
 pub struct Unapplied {
-    pub run: Vec<Changes>,
+    pub run: Vec<Group>,
     /// The number of the last group.
     pub number: u64,
 }
@@ -80,18 +74,17 @@ impl Journal {
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(io("syncing", directory))?;
         groups.sort_by_key(|(number, _)| *number);
         let mut unapplied = Unapplied { run: Vec::new(), number: applied };
-        for (number, changes) in groups {
+        for (number, group) in groups {
             if number != unapplied.number + 1 {
                 let problem = format!("group {} of the journal is missing; there is {number}", unapplied.number + 1);
                 return Err(StoreError::Damaged { path: paths[0].clone(), problem });
             }
-            unapplied.run.extend(changes);
+            unapplied.run.push(group);
             unapplied.number = number;
         }
         let [first, second] = <[File; 2]>::try_from(files).expect("one of each path");
         let number = unapplied.number;
-        let journal =
-            Self { files: [first, second], paths, current: 0, position: 0, number, file_bytes, buffer: Vec::new() };
+        let journal = Self { files: [first, second], paths, current: 0, position: 0, number, file_bytes };
         Ok((journal, unapplied))
     }
 
@@ -100,33 +93,26 @@ impl Journal {
         self.number
     }
 
-    /// Makes the changes durable. After an error nothing may be appended any more: nobody knows what is on the disk.
-    pub fn append(&mut self, group: &[Changes]) -> Result<(), StoreError> {
-        let buffer = &mut self.buffer;
-        buffer.clear();
-        buffer.extend_from_slice(&[0; HEADER]);
-        for changes in group {
-            encode(changes, buffer);
-        }
+    /// Makes the changes of a group durable, of which there are some. After an error nothing may be appended any more: nobody knows what is on
+    /// the disk.
+    pub fn append(&mut self, group: &mut Group) -> Result<(), StoreError> {
         let path = &self.paths[self.current];
-        let length = u32::try_from(buffer.len() - HEADER).map_err(|_| {
+        let number = self.number + 1;
+        let operations = group.operations();
+        let bytes = group.bytes();
+        let length = u32::try_from(bytes.len() - HEADER).map_err(|_| {
             io("writing", path)(std::io::Error::other("changes of 4 GiB or more cannot be written at once"))
         })?;
-        let number = self.number + 1;
-        buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        buffer[4..8].copy_from_slice(&length.to_le_bytes());
-        buffer[12..20].copy_from_slice(&number.to_le_bytes());
-        buffer[20..24].copy_from_slice(&(group.len() as u32).to_le_bytes());
-        let sum = crc32c(&buffer[UNCHECKED..]);
-        buffer[8..12].copy_from_slice(&sum.to_le_bytes());
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&length.to_le_bytes());
+        bytes[12..20].copy_from_slice(&number.to_le_bytes());
+        bytes[20..24].copy_from_slice(&operations.to_le_bytes());
+        let sum = crc32c(&bytes[UNCHECKED..]);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
         let file = &self.files[self.current];
-        file.write_all_at(buffer, self.position).and_then(|()| file.sync_data()).map_err(io("writing", path))?;
-        self.position += buffer.len() as u64;
+        file.write_all_at(bytes, self.position).and_then(|()| file.sync_data()).map_err(io("writing", path))?;
+        self.position += bytes.len() as u64;
         self.number = number;
-        // A deletion of a whole tree is not kept for ever.
-        if buffer.capacity() > BUFFER_BYTES_MAX {
-            *buffer = Vec::new();
-        }
         Ok(())
     }
 
@@ -143,7 +129,7 @@ impl Journal {
 
 /// The groups of one file behind the one that is `applied`, with their numbers. The first that is not whole, or does not follow the one before
 /// it, is where the last turn ended.
-fn read_groups(mut bytes: &[u8], applied: u64) -> Result<Vec<(u64, Vec<Changes>)>, BadEntry> {
+fn read_groups(mut bytes: &[u8], applied: u64) -> Result<Vec<(u64, Group)>, BadEntry> {
     let mut groups = Vec::new();
     let mut before = None;
     while let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() {
@@ -157,15 +143,11 @@ fn read_groups(mut bytes: &[u8], applied: u64) -> Result<Vec<(u64, Vec<Changes>)
         if crc32c(&bytes[UNCHECKED..HEADER + length]) != word(8) {
             break;
         }
-        let (mut group, after) = rest.split_at(length);
+        let (group, after) = rest.split_at(length);
         before = Some(number);
         bytes = after;
         if number > applied {
-            let changes = (0..word(20)).map(|_| decode(&mut group)).collect::<Result<_, _>>()?;
-            if !group.is_empty() {
-                return Err(BadEntry::Long);
-            }
-            groups.push((number, changes));
+            groups.push((number, Group::read(group, word(20))?));
         }
     }
     Ok(groups)
@@ -174,7 +156,9 @@ fn read_groups(mut bytes: &[u8], applied: u64) -> Result<Vec<(u64, Vec<Changes>)
 #[cfg(test)]
 mod tests {
     use super::super::encoding::tests::everything;
+    use super::super::group::tests::{changes, group};
     use super::*;
+    use crate::changes::Changes;
 
     fn put(id: u64) -> Changes {
         Changes { inodes_put: vec![(id, vec![id as u8; 100])], ..Changes::default() }
@@ -184,8 +168,12 @@ mod tests {
         Journal::open(directory, applied, 1 << 20)
     }
 
+    fn all(unapplied: &Unapplied) -> Vec<Changes> {
+        unapplied.run.iter().flat_map(changes).collect()
+    }
+
     fn ids(unapplied: &Unapplied) -> Vec<u64> {
-        unapplied.run.iter().flat_map(|changes| changes.inodes_put.iter().map(|(id, _)| *id)).collect()
+        all(unapplied).iter().flat_map(|changes| changes.inodes_put.iter().map(|(id, _)| *id)).collect()
     }
 
     #[test]
@@ -193,13 +181,13 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, unapplied) = open(place.path(), 0).unwrap();
         assert_eq!((unapplied.run.len(), unapplied.number), (0, 0));
-        journal.append(&[put(1), put(2)]).unwrap();
-        journal.append(&[everything()]).unwrap();
+        journal.append(&mut group(&[put(1), put(2)])).unwrap();
+        journal.append(&mut group(&[everything()])).unwrap();
         journal.switch();
-        journal.append(&[put(4)]).unwrap();
+        journal.append(&mut group(&[put(4)])).unwrap();
         drop(journal);
         let (journal, unapplied) = open(place.path(), 0).unwrap();
-        assert_eq!(unapplied.run, [put(1), put(2), everything(), put(4)]);
+        assert_eq!(all(&unapplied), [put(1), put(2), everything(), put(4)]);
         assert_eq!((unapplied.number, journal.number()), (3, 3));
         assert_eq!(ids(&open(place.path(), 2).unwrap().1), [4]);
         assert!(open(place.path(), 3).unwrap().1.run.is_empty());
@@ -210,14 +198,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         for id in 1..=10 {
-            journal.append(&[put(id)]).unwrap();
+            journal.append(&mut group(&[put(id)])).unwrap();
         }
         journal.switch();
-        journal.append(&[put(11)]).unwrap();
+        journal.append(&mut group(&[put(11)])).unwrap();
         journal.switch();
         // Groups of the same length: behind the second of them stands a whole one of the first turn.
-        journal.append(&[put(12)]).unwrap();
-        journal.append(&[put(13)]).unwrap();
+        journal.append(&mut group(&[put(12)])).unwrap();
+        journal.append(&mut group(&[put(13)])).unwrap();
         drop(journal);
         assert_eq!(ids(&open(place.path(), 10).unwrap().1), [11, 12, 13]);
     }
@@ -226,9 +214,9 @@ mod tests {
     fn a_torn_end_is_as_if_it_had_not_been_begun() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
-        journal.append(&[put(1)]).unwrap();
+        journal.append(&mut group(&[put(1)])).unwrap();
         let whole = journal.position;
-        journal.append(&[put(2)]).unwrap();
+        journal.append(&mut group(&[put(2)])).unwrap();
         let length = journal.position;
         drop(journal);
         let path = place.path().join(FILES[0]);
@@ -246,7 +234,7 @@ mod tests {
         // The number that was lost is given again, and found.
         let (mut journal, unapplied) = open(place.path(), 0).unwrap();
         assert_eq!(unapplied.number, 1);
-        journal.append(&[put(22)]).unwrap();
+        journal.append(&mut group(&[put(22)])).unwrap();
         assert_eq!(ids(&open(place.path(), 1).unwrap().1), [22]);
     }
 
@@ -254,10 +242,10 @@ mod tests {
     fn a_gap_is_damage() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
-        journal.append(&[put(1)]).unwrap();
-        journal.append(&[put(2)]).unwrap();
+        journal.append(&mut group(&[put(1)])).unwrap();
+        journal.append(&mut group(&[put(2)])).unwrap();
         journal.switch();
-        journal.append(&[put(3)]).unwrap();
+        journal.append(&mut group(&[put(3)])).unwrap();
         drop(journal);
         let path = place.path().join(FILES[0]);
         let mut bytes = std::fs::read(&path).unwrap();

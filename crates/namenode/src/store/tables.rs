@@ -11,6 +11,7 @@ use redb::{
 
 use super::StoreError;
 use super::encoding::{decode_retry, encode_retry};
+use super::group::Group;
 use crate::caching::{Pool, StoredCaching, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, RetryKey, SnapshotRow};
 use crate::namespace::{Limits, Namespace, Rebuild, Snapshot};
@@ -66,6 +67,66 @@ struct Small {
     snapshots: Vec<(u32, SnapshotRow)>,
 }
 
+/// What a run of changes comes to: the last word on each thing, since a directory that gets a hundred files is written once. Inodes stand
+/// in the order of their ids.
+#[derive(Default)]
+struct Sum<'a> {
+    inodes: BTreeMap<u64, Option<&'a [u8]>>,
+    versions: BTreeMap<(u64, u32), Option<&'a [u8]>>,
+    snapshots: BTreeMap<u32, Option<SnapshotRow>>,
+    names: Vec<(u32, String)>,
+    counters: Option<Counters>,
+    /// In the order of the changes, as the directives.
+    cache_pools: Vec<(String, Option<Pool>)>,
+    cache_directives: Vec<(u64, Option<Terms>)>,
+    last_directive: Option<u64>,
+    /// Rows of [`RETRIES`].
+    retries: Vec<(u32, Vec<u8>)>,
+    retries_removed: u32,
+}
+
+impl<'a> Sum<'a> {
+    fn add(&mut self, changes: Changes<&'a [u8]>) {
+        // A field that is added is to be stored, too.
+        let Changes {
+            inodes_put,
+            inodes_removed,
+            versions_put,
+            versions_removed,
+            snapshots_put,
+            snapshots_removed,
+            names_put,
+            counters,
+            cache_pools,
+            cache_directives,
+            last_directive,
+            retry,
+            retries_removed,
+        } = changes;
+        self.inodes.extend(inodes_put.into_iter().map(|(id, record)| (id, Some(record))));
+        self.inodes.extend(inodes_removed.into_iter().map(|id| (id, None)));
+        self.versions.extend(versions_put.into_iter().map(|(key, record)| (key, Some(record))));
+        self.versions.extend(versions_removed.into_iter().map(|key| (key, None)));
+        self.snapshots.extend(snapshots_put.into_iter().map(|(id, row)| (id, Some(row))));
+        self.snapshots.extend(snapshots_removed.into_iter().map(|id| (id, None)));
+        self.names.extend(names_put);
+        self.counters = counters.or(self.counters);
+        self.cache_pools.extend(cache_pools);
+        self.cache_directives.extend(cache_directives);
+        self.last_directive = last_directive.or(self.last_directive);
+        if let Some((key, entry)) = retry {
+            if self.retries.last().is_none_or(|(_, row)| row.len() >= RETRIES_ROW) {
+                self.retries.push((0, Vec::new()));
+            }
+            if let Some((count, row)) = self.retries.last_mut() {
+                encode_retry(&key, &entry, row);
+                *count += 1;
+            }
+        }
+        self.retries_removed += retries_removed;
+    }
+}
+
 impl Tables {
     pub fn create(path: &Path) -> Result<Self, StoreError> {
         let database = Database::builder().set_cache_size(CACHE).create(path);
@@ -111,8 +172,15 @@ impl Tables {
 
     /// Makes a run of changes durable, in their order, in one transaction. `applied`: the number of the journal's last group among
     /// them; 0 when there is no journal yet.
-    pub fn apply(&mut self, run: &[&Changes], applied: u64) -> Result<(), StoreError> {
-        self.commit(run, applied).map_err(|error| self.damaged(error))
+    pub fn apply(&mut self, run: &[Group], applied: u64) -> Result<(), StoreError> {
+        let mut sum = Sum::default();
+        for changes in run.iter().flat_map(Group::changes) {
+            sum.add(changes.map_err(|error| StoreError::Damaged {
+                path: self.path.clone(),
+                problem: format!("what was to be written into it makes no sense: {error}"),
+            })?);
+        }
+        self.commit(sum, applied).map_err(|error| self.damaged(error))
     }
 
     /// The number of the journal's last group that is in the tables.
@@ -124,41 +192,29 @@ impl Tables {
         read().map_err(|error| self.damaged(error))
     }
 
-    fn commit(&mut self, run: &[&Changes], applied: u64) -> Result<(), redb::Error> {
-        // The last word on each inode, in the order of ids: a directory that gets a hundred files is written once.
-        let mut inodes: BTreeMap<u64, Option<&[u8]>> = BTreeMap::new();
-        let mut versions: BTreeMap<(u64, u32), Option<&[u8]>> = BTreeMap::new();
-        let mut snapshots: BTreeMap<u32, Option<&SnapshotRow>> = BTreeMap::new();
-        for changes in run {
-            inodes.extend(changes.inodes_put.iter().map(|(id, record)| (*id, Some(record.as_slice()))));
-            inodes.extend(changes.inodes_removed.iter().map(|id| (*id, None)));
-            versions.extend(changes.versions_put.iter().map(|(key, record)| (*key, Some(record.as_slice()))));
-            versions.extend(changes.versions_removed.iter().map(|key| (*key, None)));
-            snapshots.extend(changes.snapshots_put.iter().map(|(id, row)| (*id, Some(row))));
-            snapshots.extend(changes.snapshots_removed.iter().map(|id| (*id, None)));
-        }
+    fn commit(&mut self, sum: Sum, applied: u64) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         {
             let mut table = transaction.open_table(INODES)?;
-            for (id, record) in inodes {
+            for (id, record) in sum.inodes {
                 match record {
                     Some(record) => drop(table.insert(id, record)?),
                     None => drop(table.remove(id)?),
                 }
             }
-            if !versions.is_empty() {
+            if !sum.versions.is_empty() {
                 let mut table = transaction.open_table(VERSIONS)?;
-                for (key, record) in versions {
+                for (key, record) in sum.versions {
                     match record {
                         Some(record) => drop(table.insert(key, record)?),
                         None => drop(table.remove(key)?),
                     }
                 }
             }
-            if !snapshots.is_empty() {
+            if !sum.snapshots.is_empty() {
                 let mut table = transaction.open_table(SNAPSHOTS)?;
-                for (id, row) in snapshots {
+                for (id, row) in sum.snapshots {
                     match row {
                         Some(row) => drop(table.insert(id, (row.root, row.name.as_str(), row.modification_time_ms))?),
                         None => drop(table.remove(id)?),
@@ -166,11 +222,11 @@ impl Tables {
                 }
             }
             let mut table = transaction.open_table(NAMES)?;
-            for (number, name) in run.iter().flat_map(|changes| &changes.names_put) {
+            for (number, name) in &sum.names {
                 table.insert(number, name.as_str())?;
             }
             let mut table = transaction.open_table(COUNTERS)?;
-            if let Some(counters) = run.iter().rev().find_map(|changes| changes.counters) {
+            if let Some(counters) = sum.counters {
                 table.insert("last_inode", counters.last_inode)?;
                 table.insert("last_block", counters.last_block as u64)?;
                 table.insert("last_stamp", counters.last_stamp)?;
@@ -178,36 +234,22 @@ impl Tables {
                     table.insert("last_snapshot", u64::from(counters.last_snapshot))?;
                 }
             }
-            if let Some(last) = run.iter().rev().find_map(|changes| changes.last_directive) {
+            if let Some(last) = sum.last_directive {
                 table.insert(LAST_DIRECTIVE, last)?;
             }
             if applied > 0 {
                 table.insert(APPLIED, applied)?;
             }
             drop(table);
-            commit_caching(&transaction, run)?;
+            commit_caching(&transaction, &sum.cache_pools, &sum.cache_directives)?;
             let mut table = transaction.open_table(RETRIES)?;
-            let mut row = (0, Vec::new());
-            let mut put = |(count, answers): &mut (u32, Vec<u8>)| -> Result<(), redb::Error> {
-                if *count > 0 {
-                    let number = self.retries.back().map_or(0, |(number, _)| number + 1);
-                    table.insert(number, (*count, answers.as_slice()))?;
-                    self.retries.push_back((number, *count));
-                    *count = 0;
-                    answers.clear();
-                }
-                Ok(())
-            };
-            for (key, entry) in run.iter().filter_map(|changes| changes.retry.as_ref()) {
-                encode_retry(key, entry, &mut row.1);
-                row.0 += 1;
-                if row.1.len() >= RETRIES_ROW {
-                    put(&mut row)?;
-                }
+            for (count, answers) in &sum.retries {
+                let number = self.retries.back().map_or(0, |(number, _)| number + 1);
+                table.insert(number, (*count, answers.as_slice()))?;
+                self.retries.push_back((number, *count));
             }
-            put(&mut row)?;
             // The oldest go; a row goes with the last of its answers.
-            let mut removed: u32 = run.iter().map(|changes| changes.retries_removed).sum();
+            let mut removed = sum.retries_removed;
             while let Some((number, count)) = self.retries.front_mut() {
                 let taken = removed.min(*count);
                 (removed, *count) = (removed - taken, *count - taken);
@@ -311,10 +353,14 @@ impl Tables {
     }
 }
 
-fn commit_caching(transaction: &WriteTransaction, run: &[&Changes]) -> Result<(), redb::Error> {
-    if run.iter().any(|changes| !changes.cache_pools.is_empty()) {
+fn commit_caching(
+    transaction: &WriteTransaction,
+    pools: &[(String, Option<Pool>)],
+    directives: &[(u64, Option<Terms>)],
+) -> Result<(), redb::Error> {
+    if !pools.is_empty() {
         let mut table = transaction.open_table(CACHE_POOLS)?;
-        for (name, pool) in run.iter().flat_map(|changes| &changes.cache_pools) {
+        for (name, pool) in pools {
             match pool {
                 Some(pool) => {
                     let (owner, group, rights) = (pool.owner.as_str(), pool.group.as_str(), pool.permission.0);
@@ -325,9 +371,9 @@ fn commit_caching(transaction: &WriteTransaction, run: &[&Changes]) -> Result<()
             }
         }
     }
-    if run.iter().any(|changes| !changes.cache_directives.is_empty()) {
+    if !directives.is_empty() {
         let mut table = transaction.open_table(CACHE_DIRECTIVES)?;
-        for (id, terms) in run.iter().flat_map(|changes| &changes.cache_directives) {
+        for (id, terms) in directives {
             match terms {
                 Some(terms) => {
                     let row = (terms.path.as_str(), terms.replication, terms.pool.as_str(), terms.expires_ms);

@@ -250,8 +250,12 @@ impl<S: Service> Connection<S> {
                 if matches!(self.stage, Stage::Calls(_)) {
                     return Err(self.fatal(ErrorCode::FatalInvalidRpcHeader, "Connection context already processed"));
                 }
-                let caller =
-                    Caller { user: context.effective_user, real_user: context.real_user, address: self.remote };
+                let caller = Caller {
+                    user: context.effective_user.into(),
+                    real_user: context.real_user,
+                    address: self.remote,
+                    machine: self.remote.ip().to_canonical().to_string().into(),
+                };
                 if let Err(error) = self.service.authorize(&caller) {
                     let reason = error.message.clone();
                     let error = RemoteError { fatal: true, ..error };

@@ -9,10 +9,12 @@ use hearth_wire::rpc::{ClientId, ErrorCode, RemoteError, exceptions};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
     /// The user to act as; empty when the client said none.
-    pub user: String,
+    pub user: Arc<str>,
     /// The proxy user who acts for `user`.
     pub real_user: Option<String>,
     pub address: SocketAddr,
+    /// Text of the IP address, made once for all calls.
+    pub machine: Arc<str>,
 }
 
 /// One call as it arrived.
@@ -46,7 +48,7 @@ pub trait Service: Send + Sync + 'static {
     /// Without rules for proxy users (`hadoop.proxyuser.*`) nobody acts for another: that is the default.
     fn authorize(&self, caller: &Caller) -> Result<(), RemoteError> {
         match &caller.real_user {
-            Some(real) if *real != caller.user => Err(RemoteError {
+            Some(real) if **real != *caller.user => Err(RemoteError {
                 class: exceptions::AUTHORIZATION.to_string(),
                 message: format!("User: {real} is not allowed to impersonate {}", caller.user),
                 code: Some(ErrorCode::FatalUnauthorized),
