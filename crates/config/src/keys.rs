@@ -502,7 +502,7 @@ keys! {
     /// File of the audit log, one line an operation; unset: none is written.
     HEARTH_NAMENODE_AUDIT_LOG: OptionalKey<PathBuf> = "hearth.namenode.audit.log", path;
     /// Bytes of changes in one of the namenode's two journal files; what they hold is in memory, too, until the tables have it.
-    HEARTH_NAMENODE_JOURNAL_BYTES: Key<u64> = "hearth.namenode.journal.bytes", bytes, "33554432";
+    HEARTH_NAMENODE_JOURNAL_BYTES: Key<u64> = "hearth.namenode.journal.bytes", bytes, "67108864";
     /// What a namenode keeps of all that datanodes tell it of memory, bytes; 0 = nothing, and nothing is handed on.
     HEARTH_NAMENODE_ADVERTISEMENTS_MAX: Key<u64> = "hearth.namenode.advertisements.max", bytes, "67108864";
     /// Bytes that the namenode tells one of Hearth's datanodes to copy to others at a time, and half of those that it has on their
