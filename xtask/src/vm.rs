@@ -130,6 +130,10 @@ pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     if hosts > 0 {
         command.extend(["ip", "netns", "exec", "host1"].map(OsString::from));
     }
+    if !rdma {
+        // A process has one processor at a time there, and its thread that waits for its turn burns the other one.
+        command.extend(["env", "TOKIO_WORKER_THREADS=1"].map(OsString::from));
+    }
     command.extend([program.into_os_string(), "bench".into()]);
     command.extend(arguments.iter().map(OsString::from));
     let mut machine = VmArguments::long(command, 1800);

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, unshared_directory, usage};
 use hearth_types::ByteRange;
 use serde_json::json;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::record::{Figures, Recording};
 use crate::{chart, memory};
@@ -80,6 +81,12 @@ impl Arguments {
     /// laid aside meanwhile, comes back first. Over a slow network that is nothing.
     fn warms(&self) -> bool {
         self.network.is_none()
+    }
+
+    /// What our client runs in. In the virtual machine a process has one processor at a time, and a thread that waits for its turn burns the
+    /// other one: there everything is one thread's, its readers are tasks.
+    fn runtime(&self) -> Result<Runtime> {
+        Ok(if self.network.is_some() { Builder::new_current_thread().enable_all().build()? } else { Runtime::new()? })
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -250,10 +257,14 @@ impl Ours {
         };
         let carried = self.fs.statistics().read_bytes(self.path);
         let started = Instant::now();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| runtime.block_on(work()))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("a thread does not panic"))
-        })?;
+        if arguments.network.is_some() {
+            runtime.block_on(try_join_all((0..threads).map(|_| work())))?;
+        } else {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| runtime.block_on(work()))).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().expect("a thread does not panic"))
+            })?;
+        }
         let seconds = started.elapsed().as_secs_f64();
         let carried = self.fs.statistics().read_bytes(self.path) - carried;
         ensure!(carried == (files * bytes) as u64, "{}: {carried} bytes by {}", self.name, self.path);
@@ -331,7 +342,7 @@ impl Java {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let runtime = Runtime::new()?;
+    let runtime = arguments.runtime()?;
     let mut figures = Figures::default();
     let hearth = System::start(Make::Hearth)?;
     hearth.store(&runtime, arguments)?;
