@@ -6,6 +6,7 @@ pub struct Number<const BYTES: usize>([u8; BYTES]);
 
 impl<const BYTES: usize> Number<BYTES> {
     pub const MAX: u64 = u64::MAX >> (64 - 8 * BYTES);
+    pub const ZERO: Self = Self([0; BYTES]);
 
     /// `None`: it takes more bytes.
     pub fn new(number: u64) -> Option<Self> {
