@@ -1,7 +1,7 @@
 //! What a file and a block take of a NameNode's memory: ours and Apache's are given the same files, whose replicas three nodes without
 //! disks report, as Hadoop's NNThroughputBenchmark has them. What counts of a JVM is what lives after a full collection, which is less than it
 //! needs to run; of ours, what is resident, the allocator's room between things and all, but for pages that are empty: those go back to
-//! the system at once here, which else happens when the allocator comes by.
+//! the system at once here, which else happens when the allocator comes by, and none comes along because it is part of a huge one.
 
 mod fill;
 mod nodes;
@@ -88,7 +88,9 @@ fn one(arguments: &Arguments, (name, make): (&str, Make), disk: &Path, figures: 
     // however many files there are.
     let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
     let spec = spec.set("dfs.namenode.enable.retrycache", false).set("hearth.namenode.journal.bytes", JOURNAL_BYTES);
-    let spec = spec.environment("MIMALLOC_PURGE_DELAY", "0");
+    // A huge page is resident as a whole, whatever of it was ever used: which places get one differs from run to run by more than
+    // what is measured.
+    let spec = spec.environment("MIMALLOC_PURGE_DELAY", "0").environment("MIMALLOC_ALLOW_THP", "0");
     let cluster = spec.start().with_context(|| format!("starting {name}'s NameNode"))?;
     let address = SocketAddr::from(([127, 0, 0, 1], cluster.namenode_rpc_port()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

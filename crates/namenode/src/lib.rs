@@ -18,6 +18,7 @@ pub mod groups;
 pub mod leases;
 pub mod namespace;
 pub mod ops;
+mod packed;
 pub mod retries;
 pub mod service;
 pub mod settings;

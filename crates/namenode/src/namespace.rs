@@ -18,6 +18,7 @@ mod name;
 mod names;
 mod path;
 mod permission;
+mod plain;
 mod quota;
 mod recent;
 mod record;
@@ -39,7 +40,7 @@ use hearth_types::{BlockId, FsPermission, GenerationStamp};
 pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
-pub use file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
+pub use file::{BlockRecord, BlockState, Blocks, FilePart, Truncation, Writer};
 pub use history::{Snapshot, SnapshotId};
 pub use inode::{Inode, InodeId, InodeKind, Slot};
 pub use listing::Listing;
@@ -47,6 +48,7 @@ pub use name::Name;
 pub use names::{NameId, Names};
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
 pub use permission::{Caller, Need, join};
+pub use plain::Attributes;
 pub use quota::{Limit, QUOTA_TYPES, Quota, Usage};
 pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
@@ -60,6 +62,7 @@ use crate::changes::{Changes, Counters};
 use crate::error::Error;
 use crate::sparse::Sparse;
 use arena::Arena;
+use extra::Extra;
 use history::Timeline;
 use recent::{Key, Recent};
 
@@ -151,21 +154,19 @@ impl Namespace {
     /// An empty namespace as formatting leaves it: the root belongs to the user who formats.
     pub fn format(limits: Limits, user: &str, group: &str, now_ms: u64) -> Self {
         let mut names = Names::default();
-        let root = Inode {
+        let attributes = Attributes {
             id: InodeId::ROOT,
-            parent: Slot(0),
-            name: Name::default(),
             owner: names.intern(user),
             group: names.intern(group),
             permission: FsPermission(0o755),
             storage_policy: 0,
             replication: 0,
+            block_size: 0,
             modification_time_ms: now_ms,
             access_time_ms: 0,
             since: 0,
-            extra: None,
-            kind: InodeKind::Directory(Box::default()),
         };
+        let root = Inode::new(attributes, Extra::default(), InodeKind::Directory(Box::default()));
         let mut inodes = Arena::default();
         let root = inodes.insert(root);
         let mut by_id = Sparse::default();
@@ -202,7 +203,7 @@ impl Namespace {
         self.touch(slot);
         self.preserve(slot);
         let inode = self.inodes.get_mut(slot);
-        self.changed.push(inode.id);
+        self.changed.push(inode.id());
         inode
     }
 
@@ -291,7 +292,7 @@ impl Namespace {
             inode.parent == directory
                 && *inode.name == *name
                 && !inode.is_gone()
-                && self.by_id.get(inode.id.0) == Some(&slot)
+                && self.by_id.get(inode.id().0) == Some(&slot)
         })
     }
 
@@ -422,15 +423,15 @@ impl Namespace {
         }
     }
 
-    /// Links a new inode into its directory. The name was checked.
-    fn attach(&mut self, parent: Slot, name: &[u8], mut make: impl FnMut(InodeId) -> Inode, now_ms: u64) -> Slot {
+    /// Links a new inode into its directory, with a number of its own. The name was checked.
+    fn attach(&mut self, parent: Slot, name: &[u8], mut inode: Inode, now_ms: u64) -> Slot {
         self.counters.last_inode += 1;
         self.counters_changed = true;
         let id = InodeId(self.counters.last_inode);
-        let mut inode = make(id);
+        let since = self.counters.last_snapshot;
+        inode.change(|attributes| (attributes.id, attributes.since) = (id, since));
         inode.parent = parent;
         inode.name = name.into();
-        inode.since = self.counters.last_snapshot;
         if !inode.is_directory() {
             self.files += 1;
         }
@@ -464,15 +465,15 @@ impl Namespace {
     /// The entries of a directory, for as long as they change: comparing their names needs the other inodes.
     fn take_children(&mut self, directory: Slot, now_ms: u64) -> Children {
         let inode = self.inode_mut(directory);
-        inode.modification_time_ms = now_ms;
-        match &mut inode.kind {
+        inode.set_modification_time_ms(now_ms);
+        match inode.kind_mut() {
             InodeKind::Directory(children) => std::mem::take(&mut **children),
             InodeKind::File(_) => unreachable!("a parent is a directory"),
         }
     }
 
     fn put_children(&mut self, directory: Slot, entries: Children) {
-        match &mut self.inodes.get_mut(directory).kind {
+        match self.inodes.get_mut(directory).kind_mut() {
             InodeKind::Directory(children) => **children = entries,
             InodeKind::File(_) => unreachable!("a parent is a directory"),
         }
@@ -502,7 +503,7 @@ impl Namespace {
         for id in &changed {
             if let Some(slot) = self.by_id.get(id.0).filter(|slot| !self.inodes.get(**slot).is_gone()) {
                 let inode = self.inodes.get(*slot);
-                let parent = self.inodes.get(inode.parent).id;
+                let parent = self.inodes.get(inode.parent).id();
                 changes.inodes_put.push((id.0, record::encode(inode, parent)));
             }
         }

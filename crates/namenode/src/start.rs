@@ -348,15 +348,15 @@ fn restore(
     blocks.note_stamp(hearth_types::GenerationStamp(namespace.counters().last_stamp));
     for inode in namespace.iter() {
         let Some(file) = inode.as_file() else { continue };
-        let slot = namespace.slot(inode.id);
+        let slot = namespace.slot(inode.id());
         let policy = slot.map_or(0, |slot| namespace.storage_policy(slot).number);
-        let replication = slot.map_or(inode.replication, |slot| namespace.replication_with_snapshots(slot));
+        let replication = slot.map_or(inode.replication(), |slot| namespace.replication_with_snapshots(slot));
         for (i, block) in file.blocks().iter().enumerate() {
             let is_last = i + 1 == file.blocks().len();
             // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.
             let complete =
                 !file.is_open() || block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks().len());
-            blocks.restore(block.block(), inode.id.0, replication, policy, complete);
+            blocks.restore(block.block(), inode.id().0, replication, policy, complete);
             if !complete
                 && block.state == BlockState::Committed
                 && let Err(error) = blocks.commit(block.block(), now)
@@ -372,10 +372,10 @@ fn restore(
             }
         }
         if let Some(writer) = file.writer() {
-            leases.add(&writer.client, inode.id, now.monotonic);
+            leases.add(&writer.client, inode.id(), now.monotonic);
             if writer.truncation.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
                 // A recovery was on its way: it is begun anew.
-                closing.insert(inode.id);
+                closing.insert(inode.id());
             }
         }
     }

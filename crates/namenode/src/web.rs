@@ -199,11 +199,11 @@ fn snapshot_info(namespace: &Namespace) -> Bean {
             "path": namespace.path_of(directory.slot),
             "snapshotNumber": directory.snapshots,
             "snapshotQuota": SNAPSHOT_QUOTA,
-            "modificationTime": inode.modification_time_ms,
+            "modificationTime": inode.modification_time_ms(),
             // Octal digits, read as a decimal number.
-            "permission": format!("{:o}", inode.permission.0).parse::<u32>().unwrap_or_default(),
-            "owner": &**namespace.names.text(inode.owner),
-            "group": &**namespace.names.text(inode.group),
+            "permission": format!("{:o}", inode.permission().0).parse::<u32>().unwrap_or_default(),
+            "owner": &**namespace.names.text(inode.owner()),
+            "group": &**namespace.names.text(inode.group()),
         })
     };
     let mut snapshots = Vec::new();

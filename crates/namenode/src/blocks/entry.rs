@@ -5,7 +5,8 @@ use std::time::Duration;
 use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
 
 use super::datanodes::{DatanodeIndex, Datanodes, StorageIndex};
-use super::replicas::{FEW, Few, Health, Replica};
+use super::plain::Plain;
+use super::replicas::{Health, Replica};
 
 /// Where a block stands in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,42 +39,41 @@ pub(super) enum Phase {
 }
 
 /// What the map knows of one block, but for its id. Kept small: there are as many as there are blocks.
-pub(super) struct Entry {
-    stamp: GenerationStamp,
+pub(super) enum Entry {
+    /// Nearly all.
+    Plain(Plain),
+    /// While a block is written, and where something does not fit into the other form.
+    Full(Box<Full>),
+}
+
+/// What there is of every block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Traits {
+    pub stamp: GenerationStamp,
     /// Bytes: as far as it is known; final once committed.
-    length: u64,
+    pub length: u64,
     pub inode: u64,
-    rare: Option<Box<Rare>>,
-    /// All replicas, unless `rare` has them.
-    few: Few,
     pub replication: u16,
     /// Id of the storage policy; 0: none named.
     pub policy: u8,
-    marks: Marks,
+    /// The under-replicated queue in which the block stands.
+    pub queued: Option<u8>,
+    /// Complete, and with enough replicas for safe mode.
+    pub is_safe: bool,
 }
 
-/// What few blocks have.
-#[derive(Default)]
-struct Rare {
-    /// Until the block is COMPLETE.
-    construction: Option<Construction>,
-    /// All replicas, when there are many or one has another stamp than the block.
-    replicas: Vec<Replica>,
-}
-
-impl Rare {
-    fn is_empty(&self) -> bool {
-        self.construction.is_none() && self.replicas.is_empty()
+impl Traits {
+    /// Of a block that stands in no queue.
+    pub fn new(block: Block, inode: u64, replication: u16, policy: u8) -> Self {
+        Self { stamp: block.stamp, length: block.length, inode, replication, policy, queued: None, is_safe: false }
     }
 }
 
-/// The under-replicated queue in which the block stands, and whether it is safe.
-#[derive(Clone, Copy)]
-struct Marks(u8);
-
-impl Marks {
-    const SAFE: u8 = 0x80;
-    const NO_QUEUE: u8 = 0x7f;
+pub(super) struct Full {
+    traits: Traits,
+    replicas: Vec<Replica>,
+    /// Until the block is COMPLETE.
+    construction: Option<Box<Construction>>,
 }
 
 /// An entry, and whose it is.
@@ -94,7 +94,7 @@ impl Deref for Known<'_> {
 impl Known<'_> {
     /// Length: as far as it is known; final once committed.
     pub fn block(&self) -> Block {
-        Block { id: self.id, stamp: self.stamp, length: self.length }
+        Block { id: self.id, stamp: self.stamp(), length: self.length() }
     }
 }
 
@@ -173,39 +173,142 @@ impl Counts {
 
 impl Entry {
     /// An open block without a replica.
-    pub fn new(block: Block, inode: u64, replication: u16, policy: u8, construction: Construction) -> Self {
-        Self {
-            stamp: block.stamp,
-            length: block.length,
-            inode,
-            rare: Some(Box::new(Rare { construction: Some(construction), replicas: Vec::new() })),
-            few: Few::default(),
-            replication,
-            policy,
-            marks: Marks(Marks::NO_QUEUE),
+    pub fn open(traits: Traits, construction: Construction) -> Self {
+        Self::Full(Box::new(Full { traits, replicas: Vec::new(), construction: Some(Box::new(construction)) }))
+    }
+
+    /// A COMPLETE block without a replica.
+    pub fn complete(traits: Traits) -> Self {
+        match Plain::new(&traits, &[]) {
+            Some(plain) => Self::Plain(plain),
+            None => Self::Full(Box::new(Full { traits, replicas: Vec::new(), construction: None })),
+        }
+    }
+
+    fn full(&self) -> Option<&Full> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Full(full) => Some(full),
+        }
+    }
+
+    /// The form that has room for everything. [`Entry::pack`] is to follow.
+    fn unpack(&mut self) -> &mut Full {
+        if let Self::Plain(plain) = self {
+            let replicas = plain.replicas().collect();
+            *self = Self::Full(Box::new(Full { traits: plain.traits(), replicas, construction: None }));
+        }
+        match self {
+            Self::Full(full) => full,
+            Self::Plain(_) => unreachable!("just unpacked"),
+        }
+    }
+
+    /// Takes the form that is small, if it does.
+    fn pack(&mut self) {
+        if let Self::Full(full) = self
+            && full.construction.is_none()
+            && let Some(plain) = Plain::new(&full.traits, &full.replicas)
+        {
+            *self = Self::Plain(plain);
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Traits)) {
+        if let Self::Plain(plain) = self {
+            let mut traits = plain.traits();
+            change(&mut traits);
+            if let Some(changed) = plain.with_traits(&traits) {
+                *plain = changed;
+                return;
+            }
+            self.unpack().traits = traits;
+        } else {
+            change(&mut self.unpack().traits);
+            self.pack();
         }
     }
 
     pub fn stamp(&self) -> GenerationStamp {
-        self.stamp
+        match self {
+            Self::Plain(plain) => plain.stamp(),
+            Self::Full(full) => full.traits.stamp,
+        }
     }
 
     /// Bytes: as far as it is known; final once committed.
     pub fn length(&self) -> u64 {
-        self.length
+        match self {
+            Self::Plain(plain) => plain.length(),
+            Self::Full(full) => full.traits.length,
+        }
     }
 
-    pub fn set_length(&mut self, length: u64) {
-        self.length = length;
+    pub fn inode(&self) -> u64 {
+        match self {
+            Self::Plain(plain) => plain.inode(),
+            Self::Full(full) => full.traits.inode,
+        }
+    }
+
+    pub fn replication(&self) -> u16 {
+        match self {
+            Self::Plain(plain) => plain.replication(),
+            Self::Full(full) => full.traits.replication,
+        }
+    }
+
+    /// Id of the storage policy; 0: none named.
+    pub fn policy(&self) -> u8 {
+        match self {
+            Self::Plain(plain) => plain.policy(),
+            Self::Full(full) => full.traits.policy,
+        }
+    }
+
+    /// The under-replicated queue in which the block stands.
+    pub fn queued(&self) -> Option<u8> {
+        match self {
+            Self::Plain(plain) => plain.queued(),
+            Self::Full(full) => full.traits.queued,
+        }
+    }
+
+    /// Complete, and with enough replicas for safe mode.
+    pub fn is_safe(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.is_safe(),
+            Self::Full(full) => full.traits.is_safe,
+        }
     }
 
     /// The replicas that are known keep the stamps that they have.
     pub fn set_stamp(&mut self, stamp: GenerationStamp) {
-        if self.stamp != stamp && !self.few.is_empty() {
-            self.unpack();
-        }
-        self.stamp = stamp;
-        self.pack();
+        self.change(|traits| traits.stamp = stamp);
+    }
+
+    pub fn set_length(&mut self, length: u64) {
+        self.change(|traits| traits.length = length);
+    }
+
+    pub fn set_inode(&mut self, inode: u64) {
+        self.change(|traits| traits.inode = inode);
+    }
+
+    pub fn set_replication(&mut self, replication: u16) {
+        self.change(|traits| traits.replication = replication);
+    }
+
+    pub fn set_policy(&mut self, policy: u8) {
+        self.change(|traits| traits.policy = policy);
+    }
+
+    pub fn set_queued(&mut self, queue: Option<u8>) {
+        self.change(|traits| traits.queued = queue);
+    }
+
+    pub fn set_safe(&mut self, safe: bool) {
+        self.change(|traits| traits.is_safe = safe);
     }
 
     pub fn phase(&self) -> Phase {
@@ -235,46 +338,36 @@ impl Entry {
 
     /// What there is of it until the block is COMPLETE.
     pub fn construction(&self) -> Option<&Construction> {
-        self.rare.as_ref()?.construction.as_ref()
+        self.full()?.construction.as_deref()
     }
 
     pub fn construction_mut(&mut self) -> Option<&mut Construction> {
-        self.rare.as_mut()?.construction.as_mut()
+        match self {
+            Self::Plain(_) => None,
+            Self::Full(full) => full.construction.as_deref_mut(),
+        }
     }
 
     /// The block is being written, again perhaps, or as `construction` says.
     pub fn set_construction(&mut self, construction: Construction) {
-        self.rare.get_or_insert_default().construction = Some(construction);
+        self.unpack().construction = Some(Box::new(construction));
     }
 
     /// The block is COMPLETE; answers what there was of its construction.
-    pub fn complete(&mut self) -> Option<Construction> {
-        let construction = self.rare.as_mut()?.construction.take();
-        self.rare.take_if(|rare| rare.is_empty());
-        construction
-    }
-
-    /// The under-replicated queue in which the block stands.
-    pub fn queued(&self) -> Option<u8> {
-        Some(self.marks.0 & !Marks::SAFE).filter(|queue| *queue != Marks::NO_QUEUE)
-    }
-
-    pub fn set_queued(&mut self, queue: Option<u8>) {
-        self.marks.0 = self.marks.0 & Marks::SAFE | queue.unwrap_or(Marks::NO_QUEUE);
-    }
-
-    /// Complete, and with enough replicas for safe mode.
-    pub fn is_safe(&self) -> bool {
-        self.marks.0 & Marks::SAFE != 0
-    }
-
-    pub fn set_safe(&mut self, safe: bool) {
-        self.marks.0 = self.marks.0 & !Marks::SAFE | if safe { Marks::SAFE } else { 0 };
+    pub fn take_construction(&mut self) -> Option<Construction> {
+        let Self::Full(full) = self else { return None };
+        let construction = full.construction.take();
+        self.pack();
+        construction.map(|construction| *construction)
     }
 
     /// Finalized replicas that datanodes reported; at most one a datanode, in the order in which they came.
     pub fn replicas(&self) -> impl Iterator<Item = Replica> {
-        self.few.iter(self.stamp).chain(self.many().iter().copied())
+        let (plain, full) = match self {
+            Self::Plain(plain) => (Some(plain.replicas()), &[][..]),
+            Self::Full(full) => (None, &full.replicas[..]),
+        };
+        plain.into_iter().flatten().chain(full.iter().copied())
     }
 
     pub fn replica(&self, storage: StorageIndex) -> Option<Replica> {
@@ -283,10 +376,13 @@ impl Entry {
 
     /// Adds a replica, or has it take the place of what was known of its storage.
     pub fn put_replica(&mut self, replica: Replica) {
-        if self.many().is_empty() && replica.stamp == self.stamp && self.few.put(replica.storage, replica.health) {
+        if let Self::Plain(plain) = self
+            && let Some(changed) = plain.with_replica(replica)
+        {
+            *plain = changed;
             return;
         }
-        let all = self.unpack();
+        let all = &mut self.unpack().replicas;
         match all.iter_mut().find(|known| known.storage == replica.storage) {
             Some(known) => *known = replica,
             None => all.push(replica),
@@ -295,32 +391,12 @@ impl Entry {
     }
 
     pub fn remove_replica(&mut self, storage: StorageIndex) {
-        self.few.remove(storage);
-        if let Some(rare) = &mut self.rare {
-            rare.replicas.retain(|replica| replica.storage != storage);
-            self.pack();
-        }
-    }
-
-    fn many(&self) -> &[Replica] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.replicas)
-    }
-
-    fn unpack(&mut self) -> &mut Vec<Replica> {
-        let few = std::mem::take(&mut self.few);
-        let replicas = &mut self.rare.get_or_insert_default().replicas;
-        replicas.extend(few.iter(self.stamp));
-        replicas
-    }
-
-    /// Puts replicas back where they take less, when they fit.
-    fn pack(&mut self) {
-        let Some(rare) = &mut self.rare else { return };
-        if rare.replicas.len() <= FEW && rare.replicas.iter().all(|replica| replica.stamp == self.stamp) {
-            for replica in std::mem::take(&mut rare.replicas) {
-                self.few.put(replica.storage, replica.health);
+        match self {
+            Self::Plain(plain) => *plain = plain.without_replica(storage),
+            Self::Full(full) => {
+                full.replicas.retain(|replica| replica.storage != storage);
+                self.pack();
             }
-            self.rare.take_if(|rare| rare.is_empty());
         }
     }
 
@@ -357,59 +433,155 @@ impl Entry {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::replicas::Health;
     use super::*;
 
     #[test]
     fn an_entry_stays_small() {
-        assert!(std::mem::size_of::<Entry>() <= 48, "{}", std::mem::size_of::<Entry>());
+        assert_eq!(size_of::<Entry>(), 24);
+        assert_eq!(size_of::<Full>(), 64);
     }
 
-    #[test]
-    fn marks_do_not_disturb_each_other() {
-        let block = Block { id: BlockId(1), stamp: GenerationStamp(1), length: 0 };
-        let mut entry = Entry::new(block, 1, 3, 0, Construction::default());
-        for queue in [None, Some(0), Some(4)] {
-            for safe in [true, false] {
-                entry.set_safe(safe);
-                entry.set_queued(queue);
-                assert_eq!((entry.queued(), entry.is_safe()), (queue, safe));
-                entry.set_safe(!safe);
-                assert_eq!((entry.queued(), entry.is_safe()), (queue, !safe));
-            }
+    /// What an entry is to hold, and whether it is plain then.
+    #[derive(Clone, Debug)]
+    struct Model {
+        traits: Traits,
+        replicas: Vec<Replica>,
+        is_open: bool,
+    }
+
+    impl Model {
+        fn is_plain(&self) -> bool {
+            let Traits { stamp, length, inode, replication, policy, queued, is_safe: _ } = self.traits;
+            let usual = stamp.0 < 1 << 37 && length < 1 << 36 && inode < 1 << 37 && replication < 64 && policy < 16;
+            let is_plain = |replica: &Replica| {
+                replica.health == Health::Live && replica.stamp == stamp && replica.storage.0 < (1 << 20) - 1
+            };
+            usual
+                && queued.is_none_or(|queue| queue < 7)
+                && !self.is_open
+                && self.replicas.len() <= 3
+                && self.replicas.iter().all(is_plain)
         }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Stamp(u64),
+        Length(u64),
+        Inode(u64),
+        Replication(u16),
+        Policy(u8),
+        Queued(Option<u8>),
+        Safe(bool),
+        Open(bool),
+        /// A replica; under the block's own stamp unless one is told.
+        Put(StorageIndex, Health, Option<u64>),
+        Remove(StorageIndex),
+    }
+
+    /// Mostly small numbers, so that the plain form is come back to; and those around what a field can hold.
+    fn number(bits: u32) -> impl Strategy<Value = u64> {
+        let limit = 1u64 << bits;
+        prop_oneof![4 => 1u64..4, 1 => limit - 2..limit + 2, 1 => any::<u64>(), 1 => Just(u64::MAX)]
+    }
+
+    fn storage() -> impl Strategy<Value = StorageIndex> {
+        let odd = prop_oneof![(1u32 << 20) - 3..(1 << 20) + 2, Just(u32::MAX), Just(20_000 * 1024)];
+        prop_oneof![8 => 0u32..6, 1 => odd].prop_map(StorageIndex)
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let health = prop_oneof![4 => Just(Health::Live), 1 => Just(Health::Excess), 1 => Just(Health::Corrupt)];
+        let stamp = prop_oneof![6 => Just(None), 1 => (1u64..4).prop_map(Some)];
+        prop_oneof![
+            1 => number(37).prop_map(Step::Stamp),
+            1 => number(36).prop_map(Step::Length),
+            1 => number(37).prop_map(Step::Inode),
+            1 => prop_oneof![0u16..66, Just(32_767), Just(u16::MAX)].prop_map(Step::Replication),
+            1 => prop_oneof![0u8..18, Just(u8::MAX)].prop_map(Step::Policy),
+            1 => prop::option::of(prop_oneof![0u8..9, Just(u8::MAX)]).prop_map(Step::Queued),
+            1 => any::<bool>().prop_map(Step::Safe),
+            1 => any::<bool>().prop_map(Step::Open),
+            6 => (storage(), health, stamp).prop_map(|(storage, health, stamp)| Step::Put(storage, health, stamp)),
+            4 => storage().prop_map(Step::Remove),
+        ]
     }
 
     proptest! {
         #[test]
-        fn replicas_are_as_in_a_vector(steps in prop::collection::vec((0u8..8, 0u32..6, 0u8..3, 1u64..4), 1..60)) {
+        fn an_entry_holds_what_it_is_given(steps in prop::collection::vec(step(), 1..80)) {
             let block = Block { id: BlockId(1), stamp: GenerationStamp(1), length: 0 };
-            let mut entry = Entry::new(block, 1, 3, 0, Construction::default());
-            entry.complete();
-            let mut model = Vec::<Replica>::new();
-            for (step, storage, health, stamp) in steps {
-                let storage = StorageIndex(storage + 20_000 * 1024);
-                let health = [Health::Live, Health::Excess, Health::Corrupt][usize::from(health)];
+            let traits = Traits::new(block, 1, 3, 0);
+            let mut model = Model { traits, replicas: Vec::new(), is_open: true };
+            let mut entry = Entry::open(traits, Construction::default());
+            for step in steps {
                 match step {
-                    0..4 => {
-                        // Mostly the block's own.
-                        let stamp = if step < 3 { entry.stamp() } else { GenerationStamp(stamp) };
+                    Step::Stamp(stamp) => {
+                        model.traits.stamp = GenerationStamp(stamp);
+                        entry.set_stamp(model.traits.stamp);
+                    }
+                    Step::Length(length) => {
+                        model.traits.length = length;
+                        entry.set_length(length);
+                    }
+                    Step::Inode(inode) => {
+                        model.traits.inode = inode;
+                        entry.set_inode(inode);
+                    }
+                    Step::Replication(replication) => {
+                        model.traits.replication = replication;
+                        entry.set_replication(replication);
+                    }
+                    Step::Policy(policy) => {
+                        model.traits.policy = policy;
+                        entry.set_policy(policy);
+                    }
+                    Step::Queued(queue) => {
+                        model.traits.queued = queue;
+                        entry.set_queued(queue);
+                    }
+                    Step::Safe(is_safe) => {
+                        model.traits.is_safe = is_safe;
+                        entry.set_safe(is_safe);
+                    }
+                    Step::Open(true) => {
+                        model.is_open = true;
+                        entry.set_construction(Construction::default());
+                    }
+                    Step::Open(false) => {
+                        prop_assert_eq!(entry.take_construction().is_some(), model.is_open);
+                        model.is_open = false;
+                    }
+                    Step::Put(storage, health, stamp) => {
+                        let stamp = stamp.map_or(entry.stamp(), GenerationStamp);
                         let replica = Replica { storage, health, stamp };
-                        match model.iter_mut().find(|known| known.storage == storage) {
+                        match model.replicas.iter_mut().find(|known| known.storage == storage) {
                             Some(known) => *known = replica,
-                            None => model.push(replica),
+                            None => model.replicas.push(replica),
                         }
                         entry.put_replica(replica);
                     }
-                    4..7 => {
-                        model.retain(|replica| replica.storage != storage);
+                    Step::Remove(storage) => {
+                        model.replicas.retain(|replica| replica.storage != storage);
                         entry.remove_replica(storage);
                     }
-                    _ => entry.set_stamp(GenerationStamp(stamp)),
                 }
-                prop_assert_eq!(entry.replicas().collect::<Vec<_>>(), model.clone());
-                let is_small = model.len() <= FEW && model.iter().all(|replica| replica.stamp == entry.stamp());
-                prop_assert_eq!(entry.rare.is_none(), is_small);
+                let held = Traits {
+                    stamp: entry.stamp(),
+                    length: entry.length(),
+                    inode: entry.inode(),
+                    replication: entry.replication(),
+                    policy: entry.policy(),
+                    queued: entry.queued(),
+                    is_safe: entry.is_safe(),
+                };
+                prop_assert_eq!(held, model.traits);
+                prop_assert_eq!(entry.replicas().collect::<Vec<_>>(), model.replicas.clone());
+                prop_assert_eq!(entry.is_complete(), !model.is_open);
+                prop_assert_eq!(matches!(entry, Entry::Plain(_)), model.is_plain(), "{:?}", model);
+                if !model.is_open && model.replicas.is_empty() {
+                    prop_assert_eq!(matches!(Entry::complete(model.traits), Entry::Plain(_)), model.is_plain());
+                }
             }
         }
     }

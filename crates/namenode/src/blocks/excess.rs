@@ -19,7 +19,7 @@ impl BlockMap {
         loop {
             let entry = self.entry(block);
             let counts = entry.counts(&self.nodes);
-            if !entry.is_complete() || counts.live <= entry.replication.max(self.settings.min_replication) {
+            if !entry.is_complete() || counts.live <= entry.replication().max(self.settings.min_replication) {
                 self.redundancy.postponed.remove(&block);
                 return;
             }
@@ -48,7 +48,7 @@ impl BlockMap {
         loop {
             let entry = self.entry(block);
             let counts = entry.counts(&self.nodes);
-            if !entry.is_complete() || counts.excess == 0 || counts.live >= entry.replication {
+            if !entry.is_complete() || counts.excess == 0 || counts.live >= entry.replication() {
                 return;
             }
             let untold = entry.replicas().find(|replica| {
@@ -65,11 +65,11 @@ impl BlockMap {
     /// The one of `candidates` that is missed least. `None`: all of them are needed for their media.
     fn choose_excess(&self, block: BlockId, candidates: &[StorageIndex], now: Now) -> Option<StorageIndex> {
         let entry = self.entry(block);
-        let policy = StoragePolicy::by_id(entry.policy)
+        let policy = StoragePolicy::by_id(entry.policy())
             .or_else(|| StoragePolicy::by_id(self.settings.default_policy))
             .unwrap_or_else(|| StoragePolicy::by_id(7).expect("HOT is built in"));
         // Media that the policy asks for stay; what is left over may go.
-        let mut wanted = policy.wanted(usize::from(entry.replication));
+        let mut wanted = policy.wanted(usize::from(entry.replication()));
         let mut spare: Vec<StorageIndex> = Vec::new();
         for storage in candidates {
             let medium = self.nodes.storage(*storage).storage_type;
@@ -122,8 +122,8 @@ impl BlockMap {
                 return;
             }
             let minimally = counts.live >= self.settings.min_replication;
-            let enough = counts.live >= entry.replication;
-            let too_many = minimally && counts.live + counts.corrupt > entry.replication;
+            let enough = counts.live >= entry.replication();
+            let too_many = minimally && counts.live + counts.corrupt > entry.replication();
             let outdated = |stamp| minimally && stamp < entry.stamp();
             let doomed = entry
                 .replicas()

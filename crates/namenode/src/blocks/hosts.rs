@@ -178,9 +178,9 @@ impl BlockMap {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let counts = entry.counts(&self.nodes);
         let wanted = if comes_back {
-            self.settings.maintenance_min_replication.min(entry.replication)
+            self.settings.maintenance_min_replication.min(entry.replication())
         } else if entry.is_complete() {
-            entry.replication.min(self.settings.default_replication.max(1))
+            entry.replication().min(self.settings.default_replication.max(1))
         } else {
             self.settings.min_replication
         };

@@ -4,7 +4,7 @@ use hearth_types::{Block, BlockId, GenerationStamp};
 use tokio::sync::oneshot;
 
 use super::datanodes::StorageIndex;
-use super::entry::{Construction, Entry, Expected, Known, Phase};
+use super::entry::{Construction, Entry, Expected, Known, Phase, Traits};
 use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
 
@@ -35,7 +35,10 @@ impl BlockMap {
         let expected = targets.iter().map(|storage| Expected::new(*storage, block.stamp)).collect();
         let previous = self.blocks.insert(
             block.id,
-            Entry::new(block, inode, replication, policy, Construction { expected, ..Construction::default() }),
+            Entry::open(
+                Traits::new(block, inode, replication, policy),
+                Construction { expected, ..Construction::default() },
+            ),
         );
         assert!(previous.is_none(), "{} was given out twice", block.id);
         self.open.insert(block.id);
@@ -45,11 +48,13 @@ impl BlockMap {
     ///
     /// `complete`: false for the last block of an open file.
     pub fn restore(&mut self, block: Block, inode: u64, replication: u16, policy: u8, complete: bool) {
-        self.begin(block, inode, replication, policy, &[]);
-        if complete {
-            self.open.remove(&block.id);
-            self.entry_mut(block.id).complete();
+        if !complete {
+            return self.begin(block, inode, replication, policy, &[]);
         }
+        self.note_stamp(block.stamp);
+        let entry = Entry::complete(Traits::new(block, inode, replication, policy));
+        let previous = self.blocks.insert(block.id, entry);
+        assert!(previous.is_none(), "{} stands in the store once", block.id);
     }
 
     pub fn state(&self, block: BlockId) -> Option<BlockState> {
@@ -63,7 +68,7 @@ impl BlockMap {
 
     /// The inode that the block belongs to.
     pub fn inode_of(&self, block: BlockId) -> Option<u64> {
-        self.blocks.get(&block).map(|entry| entry.inode)
+        self.blocks.get(&block).map(|entry| entry.inode())
     }
 
     /// What the writer says the open block's length is (fsync). Never shrinks it.
@@ -136,7 +141,7 @@ impl BlockMap {
         if entry.phase() != Phase::Committed {
             return;
         }
-        let construction = entry.complete().expect("just looked");
+        let construction = entry.take_construction().expect("just looked");
         let late: Vec<StorageIndex> = construction
             .expected
             .iter()
@@ -152,7 +157,7 @@ impl BlockMap {
     /// Whether at least `dfs.namenode.replication.min` good finalized replicas have been reported.
     pub fn is_minimally_replicated(&self, block: BlockId) -> bool {
         self.blocks.get(&block).is_some_and(|entry| {
-            let minimum = self.settings.min_replication.min(entry.replication.max(1));
+            let minimum = self.settings.min_replication.min(entry.replication().max(1));
             entry.counts(&self.nodes).readable() >= minimum
         })
     }
@@ -255,7 +260,7 @@ impl BlockMap {
     /// The file's replication changed: copies are made or deleted accordingly.
     pub fn set_replication(&mut self, block: BlockId, replication: u16, now: Now) {
         if let Some(entry) = self.blocks.get_mut(&block) {
-            entry.replication = replication;
+            entry.set_replication(replication);
             self.refresh(block, now);
         }
     }
@@ -263,14 +268,14 @@ impl BlockMap {
     /// The file's storage policy changed: it holds for copies made from now on.
     pub fn set_policy(&mut self, block: BlockId, policy: u8) {
         if let Some(entry) = self.blocks.get_mut(&block) {
-            entry.policy = policy;
+            entry.set_policy(policy);
         }
     }
 
     /// The block now belongs to another inode (concat).
     pub fn set_inode(&mut self, block: BlockId, inode: u64) {
         if let Some(entry) = self.blocks.get_mut(&block) {
-            entry.inode = inode;
+            entry.set_inode(inode);
         }
     }
 

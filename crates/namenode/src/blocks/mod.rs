@@ -30,6 +30,7 @@ mod life;
 mod locate;
 mod on_the_way;
 mod placement;
+mod plain;
 mod policy;
 mod random;
 mod recovery;

@@ -87,7 +87,7 @@ impl BlockMap {
         if !entry.is_complete() {
             return Err(BlockError::NotComplete { block: entry.block(), state: entry.state() });
         }
-        let (inode, replication, policy) = (entry.inode, entry.replication, entry.policy);
+        let (inode, replication, policy) = (entry.inode(), entry.replication(), entry.policy());
         self.begin(cut, inode, replication, policy, &[]);
         self.restore_truncation(cut.id, cut.length, Some(source));
         Ok(self.begin_recovery(cut.id, cut.stamp, now))

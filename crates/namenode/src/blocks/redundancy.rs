@@ -164,7 +164,7 @@ impl BlockMap {
     }
 
     fn wanted_live(&self, entry: Known<'_>, counts: &Counts) -> u16 {
-        counts.wanted_live(entry.replication, self.settings.maintenance_min_replication)
+        counts.wanted_live(entry.replication(), self.settings.maintenance_min_replication)
     }
 
     fn in_one_rack(&self, entry: Known<'_>) -> bool {
@@ -479,7 +479,7 @@ impl BlockMap {
             writer: Some(&writer),
             excluded: &excluded,
             chosen: &chosen,
-            policy: entry.policy,
+            policy: entry.policy(),
             for_replication: true,
             ..PlacementRequest::default()
         };

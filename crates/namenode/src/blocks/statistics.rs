@@ -126,7 +126,7 @@ impl BlockMap {
             highest_priority_low_redundancy: queues[usize::from(HIGHEST)].len() as u64,
             corrupt: self.redundancy.corrupt.len() as u64,
             missing: missing.len() as u64,
-            missing_with_replication_one: missing.iter().filter(|block| self.entry(**block).replication == 1).count()
+            missing_with_replication_one: missing.iter().filter(|block| self.entry(**block).replication() == 1).count()
                 as u64,
             bytes_in_future: self.safe_mode.bytes_in_future,
             pending_replication: self.redundancy.on_the_way.len() as u64,
@@ -225,10 +225,10 @@ impl BlockMap {
         let expected = entry.construction().into_iter().flat_map(|construction| &construction.expected);
         Some(BlockReport {
             block: entry.block(),
-            inode: entry.inode,
+            inode: entry.inode(),
             state: entry.state(),
-            replication: entry.replication,
-            policy: entry.policy,
+            replication: entry.replication(),
+            policy: entry.policy(),
             live,
             decommissioning,
             decommissioned,
@@ -238,7 +238,7 @@ impl BlockMap {
             stale,
             replicas,
             expected: expected.map(|expected| self.target(expected.storage)).collect(),
-            badly_spread: entry.replication > 1 && live > 1 && self.is_badly_spread(block),
+            badly_spread: entry.replication() > 1 && live > 1 && self.is_badly_spread(block),
             pending: self.redundancy.on_the_way.of(block).len(),
         })
     }

@@ -37,7 +37,7 @@ impl Caching {
             let limit = self.pools.get(&terms.pool).map_or(0, |pool| pool.limit);
             let in_pool = pool_bytes.entry(&terms.pool).or_default();
             each_file(namespace, &terms.path, |file| {
-                let complete = |block: &&_| is_complete(blocks, block);
+                let complete = |block: &_| is_complete(blocks, block);
                 // The last block of an open file does not count until it is whole.
                 let bytes: u64 = file.blocks().iter().filter(complete).map(|block| block.length).sum();
                 let needed = bytes.saturating_mul(terms.replication.into());

@@ -34,7 +34,7 @@ impl Fsck<'_> {
             self.say(format_args!(
                 "{path} {} bytes, replicated: replication={}, {} block(s){}: ",
                 file.length(),
-                inode.replication,
+                inode.replication(),
                 file.blocks().len(),
                 if open { ", OPENFORWRITE" } else { "" }
             ));

@@ -39,7 +39,7 @@ impl Walk<'_> {
             if self.include_snapshots && inode.snapshots().is_some() {
                 self.snapshots_of(slot)?;
             }
-            self.found.push(Entry::Inode(inode.id));
+            self.found.push(Entry::Inode(inode.id()));
             if let Some(children) = inode.children() {
                 let names: Vec<_> = children.iter().collect();
                 left.extend(names.into_iter().rev());
@@ -73,7 +73,7 @@ impl Walk<'_> {
                 let named = |child: Slot| String::from_utf8_lossy(&self.namespace.inode(child).name).into_owned();
                 left.extend(children.map(|child| (child, own.clone(), named(child))));
             }
-            self.found.push(Entry::InSnapshot { snapshot, inode: inode.id, path });
+            self.found.push(Entry::InSnapshot { snapshot, inode: inode.id(), path });
         }
     }
 }

@@ -176,7 +176,7 @@ fn split(whole: &[AclEntry], mode: FsPermission) -> (FsPermission, Vec<AclEntry>
 impl Inode {
     /// The whole ACL, with the entries that the mode bits stand for.
     fn whole_acl(&self) -> Vec<AclEntry> {
-        let of_scope = |scope| whole_acl(self.permission, self.acl(), scope);
+        let of_scope = |scope| whole_acl(self.permission(), self.acl(), scope);
         [AclScope::Access, AclScope::Default].into_iter().flat_map(of_scope).collect()
     }
 }
@@ -196,18 +196,18 @@ impl Namespace {
         let (permission, stored) = if removes_all {
             // The group gets its own rights back, which the mask stood for.
             let group = inode.acl().iter().find(|entry| entry.key() == (AclScope::Access, AclType::Group, None));
-            let mode = inode.permission.0;
+            let mode = inode.permission().0;
             let mode = group.map_or(mode, |group| mode & !0o070 | u16::from(group.access.bits()) << 3);
             (FsPermission(mode), Vec::new())
         } else {
-            split(&changed(&inode.whole_acl(), change).map_err(refuse)?, inode.permission)
+            split(&changed(&inode.whole_acl(), change).map_err(refuse)?, inode.permission())
         };
         if !inode.is_directory() && stored.iter().any(|entry| entry.scope == AclScope::Default) {
             let problem = format!("Invalid ACL: only directories may have a default ACL. Path: {}", trail.path());
             return Err(refuse(problem));
         }
         let inode = self.inode_mut(slot);
-        inode.permission = permission;
+        inode.change(|attributes| attributes.permission = permission);
         inode.extra_mut().acl = stored;
         inode.drop_empty_extra();
         Ok(())
@@ -254,13 +254,13 @@ impl Namespace {
         if entries.first().is_none_or(|entry| entry.scope != AclScope::Access) {
             return None;
         }
-        let mask = Access::from_bits((inode.permission.0 >> 3) as u8);
+        let mask = Access::from_bits((inode.permission().0 >> 3) as u8);
         let mut matched = false;
         for entry in entries.iter().take_while(|entry| entry.scope == AclScope::Access) {
             let applies = match (entry.kind, entry.name.as_deref()) {
                 (AclType::User, name) => name == Some(&*caller.user),
                 (_, name) => {
-                    let group = name.unwrap_or_else(|| self.names.text(inode.group));
+                    let group = name.unwrap_or_else(|| self.names.text(inode.group()));
                     caller.groups.iter().any(|mine| mine == group)
                 }
             };
@@ -276,7 +276,7 @@ impl Namespace {
                 break;
             }
         }
-        let other = Access::from_bits(inode.permission.0 as u8);
+        let other = Access::from_bits(inode.permission().0 as u8);
         Some(!matched && other.includes(access))
     }
 }

@@ -20,7 +20,8 @@ impl Namespace {
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::AttributesOfMissing { path })?;
         self.check_owner(caller, &trail)?;
-        self.inode_mut(slot).permission = FsPermission(permission.0 & FsPermission::MASK);
+        self.inode_mut(slot)
+            .change(|attributes| attributes.permission = FsPermission(permission.0 & FsPermission::MASK));
         Ok(())
     }
 
@@ -47,9 +48,10 @@ impl Namespace {
         }
         let owner = owner.map(|owner| self.names.intern(owner));
         let group = group.map(|group| self.names.intern(group));
-        let inode = self.inode_mut(slot);
-        inode.owner = owner.unwrap_or(inode.owner);
-        inode.group = group.unwrap_or(inode.group);
+        self.inode_mut(slot).change(|attributes| {
+            attributes.owner = owner.unwrap_or(attributes.owner);
+            attributes.group = group.unwrap_or(attributes.group);
+        });
         Ok(())
     }
 
@@ -67,16 +69,17 @@ impl Namespace {
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::TimesOfMissing { path })?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
-        let inode = self.inode_mut(slot);
-        inode.modification_time_ms = modification_ms.unwrap_or(inode.modification_time_ms);
-        inode.access_time_ms = access_ms.unwrap_or(inode.access_time_ms);
+        self.inode_mut(slot).change(|attributes| {
+            attributes.modification_time_ms = modification_ms.unwrap_or(attributes.modification_time_ms);
+            attributes.access_time_ms = access_ms.unwrap_or(attributes.access_time_ms);
+        });
         Ok(())
     }
 
     /// Whether reading a file now is worth writing down.
     pub fn access_time_is_due(&self, slot: Slot, now_ms: u64) -> bool {
         let precision = self.limits.access_time_precision_ms;
-        precision > 0 && now_ms > self.inode(slot).access_time_ms.saturating_add(precision)
+        precision > 0 && now_ms > self.inode(slot).access_time_ms().saturating_add(precision)
     }
 
     /// The file's slot and the number of replicas that it had. `None` for a directory or a missing path.
@@ -92,10 +95,10 @@ impl Namespace {
         let trail = self.resolve(caller, path, Purpose::Write)?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
         let Some(slot) = trail.target().filter(|slot| !self.inode(*slot).is_directory()) else { return Ok(None) };
-        let old = self.inode(slot).replication;
+        let old = self.inode(slot).replication();
         if u32::from(old) != replication {
             self.check_replication_quota(slot, replication as u16)?;
-            self.inode_mut(slot).replication = replication as u16;
+            self.inode_mut(slot).change(|attributes| attributes.replication = replication as u16);
         }
         Ok(Some((slot, old)))
     }
@@ -105,7 +108,7 @@ impl Namespace {
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::FileOrDirectoryMissing { path })?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
-        self.inode_mut(slot).storage_policy = number;
+        self.inode_mut(slot).change(|attributes| attributes.storage_policy = number);
         self.touched.clear();
         self.recount_around(slot);
         Ok(slot)
@@ -116,8 +119,8 @@ impl Namespace {
         let mut at = slot;
         loop {
             let inode = self.inode(at);
-            if inode.storage_policy != 0 || at == self.root {
-                return EffectivePolicy { number: inode.storage_policy };
+            if inode.storage_policy() != 0 || at == self.root {
+                return EffectivePolicy { number: inode.storage_policy() };
             }
             at = inode.parent;
         }
@@ -125,6 +128,6 @@ impl Namespace {
 
     /// Whether a file is one, for answers that differ by kind.
     pub fn is_file(&self, slot: Slot) -> bool {
-        matches!(self.inode(slot).kind, InodeKind::File(_))
+        matches!(self.inode(slot).kind(), InodeKind::File(_))
     }
 }

@@ -7,8 +7,12 @@ use super::file::{FilePart, Writer};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::{self, Trail};
 use super::permission::{Caller, Need};
-use super::{Children, Name, Namespace, Purpose, is_exactly_reserved};
+use super::plain::Attributes;
+use super::{Children, Namespace, Purpose, is_exactly_reserved};
 use crate::error::Error;
+
+/// Of an inode that has no place yet: it gets a number with that.
+const UNNUMBERED: InodeId = InodeId(0);
 
 /// The mode that something new is asked to have.
 #[derive(Clone, Copy, Debug)]
@@ -143,42 +147,35 @@ impl Namespace {
         assert!(trail.target().is_none(), "the path is free");
         self.check_new_names(trail)?;
         // Directories made on the way take the mode of the one they stand in.
-        let above = Modes::from(self.inode(trail.ancestor()).permission);
+        let above = Modes::from(self.inode(trail.ancestor()).permission());
         let parent = self.make_ancestors(file.caller, trail, above.for_ancestors(), now_ms);
         let owner = self.names.intern(&file.caller.user);
-        let group = self.inode(parent).group;
-        let (permission, mut extra) = self.rights_in(parent, false, file.modes);
-        let mut part = FilePart::new(file.block_size, Vec::new());
+        let group = self.inode(parent).group();
+        let (permission, extra) = self.rights_in(parent, false, file.modes);
+        let attributes = Attributes {
+            id: UNNUMBERED,
+            owner,
+            group,
+            permission,
+            storage_policy: file.storage_policy,
+            replication: file.replication as u16,
+            block_size: file.block_size,
+            modification_time_ms: now_ms,
+            access_time_ms: now_ms,
+            since: 0,
+        };
+        let mut part = FilePart::default();
         part.open(file.writer);
-        let mut kind = Some(InodeKind::File(part));
-        Ok(self.attach(
-            parent,
-            trail.last_name(),
-            |id| Inode {
-                id,
-                parent,
-                name: Name::default(),
-                owner,
-                group,
-                permission,
-                storage_policy: file.storage_policy,
-                replication: file.replication as u16,
-                modification_time_ms: now_ms,
-                access_time_ms: now_ms,
-                since: 0,
-                extra: extra.take(),
-                kind: kind.take().expect("made once"),
-            },
-            now_ms,
-        ))
+        let inode = Inode::new(attributes, extra, InodeKind::File(part));
+        Ok(self.attach(parent, trail.last_name(), inode, now_ms))
     }
 
     /// The mode of something new, and its ACL.
-    fn rights_in(&self, parent: Slot, is_directory: bool, modes: Modes) -> (FsPermission, Option<Box<Extra>>) {
+    fn rights_in(&self, parent: Slot, is_directory: bool, modes: Modes) -> (FsPermission, Extra) {
         let valid = |mode: FsPermission| FsPermission(mode.0 & FsPermission::MASK);
         let (masked, unmasked) = (valid(modes.masked), modes.unmasked.map(valid));
         let (permission, acl) = self.inherited(parent, is_directory, masked, unmasked);
-        (permission, (!acl.is_empty()).then(|| Box::new(Extra { acl, ..Extra::default() })))
+        (permission, Extra { acl, ..Extra::default() })
     }
 
     /// The directory of the target must be there.
@@ -250,27 +247,21 @@ impl Namespace {
 
     fn make_directory(&mut self, caller: &Caller, parent: Slot, name: &[u8], modes: Modes, now_ms: u64) -> Slot {
         let owner = self.names.intern(&caller.user);
-        let group = self.inode(parent).group;
-        let (permission, mut extra) = self.rights_in(parent, true, modes);
-        self.attach(
-            parent,
-            name,
-            |id: InodeId| Inode {
-                id,
-                parent,
-                name: Name::default(),
-                owner,
-                group,
-                permission,
-                storage_policy: 0,
-                replication: 0,
-                modification_time_ms: now_ms,
-                access_time_ms: 0,
-                since: 0,
-                extra: extra.take(),
-                kind: InodeKind::Directory(Box::default()),
-            },
-            now_ms,
-        )
+        let group = self.inode(parent).group();
+        let (permission, extra) = self.rights_in(parent, true, modes);
+        let attributes = Attributes {
+            id: UNNUMBERED,
+            owner,
+            group,
+            permission,
+            storage_policy: 0,
+            replication: 0,
+            block_size: 0,
+            modification_time_ms: now_ms,
+            access_time_ms: 0,
+            since: 0,
+        };
+        let inode = Inode::new(attributes, extra, InodeKind::Directory(Box::default()));
+        self.attach(parent, name, inode, now_ms)
     }
 }

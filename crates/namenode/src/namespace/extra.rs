@@ -82,7 +82,7 @@ impl Extra {
     }
 
     /// `None` for what cannot be read; an unknown tag is that, too: it is from a newer version, and would be lost.
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Option<(Option<Box<Self>>, u32)> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Option<(Self, u32)> {
         let count = reader.byte()?;
         let mut extra = Self::default();
         let mut since = 0;
@@ -121,6 +121,6 @@ impl Extra {
                 return None;
             }
         }
-        Some(((!extra.is_empty()).then(|| Box::new(extra)), since))
+        Some((extra, since))
     }
 }

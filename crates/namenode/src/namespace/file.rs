@@ -5,11 +5,11 @@
 
 use hearth_types::{Block, BlockId, GenerationStamp};
 
-/// What only files have.
-#[derive(Debug)]
+use crate::packed::{Field, Number};
+
+/// What only files have, but for their block size and their replication, which are attributes of the inode.
+#[derive(Debug, Default)]
 pub struct FilePart {
-    /// Bytes: the length at which a writer goes on to the next block.
-    pub block_size: u64,
     content: Content,
 }
 
@@ -17,10 +17,17 @@ pub struct FilePart {
 enum Content {
     #[default]
     Empty,
-    One(BlockRecord),
-    Many(Box<[BlockRecord]>),
+    One(PlainRecord),
+    /// A list of any length, one pointer further away.
+    Many(Box<Many>),
     /// Somebody may write.
     Open(Box<Open>),
+}
+
+#[derive(Debug)]
+enum Many {
+    Plain(Box<[PlainRecord]>),
+    Whole(Box<[BlockRecord]>),
 }
 
 #[derive(Debug)]
@@ -29,48 +36,75 @@ struct Open {
     blocks: Vec<BlockRecord>,
 }
 
-impl Content {
-    fn into_blocks(self) -> Vec<BlockRecord> {
-        match self {
-            Self::Empty => Vec::new(),
-            Self::One(block) => vec![block],
-            Self::Many(blocks) => blocks.into_vec(),
-            Self::Open(open) => open.blocks,
+impl From<Vec<BlockRecord>> for Content {
+    fn from(blocks: Vec<BlockRecord>) -> Self {
+        if let [block] = blocks[..]
+            && let Some(block) = PlainRecord::new(&block)
+        {
+            return Self::One(block);
         }
+        if blocks.is_empty() {
+            return Self::Empty;
+        }
+        let plain: Option<Box<[PlainRecord]>> = blocks.iter().map(PlainRecord::new).collect();
+        Self::Many(Box::new(plain.map_or_else(|| Many::Whole(blocks.into_boxed_slice()), Many::Plain)))
     }
 }
 
-impl From<Vec<BlockRecord>> for Content {
-    fn from(blocks: Vec<BlockRecord>) -> Self {
-        match blocks[..] {
-            [] => Self::Empty,
-            [block] => Self::One(block),
-            _ => Self::Many(blocks.into_boxed_slice()),
+/// The blocks of a file, in their order.
+#[derive(Clone, Copy)]
+pub enum Blocks<'a> {
+    Plain(&'a [PlainRecord]),
+    Whole(&'a [BlockRecord]),
+}
+
+impl<'a> Blocks<'a> {
+    pub fn len(self) -> usize {
+        match self {
+            Self::Plain(blocks) => blocks.len(),
+            Self::Whole(blocks) => blocks.len(),
         }
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn get(self, place: usize) -> Option<BlockRecord> {
+        match self {
+            Self::Plain(blocks) => blocks.get(place).map(|block| block.record()),
+            Self::Whole(blocks) => blocks.get(place).copied(),
+        }
+    }
+
+    pub fn last(self) -> Option<BlockRecord> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = BlockRecord> + ExactSizeIterator + use<'a> {
+        (0..self.len()).map(move |place| self.get(place).expect("one of as many as there are"))
+    }
+
+    pub fn to_vec(self) -> Vec<BlockRecord> {
+        self.iter().collect()
     }
 }
 
 impl FilePart {
     /// A closed file.
-    pub fn new(block_size: u64, blocks: Vec<BlockRecord>) -> Self {
-        Self { block_size, content: blocks.into() }
+    pub fn new(blocks: Vec<BlockRecord>) -> Self {
+        Self { content: blocks.into() }
     }
 
-    pub fn blocks(&self) -> &[BlockRecord] {
+    pub fn blocks(&self) -> Blocks<'_> {
         match &self.content {
-            Content::Empty => &[],
-            Content::One(block) => std::slice::from_ref(block),
-            Content::Many(blocks) => blocks,
-            Content::Open(open) => &open.blocks,
-        }
-    }
-
-    pub fn blocks_mut(&mut self) -> &mut [BlockRecord] {
-        match &mut self.content {
-            Content::Empty => &mut [],
-            Content::One(block) => std::slice::from_mut(block),
-            Content::Many(blocks) => blocks,
-            Content::Open(open) => &mut open.blocks,
+            Content::Empty => Blocks::Plain(&[]),
+            Content::One(block) => Blocks::Plain(std::slice::from_ref(block)),
+            Content::Many(many) => match &**many {
+                Many::Plain(blocks) => Blocks::Plain(blocks),
+                Many::Whole(blocks) => Blocks::Whole(blocks),
+            },
+            Content::Open(open) => Blocks::Whole(&open.blocks),
         }
     }
 
@@ -87,11 +121,20 @@ impl FilePart {
         self.change_blocks(std::mem::take)
     }
 
+    /// Changes the last block, if there is one.
+    pub fn change_last(&mut self, change: impl FnOnce(&mut BlockRecord)) {
+        self.change_blocks(|all| {
+            if let Some(last) = all.last_mut() {
+                change(last);
+            }
+        });
+    }
+
     fn change_blocks<R>(&mut self, change: impl FnOnce(&mut Vec<BlockRecord>) -> R) -> R {
         if let Content::Open(open) = &mut self.content {
             return change(&mut open.blocks);
         }
-        let mut blocks = std::mem::take(&mut self.content).into_blocks();
+        let mut blocks = self.blocks().to_vec();
         let result = change(&mut blocks);
         self.content = blocks.into();
         result
@@ -123,8 +166,13 @@ impl FilePart {
 
     /// From now on `writer` may write, and nobody else.
     pub fn open(&mut self, writer: Writer) {
-        let blocks = std::mem::take(&mut self.content).into_blocks();
+        let blocks = self.blocks().to_vec();
         self.content = Content::Open(Box::new(Open { writer, blocks }));
+    }
+
+    /// All blocks are as their DataNodes have them: none is written any more.
+    pub fn complete_blocks(&mut self) {
+        self.change_blocks(|all| all.iter_mut().for_each(|block| block.state = BlockState::Complete));
     }
 
     /// From now on nobody may write. Returns who could.
@@ -191,32 +239,29 @@ pub struct BlockRecord {
     pub id: BlockId,
     /// Bytes; of a block under construction, what the writer last told.
     pub length: u64,
-    /// Seven bytes of it, the lowest first, so that the state has the eighth: stamps are counted, and no count gets so far.
-    stamp: [u8; 7],
+    /// Seven bytes of it, so that the state has the eighth: stamps are counted, and no count gets so far.
+    stamp: Number<7>,
     pub state: BlockState,
 }
 
 impl BlockRecord {
     /// The largest stamp there is room for.
-    pub const STAMP_MAX: GenerationStamp = GenerationStamp((1 << 56) - 1);
+    pub const STAMP_MAX: GenerationStamp = GenerationStamp(Number::<7>::MAX);
 
     /// The stamp is one that was given out, or was seen to be no larger than [`Self::STAMP_MAX`].
     pub fn new(block: Block, state: BlockState) -> Self {
-        let mut record = Self { id: block.id, length: block.length, stamp: [0; 7], state };
+        let mut record = Self { id: block.id, length: block.length, stamp: Number::ZERO, state };
         record.set_stamp(block.stamp);
         record
     }
 
     pub fn stamp(&self) -> GenerationStamp {
-        let mut bytes = [0; 8];
-        bytes[..7].copy_from_slice(&self.stamp);
-        GenerationStamp(u64::from_le_bytes(bytes))
+        GenerationStamp(self.stamp.get())
     }
 
     /// As for [`Self::new`].
     pub fn set_stamp(&mut self, stamp: GenerationStamp) {
-        assert!(stamp <= Self::STAMP_MAX, "{stamp} is a stamp that was given out");
-        self.stamp.copy_from_slice(&stamp.0.to_le_bytes()[..7]);
+        self.stamp = Number::new(stamp.0).expect("a stamp that was given out");
     }
 
     pub fn block(&self) -> Block {
@@ -224,9 +269,48 @@ impl BlockRecord {
     }
 }
 
+/// A block of a closed file in fifteen bytes: as many of them as there are blocks.
+///
+/// Its numbers are as large as they are in clusters that there are: a million million ids, none of them negative, and as many stamps;
+/// 256 GiB a block. A file that has a block with others keeps [`BlockRecord`]s.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlainRecord {
+    id: Number<5>,
+    stamp: Number<5>,
+    length_and_state: Number<5>,
+}
+
+const LENGTH: Field = Field::first(38);
+const STATE: Field = LENGTH.then(2);
+
+impl PlainRecord {
+    /// `None`: something does not fit.
+    fn new(block: &BlockRecord) -> Option<Self> {
+        let mut length_and_state = 0;
+        let fits = LENGTH.set(&mut length_and_state, block.length)
+            && STATE.set(&mut length_and_state, u64::from(block.state as u8));
+        let id = Number::new(u64::try_from(block.id.0).ok()?)?;
+        let stamp = Number::new(block.stamp().0)?;
+        fits.then_some(Self { id, stamp, length_and_state: Number::new(length_and_state)? })
+    }
+
+    fn record(self) -> BlockRecord {
+        let length_and_state = self.length_and_state.get();
+        let block = Block {
+            id: BlockId(self.id.get() as i64),
+            stamp: GenerationStamp(self.stamp.get()),
+            length: LENGTH.get(length_and_state),
+        };
+        let state = BlockState::from_number(STATE.get(length_and_state) as u8);
+        BlockRecord::new(block, state.expect("the number of a state was put there"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use proptest::prelude::*;
 
     fn record(id: i64) -> BlockRecord {
         let block = Block { id: BlockId(id), stamp: BlockRecord::STAMP_MAX, length: u64::MAX };
@@ -238,33 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn blocks_behave_as_a_vector_whether_the_file_is_open_or_not() {
-        for opened in [0, 1, 3] {
-            let mut file = FilePart::new(1, Vec::new());
-            let mut model = Vec::new();
-            for id in 0..5 {
-                if id == opened {
-                    file.open(writer());
-                }
-                file.add_blocks([record(id)]);
-                model.push(record(id));
-                assert_eq!(file.blocks(), model);
-                assert_eq!(file.blocks_mut(), model);
-            }
-            assert_eq!(file.close(), Some(writer()));
-            assert_eq!(file.close(), None);
-            assert_eq!(file.blocks(), model);
-            while let Some(last) = model.pop() {
-                assert_eq!(file.pop(), Some(last));
-                assert_eq!(file.blocks(), model);
-            }
-            assert_eq!(file.pop(), None);
-        }
-    }
-
-    #[test]
     fn taking_the_blocks_leaves_the_writer() {
-        let mut file = FilePart::new(1, vec![record(1), record(2)]);
+        let mut file = FilePart::new(vec![record(1), record(2)]);
         file.open(writer());
         assert_eq!(file.take_blocks(), [record(1), record(2)]);
         assert!(file.blocks().is_empty());
@@ -273,9 +332,93 @@ mod tests {
 
     #[test]
     fn one_block_of_a_closed_file_needs_no_room_of_its_own() {
+        assert_eq!(size_of::<PlainRecord>(), 15);
+        assert_eq!(size_of::<Content>(), 16);
         assert_eq!(size_of::<BlockRecord>(), 24);
-        assert_eq!(size_of::<Content>(), 24);
         assert_eq!(record(1).stamp(), BlockRecord::STAMP_MAX);
         assert_eq!(record(1).block().length, u64::MAX);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add(BlockRecord),
+        Pop,
+        Grow(u64),
+        Open,
+        Close,
+        Complete,
+        Take,
+    }
+
+    /// Usual blocks, and those around what a plain record can hold.
+    fn any_record() -> impl Strategy<Value = BlockRecord> {
+        let number = |bits: u32| prop_oneof![8 => 0u64..9, 1 => (1u64 << bits) - 2..(1 << bits) + 2, 1 => any::<u64>()];
+        (number(40), number(40), number(38), 0u8..3, prop::bool::weighted(0.1)).prop_map(
+            |(id, stamp, length, state, negative)| {
+                let id = BlockId(if negative { -(id as i64 >> 1) } else { id as i64 });
+                let stamp = GenerationStamp(stamp.min(BlockRecord::STAMP_MAX.0));
+                BlockRecord::new(Block { id, stamp, length }, BlockState::from_number(state).unwrap())
+            },
+        )
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => any_record().prop_map(Step::Add),
+            2 => Just(Step::Pop),
+            1 => any::<u64>().prop_map(Step::Grow),
+            1 => Just(Step::Open),
+            2 => Just(Step::Close),
+            1 => Just(Step::Complete),
+            1 => Just(Step::Take),
+        ]
+    }
+
+    fn is_plain(block: &BlockRecord) -> bool {
+        (0..1 << 40).contains(&block.id.0) && block.stamp().0 < 1 << 40 && block.length < 1 << 38
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_comes_back_or_is_not_plain(block in any_record()) {
+            prop_assert_eq!(PlainRecord::new(&block).map(PlainRecord::record), is_plain(&block).then_some(block));
+        }
+
+        #[test]
+        fn blocks_behave_as_a_vector_whether_the_file_is_open_or_not(steps in prop::collection::vec(step(), 1..40)) {
+            let mut file = FilePart::default();
+            let (mut model, mut is_open) = (Vec::new(), false);
+            for step in steps {
+                match step {
+                    Step::Add(block) => {
+                        model.push(block);
+                        file.add_blocks([block]);
+                    }
+                    Step::Pop => prop_assert_eq!(file.pop(), model.pop()),
+                    Step::Grow(length) => {
+                        model.last_mut().into_iter().for_each(|last| last.length = length);
+                        file.change_last(|last| last.length = length);
+                    }
+                    Step::Open => {
+                        is_open = true;
+                        file.open(writer());
+                    }
+                    Step::Close => {
+                        prop_assert_eq!(file.close(), is_open.then(writer));
+                        is_open = false;
+                    }
+                    Step::Complete => {
+                        model.iter_mut().for_each(|block| block.state = BlockState::Complete);
+                        file.complete_blocks();
+                    }
+                    Step::Take => prop_assert_eq!(file.take_blocks(), std::mem::take(&mut model)),
+                }
+                prop_assert_eq!(file.blocks().to_vec(), model.clone());
+                prop_assert_eq!((file.blocks().len(), file.blocks().last()), (model.len(), model.last().copied()));
+                prop_assert_eq!(file.is_open(), is_open);
+                let is_small = !is_open && model.iter().all(is_plain);
+                prop_assert_eq!(matches!(file.blocks(), Blocks::Plain(_)), is_small || (!is_open && model.is_empty()));
+            }
+        }
     }
 }

@@ -115,17 +115,19 @@ impl Inode {
 
     /// An inode without anything, to stand for one that is gone: the versions come later.
     pub(super) fn ghost(&self) -> Self {
-        let kind = match &self.kind {
+        let kind = match self.kind() {
             InodeKind::Directory(_) => InodeKind::Directory(Box::default()),
-            InodeKind::File(file) => InodeKind::File(FilePart::new(file.block_size, Vec::new())),
+            InodeKind::File(_) => InodeKind::File(FilePart::default()),
         };
         let history = Some(Box::new(History { gone: true, ..History::default() }));
-        Self { name: Name::default(), extra: Some(Box::new(Extra { history, ..Extra::default() })), kind, ..*self }
+        let mut ghost = Self::new(self.attributes(), Extra { history, ..Extra::default() }, kind);
+        ghost.parent = self.parent;
+        ghost
     }
 
     /// The state as snapshots have it: nobody writes, and a block of which no byte is known is none.
     fn freeze(&self) -> Self {
-        let kind = match &self.kind {
+        let kind = match self.kind() {
             InodeKind::Directory(children) => InodeKind::Directory(Box::new(Children::counted(children.len()))),
             InodeKind::File(file) => {
                 let mut blocks = file.blocks().to_vec();
@@ -133,20 +135,20 @@ impl Inode {
                 {
                     blocks.pop();
                 }
-                InodeKind::File(FilePart::new(file.block_size, blocks))
+                InodeKind::File(FilePart::new(blocks))
             }
         };
-        let extra = self.extra.as_ref().filter(|extra| !extra.xattrs.is_empty() || !extra.acl.is_empty());
-        let extra =
-            extra.map(|extra| Extra { xattrs: extra.xattrs.clone(), acl: extra.acl.clone(), ..Extra::default() });
-        Self { name: self.name.clone(), extra: extra.map(Box::new), kind, ..*self }
+        let extra = Extra { xattrs: self.xattrs().to_vec(), acl: self.acl().to_vec(), ..Extra::default() };
+        let mut frozen = Self::new(self.attributes(), extra, kind);
+        (frozen.parent, frozen.name) = (self.parent, self.name.clone());
+        frozen
     }
 }
 
 impl Namespace {
     /// The inode whose state stands at `slot`.
     pub(super) fn main(&self, slot: Slot) -> Slot {
-        *self.by_id.get(self.inode(slot).id.0).expect("a state belongs to an inode")
+        *self.by_id.get(self.inode(slot).id().0).expect("a state belongs to an inode")
     }
 
     /// Whether a slot holds a former state of an inode.
@@ -157,7 +159,7 @@ impl Namespace {
     /// The state of an inode in a snapshot. `None`: it was not there, or not in that snapshot.
     pub(super) fn state_in(&self, snapshot: SnapshotId, main: Slot) -> Option<Slot> {
         let inode = self.inode(main);
-        if !inode.is_gone() && inode.since < snapshot.0 {
+        if !inode.is_gone() && inode.since() < snapshot.0 {
             return Some(main);
         }
         let version = inode.history()?.versions.iter().find(|version| version.holds_for(snapshot.0))?;
@@ -192,26 +194,26 @@ impl Namespace {
 
     /// Whether the present state of an inode is one that a snapshot has.
     pub(super) fn is_in_latest(&self, main: Slot) -> bool {
-        self.is_in_any(main, self.inode(main).since, self.counters.last_snapshot)
+        self.is_in_any(main, self.inode(main).since(), self.counters.last_snapshot)
     }
 
     /// An inode is about to change: keeps its state if a snapshot has it.
     pub(super) fn preserve(&mut self, main: Slot) {
-        let (now, since) = (self.counters.last_snapshot, self.inode(main).since);
+        let (now, since) = (self.counters.last_snapshot, self.inode(main).since());
         if since >= now {
             return;
         }
         if self.is_in_latest(main) {
             let frozen = self.inode(main).freeze();
-            let id = frozen.id;
+            let id = frozen.id();
             let frozen = self.inodes.insert(frozen);
             self.inodes.get_mut(main).history_mut().versions.push(Version { from: since, until: now, frozen });
             self.timeline.versions.insert((now, id));
             self.timeline.versions_put.push((id, now));
         }
         let inode = self.inodes.get_mut(main);
-        inode.since = now;
-        self.changed.push(inode.id);
+        inode.set_since(now);
+        self.changed.push(inode.id());
     }
 
     /// An inode is about to leave its place: the directory remembers it if a snapshot has it there.
@@ -267,11 +269,11 @@ impl Namespace {
     /// Takes an inode out that nothing refers to any more; snapshots may still have it. What is lost goes to `removed`.
     pub(super) fn remove_inode(&mut self, main: Slot, removed: &mut Removed) {
         removed.inodes += 1;
-        let (id, had_quota) = (self.inode(main).id, self.inode(main).quota().is_some());
+        let (id, had_quota) = (self.inode(main).id(), self.inode(main).quota().is_some());
         self.removed.push(id);
         self.forget_counted(id, had_quota);
         self.timeline.snapshottable.remove(&id);
-        if let InodeKind::File(file) = &mut self.inodes.get_mut(main).kind {
+        if let InodeKind::File(file) = self.inodes.get_mut(main).kind_mut() {
             self.files -= 1;
             self.blocks -= file.blocks().len() as u64;
             if let Some(writer) = file.close() {
@@ -288,7 +290,7 @@ impl Namespace {
                 removed.blocks.extend(lost.iter().map(|block| block.id));
                 self.timeline.versions_removed.push((id, LOST));
             }
-            if let InodeKind::File(file) = inode.kind {
+            if let InodeKind::File(file) = inode.kind() {
                 removed.blocks.extend(file.blocks().iter().map(|block| block.id));
             }
             return;
@@ -297,7 +299,7 @@ impl Namespace {
         let root = self.root;
         let inode = self.inodes.get_mut(main);
         let mut lost = Vec::new();
-        match &mut inode.kind {
+        match inode.kind_mut() {
             InodeKind::File(file) => {
                 for block in file.take_blocks() {
                     match held.contains(&block.id) {
@@ -308,7 +310,8 @@ impl Namespace {
             }
             InodeKind::Directory(children) => **children = Children::default(),
         }
-        (inode.parent, inode.name, inode.storage_policy) = (root, Name::default(), 0);
+        (inode.parent, inode.name) = (root, Name::default());
+        inode.change(|attributes| attributes.storage_policy = 0);
         let mut history = std::mem::take(inode.history_mut());
         history.gone = true;
         history.snapshots = None;
@@ -321,7 +324,7 @@ impl Namespace {
             (true, false) => self.timeline.versions_put.push((id, LOST)),
             (false, _) => {}
         }
-        inode.extra = Some(Box::new(Extra { history: Some(Box::new(history)), ..Extra::default() }));
+        *inode.extra_mut() = Extra { history: Some(Box::new(history)), ..Extra::default() };
         self.timeline.gone += 1;
     }
 
@@ -334,7 +337,7 @@ impl Namespace {
         }
         let inode = self.inodes.get_mut(main);
         inode.history_mut().lost.push(block);
-        self.timeline.versions_put.push((inode.id, LOST));
+        self.timeline.versions_put.push((inode.id(), LOST));
         true
     }
 
@@ -347,7 +350,7 @@ impl Namespace {
             return None;
         }
         let inode = self.inodes.get_mut(main);
-        let id = inode.id;
+        let id = inode.id();
         let lost = &mut inode.history_mut().lost;
         lost.retain(|block| block.id != source);
         match lost.is_empty() {
@@ -377,9 +380,9 @@ impl Namespace {
     /// How many replicas the blocks of a file need: for itself, and for the snapshots that have it.
     pub fn replication_with_snapshots(&self, main: Slot) -> u16 {
         let inode = self.inode(main);
-        let own = if inode.is_gone() { 0 } else { inode.replication };
+        let own = if inode.is_gone() { 0 } else { inode.replication() };
         let versions = inode.history().map_or(&[][..], |history| &history.versions);
-        let of_version = |version: &Version| self.inode(version.frozen).replication;
+        let of_version = |version: &Version| self.inode(version.frozen).replication();
         versions.iter().map(of_version).fold(own, u16::max)
     }
 
@@ -388,7 +391,7 @@ impl Namespace {
         self.by_id.values().copied().flat_map(move |main| {
             let lost = self.inode(main).history().map_or(&[][..], |history| &history.lost);
             let replication = if lost.is_empty() { 0 } else { self.replication_with_snapshots(main) };
-            lost.iter().map(move |block| (self.inode(main).id, replication, *block))
+            lost.iter().map(move |block| (self.inode(main).id(), replication, *block))
         })
     }
 
@@ -491,7 +494,7 @@ impl Namespace {
                 }
             } else if let Some(version) = history.versions.iter().find(|version| version.until == until) {
                 let frozen = self.inode(version.frozen);
-                let bytes = record::encode_version(version.from, frozen, self.inode(frozen.parent).id);
+                let bytes = record::encode_version(version.from, frozen, self.inode(frozen.parent).id());
                 changes.versions_put.push(((id.0, until), bytes));
             }
         }
@@ -503,7 +506,7 @@ impl Namespace {
                 continue;
             };
             let row = SnapshotRow {
-                root: root.id.0,
+                root: root.id().0,
                 name: snapshot.name.clone(),
                 modification_time_ms: snapshot.modification_time_ms,
             };

@@ -36,7 +36,7 @@ impl Namespace {
     ) -> Result<Option<Listing>, Error> {
         let trail = self.resolve(caller, path, Purpose::Read)?;
         let Some(slot) = trail.target() else { return Ok(None) };
-        let InodeKind::Directory(children) = &self.inode(slot).kind else {
+        let InodeKind::Directory(children) = self.inode(slot).kind() else {
             return Ok(Some(Listing {
                 entries: vec![slot],
                 is_file: true,

@@ -5,18 +5,70 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// Bytes of the longest name that stands in the inode: with its length and the form's number it fills the 24 bytes that a
-/// pointer, a length and that number take.
-const SHORT_MAX: usize = 22;
+/// Bytes of the longest name that stands in the inode: with its length and the form's number it fills the 16 bytes that a
+/// pointer and that number take.
+const SHORT_MAX: usize = 14;
 
 /// Bytes as the client sent them.
 #[derive(Clone)]
 pub struct Name(Form);
 
+/// A length and bytes of which so many count: with all of them it is as large as what an allocator gives out.
+#[derive(Clone)]
+struct Padded<const MAX: usize> {
+    length: u8,
+    bytes: [u8; MAX],
+}
+
+impl<const MAX: usize> Padded<MAX> {
+    /// `None`: the name is longer.
+    fn new(name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; MAX];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        Some(Self { length: u8::try_from(name.len()).ok()?, bytes })
+    }
+
+    fn boxed(name: &[u8]) -> Option<Box<Self>> {
+        Self::new(name).map(Box::new)
+    }
+
+    fn name(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+#[derive(Clone)]
+struct Unpadded(Box<[u8]>);
+
+/// A long name's length stands with its bytes: beside the pointer, it would make every inode larger.
 #[derive(Clone)]
 enum Form {
-    Short { length: u8, bytes: [u8; SHORT_MAX] },
-    Long(Box<[u8]>),
+    Short(Padded<SHORT_MAX>),
+    To23(Box<Padded<23>>),
+    To31(Box<Padded<31>>),
+    To47(Box<Padded<47>>),
+    To63(Box<Padded<63>>),
+    To79(Box<Padded<79>>),
+    To127(Box<Padded<127>>),
+    To255(Box<Padded<255>>),
+    /// Where configuration allows them.
+    Longer(Box<Unpadded>),
+}
+
+impl Form {
+    fn of(name: &[u8]) -> Option<Self> {
+        match name.len() {
+            ..=SHORT_MAX => Padded::new(name).map(Self::Short),
+            15..=23 => Padded::boxed(name).map(Self::To23),
+            24..=31 => Padded::boxed(name).map(Self::To31),
+            32..=47 => Padded::boxed(name).map(Self::To47),
+            48..=63 => Padded::boxed(name).map(Self::To63),
+            64..=79 => Padded::boxed(name).map(Self::To79),
+            80..=127 => Padded::boxed(name).map(Self::To127),
+            128..=255 => Padded::boxed(name).map(Self::To255),
+            _ => None,
+        }
+    }
 }
 
 impl Deref for Name {
@@ -24,8 +76,15 @@ impl Deref for Name {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Form::Short { length, bytes } => &bytes[..usize::from(*length)],
-            Form::Long(bytes) => bytes,
+            Form::Short(name) => name.name(),
+            Form::To23(name) => name.name(),
+            Form::To31(name) => name.name(),
+            Form::To47(name) => name.name(),
+            Form::To63(name) => name.name(),
+            Form::To79(name) => name.name(),
+            Form::To127(name) => name.name(),
+            Form::To255(name) => name.name(),
+            Form::Longer(name) => &name.0,
         }
     }
 }
@@ -38,12 +97,7 @@ impl Borrow<[u8]> for Name {
 
 impl From<&[u8]> for Name {
     fn from(name: &[u8]) -> Self {
-        if name.len() > SHORT_MAX {
-            return Self(Form::Long(name.into()));
-        }
-        let mut bytes = [0; SHORT_MAX];
-        bytes[..name.len()].copy_from_slice(name);
-        Self(Form::Short { length: name.len() as u8, bytes })
+        Self(Form::of(name).unwrap_or_else(|| Form::Longer(Box::new(Unpadded(name.into())))))
     }
 }
 
@@ -79,14 +133,15 @@ mod tests {
 
     #[test]
     fn a_name_of_any_length_comes_back() {
-        for length in 0..100 {
-            let bytes: Vec<u8> = (0..length).collect();
+        for length in 0..1000 {
+            let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let name = Name::from(&bytes[..]);
             assert_eq!(*name, *bytes);
             assert_eq!(name.clone(), name);
             assert_eq!(matches!(name.0, Form::Short { .. }), bytes.len() <= SHORT_MAX);
+            assert_eq!(matches!(name.0, Form::Longer { .. }), bytes.len() > 255);
         }
         assert!(Name::default().is_empty());
-        assert_eq!(size_of::<Name>(), 24);
+        assert_eq!(size_of::<Name>(), 16);
     }
 }

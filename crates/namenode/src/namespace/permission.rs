@@ -95,7 +95,7 @@ impl Namespace {
 
     fn breaks_sticky(&self, caller: &Caller, parent: &Inode, inode: &Inode) -> bool {
         self.checks_rights_of(caller)
-            && parent.permission.0 & 0o1000 != 0
+            && parent.permission().0 & 0o1000 != 0
             && !self.owns(caller, parent)
             && !self.owns(caller, inode)
     }
@@ -137,7 +137,7 @@ impl Namespace {
         let mut waiting = vec![(trail.path(), top)];
         while let Some((path, slot)) = waiting.pop() {
             let inode = self.inode(slot);
-            let InodeKind::Directory(children) = &inode.kind else { continue };
+            let InodeKind::Directory(children) = inode.kind() else { continue };
             let asked = !(ignore_empty && children.is_empty());
             if asked && !self.may(caller, inode, access) {
                 return Err(self.denied(caller, access, path, inode));
@@ -189,17 +189,17 @@ impl Namespace {
     }
 
     pub(super) fn owns(&self, caller: &Caller, inode: &Inode) -> bool {
-        **self.names.text(inode.owner) == *caller.user
+        **self.names.text(inode.owner()) == *caller.user
     }
 
     /// The first of owner, group, others that the caller is decides; an ACL stands between owner and others.
     pub fn may(&self, caller: &Caller, inode: &Inode, access: Access) -> bool {
-        let mode = inode.permission.0;
+        let mode = inode.permission().0;
         let bits = if self.owns(caller, inode) {
             mode >> 6
         } else if let Some(may) = self.may_by_acl(caller, inode, access) {
             return may;
-        } else if caller.groups.iter().any(|group| **group == **self.names.text(inode.group)) {
+        } else if caller.groups.iter().any(|group| **group == **self.names.text(inode.group())) {
             mode >> 3
         } else {
             mode
@@ -219,9 +219,9 @@ impl Namespace {
     /// `owner:group:drwxr-xr-x`.
     fn ownership_text(&self, inode: &Inode) -> String {
         let kind = if inode.is_directory() { 'd' } else { '-' };
-        let permission = FsPermission(inode.permission.0 & FsPermission::MASK);
+        let permission = FsPermission(inode.permission().0 & FsPermission::MASK);
         let more = if inode.acl().is_empty() { "" } else { "+" };
-        format!("{}:{}:{kind}{permission}{more}", self.names.text(inode.owner), self.names.text(inode.group))
+        format!("{}:{}:{kind}{permission}{more}", self.names.text(inode.owner()), self.names.text(inode.group()))
     }
 }
 

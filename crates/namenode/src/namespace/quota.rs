@@ -99,9 +99,9 @@ impl Limit {
 }
 
 /// What a file's blocks take: a block that is being written, all that it may grow to.
-fn file_usage(file: &FilePart, replication: u16, policy: u8) -> Usage {
-    let size = |block: &super::BlockRecord| match block.state {
-        BlockState::UnderConstruction => block.length.max(file.block_size),
+fn file_usage(file: &FilePart, block_size: u64, replication: u16, policy: u8) -> Usage {
+    let size = |block: super::BlockRecord| match block.state {
+        BlockState::UnderConstruction => block.length.max(block_size),
         BlockState::Committed | BlockState::Complete => block.length,
     };
     bytes_usage(file.blocks().iter().map(size).sum::<u64>(), replication, policy)
@@ -185,11 +185,14 @@ impl Namespace {
 
     /// What one inode holds itself.
     fn own_usage(&self, slot: Slot) -> Usage {
-        let blocks = match &self.inode(slot).kind {
+        let inode = self.inode(slot);
+        let blocks = match inode.kind() {
             InodeKind::Directory(_) => Usage::default(),
             InodeKind::File(file) => {
                 let policy = self.storage_policy(slot).number;
-                file_usage(file, self.replication_with_snapshots(slot), policy).plus(&self.lost_usage(slot, policy), 1)
+                let replication = self.replication_with_snapshots(slot);
+                let own = file_usage(file, inode.block_size(), replication, policy);
+                own.plus(&self.lost_usage(slot, policy), 1)
             }
         };
         Usage { names: 1, ..blocks }
@@ -247,7 +250,7 @@ impl Namespace {
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             let inode = self.inode(slot);
-            if let InodeKind::Directory(children) = &inode.kind {
+            if let InodeKind::Directory(children) = inode.kind() {
                 kept.directories += u64::from(inode.is_gone());
                 waiting.extend(children.iter());
             } else if inode.is_gone() {
@@ -279,7 +282,7 @@ impl Namespace {
                 Some(file) => {
                     kept.files += 1;
                     kept.length += file.length();
-                    let space = file.length() * u64::from(inode.replication);
+                    let space = file.length() * u64::from(inode.replication());
                     kept.space_consumed += space;
                     kept.moved_space_consumed += space;
                 }
@@ -321,7 +324,7 @@ impl Namespace {
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             usage = usage.plus(&self.own_usage(slot), 1);
-            if let InodeKind::Directory(children) = &self.inode(slot).kind {
+            if let InodeKind::Directory(children) = self.inode(slot).kind() {
                 waiting.extend(children.iter());
             }
             for place in self.former_children(slot) {
@@ -339,7 +342,7 @@ impl Namespace {
         if self.quotas == 0 {
             return;
         }
-        let id = self.inode(slot).id;
+        let id = self.inode(slot).id();
         if self.is_file(slot) && !self.touched.iter().any(|(other, _)| *other == id) {
             let before = self.own_usage(slot);
             self.touched.push((id, before));
@@ -402,7 +405,7 @@ impl Namespace {
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             counting.push(slot);
-            if let InodeKind::Directory(children) = &self.inode(slot).kind {
+            if let InodeKind::Directory(children) = self.inode(slot).kind() {
                 waiting.extend(children.iter());
             }
         }
@@ -452,7 +455,7 @@ impl Namespace {
         if inode.is_directory() || self.quotas == 0 {
             return Ok(());
         }
-        let more = bytes_usage(bytes, inode.replication, self.storage_policy(slot).number);
+        let more = bytes_usage(bytes, inode.replication(), self.storage_policy(slot).number);
         self.check_quota(inode.parent, None, &more)
     }
 
@@ -461,7 +464,8 @@ impl Namespace {
         let inode = self.inode(slot);
         let Some(file) = inode.as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
         let policy = self.storage_policy(slot).number;
-        let more = file_usage(file, replication, policy).plus(&file_usage(file, inode.replication, policy), -1);
+        let usage = |replication| file_usage(file, inode.block_size(), replication, policy);
+        let more = usage(replication).plus(&usage(inode.replication()), -1);
         self.check_quota(inode.parent, None, &more)
     }
 
@@ -474,8 +478,10 @@ impl Namespace {
         let policy = self.storage_policy(target).number;
         let mut more = Usage::default();
         for source in sources {
-            let Some(file) = self.inode(*source).as_file() else { continue };
-            more = more.plus(&file_usage(file, into.replication, policy), 1).plus(&self.own_usage(*source), -1);
+            let inode = self.inode(*source);
+            let Some(file) = inode.as_file() else { continue };
+            let there = file_usage(file, inode.block_size(), into.replication(), policy);
+            more = more.plus(&there, 1).plus(&self.own_usage(*source), -1);
         }
         self.check_quota(into.parent, None, &more)
     }
@@ -507,12 +513,12 @@ impl Namespace {
         let mut waiting = vec![(top, inherited)];
         while let Some((slot, inherited)) = waiting.pop() {
             let inode = self.inode(slot);
-            let policy = if inode.storage_policy == 0 { inherited } else { inode.storage_policy };
-            match &inode.kind {
+            let policy = if inode.storage_policy() == 0 { inherited } else { inode.storage_policy() };
+            match inode.kind() {
                 InodeKind::Directory(children) => waiting.extend(children.iter().map(|child| (child, policy))),
                 InodeKind::File(file) => {
                     let replication = self.replication_with_snapshots(slot);
-                    usage = usage.plus(&file_usage(file, replication, policy), 1);
+                    usage = usage.plus(&file_usage(file, inode.block_size(), replication, policy), 1);
                     usage = usage.plus(&self.lost_usage(slot, policy), 1);
                 }
             }

@@ -17,6 +17,7 @@ use super::file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
 use super::history::{LOST, Snapshot, Timeline, Version};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::names::{NameId, Names};
+use super::plain::Attributes;
 use super::{Limits, Namespace, compare_names};
 use crate::changes::Counters;
 use crate::sparse::Sparse;
@@ -63,15 +64,16 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
     out.push(if inode.is_directory() { DIRECTORY } else { FILE });
     put(&mut out, parent.0);
     put_bytes(&mut out, &inode.name);
-    put(&mut out, u64::from(inode.owner.0));
-    put(&mut out, u64::from(inode.group.0));
-    put(&mut out, u64::from(inode.permission.0));
-    put(&mut out, inode.modification_time_ms);
-    put(&mut out, inode.access_time_ms);
-    out.push(inode.storage_policy);
-    if let InodeKind::File(file) = &inode.kind {
-        put(&mut out, file.block_size);
-        put(&mut out, u64::from(inode.replication));
+    let attributes = inode.attributes();
+    put(&mut out, u64::from(attributes.owner.0));
+    put(&mut out, u64::from(attributes.group.0));
+    put(&mut out, u64::from(attributes.permission.0));
+    put(&mut out, attributes.modification_time_ms);
+    put(&mut out, attributes.access_time_ms);
+    out.push(attributes.storage_policy);
+    if let InodeKind::File(file) = inode.kind() {
+        put(&mut out, attributes.block_size);
+        put(&mut out, u64::from(attributes.replication));
         match file.writer() {
             None => out.push(0),
             Some(writer) => {
@@ -92,12 +94,11 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
                 }
             }
         }
-        put_blocks(&mut out, file.blocks());
+        put_blocks(&mut out, file.blocks().iter());
     }
-    match &inode.extra {
-        None if inode.since == 0 => out.push(0),
-        None => Extra::default().encode(inode.since, &mut out),
-        Some(extra) => extra.encode(inode.since, &mut out),
+    match inode.extra() {
+        None => Extra::default().encode(attributes.since, &mut out),
+        Some(extra) => extra.encode(attributes.since, &mut out),
     }
     out
 }
@@ -110,7 +111,7 @@ fn from_zigzag(number: u64) -> BlockId {
     BlockId((number >> 1) as i64 ^ -((number & 1) as i64))
 }
 
-fn put_blocks(out: &mut Vec<u8>, blocks: &[BlockRecord]) {
+fn put_blocks(out: &mut Vec<u8>, blocks: impl ExactSizeIterator<Item = BlockRecord>) {
     put(out, blocks.len() as u64);
     for block in blocks {
         put(out, zigzag(block.id));
@@ -131,7 +132,7 @@ pub(super) fn encode_version(from: u32, frozen: &Inode, parent: InodeId) -> Vec<
 /// Blocks that only snapshots have, as they last were.
 pub(super) fn encode_lost(blocks: &[BlockRecord]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_blocks(&mut out, blocks);
+    put_blocks(&mut out, blocks.iter().copied());
     out
 }
 
@@ -222,37 +223,34 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
     let modification_time_ms = reader.number()?;
     let access_time_ms = reader.number()?;
     let storage_policy = reader.byte()?;
-    let (kind, replication) = match kind {
-        DIRECTORY => (InodeKind::Directory(Box::default()), 0),
+    let (kind, block_size, replication) = match kind {
+        DIRECTORY => (InodeKind::Directory(Box::default()), 0, 0),
         FILE => {
-            let (file, replication) = decode_file(reader)?;
-            (InodeKind::File(file), replication)
+            let (block_size, replication) = (reader.number()?, reader.small()?);
+            (InodeKind::File(decode_file(reader)?), block_size, replication)
         }
         _ => return None,
     };
     let (extra, since) = Extra::decode(reader)?;
-    let inode = Inode {
+    let attributes = Attributes {
         id,
-        parent: Slot(0),
-        name,
         owner,
         group,
         permission,
         storage_policy,
         replication,
+        block_size,
         modification_time_ms,
         access_time_ms,
         since,
-        extra,
-        kind,
     };
+    let mut inode = Inode::new(attributes, extra, kind);
+    inode.name = name;
     Some((inode, parent))
 }
 
-/// What only files have, and their replication.
-fn decode_file(reader: &mut Reader<'_>) -> Option<(FilePart, u16)> {
-    let block_size = reader.number()?;
-    let replication = reader.small()?;
+/// What only files have, from their writer on.
+fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
     let writer = if reader.flag()? {
         let client = reader.text()?;
         let machine = reader.text()?;
@@ -266,11 +264,11 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<(FilePart, u16)> {
     } else {
         None
     };
-    let mut file = FilePart::new(block_size, decode_blocks(reader)?);
+    let mut file = FilePart::new(decode_blocks(reader)?);
     if let Some(writer) = writer {
         file.open(writer);
     }
-    Some((file, replication))
+    Some(file)
 }
 
 fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
@@ -335,7 +333,7 @@ impl Rebuild {
     pub fn inode(&mut self, id: u64, record: &[u8]) -> Result<(), RecordError> {
         let (inode, parent) = decode(InodeId(id), record)?;
         let names = self.namespace.names.count() as u32;
-        if let Some(name) = [inode.owner.0, inode.group.0].into_iter().find(|name| *name >= names) {
+        if let Some(name) = [inode.owner().0, inode.group().0].into_iter().find(|name| *name >= names) {
             return Err(RecordError::UnknownName { inode: id, name });
         }
         if id > self.namespace.counters.last_inode {
@@ -366,7 +364,7 @@ impl Rebuild {
         let from = reader.small().ok_or_else(damaged)?;
         let (frozen, parent) = decode(id, &bytes[reader.at..])?;
         let names = self.namespace.names.count() as u32;
-        if let Some(name) = [frozen.owner.0, frozen.group.0].into_iter().find(|name| *name >= names) {
+        if let Some(name) = [frozen.owner().0, frozen.group().0].into_iter().find(|name| *name >= names) {
             return Err(RecordError::UnknownName { inode: id.0, name });
         }
         if !self.namespace.by_id.contains(id.0) {
@@ -399,7 +397,7 @@ impl Rebuild {
         }
         let root = namespace.root;
         for (slot, parent) in std::mem::take(&mut self.waiting) {
-            let id = namespace.inode(slot).id;
+            let id = namespace.inode(slot).id();
             let parent_slot = namespace.slot(parent).ok_or(RecordError::NoParent { inode: id.0, parent: parent.0 })?;
             namespace.inodes.get_mut(slot).parent = parent_slot;
             if slot == namespace.root {
@@ -412,7 +410,7 @@ impl Rebuild {
             if namespace.child(parent_slot, name).is_some() {
                 return Err(RecordError::Twice { parent: parent.0, name: String::from_utf8_lossy(name).into_owned() });
             }
-            let InodeKind::Directory(children) = &mut namespace.inodes.get_mut(parent_slot).kind else {
+            let InodeKind::Directory(children) = namespace.inodes.get_mut(parent_slot).kind_mut() else {
                 unreachable!("seen to be a directory")
             };
             let mut children = std::mem::take(&mut **children);
@@ -428,7 +426,7 @@ impl Rebuild {
         }
         let snapshottable = |slot: &Slot| namespace.inode(*slot).snapshots().is_some();
         namespace.timeline.snapshottable =
-            namespace.by_id.values().copied().filter(snapshottable).map(|slot| namespace.inode(slot).id).collect();
+            namespace.by_id.values().copied().filter(snapshottable).map(|slot| namespace.inode(slot).id()).collect();
         let limited = |slot: &Slot| namespace.inode(*slot).quota().is_some();
         let limited: Vec<Slot> = namespace.by_id.values().copied().filter(limited).collect();
         for slot in limited {
@@ -446,7 +444,7 @@ fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
     while let Some(slot) = waiting.pop() {
         let inode = namespace.inode(slot);
         seen += 1;
-        reached.insert(inode.id.0, ());
+        reached.insert(inode.id().0, ());
         if let Some(children) = inode.children() {
             waiting.extend(children.iter());
         }
@@ -454,7 +452,7 @@ fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
     if seen == namespace.inode_count() - namespace.timeline.gone {
         return Ok(());
     }
-    let lost = namespace.iter().map(|inode| inode.id.0).find(|id| !reached.contains(*id));
+    let lost = namespace.iter().map(|inode| inode.id().0).find(|id| !reached.contains(*id));
     Err(RecordError::Unreachable { inode: lost.unwrap_or_default() })
 }
 
@@ -471,37 +469,38 @@ mod tests {
         let block = |id, stamp, length| Block { id: BlockId(id), stamp: GenerationStamp(stamp), length };
         let first = BlockRecord::new(block(1073741825, 1001, 5), BlockState::Complete);
         let second = BlockRecord::new(block(-9, BlockRecord::STAMP_MAX.0, u64::MAX), BlockState::Committed);
-        let mut file = FilePart::new(134_217_728, vec![first, second]);
+        let mut file = FilePart::new(vec![first, second]);
         file.open(Writer {
             client: "DFSClient_1".into(),
             machine: "127.0.0.1".into(),
             truncation: Some(Truncation { length: 3, copied_from: Some(BlockId(-7)) }),
         });
-        Inode {
+        let attributes = Attributes {
             id: InodeId(16400),
-            parent: Slot(0),
-            name: "é".as_bytes().into(),
             owner: NameId(0),
             group: NameId(1),
             permission: FsPermission(0o1644),
             storage_policy: 7,
             replication: 3,
+            block_size: 134_217_728,
             modification_time_ms: 1_700_000_000_000,
             access_time_ms: 0,
             since: 300,
-            extra: Some(Box::new(Extra {
-                xattrs: vec![Xattr { space: XattrSpace::User, name: "note".into(), value: [1, 0, 255].into() }],
-                acl: vec![AclEntry {
-                    scope: AclScope::Access,
-                    kind: AclType::User,
-                    name: Some("bob".into()),
-                    access: Access::ALL,
-                }],
-                quota: Some(Box::new(Quota { names: Some(7), space: Some(u64::MAX >> 1), ..Quota::default() })),
-                history: None,
-            })),
-            kind: InodeKind::File(file),
-        }
+        };
+        let extra = Extra {
+            xattrs: vec![Xattr { space: XattrSpace::User, name: "note".into(), value: [1, 0, 255].into() }],
+            acl: vec![AclEntry {
+                scope: AclScope::Access,
+                kind: AclType::User,
+                name: Some("bob".into()),
+                access: Access::ALL,
+            }],
+            quota: Some(Box::new(Quota { names: Some(7), space: Some(u64::MAX >> 1), ..Quota::default() })),
+            history: None,
+        };
+        let mut inode = Inode::new(attributes, extra, InodeKind::File(file));
+        inode.name = "é".as_bytes().into();
+        inode
     }
 
     #[test]
@@ -538,6 +537,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn any_attributes_come_back(attributes in crate::namespace::plain::tests::attributes()) {
+            let inode = Inode::new(attributes, Extra::default(), InodeKind::File(FilePart::default()));
+            let (decoded, _) = decode(attributes.id, &encode(&inode, InodeId(16399))).unwrap();
+            prop_assert_eq!(decoded.attributes(), attributes);
+        }
+
         #[test]
         fn damage_is_an_error_or_another_inode_never_a_panic(at in 0usize..100, byte: u8, cut in 0usize..100) {
             let mut bytes = encode(&file_inode(), InodeId(16399));

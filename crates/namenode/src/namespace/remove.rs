@@ -66,7 +66,7 @@ impl Namespace {
         let mut tree = vec![top];
         let mut at = 0;
         while at < tree.len() {
-            if let InodeKind::Directory(children) = &self.inode(tree[at]).kind {
+            if let InodeKind::Directory(children) = self.inode(tree[at]).kind() {
                 tree.extend(children.iter());
             }
             at += 1;
@@ -109,12 +109,12 @@ impl Namespace {
         if target_file.is_open() {
             return Err(Error::ConcatTargetOpen { path: trail.path() });
         }
-        let target_block_size = target_file.block_size;
+        let target_block_size = self.inode(target_slot).block_size();
         let mut slots = Vec::with_capacity(sources.len());
         let mut seen = HashSet::new();
         for source in sources {
             let slot = self.check_concat_source(caller, source, &trail, target_slot, target_block_size)?;
-            if !seen.insert(self.inode(slot).id) {
+            if !seen.insert(self.inode(slot).id()) {
                 return Err(Error::ConcatTwice);
             }
             slots.push(slot);
@@ -128,8 +128,8 @@ impl Namespace {
         }
         let ids = moved.iter().map(|block| block.id).collect();
         self.file_mut(target_slot).add_blocks(moved);
-        debug_assert!(self.inode(target_slot).replication > 0);
-        self.inode_mut(target_slot).modification_time_ms = now_ms;
+        debug_assert!(self.inode(target_slot).replication() > 0);
+        self.inode_mut(target_slot).set_modification_time_ms(now_ms);
         Ok((target_slot, ids))
     }
 
@@ -153,14 +153,15 @@ impl Namespace {
         if self.is_in_latest(slot) || self.inode(slot).history().is_some() {
             return Err(Error::ConcatInSnapshot { path: trail.path() });
         }
-        let file = self.inode(slot).as_file().expect("seen to be a file");
+        let inode = self.inode(slot);
+        let file = inode.as_file().expect("seen to be a file");
         if file.is_open() || file.blocks().is_empty() {
             return Err(Error::ConcatSource { path: trail.path() });
         }
-        if file.block_size > target_block_size {
+        if inode.block_size() > target_block_size {
             return Err(Error::ConcatBlockSize {
                 path: trail.path(),
-                size: file.block_size,
+                size: inode.block_size(),
                 target_size: target_block_size,
             });
         }

@@ -52,28 +52,28 @@ impl Namespace {
                     && (file_length(inode) != file_length(self.inode(now)) || attributes_differ(inode, self.inode(now)))
                 {
                     let (created, deleted) = (Vec::new(), Vec::new());
-                    found.push(Difference { id: inode.id, path, is_directory: false, created, deleted });
+                    found.push(Difference { id: inode.id(), path, is_directory: false, created, deleted });
                 }
                 continue;
             }
             let then_children = self.children_in(earlier, state);
             let now_children = now.map(|now| self.children_at(later, now)).unwrap_or_default();
             let entries = |children: &[Slot]| -> HashMap<Name, InodeId> {
-                children.iter().map(|slot| (self.inode(*slot).name.clone(), self.inode(*slot).id)).collect()
+                children.iter().map(|slot| (self.inode(*slot).name.clone(), self.inode(*slot).id())).collect()
             };
             let (then_entries, now_entries) = (entries(&then_children), entries(&now_children));
             let mut created = Vec::new();
             for slot in now_children {
                 let child = self.inode(slot);
-                if then_entries.get(&child.name) != Some(&child.id) {
-                    created.push(Changed { id: child.id, name: child.name.clone(), renamed_to: None });
+                if then_entries.get(&child.name) != Some(&child.id()) {
+                    created.push(Changed { id: child.id(), name: child.name.clone(), renamed_to: None });
                 }
             }
             let mut deleted = Vec::new();
             let mut next = Vec::new();
             for slot in then_children {
                 let child = self.inode(slot);
-                let stays = now_entries.get(&child.name) == Some(&child.id);
+                let stays = now_entries.get(&child.name) == Some(&child.id());
                 let renamed_to = if stays { None } else { self.path_below(main, self.main(slot), later) };
                 if stays || renamed_to.is_some() {
                     let mut path = path.clone();
@@ -81,12 +81,12 @@ impl Namespace {
                     next.push((slot, path));
                 }
                 if !stays {
-                    deleted.push(Changed { id: child.id, name: child.name.clone(), renamed_to });
+                    deleted.push(Changed { id: child.id(), name: child.name.clone(), renamed_to });
                 }
             }
             let differs = now.is_some_and(|now| attributes_differ(inode, self.inode(now)));
             if differs || !created.is_empty() || !deleted.is_empty() {
-                found.push(Difference { id: inode.id, path, is_directory: true, created, deleted });
+                found.push(Difference { id: inode.id(), path, is_directory: true, created, deleted });
             }
             waiting.extend(next.into_iter().rev());
         }
@@ -124,8 +124,9 @@ fn file_length(inode: &Inode) -> u64 {
 
 /// What Apache's NameNode compares: not the times.
 fn attributes_differ(a: &Inode, b: &Inode) -> bool {
-    let shape = |inode: &Inode| inode.as_file().map(|file| (inode.replication, file.block_size));
-    (a.owner, a.group, a.permission, a.storage_policy) != (b.owner, b.group, b.permission, b.storage_policy)
+    let shape = |inode: &Inode| (inode.is_directory(), inode.replication(), inode.block_size());
+    (a.owner(), a.group(), a.permission(), a.storage_policy())
+        != (b.owner(), b.group(), b.permission(), b.storage_policy())
         || shape(a) != shape(b)
         || a.acl() != b.acl()
         || a.xattrs() != b.xattrs()

@@ -101,7 +101,7 @@ impl Stored {
 fn entry(namespace: &Namespace, slot: Slot) -> Entry {
     let inode = namespace.inode(slot);
     let blocks = inode.as_file().map(|file| file.blocks().iter().map(|block| (block.id, block.length)).collect());
-    Entry { id: inode.id.0, mode: inode.permission.0, blocks }
+    Entry { id: inode.id().0, mode: inode.permission().0, blocks }
 }
 
 /// Everything below a path, without it, by the path relative to it.
@@ -203,10 +203,10 @@ impl World {
             Operation::Grow(path) => {
                 let Some(slot) = self.file(path) else { return };
                 let stamp = self.namespace.next_stamp();
-                if let Some(last) = self.namespace.file_mut(slot).blocks_mut().last_mut() {
+                self.namespace.file_mut(slot).change_last(|last| {
                     last.length += 1;
                     last.set_stamp(stamp);
-                }
+                });
                 self.copy(path);
             }
             Operation::Truncate(path) => {

@@ -184,7 +184,7 @@ impl Namespace {
                 return Err(Error::NestedAbove { path: path.into(), other });
             }
         }
-        let id = self.inode(slot).id;
+        let id = self.inode(slot).id();
         self.inode_mut(slot).history_mut().snapshots.get_or_insert_default();
         self.timeline.snapshottable.insert(id);
         Ok(())
@@ -199,7 +199,7 @@ impl Namespace {
             Some(_) => return Err(Error::HasSnapshots { path: path.into() }),
         }
         let inode = self.inode_mut(slot);
-        let id = inode.id;
+        let id = inode.id();
         inode.history_mut().snapshots = None;
         inode.drop_empty_extra();
         self.timeline.snapshottable.remove(&id);
@@ -253,7 +253,7 @@ impl Namespace {
             Err(at) => at,
         };
         // The directory's time is a part of what the snapshot has.
-        self.inode_mut(slot).modification_time_ms = now_ms;
+        self.inode_mut(slot).set_modification_time_ms(now_ms);
         self.counters.last_snapshot += 1;
         self.counters_changed = true;
         let id = self.counters.last_snapshot;
@@ -307,7 +307,7 @@ impl Namespace {
         let Some(at) = self.find_snapshot(slot, name) else {
             return Err(Error::SnapshotToDeleteMissing { name: name.into(), path: trail.path() });
         };
-        self.inode_mut(slot).modification_time_ms = now_ms;
+        self.inode_mut(slot).set_modification_time_ms(now_ms);
         let snapshot = self.inodes.get_mut(slot).history_mut().snapshots.get_or_insert_default().remove(at);
         self.timeline.roots.remove(&snapshot.id);
         self.timeline.snapshots_removed.push(snapshot.id);
@@ -328,7 +328,7 @@ impl Namespace {
     pub fn snapshottable_directories(&self, caller: &Caller) -> Vec<Snapshottable> {
         let mut found = self.every_snapshottable_directory();
         if self.checks_rights_of(caller) {
-            found.retain(|directory| **self.names.text(self.inode(directory.slot).owner) == *caller.user);
+            found.retain(|directory| **self.names.text(self.inode(directory.slot).owner()) == *caller.user);
         }
         found
     }
@@ -416,6 +416,6 @@ impl Namespace {
 
     /// What may be asked of an inode by its number in an answer.
     pub fn id_of(&self, slot: Slot) -> InodeId {
-        self.inode(slot).id
+        self.inode(slot).id()
     }
 }

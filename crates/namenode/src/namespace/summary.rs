@@ -66,7 +66,7 @@ impl Namespace {
         summary.length = summary.in_snapshots.length;
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
-            match &self.inode(slot).kind {
+            match self.inode(slot).kind() {
                 InodeKind::Directory(children) => {
                     summary.directories += 1;
                     waiting.extend(children.iter());
@@ -94,7 +94,7 @@ impl Namespace {
                 Some(file) => {
                     summary.files += 1;
                     summary.length += file.length();
-                    summary.space_consumed += file.length() * u64::from(inode.replication);
+                    summary.space_consumed += file.length() * u64::from(inode.replication());
                 }
             }
         }

@@ -219,8 +219,8 @@ fn contents(namespace: &Namespace) -> Model {
         if path != "/" {
             let entry = Entry {
                 length: inode.as_file().map(FilePart::length),
-                mode: inode.permission.0,
-                owner: namespace.names.text(inode.owner).to_string(),
+                mode: inode.permission().0,
+                owner: namespace.names.text(inode.owner()).to_string(),
             };
             model.0.insert(path, entry);
         }
@@ -324,7 +324,7 @@ fn a_removed_tree_names_all_its_blocks_and_writers() {
     assert!(make_file(&mut namespace, "/t/a/f", 10));
     assert!(make_file(&mut namespace, "/t/g", 10));
     let open = namespace.lookup("/t/g").unwrap();
-    let id = namespace.inode(open).id;
+    let id = namespace.inode(open).id();
     namespace.file_mut(open).open(Writer { client: "w".into(), machine: "m".into(), truncation: None });
     let mut removed = namespace.delete(&caller(), "/t", true, 2).unwrap().unwrap();
     removed.blocks.sort();
@@ -350,7 +350,7 @@ fn a_damaged_tree_is_refused() {
         rebuild.finish().map(drop)
     };
     rebuild(&stored).unwrap();
-    let a = namespace.inode(namespace.lookup("/a").unwrap()).id;
+    let a = namespace.inode(namespace.lookup("/a").unwrap()).id();
     let lost = stored.inodes.remove(&a.0).unwrap();
     assert_eq!(rebuild(&stored), Err(RecordError::NoParent { inode: a.0 + 1, parent: a.0 }));
     stored.inodes.insert(a.0, lost);

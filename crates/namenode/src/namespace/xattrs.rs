@@ -104,7 +104,7 @@ impl Namespace {
         let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, |path| Error::CannotFind { path })?;
         if xattr.space == XattrSpace::User && self.limits.permissions_enabled {
             let inode = self.inode(slot);
-            if inode.is_directory() && inode.permission.0 & 0o1000 != 0 {
+            if inode.is_directory() && inode.permission().0 & 0o1000 != 0 {
                 self.check_owner(caller, &trail)?;
             } else {
                 self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;

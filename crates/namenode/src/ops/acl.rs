@@ -102,9 +102,9 @@ pub async fn get_acl_status(
     let (_, slot) = state.namespace.resolve_existing(&context.caller, &request.src, Purpose::Read, missing)?;
     let inode = state.namespace.inode(slot);
     let status = AclStatus {
-        owner: state.namespace.names.text(inode.owner).to_string(),
-        group: state.namespace.names.text(inode.group).to_string(),
-        permission: inode.permission,
+        owner: state.namespace.names.text(inode.owner()).to_string(),
+        group: state.namespace.names.text(inode.group()).to_string(),
+        permission: inode.permission(),
         entries: inode.acl().to_vec(),
     };
     Ok(encode(&GetAclStatusResponseProto { result: (&status).into() }))

@@ -84,8 +84,9 @@ enum Repetition {
 
 /// Looks whether `previous` fits. A repetition of a call whose answer was lost gets the same block again.
 fn retried(state: &State, namenode: &Namenode, slot: Slot, previous: Option<Block>) -> Result<Repetition, Error> {
-    let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
-    let same = |given: Option<Block>, record: Option<&BlockRecord>| match (given, record) {
+    let inode = state.namespace.inode(slot);
+    let file = inode.as_file().expect("check_lease has seen that it is a file");
+    let same = |given: Option<Block>, record: Option<BlockRecord>| match (given, record) {
         (None, None) => true,
         (Some(given), Some(record)) => given.id == record.id && given.stamp == record.stamp(),
         _ => false,
@@ -94,12 +95,12 @@ fn retried(state: &State, namenode: &Namenode, slot: Slot, previous: Option<Bloc
     if same(previous, last) {
         return Ok(Repetition::No);
     }
-    let complete = |record: &BlockRecord| state.blocks.state(record.id) == Some(BlockState::Complete);
+    let complete = |record: BlockRecord| state.blocks.state(record.id) == Some(BlockState::Complete);
     // An append that starts on a block boundary.
-    if previous.is_none() && last.is_some_and(|last| last.length >= file.block_size && complete(last)) {
+    if previous.is_none() && last.is_some_and(|last| last.length >= inode.block_size() && complete(last)) {
         return Ok(Repetition::No);
     }
-    let penultimate = file.blocks().len().checked_sub(2).map(|i| &file.blocks()[i]);
+    let penultimate = file.blocks().len().checked_sub(2).and_then(|place| file.blocks().get(place));
     if let Some(last) = last.filter(|_| same(previous, penultimate)) {
         if last.length == 0 && !complete(last) {
             let storages = state.blocks.expected_storages(last.id);
@@ -144,13 +145,13 @@ fn allocate(
     if file.blocks().len() >= limit {
         return Err(Error::TooManyBlocks { count: file.blocks().len(), limit });
     }
-    state.namespace.check_space_quota(slot, file.block_size)?;
+    state.namespace.check_space_quota(slot, inode.block_size())?;
     let has = |flag: AddBlockFlagProto| request.flags.contains(&(flag as i32));
     let policy = state.namespace.storage_policy(slot).number;
     let machine = file.writer().map(|writer| writer.machine.clone());
     let placement = PlacementRequest {
-        additional: usize::from(inode.replication),
-        block_size: file.block_size,
+        additional: usize::from(inode.replication()),
+        block_size: inode.block_size(),
         writer: machine.as_deref(),
         excluded,
         favored: &request.favored_nodes,
@@ -159,7 +160,7 @@ fn allocate(
         ignore_locality: has(AddBlockFlagProto::IgnoreClientLocality),
         ..PlacementRequest::default()
     };
-    let (id, replication) = (inode.id, inode.replication);
+    let (id, replication) = (inode.id(), inode.replication());
     let targets = state.blocks.allocate_targets(&placement, now).map_err(|error| match error {
         BlockError::NotEnoughTargets { found, minimum, running, excluded } => Error::NoTargets {
             path: state.namespace.path_of(slot),

@@ -34,15 +34,15 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             state.take_over(namenode, caller, slot, &takeover, now)?;
             check_last(state, slot, &path)?;
             if !new_block
-                && let Some(file) = state.namespace.inode(slot).as_file()
-                && let Some(last) = file.blocks().last()
+                && let inode = state.namespace.inode(slot)
+                && let Some(last) = inode.as_file().and_then(|file| file.blocks().last())
             {
                 // What is written counts in full until it is closed.
-                state.namespace.check_space_quota(slot, file.block_size.saturating_sub(last.length))?;
+                state.namespace.check_space_quota(slot, inode.block_size().saturating_sub(last.length))?;
             }
             let block = open_again(state, namenode, slot, new_block)?
                 .map(|block| namenode.signed(block, AccessMode::Write, caller, now));
-            let id = state.namespace.inode(slot).id;
+            let id = state.namespace.inode(slot).id();
             state.namespace.file_mut(slot).open(Writer {
                 client: request.client_name.clone(),
                 machine: caller.machine.to_string(),
@@ -73,20 +73,19 @@ fn open_again(
     slot: Slot,
     new_block: bool,
 ) -> Result<Option<LocatedBlock>, Error> {
-    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
-    let Some(last) = file.blocks().last().copied() else { return Ok(None) };
+    let inode = state.namespace.inode(slot);
+    let file = inode.as_file().expect("seen to be a file");
+    let Some(last) = file.blocks().last() else { return Ok(None) };
     let block = namenode.extended(last.block());
     if new_block {
         // The writer only has to name it when it adds the next one.
         return Ok(Some(state.blocks.located_for_writer(block, u64::MAX, &[])));
     }
-    if last.length == file.block_size {
+    if last.length == inode.block_size() {
         return Ok(None);
     }
     let offset = file.length() - last.length;
     let storages = state.blocks.reopen(last.id).map_err(|error| namenode.refused(error))?;
-    if let Some(record) = state.namespace.file_mut(slot).blocks_mut().last_mut() {
-        record.state = RecordState::UnderConstruction;
-    }
+    state.namespace.file_mut(slot).change_last(|record| record.state = RecordState::UnderConstruction);
     Ok(Some(state.blocks.located_for_writer(block, offset, &storages)))
 }

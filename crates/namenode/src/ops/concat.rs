@@ -11,7 +11,7 @@ pub async fn concat(namenode: &Namenode, context: &Context, request: ConcatReque
             namenode.check_safe_mode(state, now, || format!("concat {}", request.trg))?;
             let (target, moved) = state.namespace.concat(&context.caller, &request.trg, &request.srcs, now.wall_ms)?;
             let inode = state.namespace.inode(target);
-            let (id, replication) = (inode.id.0, inode.replication);
+            let (id, replication) = (inode.id().0, inode.replication());
             for block in moved {
                 state.blocks.set_inode(block, id);
                 state.blocks.set_replication(block, replication, now);

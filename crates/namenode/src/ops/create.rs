@@ -69,7 +69,7 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
                 caller,
             };
             let slot = state.namespace.create_file(&trail, file, now.wall_ms)?;
-            state.leases.add(&request.client_name, state.namespace.inode(slot).id, now.monotonic);
+            state.leases.add(&request.client_name, state.namespace.inode(slot).id(), now.monotonic);
             let status = file_status(&state.namespace, slot, &[]);
             Ok((CreateResponseProto { fs: Some(status) }, Remember::Yes))
         })

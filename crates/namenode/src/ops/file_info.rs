@@ -93,7 +93,7 @@ pub async fn get_preferred_block_size(
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
     let (_, slot) = state.namespace.resolve_file(&context.caller, &request.filename, Purpose::Read)?;
-    let bsize = state.namespace.inode(slot).as_file().map_or(0, |file| file.block_size);
+    let bsize = state.namespace.inode(slot).block_size();
     Ok(encode(&GetPreferredBlockSizeResponseProto { bsize }))
 }
 

@@ -13,16 +13,15 @@ pub async fn fsync(namenode: &Namenode, context: &Context, request: FsyncRequest
             let Some(length) = u64::try_from(request.last_block_length()).ok().filter(|length| *length > 0) else {
                 return Ok(());
             };
-            let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
-            let limit = file.block_size;
-            let Some(last) = file.blocks().last().copied().filter(|last| length > last.length) else { return Ok(()) };
+            let inode = state.namespace.inode(slot);
+            let file = inode.as_file().expect("check_lease has seen that it is a file");
+            let limit = inode.block_size();
+            let Some(last) = file.blocks().last().filter(|last| length > last.length) else { return Ok(()) };
             if length > limit {
                 return Err(Error::CommitTooLong { given: length, limit, path: state.namespace.path_of(slot) });
             }
             state.blocks.set_length(last.id, length).map_err(|error| namenode.refused(error))?;
-            if let Some(record) = state.namespace.file_mut(slot).blocks_mut().last_mut() {
-                record.length = length;
-            }
+            state.namespace.file_mut(slot).change_last(|record| record.length = length);
             Ok(())
         })
         .await?;

@@ -29,7 +29,8 @@ pub async fn get_additional_datanode(
                 format!("add datanode; src={}, blk={}", request.src, namenode.extended(block))
             })?;
             let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.client_name)?;
-            let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
+            let inode = state.namespace.inode(slot);
+            let file = inode.as_file().expect("check_lease has seen that it is a file");
             let storages = request.existing_storage_uuids.iter();
             let mut chosen: Vec<StorageIndex> = existing
                 .iter()
@@ -41,7 +42,7 @@ pub async fn get_additional_datanode(
             let excluded: Vec<DatanodeId> = excluded.iter().chain(&existing).cloned().collect();
             let placement = PlacementRequest {
                 additional: request.num_additional_nodes.min(ADDITIONAL_MAX) as usize,
-                block_size: file.block_size,
+                block_size: inode.block_size(),
                 writer: machine.as_deref(),
                 excluded: &excluded,
                 chosen: &chosen,

@@ -57,7 +57,7 @@ pub(super) fn locate(
     let due = trail.snapshot.is_none()
         && state.namespace.access_time_is_due(slot, now.wall_ms)
         && !state.blocks.in_safe_mode();
-    Ok((located, due.then(|| state.namespace.inode(slot).id)))
+    Ok((located, due.then(|| state.namespace.inode(slot).id())))
 }
 
 /// Writes down that a file was read. Nobody waits for that to be durable.
@@ -67,7 +67,7 @@ pub(super) fn touch(namenode: &Namenode, id: InodeId) {
     if let Some(slot) = state.namespace.slot(id) {
         // Another reader may have been here in between.
         if state.namespace.access_time_is_due(slot, now.wall_ms) {
-            state.namespace.inode_mut(slot).access_time_ms = now.wall_ms;
+            state.namespace.inode_mut(slot).set_access_time_ms(now.wall_ms);
             drop(namenode.store.submit(state.namespace.take_changes()));
         }
     }

@@ -86,7 +86,7 @@ impl State {
     /// `holder`: who has the lease meanwhile; `None` leaves it with the old holder.
     pub fn release(&mut self, namenode: &Namenode, slot: Slot, holder: Option<&str>, now: Now) -> Result<bool, Error> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let Some(last) = file.blocks().last().copied() else {
+        let Some(last) = file.blocks().last() else {
             self.close_file(slot, now);
             return Ok(true);
         };
@@ -139,7 +139,7 @@ impl State {
 
     /// The lease goes to `holder`, if one is given, and counts as renewed.
     fn reassign(&mut self, slot: Slot, holder: Option<&str>, now: Now) {
-        let id = self.namespace.inode(slot).id;
+        let id = self.namespace.inode(slot).id();
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let Some(old) = file.writer().map(|writer| writer.client.clone()) else { return };
         match holder {
@@ -166,11 +166,12 @@ impl State {
     /// The map is ahead of the namespace where datanodes finished a block: takes its stamp and length over.
     pub fn sync_last(&mut self, slot: Slot) {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let Some(last) = file.blocks().last().copied() else { return };
+        let Some(last) = file.blocks().last() else { return };
         if let Some(block) = self.blocks.block(last.id).filter(|block| *block != last.block()) {
-            let record = self.namespace.file_mut(slot).blocks_mut().last_mut().expect("just seen");
-            record.set_stamp(block.stamp);
-            record.length = block.length;
+            self.namespace.file_mut(slot).change_last(|record| {
+                record.set_stamp(block.stamp);
+                record.length = block.length;
+            });
         }
     }
 

@@ -80,7 +80,7 @@ fn list(
     let weigh = |slot: Slot| {
         let inode = state.namespace.inode(slot);
         match inode.as_file() {
-            Some(file) if with_locations => file.blocks().len() * usize::from(inode.replication),
+            Some(file) if with_locations => file.blocks().len() * usize::from(inode.replication()),
             _ => 0,
         }
     };

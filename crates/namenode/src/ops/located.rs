@@ -4,7 +4,7 @@ use hearth_protocol::block_token::AccessMode;
 use hearth_types::{LocatedBlock, LocatedBlocks};
 
 use crate::blocks::{BlockState, Now, Reader};
-use crate::namespace::{BlockRecord, Caller, Slot};
+use crate::namespace::{BlockRecord, Blocks, Caller, Slot};
 use crate::state::{Namenode, State};
 
 impl Namenode {
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    fn locate(&self, block: &BlockRecord, at: u64, frozen: bool, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
+    fn locate(&self, block: BlockRecord, at: u64, frozen: bool, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
         let mut located = self.blocks.locate(block.id, at, reader, now)?;
         // The namespace's length is the one that a writer told; the map's may be ahead of it by reports.
         let stamp = located.block.block.stamp;
@@ -79,30 +79,20 @@ impl State {
 
 /// Blocks that overlap the range, with their offsets in the file. As Apache counts: an empty first block of an open
 /// file is part of every range; a range that starts behind the end has no blocks.
-fn located_range(blocks: &[BlockRecord], offset: u64, length: u64) -> impl Iterator<Item = (&BlockRecord, u64)> {
+fn located_range(blocks: Blocks<'_>, offset: u64, length: u64) -> impl Iterator<Item = (BlockRecord, u64)> {
     let end = offset.saturating_add(length);
-    let mut at = 0u64;
-    let starts: Vec<u64> = blocks
-        .iter()
-        .map(|block| {
-            let start = at;
-            at += block.length;
-            start
-        })
-        .collect();
-    let first = if blocks.first().is_some_and(|block| block.length == 0) {
-        0
-    } else {
-        blocks.iter().zip(&starts).position(|(block, start)| start + block.length > offset).unwrap_or(blocks.len())
-    };
-    let count = blocks[first..]
-        .iter()
-        .zip(&starts[first..])
+    let first_is_empty = blocks.get(0).is_some_and(|block| block.length == 0);
+    let with_starts = blocks.iter().scan(0u64, |at, block| {
+        let start = *at;
+        *at += block.length;
+        Some((block, start))
+    });
+    with_starts
+        .skip_while(move |(block, start)| !first_is_empty && start + block.length <= offset)
         .enumerate()
         // The block that the range starts in comes whatever the range's length is.
-        .take_while(|(i, (_, start))| *i == 0 || **start < end)
-        .count();
-    blocks[first..first + count].iter().zip(starts.into_iter().skip(first))
+        .take_while(move |(nth, (_, start))| *nth == 0 || *start < end)
+        .map(|(_, found)| found)
 }
 
 #[cfg(test)]
@@ -122,7 +112,7 @@ mod tests {
     }
 
     fn found(lengths: &[u64], offset: u64, length: u64) -> Vec<(i64, u64)> {
-        located_range(&blocks(lengths), offset, length).map(|(block, at)| (block.id.0, at)).collect()
+        located_range(Blocks::Whole(&blocks(lengths)), offset, length).map(|(block, at)| (block.id.0, at)).collect()
     }
 
     #[test]

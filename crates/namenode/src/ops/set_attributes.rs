@@ -61,7 +61,7 @@ pub async fn set_replication(
             let Some((slot, old)) = changed else { return Ok(false) };
             let inode = state.namespace.inode(slot);
             let file = inode.as_file().expect("replication is a file's");
-            if inode.replication != old {
+            if inode.replication() != old {
                 let replication = state.namespace.replication_with_snapshots(slot);
                 for block in file.blocks().iter() {
                     state.blocks.set_replication(block.id, replication, now);

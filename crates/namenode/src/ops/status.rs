@@ -12,22 +12,24 @@ const HAS_ACL: u32 = 1;
 /// The status of an inode. `name`: its name in a listing; empty for the path that was asked about.
 pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileStatusProto {
     let inode = namespace.inode(slot);
-    let (file_type, length, replication, block_size, children) = match &inode.kind {
+    let (file_type, length, replication, block_size, children) = match inode.kind() {
         InodeKind::Directory(children) => (FileType::IsDir, 0, 0, 0, children.len() as i32),
-        InodeKind::File(file) => (FileType::IsFile, file.length(), u32::from(inode.replication), file.block_size, 0),
+        InodeKind::File(file) => {
+            (FileType::IsFile, file.length(), u32::from(inode.replication()), inode.block_size(), 0)
+        }
     };
     HdfsFileStatusProto {
         file_type: file_type as i32,
         path: name.to_vec().into(),
         length,
-        permission: inode.permission.into(),
-        owner: namespace.names.text(inode.owner).to_string(),
-        group: namespace.names.text(inode.group).to_string(),
-        modification_time: inode.modification_time_ms,
-        access_time: inode.access_time_ms,
+        permission: inode.permission().into(),
+        owner: namespace.names.text(inode.owner()).to_string(),
+        group: namespace.names.text(inode.group()).to_string(),
+        modification_time: inode.modification_time_ms(),
+        access_time: inode.access_time_ms(),
         block_replication: Some(replication),
         blocksize: Some(block_size),
-        file_id: Some(inode.id.0),
+        file_id: Some(inode.id().0),
         children_num: Some(children),
         storage_policy: Some(u32::from(namespace.storage_policy(slot).number)),
         flags: Some(if inode.acl().is_empty() { 0 } else { HAS_ACL }),

@@ -97,7 +97,7 @@ async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Re
 fn tell_blocks(state: &mut State, top: Slot) {
     let mut waiting = vec![top];
     while let Some(slot) = waiting.pop() {
-        match &state.namespace.inode(slot).kind {
+        match state.namespace.inode(slot).kind() {
             InodeKind::Directory(children) => waiting.extend(children.iter()),
             InodeKind::File(file) => {
                 let policy = state.namespace.storage_policy(slot).number;

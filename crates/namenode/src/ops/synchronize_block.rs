@@ -38,7 +38,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
         return Err(Error::SynchronizedBlockMissing { block });
     };
     let file = state.namespace.inode(slot).as_file().ok_or(Error::SynchronizedBlockMissing { block })?;
-    let last = file.blocks().last().copied();
+    let last = file.blocks().last();
     if !file.is_open() {
         // An earlier copy of this report closed the file.
         return match last {
@@ -66,7 +66,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     } else if result.close_file {
         // Too few holders are known yet. The checker of leases closes the file when they have reported.
         tracing::info!(path = state.namespace.path_of(slot), %block, "a recovered block waits for its replicas");
-        state.closing.insert(state.namespace.inode(slot).id);
+        state.closing.insert(state.namespace.inode(slot).id());
     }
     Ok(())
 }
@@ -85,10 +85,10 @@ fn finish(
         .blocks
         .finish_recovery(last, result.new_stamp, result.new_length, &holders, now)
         .map_err(|error| namenode.refused(error))?;
-    if let Some(record) = state.namespace.file_mut(slot).blocks_mut().last_mut() {
+    state.namespace.file_mut(slot).change_last(|record| {
         record.set_stamp(result.new_stamp);
         record.length = result.new_length;
         record.state = RecordState::Committed;
-    }
+    });
     Ok(())
 }

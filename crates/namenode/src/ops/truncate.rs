@@ -46,7 +46,8 @@ fn attempt(
     }
     let takeover = Takeover { operation: "TRUNCATE_FILE", path: &path, client: &request.client_name };
     state.take_over(namenode, caller, slot, &takeover, now)?;
-    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
+    let inode = state.namespace.inode(slot);
+    let file = inode.as_file().expect("seen to be a file");
     let (current, asked) = (file.length(), request.new_length);
     if asked == current {
         return Ok(true);
@@ -56,14 +57,15 @@ fn attempt(
     }
     // The blocks that stay, and how much of the last of them.
     let (mut keep, mut end) = (0, 0);
+    let length_of = |place| file.blocks().get(place).expect("the blocks' lengths are the file's").length;
     while end < asked {
-        end += file.blocks()[keep].length;
+        end += length_of(keep);
         keep += 1;
     }
     let mut copied_from = None;
     if end > asked {
-        let cut = file.blocks()[keep - 1];
-        let block_size = file.block_size;
+        let cut = file.blocks().get(keep - 1).expect("just seen");
+        let block_size = inode.block_size();
         if state.blocks.state(cut.id) != Some(BlockState::Complete) || !state.blocks.is_minimally_replicated(cut.id) {
             return Err(Error::AppendUnderReplicated { block: cut.block(), path });
         }
@@ -85,21 +87,21 @@ fn attempt(
     }
     drop_behind(state, slot, keep);
     let inode = state.namespace.inode_mut(slot);
-    inode.modification_time_ms = now.wall_ms;
+    inode.set_modification_time_ms(now.wall_ms);
     if end == asked {
         return Ok(true);
     }
-    let id = inode.id;
+    let id = inode.id();
     let file = inode.as_file_mut().expect("seen to be a file");
     file.open(Writer {
         client: request.client_name.clone(),
         machine: caller.machine.to_string(),
         truncation: Some(Truncation { length: asked, copied_from }),
     });
-    if let Some(last) = file.blocks_mut().last_mut() {
+    file.change_last(|last| {
         last.state = RecordState::UnderConstruction;
         last.length -= end - asked;
-    }
+    });
     state.leases.add(&request.client_name, id, now.monotonic);
     // Its client has nothing to do with it any more, and need not ask for a recovery when the primary dies.
     state.closing.insert(id);

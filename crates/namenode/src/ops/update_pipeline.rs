@@ -39,7 +39,7 @@ fn check_block(state: &State, namenode: &Namenode, block: Block, client: &str) -
     if last.id != block.id {
         return Err(Error::NotLastBlock { pool: pool(), old: block, last: last.block() });
     }
-    Ok((slot, *last))
+    Ok((slot, last))
 }
 
 /// A new stamp for the last block of an open file. Nothing else changes yet.
@@ -106,10 +106,10 @@ pub async fn update_pipeline(
                 .blocks
                 .update_pipeline(old, new.stamp, new.length, &storages)
                 .map_err(|error| namenode.refused(error))?;
-            if let Some(record) = state.namespace.file_mut(slot).blocks_mut().last_mut() {
+            state.namespace.file_mut(slot).change_last(|record| {
                 record.set_stamp(new.stamp);
                 record.length = new.length;
-            }
+            });
             Ok((UpdatePipelineResponseProto {}, Remember::Yes))
         })
         .await

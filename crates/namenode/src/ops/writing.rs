@@ -51,7 +51,7 @@ impl State {
             return Err(Error::WrittenFileMissing { path: path.into(), inode, lease: lease() });
         };
         let found = self.namespace.inode(slot);
-        let (path, inode) = (|| self.namespace.path_of(slot), found.id.0);
+        let (path, inode) = (|| self.namespace.path_of(slot), found.id().0);
         let Some(file) = found.as_file() else {
             return Err(Error::WrittenNotAFile { path: path(), inode, lease: lease() });
         };
@@ -72,8 +72,9 @@ impl State {
     ///
     /// `last`: what the writer takes for the last block; without it nothing is committed.
     pub fn commit_last(&mut self, namenode: &Namenode, slot: Slot, last: Option<Block>, now: Now) -> Result<(), Error> {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let (Some(last), Some(record)) = (last, file.blocks().last().copied()) else { return Ok(()) };
+        let inode = self.namespace.inode(slot);
+        let file = inode.as_file().expect("the caller has seen that it is a file");
+        let (Some(last), Some(record)) = (last, file.blocks().last()) else { return Ok(()) };
         match self.blocks.state(record.id) {
             Some(BlockState::Complete) => return Ok(()),
             Some(BlockState::UnderRecovery) => {
@@ -87,38 +88,37 @@ impl State {
         if last.id != record.id {
             return Err(Error::CommitOtherBlock { given: last, expected: record.block() });
         }
-        if last.length > file.block_size.max(record.length) {
+        if last.length > inode.block_size().max(record.length) {
             return Err(Error::CommitTooLong {
                 given: last.length,
-                limit: file.block_size,
+                limit: inode.block_size(),
                 path: self.namespace.path_of(slot),
             });
         }
         let state = self.blocks.commit(last, now).map_err(|error| namenode.refused(error))?;
-        let record = self.namespace.file_mut(slot).blocks_mut().last_mut().expect("just seen");
-        record.length = last.length;
-        record.set_stamp(last.stamp);
-        record.state = if state == BlockState::Complete { RecordState::Complete } else { RecordState::Committed };
+        self.namespace.file_mut(slot).change_last(|record| {
+            record.length = last.length;
+            record.set_stamp(last.stamp);
+            record.state = if state == BlockState::Complete { RecordState::Complete } else { RecordState::Committed };
+        });
         Ok(())
     }
 
     /// The first block of a file, before the last `open` ones, that too few datanodes have reported.
     pub fn first_incomplete(&self, slot: Slot, open: usize) -> Option<BlockRecord> {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let settled = &file.blocks()[..file.blocks().len().saturating_sub(open)];
         // Only the last two blocks can be incomplete: looking from the end is enough.
-        settled.iter().rev().take(2).find(|block| self.blocks.state(block.id) != Some(BlockState::Complete)).copied()
+        let mut settled = file.blocks().iter().rev().skip(open).take(2);
+        settled.find(|block| self.blocks.state(block.id) != Some(BlockState::Complete))
     }
 
     /// Closes a file all of whose blocks are complete: its lengths are as they were committed, its lease is gone.
     pub fn close_file(&mut self, slot: Slot, now: Now) {
-        let id = self.namespace.inode(slot).id;
+        let id = self.namespace.inode(slot).id();
         let inode = self.namespace.inode_mut(slot);
-        inode.modification_time_ms = now.wall_ms;
+        inode.set_modification_time_ms(now.wall_ms);
         let file = inode.as_file_mut().expect("the caller has seen that it is a file");
-        for block in file.blocks_mut() {
-            block.state = RecordState::Complete;
-        }
+        file.complete_blocks();
         if let Some(writer) = file.close() {
             self.leases.remove(&writer.client, id);
         }

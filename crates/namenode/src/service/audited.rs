@@ -388,8 +388,8 @@ fn permissions(namenode: &Namenode, path: &str) -> Option<String> {
     let state = namenode.read();
     let namespace = &state.namespace;
     let inode = namespace.inode(namespace.lookup(path)?);
-    let (owner, group) = (namespace.names.text(inode.owner), namespace.names.text(inode.group));
-    Some(format!("{owner}:{group}:{}", symbols(inode.permission.0)))
+    let (owner, group) = (namespace.names.text(inode.owner()), namespace.names.text(inode.group()));
+    Some(format!("{owner}:{group}:{}", symbols(inode.permission().0)))
 }
 
 /// As `ls` shows a mode.

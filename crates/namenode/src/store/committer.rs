@@ -431,7 +431,7 @@ mod tests {
         assert!(again.lookup("/a/b6").is_some());
         assert!(again.lookup("/a/b7").is_none());
         let root = again.inode(again.root());
-        assert_eq!(&**again.names.text(root.group), "supergroup");
+        assert_eq!(&**again.names.text(root.group()), "supergroup");
     }
 
     #[test]

@@ -41,8 +41,8 @@ const VERSIONS: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("versi
 /// Number → the directory's inode id, name, time (milliseconds since the epoch).
 const SNAPSHOTS: TableDefinition<u32, (u64, &str, u64)> = TableDefinition::new("snapshots");
 
-/// redb's own cache, bytes. The namespace is in memory already; this only serves commits.
-const CACHE: usize = 16 << 20;
+/// redb's own cache, bytes; each page in it takes a quarter more. The namespace is in memory already: this only serves commits.
+const CACHE: usize = 8 << 20;
 
 pub struct Tables {
     database: Database,
