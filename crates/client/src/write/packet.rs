@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
+use hearth_fabric::local::Window;
 use hearth_fabric::one_sided::Region;
 use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::PacketHeader;
@@ -29,17 +30,20 @@ pub(super) struct Packet {
 
 /// Data and checksums of a packet being filled. Returns its memory to the pool when dropped.
 ///
-/// With a place, every byte is also put there as it comes. Those that the caller hands in ([`Body::take`]) go nowhere else:
-/// `data` has only what was filled in through [`Body::space`], and always the unfinished chunk at the end.
+/// With a place, every byte is also put there as it comes, or comes there and nowhere else, when the place is mapped. Those that the
+/// caller hands in ([`Body::take`]) go nowhere else either: `data` has only what was filled in through [`Body::space`], and
+/// always the unfinished chunk at the end. Once the packet is finished its place is where its bytes are.
 #[derive(Debug)]
 pub(super) struct Body {
-    /// As long as the packet may become; the first `filled` bytes count.
+    /// As long as a packet may become, or empty while nothing was kept there; the first `filled` bytes count.
     data: Vec<u8>,
     filled: usize,
     place: Option<Place>,
+    /// The place, mapped: `data` is not used.
+    window: Option<Window>,
     /// `data` lacks bytes that are in their place.
     only_placed: bool,
-    /// Of the first `summed` bytes of `data`: always whole chunks until the packet is finished.
+    /// Of the first `summed` bytes: always whole chunks until the packet is finished.
     checksums: Vec<u8>,
     summed: usize,
     pool: Arc<PacketPool>,
@@ -53,7 +57,7 @@ impl Packet {
     }
 
     pub(super) fn with_body(sequence: i64, offset: u64, sync: bool, mut body: Body) -> Self {
-        body.sum_rest();
+        body.finish();
         Self { sequence, offset, last: false, sync, body: Some(body) }
     }
 
@@ -109,6 +113,7 @@ impl Body {
     /// Everything filled in from here on is put there. Nothing has been yet.
     pub(super) fn put_in(&mut self, place: Place) {
         assert!(self.filled == 0 && place.room > 0, "a place for a packet without bytes");
+        self.window = place.memory.window(&place.range(self.pool.data_bytes));
         self.place = Some(place);
     }
 
@@ -123,31 +128,67 @@ impl Body {
     /// The bytes from `from` on, which lie in the last chunk if that is not whole.
     pub(super) fn unfinished(&self, from: usize) -> &[u8] {
         assert!(from >= self.summed, "bytes of whole chunks may be in their place only");
-        &self.data[from..self.filled]
+        self.held(from, self.filled)
+    }
+
+    /// Those of the bytes from `from` to `to` that are here: `window` has all, `data` may lack whole chunks.
+    fn held(&self, from: usize, to: usize) -> &[u8] {
+        match (&self.window, &self.place) {
+            (Some(window), Some(place)) => window.bytes(place.part(from, to)),
+            // Nothing was kept where nothing is asked for.
+            _ if from == to => &[],
+            _ => &self.data[from..to],
+        }
     }
 
     /// Room for at most `limit` bytes in all, behind what is filled.
     pub(super) fn space(&mut self, limit: usize) -> &mut [u8] {
-        let end = limit.min(self.data.len());
-        &mut self.data[self.filled..end]
+        let end = limit.min(self.capacity());
+        let from = self.filled;
+        match (&mut self.window, &self.place) {
+            (Some(window), Some(place)) => window.bytes_mut(place.part(from, end)),
+            _ => &mut Self::buffer(&mut self.data, &self.pool)[from..end],
+        }
+    }
+
+    /// `data`, as long as a packet may become.
+    fn buffer<'a>(data: &'a mut Vec<u8>, pool: &PacketPool) -> &'a mut [u8] {
+        if data.is_empty() {
+            *data = pool.buffer();
+        }
+        data
     }
 
     /// `bytes` of the space were filled. Whole chunks are summed now, while they are in the processor's cache.
     pub(super) fn advance(&mut self, bytes: usize) -> io::Result<()> {
-        assert!(bytes <= self.data.len() - self.filled, "more bytes than there was space for");
+        assert!(bytes <= self.capacity() - self.filled, "more bytes than there was space for");
         let from = self.filled;
         self.filled += bytes;
         let chunk = self.pool.checksum.bytes_per_chunk as usize;
-        let whole = self.filled / chunk * chunk;
-        self.pool.checksum.compute(&self.data[self.summed..whole], &mut self.checksums);
-        self.summed = whole;
+        self.sum(self.filled / chunk * chunk);
+        if self.window.is_some() {
+            self.only_placed = true;
+            return Ok(());
+        }
         let Some(place) = &self.place else { return Ok(()) };
         let put = place.memory.write(place.offset + from as u64, &self.data[from..self.filled]);
         put.or_else(|error| self.leave_place(from, error))
     }
 
+    /// Adds the CRCs of the bytes up to `to`.
+    fn sum(&mut self, to: usize) {
+        let mut checksums = std::mem::take(&mut self.checksums);
+        self.pool.checksum.compute(self.held(self.summed, to), &mut checksums);
+        self.checksums = checksums;
+        self.summed = to;
+    }
+
     /// Puts `bytes`, for which there is room, straight in their place.
     pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.window.is_some() {
+            self.space(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
+            return self.advance(bytes.len());
+        }
         let put = match &self.place {
             Some(place) => place.memory.write(place.offset + self.filled as u64, bytes),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -182,20 +223,21 @@ impl Body {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        self.data[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let from = self.filled;
+        Self::buffer(&mut self.data, &self.pool)[from..from + bytes.len()].copy_from_slice(bytes);
         self.filled += bytes.len();
     }
 
     /// The place did not take the bytes behind the first `good`: the packet carries its data itself.
     fn leave_place(&mut self, good: usize, error: io::Error) -> io::Result<()> {
         tracing::info!(%error, "the datanode's memory takes no more bytes");
-        if self.only_placed
-            && let Some(place) = &self.place
-        {
-            place.memory.read(place.offset, &mut self.data[..good])?;
+        let Some(place) = self.place.take() else { return Ok(()) };
+        if std::mem::take(&mut self.only_placed) {
+            place.memory.read(place.offset, &mut Self::buffer(&mut self.data, &self.pool)[..good])?;
         }
-        self.only_placed = false;
-        self.place = None;
         Ok(())
     }
 
@@ -208,30 +250,36 @@ impl Body {
     }
 
     pub(super) fn capacity(&self) -> usize {
-        match &self.place {
-            Some(place) => self.data.len().min(usize::try_from(place.room).unwrap_or(usize::MAX)),
-            None => self.data.len(),
-        }
+        let most = self.pool.data_bytes;
+        self.place.as_ref().map_or(most, |place| most.min(usize::try_from(place.room).unwrap_or(usize::MAX)))
     }
 
-    fn sum_rest(&mut self) {
-        self.pool.checksum.compute(&self.data[self.summed..self.filled], &mut self.checksums);
-        self.summed = self.filled;
+    /// Nothing more is filled in. What is in its place needs no memory here: the next packet has it, while it is in the processor's cache.
+    fn finish(&mut self) {
+        self.sum(self.filled);
+        if let Some(place) = &self.place {
+            if let Some(window) = self.window.take() {
+                place.memory.keep(window);
+            }
+            self.only_placed = true;
+            self.pool.give_back(std::mem::take(&mut self.data));
+        }
     }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
-        let data = std::mem::take(&mut self.data);
-        let checksums = std::mem::take(&mut self.checksums);
-        self.pool.free.lock().push((data, checksums));
+        self.pool.give_back(std::mem::take(&mut self.data));
+        self.pool.free_checksums.lock().push(std::mem::take(&mut self.checksums));
     }
 }
 
 /// The memory of one writer's packets.
 #[derive(Debug)]
 pub(super) struct PacketPool {
-    free: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// The last one given back is given out first: it is in the processor's cache.
+    free: Mutex<Vec<Vec<u8>>>,
+    free_checksums: Mutex<Vec<Vec<u8>>>,
     permits: Arc<Semaphore>,
     data_bytes: usize,
     checksum: ChecksumSpec,
@@ -242,7 +290,8 @@ impl PacketPool {
     pub(super) fn new(packets: usize, data_bytes: usize, checksum: ChecksumSpec) -> Arc<Self> {
         assert!(data_bytes.is_multiple_of(checksum.bytes_per_chunk as usize), "packets hold whole chunks");
         Arc::new(Self {
-            free: Mutex::new(Vec::new()),
+            free: Mutex::default(),
+            free_checksums: Mutex::default(),
             permits: Arc::new(Semaphore::new(packets)),
             data_bytes,
             checksum,
@@ -252,18 +301,30 @@ impl PacketPool {
     /// Memory for the next packet, when the window allows one more. `None` after `close`.
     pub(super) async fn take(self: &Arc<Self>) -> Option<Body> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
-        let (data, mut checksums) = self.free.lock().pop().unwrap_or_else(|| (vec![0; self.data_bytes], Vec::new()));
+        let mut checksums = self.free_checksums.lock().pop().unwrap_or_default();
         checksums.clear();
         Some(Body {
-            data,
+            data: Vec::new(),
             filled: 0,
             place: None,
+            window: None,
             only_placed: false,
             checksums,
             summed: 0,
             pool: Arc::clone(self),
             _permit: permit,
         })
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        let free = self.free.lock().pop();
+        free.unwrap_or_else(|| vec![0; self.data_bytes])
+    }
+
+    fn give_back(&self, data: Vec<u8>) {
+        if !data.is_empty() {
+            self.free.lock().push(data);
+        }
     }
 
     /// Wakes and refuses everybody who waits for memory: the writer failed.
