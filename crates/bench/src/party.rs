@@ -147,7 +147,7 @@ impl Party {
                 let mut writer = fs.create(path, options).await?;
                 clock.lap("create");
                 loop {
-                    // As `hearth fs -put` does it, and as Apache's client reads into the buffer that it writes from.
+                    // Straight into the packet or the DataNode's memory, as `hearth fs -put` does it.
                     match from.read(writer.space().await?).with_context(unreadable)? {
                         0 => break,
                         bytes => writer.advance(bytes).await?,

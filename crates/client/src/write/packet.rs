@@ -10,7 +10,7 @@ use hearth_fabric::one_sided::Region;
 use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::PacketHeader;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use super::place::{Memory, Place};
 
@@ -35,9 +35,10 @@ pub(super) struct Packet {
 /// always the unfinished chunk at the end. Once the packet is finished its place is where its bytes are.
 #[derive(Debug)]
 pub(super) struct Body {
-    /// As long as a packet may become, or empty while nothing was kept there; the first `filled` bytes count.
+    /// As long as the packet may become, or empty while nothing was kept there; the first `filled` bytes count.
     data: Vec<u8>,
     filled: usize,
+    capacity: usize,
     place: Option<Place>,
     /// The place, mapped: `data` is not used.
     window: Option<Window>,
@@ -110,13 +111,6 @@ impl Packet {
 }
 
 impl Body {
-    /// Everything filled in from here on is put there. Nothing has been yet.
-    pub(super) fn put_in(&mut self, place: Place) {
-        assert!(self.filled == 0 && place.room > 0, "a place for a packet without bytes");
-        self.window = place.memory.window(&place.range(self.pool.data_bytes));
-        self.place = Some(place);
-    }
-
     pub(super) fn is_placed(&self) -> bool {
         self.place.is_some()
     }
@@ -141,9 +135,9 @@ impl Body {
         }
     }
 
-    /// Room for at most `limit` bytes in all, behind what is filled.
+    /// Room for at most `limit` bytes in all, behind what is filled: no more of it at once than stays in the processor's cache until it is summed.
     pub(super) fn space(&mut self, limit: usize) -> &mut [u8] {
-        let end = limit.min(self.capacity());
+        let end = limit.min(self.capacity).min(self.filled + self.pool.data_bytes);
         let from = self.filled;
         match (&mut self.window, &self.place) {
             (Some(window), Some(place)) => window.bytes_mut(place.part(from, end)),
@@ -161,7 +155,7 @@ impl Body {
 
     /// `bytes` of the space were filled. Whole chunks are summed now, while they are in the processor's cache.
     pub(super) fn advance(&mut self, bytes: usize) -> io::Result<()> {
-        assert!(bytes <= self.capacity() - self.filled, "more bytes than there was space for");
+        assert!(bytes <= self.capacity - self.filled, "more bytes than there was space for");
         let from = self.filled;
         self.filled += bytes;
         let chunk = self.pool.checksum.bytes_per_chunk as usize;
@@ -186,8 +180,10 @@ impl Body {
     /// Puts `bytes`, for which there is room, straight in their place.
     pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.window.is_some() {
-            self.space(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
-            return self.advance(bytes.len());
+            return bytes.chunks(self.pool.data_bytes).try_for_each(|piece| {
+                self.space(usize::MAX)[..piece.len()].copy_from_slice(piece);
+                self.advance(piece.len())
+            });
         }
         let put = match &self.place {
             Some(place) => place.memory.write(place.offset + self.filled as u64, bytes),
@@ -249,9 +245,9 @@ impl Body {
         Ok(data)
     }
 
+    /// Most bytes that it may hold.
     pub(super) fn capacity(&self) -> usize {
-        let most = self.pool.data_bytes;
-        self.place.as_ref().map_or(most, |place| most.min(usize::try_from(place.room).unwrap_or(usize::MAX)))
+        self.capacity
     }
 
     /// Nothing more is filled in. What is in its place needs no memory here: the next packet has it, while it is in the processor's cache.
@@ -281,39 +277,68 @@ pub(super) struct PacketPool {
     free: Mutex<Vec<Vec<u8>>>,
     free_checksums: Mutex<Vec<Vec<u8>>>,
     permits: Arc<Semaphore>,
+    /// So many fit the window.
+    packets: usize,
     data_bytes: usize,
+    /// Of a packet whose bytes are filled in where they stay.
+    placed_bytes: usize,
     checksum: ChecksumSpec,
 }
 
 impl PacketPool {
-    /// `packets` of at most `data_bytes` data each, a whole number of chunks.
-    pub(super) fn new(packets: usize, data_bytes: usize, checksum: ChecksumSpec) -> Arc<Self> {
-        assert!(data_bytes.is_multiple_of(checksum.bytes_per_chunk as usize), "packets hold whole chunks");
+    /// `packets` of at most `data_bytes` data each, a whole number of chunks. Those filled in where they stay may have `placed_bytes`, and
+    /// count for as many as they are as large as.
+    pub(super) fn new(packets: usize, data_bytes: usize, placed_bytes: usize, checksum: ChecksumSpec) -> Arc<Self> {
+        let chunk = checksum.bytes_per_chunk as usize;
+        assert!(data_bytes.is_multiple_of(chunk) && placed_bytes.is_multiple_of(chunk), "packets hold whole chunks");
         Arc::new(Self {
             free: Mutex::default(),
             free_checksums: Mutex::default(),
             permits: Arc::new(Semaphore::new(packets)),
+            packets,
             data_bytes,
+            placed_bytes,
             checksum,
         })
     }
 
-    /// Memory for the next packet, when the window allows one more. `None` after `close`.
-    pub(super) async fn take(self: &Arc<Self>) -> Option<Body> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+    /// The next packet, when the window allows one more; its bytes go to `place`, if it has one. `None` after `close`.
+    pub(super) async fn take(self: &Arc<Self>, place: Option<Place>) -> Option<Body> {
+        let small = place.as_ref().map_or(self.data_bytes, |place| place.at_most(self.data_bytes));
+        let large = place.as_ref().map_or(small, |place| place.at_most(self.placed_bytes));
+        let window = place.as_ref().and_then(|place| place.memory.window(&place.part(0, large)));
+        // Without a window there may have to be a buffer.
+        let capacity = if window.is_some() { large } else { small };
+        let permit = self.permit(capacity.div_ceil(self.data_bytes)).await?;
         let mut checksums = self.free_checksums.lock().pop().unwrap_or_default();
         checksums.clear();
         Some(Body {
             data: Vec::new(),
             filled: 0,
-            place: None,
-            window: None,
+            capacity,
+            place,
+            window,
             only_placed: false,
             checksums,
             summed: 0,
             pool: Arc::clone(self),
             _permit: permit,
         })
+    }
+
+    /// Room in the window for a packet as large as `packets`. A full one is waited for until a quarter of it is free: who is woken for each packet
+    /// that leaves spends as much on waking as on the packet.
+    async fn permit(&self, packets: usize) -> Option<OwnedSemaphorePermit> {
+        let wanted = packets.clamp(1, self.packets) as u32;
+        match Arc::clone(&self.permits).try_acquire_many_owned(wanted) {
+            Ok(permit) => Some(permit),
+            Err(TryAcquireError::Closed) => None,
+            Err(TryAcquireError::NoPermits) => {
+                let quarter = wanted.max(self.packets as u32 / 4);
+                let mut permits = Arc::clone(&self.permits).acquire_many_owned(quarter).await.ok()?;
+                permits.split(wanted as usize)
+            }
+        }
     }
 
     fn buffer(&self) -> Vec<u8> {
@@ -335,12 +360,14 @@ impl PacketPool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
     async fn checksums_grow_with_the_data_and_memory_comes_back() {
-        let pool = PacketPool::new(1, 1024, ChecksumSpec::DEFAULT);
-        let mut body = pool.take().await.unwrap();
+        let pool = PacketPool::new(1, 1024, 1024, ChecksumSpec::DEFAULT);
+        let mut body = pool.take(None).await.unwrap();
         let data: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
         for piece in [&data[..100], &data[100..700], &data[700..]] {
             body.space(1024)[..piece.len()].copy_from_slice(piece);
@@ -353,11 +380,18 @@ mod tests {
         assert_eq!(packet.checksums(), [0xae, 0x10, 0xee, 0x5a, 0x84, 0xf9, 0xef, 0xef]);
         assert!(pool.permits.try_acquire().is_err());
         drop(packet);
-        let body = pool.take().await.unwrap();
+        let body = pool.take(None).await.unwrap();
         assert_eq!((body.filled(), body.checksums.len()), (0, 0));
         pool.close();
         drop(body);
-        assert!(pool.take().await.is_none());
+        assert!(pool.take(None).await.is_none());
+    }
+
+    /// A file of `length` bytes as a datanode lends it: in huge pages, which are mapped, or not.
+    fn memory_of(length: u64, in_huge_pages: bool) -> Arc<Memory> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length).unwrap();
+        Memory::with_pages(file, if in_huge_pages { 2 << 20 } else { 4096 })
     }
 
     #[tokio::test]
@@ -366,12 +400,12 @@ mod tests {
         let mut sums = Vec::new();
         ChecksumSpec::DEFAULT.compute(&data, &mut sums);
         for pieces in [vec![5000], vec![1, 510, 1, 512, 513, 1000, 2463], vec![100, 100, 100, 4700]] {
-            for by_space in [0, 1, 2] {
-                let pool = PacketPool::new(1, 8192, ChecksumSpec::DEFAULT);
-                let memory = Memory::new(tempfile::tempfile().unwrap());
-                let mut body = pool.take().await.unwrap();
-                body.put_in(Place { memory: Arc::clone(&memory), offset: 1024, room: 6000 });
-                assert_eq!(body.capacity(), 6000);
+            for (by_space, mapped) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
+                let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
+                let memory = memory_of(7024, mapped);
+                let place = Place { memory: Arc::clone(&memory), offset: 1024, room: 6000 };
+                let mut body = pool.take(Some(place)).await.unwrap();
+                assert_eq!((body.capacity(), body.window.is_some()), (6000, mapped));
                 let mut at = 0;
                 for (index, piece) in pieces.iter().enumerate() {
                     let piece = &data[at..at + piece];
@@ -391,21 +425,62 @@ mod tests {
                 let packet = Packet::with_body(3, 1024, false, body);
                 assert_eq!(packet.checksums(), sums);
                 assert!(packet.data().unwrap() == data);
+                // Finished, it needs no memory of the client's, and the next one is mapped already.
+                assert!(packet.body.as_ref().is_some_and(|body| body.data.is_empty()));
+                assert_eq!(memory.window(&(1024..6144)).is_some(), mapped);
                 assert!(packet.is_in(&memory) && !packet.is_in(&Memory::new(tempfile::tempfile().unwrap())));
             }
         }
     }
 
     #[tokio::test]
+    async fn what_is_filled_in_place_may_be_larger_and_counts_for_as_much() {
+        let pool = PacketPool::new(8, 1024, 4096, ChecksumSpec::DEFAULT);
+        let place = |mapped| Some(Place { memory: memory_of(1 << 20, mapped), offset: 0, room: 1 << 20 });
+        let small = pool.take(place(false)).await.unwrap();
+        assert_eq!((small.capacity(), pool.permits.available_permits()), (1024, 7));
+        let mut large = pool.take(place(true)).await.unwrap();
+        assert_eq!((large.capacity(), pool.permits.available_permits()), (4096, 3));
+        // A piece at a time, so that it is summed while the cache has it.
+        assert_eq!(large.space(usize::MAX).len(), 1024);
+        large.advance(512).unwrap();
+        large.take(&[7; 3584]).unwrap();
+        assert_eq!((large.filled(), large.checksums.len(), large.space(usize::MAX).len()), (4096, 32, 0));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_window_is_woken_when_a_quarter_of_it_is_free() {
+        let pool = PacketPool::new(8, 512, 512, ChecksumSpec::DEFAULT);
+        let mut packets = Vec::new();
+        for _ in 0..8 {
+            packets.push(pool.take(None).await.unwrap());
+        }
+        let mut next = Box::pin(pool.take(None));
+        assert!(next.as_mut().now_or_never().is_none(), "none is free");
+        packets.pop();
+        assert!(next.as_mut().now_or_never().is_none(), "one is free, of eight");
+        packets.pop();
+        assert!(next.as_mut().now_or_never().is_some_and(|body| body.is_some()));
+        assert_eq!(pool.permits.available_permits(), 2, "the last one was dropped with the answer");
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_shorter_than_what_was_granted_is_not_mapped() {
+        let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
+        let memory = memory_of(5000, true);
+        let body = pool.take(Some(Place { memory, offset: 0, room: 6000 })).await.unwrap();
+        assert!(body.is_placed() && body.window.is_none());
+    }
+
+    #[tokio::test]
     async fn bytes_that_find_no_place_stay_with_the_packet() {
-        let pool = PacketPool::new(1, 8192, ChecksumSpec::DEFAULT);
+        let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
         let file = tempfile::NamedTempFile::new().unwrap();
         let data = vec![7u8; 3000];
         std::fs::write(file.path(), &data[..2000]).unwrap();
         // For reading only: the first write fails.
         let memory = Memory::new(std::fs::File::open(file.path()).unwrap());
-        let mut body = pool.take().await.unwrap();
-        body.put_in(Place { memory: Arc::clone(&memory), offset: 0, room: 8192 });
+        let mut body = pool.take(Some(Place { memory: Arc::clone(&memory), offset: 0, room: 8192 })).await.unwrap();
         body.take(&data).unwrap();
         assert!(!body.is_placed());
         let packet = Packet::with_body(0, 0, false, body);

@@ -143,9 +143,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// All of it, or what a packet of `most` bytes takes.
-    pub(super) fn range(&self, most: usize) -> Range<u64> {
-        self.offset..self.offset + self.room.min(most as u64)
+    /// Its room, or `most`.
+    pub(super) fn at_most(&self, most: usize) -> usize {
+        self.room.min(most as u64) as usize
     }
 
     /// Of the block: the bytes from `from` to `to` of the packet.

@@ -61,7 +61,12 @@ impl Window {
     }
 
     fn within(&self, range: &Range<u64>) -> (usize, usize) {
-        assert!(self.covers(range), "bytes {range:?} of a file that is mapped from {} on, {} bytes", self.at, self.length);
+        assert!(
+            self.covers(range),
+            "bytes {range:?} of a file that is mapped from {} on, {} bytes",
+            self.at,
+            self.length
+        );
         ((range.start - self.at) as usize, (range.end - range.start) as usize)
     }
 }
