@@ -140,16 +140,17 @@ impl Party {
                 in_turn(driver, steps)
             }
             Kind::Own { runtime, fs, .. } => runtime.block_on(async {
-                let mut from = File::open(source).with_context(|| format!("cannot read {}", source.display()))?;
-                let mut piece = vec![0; PIECE];
+                let unreadable = || format!("cannot read {}", source.display());
+                let mut from = File::open(source).with_context(unreadable)?;
                 let mut clock = Clock::start();
                 let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
                 let mut writer = fs.create(path, options).await?;
                 clock.lap("create");
                 loop {
-                    match from.read(&mut piece).with_context(|| format!("cannot read {}", source.display()))? {
+                    // Straight into the packet or the DataNode's memory, as `hearth fs -put` does it.
+                    match from.read(writer.space().await?).with_context(unreadable)? {
                         0 => break,
-                        bytes => writer.write(&piece[..bytes]).await?,
+                        bytes => writer.advance(bytes).await?,
                     }
                 }
                 clock.lap("fill");

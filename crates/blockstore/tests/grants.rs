@@ -220,6 +220,27 @@ fn a_new_writer_and_a_restart_remember_what_was_lent() {
 }
 
 #[test]
+fn the_memory_of_a_trusted_writer_who_did_not_end_is_not_cut_under_him() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    let (data, granted) = (bytes(8, 1 << 20), (1 << 20) + (60 << 10));
+    let mut writer = create(&store, 1, 1);
+    let file = borrow(&mut writer, granted, true);
+    file.write_all_at(&data, 0).unwrap();
+    commit(&mut writer, 0, &data).unwrap();
+    // The namenode has the block recovered, and readers come.
+    let named = block(1, 1, data.len() as u64);
+    store.initiate_recovery(&named, GenerationStamp(9)).unwrap().unwrap();
+    store.update_under_recovery(&named, GenerationStamp(9), data.len() as u64, None).unwrap();
+    let reader = store.reader(&block(1, 9, 0)).unwrap();
+    reader.show().unwrap();
+    // He has not noticed yet, and writes on.
+    assert!(file.metadata().unwrap().len() >= granted as u64, "a mapping of his would fault");
+    scribble(&file);
+    assert!(read(&reader) == data && get(&store, 1, 9) == data);
+}
+
+#[test]
 fn the_writer_is_fenced_before_a_length_is_fixed() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();

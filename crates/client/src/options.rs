@@ -42,6 +42,8 @@ pub(crate) struct ClientOptions {
     pub checksum_combine: ChecksumCombine,
     /// Data bytes of a packet, a whole number of chunks.
     pub packet_data_bytes: usize,
+    /// The same of a packet whose data lies in the datanode's memory already.
+    pub placed_packet_bytes: usize,
     /// Packets queued or unacknowledged per writer.
     pub packets_in_flight: usize,
     pub socket_timeout: Duration,
@@ -88,6 +90,10 @@ const PACKET_HEADER_BYTES_MAX: usize = 33;
 /// and the send.
 const PACKET_DATA_BYTES: usize = 256 * 1024;
 
+/// The same where the bytes stay where they are put, and a packet brings only their CRCs: nothing of it has to stay in a cache, and each costs
+/// both sides the same few system calls and wake-ups, however much it speaks of.
+const PLACED_PACKET_BYTES: usize = 1 << 20;
+
 /// Bytes that one writer may hold in packets, whatever their number.
 const IN_FLIGHT_BYTES: usize = 8 << 20;
 
@@ -104,7 +110,7 @@ impl ClientOptions {
             return Err(configuration.value_error(keys::DFS_BYTES_PER_CHECKSUM.name, &value, wanted));
         }
         let checksum = ChecksumSpec { kind, bytes_per_chunk };
-        let packet_data_bytes = packet_data_bytes(configuration, checksum)?;
+        let (packet_data_bytes, placed_packet_bytes) = packet_bytes(configuration, checksum)?;
         let packets = configuration.get(keys::DFS_CLIENT_WRITE_MAX_PACKETS_IN_FLIGHT)? as usize;
         let block_size = configuration.get(keys::DFS_BLOCKSIZE)?;
         let prefetch = configuration.get(keys::DFS_CLIENT_READ_PREFETCH_SIZE)?;
@@ -115,6 +121,7 @@ impl ClientOptions {
             checksum,
             checksum_combine: checksum_combine(configuration)?,
             packet_data_bytes,
+            placed_packet_bytes,
             packets_in_flight: packets.min(IN_FLIGHT_BYTES / packet_data_bytes).max(4),
             socket_timeout: configuration.get(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
             write_timeout: configuration.get(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
@@ -174,19 +181,22 @@ impl ClientOptions {
     }
 }
 
-/// `dfs.client-write-packet-size` when somebody set it, `hearth.client.packet.bytes` when that is set, else our own choice.
-fn packet_data_bytes(configuration: &Configuration, checksum: ChecksumSpec) -> Result<usize, ConfigError> {
+/// `dfs.client-write-packet-size` when somebody set it, `hearth.client.packet.bytes` when that is set, else our own choice. The second: of packets
+/// whose data is in place.
+fn packet_bytes(configuration: &Configuration, checksum: ChecksumSpec) -> Result<(usize, usize), ConfigError> {
     let chunk = checksum.bytes_per_chunk as usize;
     let own = configuration.get(keys::HEARTH_CLIENT_PACKET_BYTES)? as usize;
-    let bytes = if own > 0 {
-        own
+    let (bytes, placed) = if own > 0 {
+        (own, own)
     } else if configuration.is_set(keys::DFS_CLIENT_WRITE_PACKET_SIZE.name) {
         let whole = configuration.get(keys::DFS_CLIENT_WRITE_PACKET_SIZE)? as usize;
-        whole.saturating_sub(PACKET_HEADER_BYTES_MAX) / (chunk + checksum.kind.size()) * chunk
+        let data = whole.saturating_sub(PACKET_HEADER_BYTES_MAX) / (chunk + checksum.kind.size()) * chunk;
+        (data, data)
     } else {
-        PACKET_DATA_BYTES
+        (PACKET_DATA_BYTES, PLACED_PACKET_BYTES)
     };
-    Ok((bytes.min(PACKET_DATA_BYTES_MAX) / chunk).max(1) * chunk)
+    let whole_chunks = |bytes: usize| (bytes.min(PACKET_DATA_BYTES_MAX) / chunk).max(1) * chunk;
+    Ok((whole_chunks(bytes), whole_chunks(placed)))
 }
 
 fn checksum_combine(configuration: &Configuration) -> Result<ChecksumCombine, ConfigError> {
@@ -235,6 +245,8 @@ mod tests {
         assert_eq!(read("dfs.client-write-packet-size", "65536").packet_data_bytes, 126 * 512);
         assert_eq!(read("dfs.client-write-packet-size", "65536").packets_in_flight, 80);
         assert_eq!(read("dfs.client-write-packet-size", "1").packet_data_bytes, 512);
+        assert_eq!(read("dfs.client-write-packet-size", "65536").placed_packet_bytes, 126 * 512);
+        assert_eq!(read("dfs.bytes-per-checksum", "307200").placed_packet_bytes, 900 << 10);
         assert_eq!(read("hearth.client.packet.bytes", "1g").packet_data_bytes, PACKET_DATA_BYTES_MAX);
         assert_eq!(read("hearth.client.packet.bytes", "1g").packets_in_flight, 4);
         assert!(ClientOptions::read(&Configuration::empty().with("dfs.checksum.type", "MD5")).is_err());

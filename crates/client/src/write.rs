@@ -93,7 +93,8 @@ impl Writer {
         let file = Arc::new(file);
         let length = begin.length;
         let in_block = begin.append.as_ref().map_or(0, |block| block.block.length());
-        let pool = PacketPool::new(options.packets_in_flight, options.packet_data_bytes, options.checksum);
+        let (data_bytes, placed_bytes) = (options.packet_data_bytes, options.placed_packet_bytes);
+        let pool = PacketPool::new(options.packets_in_flight, data_bytes, placed_bytes, options.checksum);
         // The window is the pool's; empty packets are few, so the queue never holds a sender up for long.
         let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
         let (stream, progress) = Stream::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
@@ -161,10 +162,7 @@ impl Writer {
             return Ok(());
         }
         let place = self.place().await?;
-        let Some(mut body) = self.pool.take().await else { return Err(self.failure().await) };
-        if let Some(place) = place {
-            body.put_in(place);
-        }
+        let Some(body) = self.pool.take(place).await else { return Err(self.failure().await) };
         self.chunker.start(body).map_err(|error| self.misplaced(error))
     }
 

@@ -9,6 +9,7 @@ mod map;
 mod path;
 mod shared_words;
 mod stream_copy;
+mod window;
 
 use std::path::Path;
 
@@ -22,6 +23,7 @@ pub use map::Map;
 pub use path::{PathError, SOCKET_PATH_BYTES_MAX, check_path};
 pub use shared_words::SharedWords;
 pub use stream_copy::copy_past_cache;
+pub use window::Window;
 
 /// Connects to the socket at `path`. The kernel answers at once: a listener whose queue is full is an error, not a wait.
 ///

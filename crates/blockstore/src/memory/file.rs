@@ -458,11 +458,23 @@ impl FileWriter {
     /// `to` is on record before the descriptor exists, so that whoever finds the copy after a kill knows of it.
     pub fn lend(&self, to: Lent) -> io::Result<OwnedFd> {
         assert!(to != Lent::Nobody, "a descriptor goes to somebody");
+        self.note_lent(to);
+        self.copy.data.outside.store(true, Ordering::Release);
+        Ok(OpenOptions::new().read(true).write(true).open(&self.copy.data.path)?.into())
+    }
+
+    fn note_lent(&self, to: Lent) {
         let now = self.copy.lent().max(to);
         header::write_lent(&self.crcs.map, 0, now as u8);
         self.copy.lent.store(now as u8, Ordering::Release);
-        self.copy.data.outside.store(true, Ordering::Release);
-        Ok(OpenOptions::new().read(true).write(true).open(&self.copy.data.path)?.into())
+    }
+
+    /// Whoever it was lent to has not said that there will be no more, and may be filling it, mapped, at this moment: it is not to be
+    /// finalized, and then cut for readers, under his hands.
+    pub fn distrust(&self) {
+        if self.copy.lent() != Lent::Nobody {
+            self.note_lent(Lent::Untrusted);
+        }
     }
 
     /// Others can be lent the data for writing: not once it was finalized, since readers rely on those bytes.

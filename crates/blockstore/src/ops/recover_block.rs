@@ -136,6 +136,9 @@ impl Inner {
             }
         };
         self.clear_dirty(&mut replica.core());
+        if let Hands::File(file) = &hands {
+            file.distrust();
+        }
         self.finish(replica, &mut hands, Durability::Memory)?;
         self.make_durable(replica, if had_disk { Durability::Disk } else { Durability::Memory })
     }

@@ -210,12 +210,8 @@ mod tests {
     async fn write(chunker: &mut Chunker, pool: &Arc<PacketPool>, replica: &mut Replica, mut data: &[u8]) {
         while !data.is_empty() {
             if chunker.needs_body() {
-                let mut body = pool.take().await.unwrap();
-                let offset = chunker.next_offset();
-                if let Some(place) = replica.ground.place(offset, 5000, ChecksumSpec::DEFAULT) {
-                    body.put_in(place);
-                }
-                chunker.start(body).unwrap();
+                let place = replica.ground.place(chunker.next_offset(), 5000, ChecksumSpec::DEFAULT);
+                chunker.start(pool.take(place).await.unwrap()).unwrap();
             }
             let (count, packet) = if data.len().is_multiple_of(3) {
                 chunker.take(data).unwrap()
@@ -239,11 +235,16 @@ mod tests {
 
     #[tokio::test]
     async fn any_mixture_of_writes_and_flushes_gives_the_same_bytes() {
-        let pool = PacketPool::new(2, 2048, ChecksumSpec::DEFAULT);
+        let pool = PacketPool::new(2, 2048, 3072, ChecksumSpec::DEFAULT);
         let data: Vec<u8> = (0..30_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
-        for (start, granted) in [(0usize, 0), (1, 0), (511, 0), (512, 0), (700, 0), (0, 3000), (0, 5000), (512, 5000)] {
+        let unplaced = [0usize, 1, 511, 512, 700].map(|start| (start, 0, false));
+        let placed = [(0usize, 3000), (0, 5000), (512, 5000)];
+        let placed = placed.into_iter().flat_map(|(start, granted)| [(start, granted, false), (start, granted, true)]);
+        for (start, granted, mapped) in unplaced.into_iter().chain(placed) {
             let mut chunker = Chunker::new(5000, 512, start as u64);
-            let memory = Memory::new(tempfile::tempfile().unwrap());
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(granted).unwrap();
+            let memory = Memory::with_pages(file, if mapped { 2 << 20 } else { 4096 });
             let ground = Ground::Memory { memory, granted, more: false };
             let mut replica = Replica { bytes: data[..start].to_vec(), ground, ..Replica::default() };
             let mut at = start;

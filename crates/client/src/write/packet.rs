@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
+use hearth_fabric::local::Window;
 use hearth_fabric::one_sided::Region;
 use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::PacketHeader;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use super::place::{Memory, Place};
 
@@ -29,17 +30,21 @@ pub(super) struct Packet {
 
 /// Data and checksums of a packet being filled. Returns its memory to the pool when dropped.
 ///
-/// With a place, every byte is also put there as it comes. Those that the caller hands in ([`Body::take`]) go nowhere else:
-/// `data` has only what was filled in through [`Body::space`], and always the unfinished chunk at the end.
+/// With a place, every byte is also put there as it comes, or comes there and nowhere else, when the place is mapped. Those that the
+/// caller hands in ([`Body::take`]) go nowhere else either: `data` has only what was filled in through [`Body::space`], and
+/// always the unfinished chunk at the end. Once the packet is finished its place is where its bytes are.
 #[derive(Debug)]
 pub(super) struct Body {
-    /// As long as the packet may become; the first `filled` bytes count.
+    /// As long as the packet may become, or empty while nothing was kept there; the first `filled` bytes count.
     data: Vec<u8>,
     filled: usize,
+    capacity: usize,
     place: Option<Place>,
+    /// The place, mapped: `data` is not used.
+    window: Option<Window>,
     /// `data` lacks bytes that are in their place.
     only_placed: bool,
-    /// Of the first `summed` bytes of `data`: always whole chunks until the packet is finished.
+    /// Of the first `summed` bytes: always whole chunks until the packet is finished.
     checksums: Vec<u8>,
     summed: usize,
     pool: Arc<PacketPool>,
@@ -53,7 +58,7 @@ impl Packet {
     }
 
     pub(super) fn with_body(sequence: i64, offset: u64, sync: bool, mut body: Body) -> Self {
-        body.sum_rest();
+        body.finish();
         Self { sequence, offset, last: false, sync, body: Some(body) }
     }
 
@@ -106,12 +111,6 @@ impl Packet {
 }
 
 impl Body {
-    /// Everything filled in from here on is put there. Nothing has been yet.
-    pub(super) fn put_in(&mut self, place: Place) {
-        assert!(self.filled == 0 && place.room > 0, "a place for a packet without bytes");
-        self.place = Some(place);
-    }
-
     pub(super) fn is_placed(&self) -> bool {
         self.place.is_some()
     }
@@ -123,31 +122,69 @@ impl Body {
     /// The bytes from `from` on, which lie in the last chunk if that is not whole.
     pub(super) fn unfinished(&self, from: usize) -> &[u8] {
         assert!(from >= self.summed, "bytes of whole chunks may be in their place only");
-        &self.data[from..self.filled]
+        self.held(from, self.filled)
     }
 
-    /// Room for at most `limit` bytes in all, behind what is filled.
+    /// Those of the bytes from `from` to `to` that are here: `window` has all, `data` may lack whole chunks.
+    fn held(&self, from: usize, to: usize) -> &[u8] {
+        match (&self.window, &self.place) {
+            (Some(window), Some(place)) => window.bytes(place.part(from, to)),
+            // Nothing was kept where nothing is asked for.
+            _ if from == to => &[],
+            _ => &self.data[from..to],
+        }
+    }
+
+    /// Room for at most `limit` bytes in all, behind what is filled: no more of it at once than stays in the processor's cache until it is summed.
     pub(super) fn space(&mut self, limit: usize) -> &mut [u8] {
-        let end = limit.min(self.data.len());
-        &mut self.data[self.filled..end]
+        let end = limit.min(self.capacity).min(self.filled + self.pool.data_bytes);
+        let from = self.filled;
+        match (&mut self.window, &self.place) {
+            (Some(window), Some(place)) => window.bytes_mut(place.part(from, end)),
+            _ => &mut Self::buffer(&mut self.data, &self.pool)[from..end],
+        }
+    }
+
+    /// `data`, as long as a packet may become.
+    fn buffer<'a>(data: &'a mut Vec<u8>, pool: &PacketPool) -> &'a mut [u8] {
+        if data.is_empty() {
+            *data = pool.buffer();
+        }
+        data
     }
 
     /// `bytes` of the space were filled. Whole chunks are summed now, while they are in the processor's cache.
     pub(super) fn advance(&mut self, bytes: usize) -> io::Result<()> {
-        assert!(bytes <= self.data.len() - self.filled, "more bytes than there was space for");
+        assert!(bytes <= self.capacity - self.filled, "more bytes than there was space for");
         let from = self.filled;
         self.filled += bytes;
         let chunk = self.pool.checksum.bytes_per_chunk as usize;
-        let whole = self.filled / chunk * chunk;
-        self.pool.checksum.compute(&self.data[self.summed..whole], &mut self.checksums);
-        self.summed = whole;
+        self.sum(self.filled / chunk * chunk);
+        if self.window.is_some() {
+            self.only_placed = true;
+            return Ok(());
+        }
         let Some(place) = &self.place else { return Ok(()) };
         let put = place.memory.write(place.offset + from as u64, &self.data[from..self.filled]);
         put.or_else(|error| self.leave_place(from, error))
     }
 
+    /// Adds the CRCs of the bytes up to `to`.
+    fn sum(&mut self, to: usize) {
+        let mut checksums = std::mem::take(&mut self.checksums);
+        self.pool.checksum.compute(self.held(self.summed, to), &mut checksums);
+        self.checksums = checksums;
+        self.summed = to;
+    }
+
     /// Puts `bytes`, for which there is room, straight in their place.
     pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.window.is_some() {
+            return bytes.chunks(self.pool.data_bytes).try_for_each(|piece| {
+                self.space(usize::MAX)[..piece.len()].copy_from_slice(piece);
+                self.advance(piece.len())
+            });
+        }
         let put = match &self.place {
             Some(place) => place.memory.write(place.offset + self.filled as u64, bytes),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -182,20 +219,21 @@ impl Body {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        self.data[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let from = self.filled;
+        Self::buffer(&mut self.data, &self.pool)[from..from + bytes.len()].copy_from_slice(bytes);
         self.filled += bytes.len();
     }
 
     /// The place did not take the bytes behind the first `good`: the packet carries its data itself.
     fn leave_place(&mut self, good: usize, error: io::Error) -> io::Result<()> {
         tracing::info!(%error, "the datanode's memory takes no more bytes");
-        if self.only_placed
-            && let Some(place) = &self.place
-        {
-            place.memory.read(place.offset, &mut self.data[..good])?;
+        let Some(place) = self.place.take() else { return Ok(()) };
+        if std::mem::take(&mut self.only_placed) {
+            place.memory.read(place.offset, &mut Self::buffer(&mut self.data, &self.pool)[..good])?;
         }
-        self.only_placed = false;
-        self.place = None;
         Ok(())
     }
 
@@ -207,63 +245,111 @@ impl Body {
         Ok(data)
     }
 
+    /// Most bytes that it may hold.
     pub(super) fn capacity(&self) -> usize {
-        match &self.place {
-            Some(place) => self.data.len().min(usize::try_from(place.room).unwrap_or(usize::MAX)),
-            None => self.data.len(),
-        }
+        self.capacity
     }
 
-    fn sum_rest(&mut self) {
-        self.pool.checksum.compute(&self.data[self.summed..self.filled], &mut self.checksums);
-        self.summed = self.filled;
+    /// Nothing more is filled in. What is in its place needs no memory here: the next packet has it, while it is in the processor's cache.
+    fn finish(&mut self) {
+        self.sum(self.filled);
+        if let Some(place) = &self.place {
+            if let Some(window) = self.window.take() {
+                place.memory.keep(window);
+            }
+            self.only_placed = true;
+            self.pool.give_back(std::mem::take(&mut self.data));
+        }
     }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
-        let data = std::mem::take(&mut self.data);
-        let checksums = std::mem::take(&mut self.checksums);
-        self.pool.free.lock().push((data, checksums));
+        self.pool.give_back(std::mem::take(&mut self.data));
+        self.pool.free_checksums.lock().push(std::mem::take(&mut self.checksums));
     }
 }
 
 /// The memory of one writer's packets.
 #[derive(Debug)]
 pub(super) struct PacketPool {
-    free: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// The last one given back is given out first: it is in the processor's cache.
+    free: Mutex<Vec<Vec<u8>>>,
+    free_checksums: Mutex<Vec<Vec<u8>>>,
     permits: Arc<Semaphore>,
+    /// So many fit the window.
+    packets: usize,
     data_bytes: usize,
+    /// Of a packet whose bytes are filled in where they stay.
+    placed_bytes: usize,
     checksum: ChecksumSpec,
 }
 
 impl PacketPool {
-    /// `packets` of at most `data_bytes` data each, a whole number of chunks.
-    pub(super) fn new(packets: usize, data_bytes: usize, checksum: ChecksumSpec) -> Arc<Self> {
-        assert!(data_bytes.is_multiple_of(checksum.bytes_per_chunk as usize), "packets hold whole chunks");
+    /// `packets` of at most `data_bytes` data each, a whole number of chunks. Those filled in where they stay may have `placed_bytes`, and
+    /// count for as many as they are as large as.
+    pub(super) fn new(packets: usize, data_bytes: usize, placed_bytes: usize, checksum: ChecksumSpec) -> Arc<Self> {
+        let chunk = checksum.bytes_per_chunk as usize;
+        assert!(data_bytes.is_multiple_of(chunk) && placed_bytes.is_multiple_of(chunk), "packets hold whole chunks");
         Arc::new(Self {
-            free: Mutex::new(Vec::new()),
+            free: Mutex::default(),
+            free_checksums: Mutex::default(),
             permits: Arc::new(Semaphore::new(packets)),
+            packets,
             data_bytes,
+            placed_bytes,
             checksum,
         })
     }
 
-    /// Memory for the next packet, when the window allows one more. `None` after `close`.
-    pub(super) async fn take(self: &Arc<Self>) -> Option<Body> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
-        let (data, mut checksums) = self.free.lock().pop().unwrap_or_else(|| (vec![0; self.data_bytes], Vec::new()));
+    /// The next packet, when the window allows one more; its bytes go to `place`, if it has one. `None` after `close`.
+    pub(super) async fn take(self: &Arc<Self>, place: Option<Place>) -> Option<Body> {
+        let small = place.as_ref().map_or(self.data_bytes, |place| place.at_most(self.data_bytes));
+        let large = place.as_ref().map_or(small, |place| place.at_most(self.placed_bytes));
+        let window = place.as_ref().and_then(|place| place.memory.window(&place.part(0, large)));
+        // Without a window there may have to be a buffer.
+        let capacity = if window.is_some() { large } else { small };
+        let permit = self.permit(capacity.div_ceil(self.data_bytes)).await?;
+        let mut checksums = self.free_checksums.lock().pop().unwrap_or_default();
         checksums.clear();
         Some(Body {
-            data,
+            data: Vec::new(),
             filled: 0,
-            place: None,
+            capacity,
+            place,
+            window,
             only_placed: false,
             checksums,
             summed: 0,
             pool: Arc::clone(self),
             _permit: permit,
         })
+    }
+
+    /// Room in the window for a packet as large as `packets`. A full one is waited for until a quarter of it is free: who is woken for each packet
+    /// that leaves spends as much on waking as on the packet.
+    async fn permit(&self, packets: usize) -> Option<OwnedSemaphorePermit> {
+        let wanted = packets.clamp(1, self.packets) as u32;
+        match Arc::clone(&self.permits).try_acquire_many_owned(wanted) {
+            Ok(permit) => Some(permit),
+            Err(TryAcquireError::Closed) => None,
+            Err(TryAcquireError::NoPermits) => {
+                let quarter = wanted.max(self.packets as u32 / 4);
+                let mut permits = Arc::clone(&self.permits).acquire_many_owned(quarter).await.ok()?;
+                permits.split(wanted as usize)
+            }
+        }
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        let free = self.free.lock().pop();
+        free.unwrap_or_else(|| vec![0; self.data_bytes])
+    }
+
+    fn give_back(&self, data: Vec<u8>) {
+        if !data.is_empty() {
+            self.free.lock().push(data);
+        }
     }
 
     /// Wakes and refuses everybody who waits for memory: the writer failed.
@@ -274,12 +360,14 @@ impl PacketPool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
     async fn checksums_grow_with_the_data_and_memory_comes_back() {
-        let pool = PacketPool::new(1, 1024, ChecksumSpec::DEFAULT);
-        let mut body = pool.take().await.unwrap();
+        let pool = PacketPool::new(1, 1024, 1024, ChecksumSpec::DEFAULT);
+        let mut body = pool.take(None).await.unwrap();
         let data: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
         for piece in [&data[..100], &data[100..700], &data[700..]] {
             body.space(1024)[..piece.len()].copy_from_slice(piece);
@@ -292,11 +380,18 @@ mod tests {
         assert_eq!(packet.checksums(), [0xae, 0x10, 0xee, 0x5a, 0x84, 0xf9, 0xef, 0xef]);
         assert!(pool.permits.try_acquire().is_err());
         drop(packet);
-        let body = pool.take().await.unwrap();
+        let body = pool.take(None).await.unwrap();
         assert_eq!((body.filled(), body.checksums.len()), (0, 0));
         pool.close();
         drop(body);
-        assert!(pool.take().await.is_none());
+        assert!(pool.take(None).await.is_none());
+    }
+
+    /// A file of `length` bytes as a datanode lends it: in huge pages, which are mapped, or not.
+    fn memory_of(length: u64, in_huge_pages: bool) -> Arc<Memory> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length).unwrap();
+        Memory::with_pages(file, if in_huge_pages { 2 << 20 } else { 4096 })
     }
 
     #[tokio::test]
@@ -305,12 +400,12 @@ mod tests {
         let mut sums = Vec::new();
         ChecksumSpec::DEFAULT.compute(&data, &mut sums);
         for pieces in [vec![5000], vec![1, 510, 1, 512, 513, 1000, 2463], vec![100, 100, 100, 4700]] {
-            for by_space in [0, 1, 2] {
-                let pool = PacketPool::new(1, 8192, ChecksumSpec::DEFAULT);
-                let memory = Memory::new(tempfile::tempfile().unwrap());
-                let mut body = pool.take().await.unwrap();
-                body.put_in(Place { memory: Arc::clone(&memory), offset: 1024, room: 6000 });
-                assert_eq!(body.capacity(), 6000);
+            for (by_space, mapped) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
+                let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
+                let memory = memory_of(7024, mapped);
+                let place = Place { memory: Arc::clone(&memory), offset: 1024, room: 6000 };
+                let mut body = pool.take(Some(place)).await.unwrap();
+                assert_eq!((body.capacity(), body.window.is_some()), (6000, mapped));
                 let mut at = 0;
                 for (index, piece) in pieces.iter().enumerate() {
                     let piece = &data[at..at + piece];
@@ -330,21 +425,62 @@ mod tests {
                 let packet = Packet::with_body(3, 1024, false, body);
                 assert_eq!(packet.checksums(), sums);
                 assert!(packet.data().unwrap() == data);
+                // Finished, it needs no memory of the client's, and the next one is mapped already.
+                assert!(packet.body.as_ref().is_some_and(|body| body.data.is_empty()));
+                assert_eq!(memory.window(&(1024..6144)).is_some(), mapped);
                 assert!(packet.is_in(&memory) && !packet.is_in(&Memory::new(tempfile::tempfile().unwrap())));
             }
         }
     }
 
     #[tokio::test]
+    async fn what_is_filled_in_place_may_be_larger_and_counts_for_as_much() {
+        let pool = PacketPool::new(8, 1024, 4096, ChecksumSpec::DEFAULT);
+        let place = |mapped| Some(Place { memory: memory_of(1 << 20, mapped), offset: 0, room: 1 << 20 });
+        let small = pool.take(place(false)).await.unwrap();
+        assert_eq!((small.capacity(), pool.permits.available_permits()), (1024, 7));
+        let mut large = pool.take(place(true)).await.unwrap();
+        assert_eq!((large.capacity(), pool.permits.available_permits()), (4096, 3));
+        // A piece at a time, so that it is summed while the cache has it.
+        assert_eq!(large.space(usize::MAX).len(), 1024);
+        large.advance(512).unwrap();
+        large.take(&[7; 3584]).unwrap();
+        assert_eq!((large.filled(), large.checksums.len(), large.space(usize::MAX).len()), (4096, 32, 0));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_window_is_woken_when_a_quarter_of_it_is_free() {
+        let pool = PacketPool::new(8, 512, 512, ChecksumSpec::DEFAULT);
+        let mut packets = Vec::new();
+        for _ in 0..8 {
+            packets.push(pool.take(None).await.unwrap());
+        }
+        let mut next = Box::pin(pool.take(None));
+        assert!(next.as_mut().now_or_never().is_none(), "none is free");
+        packets.pop();
+        assert!(next.as_mut().now_or_never().is_none(), "one is free, of eight");
+        packets.pop();
+        assert!(next.as_mut().now_or_never().is_some_and(|body| body.is_some()));
+        assert_eq!(pool.permits.available_permits(), 2, "the last one was dropped with the answer");
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_shorter_than_what_was_granted_is_not_mapped() {
+        let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
+        let memory = memory_of(5000, true);
+        let body = pool.take(Some(Place { memory, offset: 0, room: 6000 })).await.unwrap();
+        assert!(body.is_placed() && body.window.is_none());
+    }
+
+    #[tokio::test]
     async fn bytes_that_find_no_place_stay_with_the_packet() {
-        let pool = PacketPool::new(1, 8192, ChecksumSpec::DEFAULT);
+        let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
         let file = tempfile::NamedTempFile::new().unwrap();
         let data = vec![7u8; 3000];
         std::fs::write(file.path(), &data[..2000]).unwrap();
         // For reading only: the first write fails.
         let memory = Memory::new(std::fs::File::open(file.path()).unwrap());
-        let mut body = pool.take().await.unwrap();
-        body.put_in(Place { memory: Arc::clone(&memory), offset: 0, room: 8192 });
+        let mut body = pool.take(Some(Place { memory: Arc::clone(&memory), offset: 0, room: 8192 })).await.unwrap();
         body.take(&data).unwrap();
         assert!(!body.is_placed());
         let packet = Packet::with_body(0, 0, false, body);

@@ -3,13 +3,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
+use hearth_fabric::local::Window;
 use hearth_fabric::one_sided::Region;
-use hearth_types::ChecksumSpec;
-
 use hearth_protocol::one_sided_write::WriteBuffers;
+use hearth_types::ChecksumSpec;
+use parking_lot::Mutex;
 
 /// Where bytes are put at once.
 #[derive(Debug)]
@@ -17,7 +19,13 @@ pub(super) enum Memory {
     /// The data file of a replica that is being written, lent by its datanode for one pipeline. Byte 0 of the block is at 0.
     ///
     /// It outlives the datanode and the pipeline as long as somebody holds it, and so do the bytes in it.
-    Lent(File),
+    Lent {
+        file: File,
+        /// Of its memory: 4 KiB, or those of huge pages.
+        page_bytes: u64,
+        /// Where the next packet's bytes will be, most likely, while no packet is being filled.
+        window: Mutex<Option<Window>>,
+    },
     /// Registered memory of this client, for one packet, from which its bytes go to the datanode's.
     Registered {
         /// Always there until it is dropped.
@@ -28,15 +36,53 @@ pub(super) enum Memory {
     },
 }
 
+/// Mapped of lent memory at once: a new window costs two system calls, and what was touched in it counts as this process's memory.
+const WINDOW_BYTES: u64 = 8 << 20;
+
+/// What the kernel says of files whose memory does not come in huge pages.
+const SMALL_PAGE_BYTES: u64 = 4 << 10;
+
 impl Memory {
     pub(super) fn new(file: File) -> Arc<Self> {
-        Arc::new(Self::Lent(file))
+        // A tmpfs answers with the size of the pages that its files get.
+        let page_bytes = file.metadata().map_or(SMALL_PAGE_BYTES, |about| about.blksize());
+        Self::with_pages(file, page_bytes)
+    }
+
+    pub(super) fn with_pages(file: File, page_bytes: u64) -> Arc<Self> {
+        Arc::new(Self::Lent { file, page_bytes, window: Mutex::new(None) })
+    }
+
+    /// `range` of the block, which was granted, mapped to be filled in place. Give it back with `keep`.
+    ///
+    /// `None`: it is to be put there by `write`. So it is with small pages, each of which the kernel would clear and map before it is
+    /// filled, where a write that fills all of it does neither; with a range that the file does not have, whatever was granted;
+    /// and where the next range is asked for before the last one is given back.
+    pub(super) fn window(&self, range: &Range<u64>) -> Option<Window> {
+        let Self::Lent { file, page_bytes, window } = self else { return None };
+        if *page_bytes <= SMALL_PAGE_BYTES || file.metadata().ok()?.len() < range.end {
+            return None;
+        }
+        if let Some(window) = window.lock().take()
+            && window.covers(range)
+        {
+            return Some(window);
+        }
+        let at = range.start / page_bytes * page_bytes;
+        let length = WINDOW_BYTES.max((range.end - at).next_multiple_of(*page_bytes));
+        Window::new(file, at, usize::try_from(length).ok()?).ok()
+    }
+
+    pub(super) fn keep(&self, used: Window) {
+        if let Self::Lent { window, .. } = self {
+            *window.lock() = Some(used);
+        }
     }
 
     /// `offset`: of the block. The range was granted: nothing is allocated by this.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Lent(file) => file.write_all_at(bytes, offset),
+            Self::Lent { file, .. } => file.write_all_at(bytes, offset),
             Self::Registered { region, start, buffers } => {
                 let (region, at) = within(region, *start, buffers, offset, bytes.len())?;
                 region.memory().write(at, bytes);
@@ -47,7 +93,7 @@ impl Memory {
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         match self {
-            Self::Lent(file) => file.read_exact_at(into, offset),
+            Self::Lent { file, .. } => file.read_exact_at(into, offset),
             Self::Registered { region, start, buffers } => {
                 let (region, at) = within(region, *start, buffers, offset, into.len())?;
                 region.memory().read(at, into);
@@ -59,7 +105,7 @@ impl Memory {
     /// The registered memory, for a packet whose first byte is its first.
     pub(super) fn region(&self) -> Option<&Arc<dyn Region>> {
         match self {
-            Self::Lent(_) => None,
+            Self::Lent { .. } => None,
             Self::Registered { region, .. } => region.as_ref(),
         }
     }
@@ -94,6 +140,18 @@ pub(super) struct Place {
     pub offset: u64,
     /// Bytes that were granted from there on.
     pub room: u64,
+}
+
+impl Place {
+    /// Its room, or `most`.
+    pub(super) fn at_most(&self, most: usize) -> usize {
+        self.room.min(most as u64) as usize
+    }
+
+    /// Of the block: the bytes from `from` to `to` of the packet.
+    pub(super) fn part(&self, from: usize, to: usize) -> Range<u64> {
+        self.offset + from as u64..self.offset + to as u64
+    }
 }
 
 /// What is known of the ground under the current block.
