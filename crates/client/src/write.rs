@@ -3,7 +3,7 @@
 //! sends packets down the pipeline and awaits acknowledgements ([`pipeline`]), and recovers from failures ([`recovery`]).
 //!
 //! The way to the first datanode is a [`link`]: [`packets`] over TCP, or [`local`], where the datanode lends the replica's own
-//! memory and the caller's bytes go straight there ([`place`]), from the second packet of a block on.
+//! memory and the caller's bytes go straight there ([`place`]), mapped where it has huge pages, from the second packet of a block on.
 
 mod block;
 mod chunker;
