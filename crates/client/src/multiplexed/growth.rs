@@ -1,55 +1,108 @@
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether another connection helped: several round trips, and long enough to count bytes.
+/// Between two looks at what connections bring: several round trips, and long enough to count bytes.
 const PERIOD_LEAST: Duration = Duration::from_millis(100);
 const PERIOD_ROUND_TRIPS: u32 = 8;
+
+/// New connections are not looked at before they have found their speed: opened, asked, and their congestion windows grown.
+const START_ROUND_TRIPS: u32 = 6;
 
 /// As many connections again helped when so many times the bytes came in a second: twice as many where losses or windows are the limit, as many
 /// as before where the network or a processor is.
 const HELPED: f64 = 1.25;
 
-/// How long no further ones are tried when the last did not help.
-const SETTLED: Duration = Duration::from_secs(10);
+/// With less than this they are given up again.
+const WORTH_KEEPING: f64 = 1.05;
 
-/// Decides when as many connections again are worth a try. Fed only while connections are held up.
+/// How long no further ones are tried when the last did not help: twice as long each time, for that may have been the chance of a moment.
+const SETTLED_FIRST: Duration = Duration::from_millis(500);
+const SETTLED_MOST: Duration = Duration::from_secs(10);
+
+/// Decides how many connections are worth having. Fed only while connections are held up.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// When the present period began, and how many bytes had come by then.
+    /// When the present period began, or will begin, and how many bytes had come by then.
     period: Option<(Instant, u64)>,
-    /// Bytes a second before the last connections were added.
-    before: Option<f64>,
+    /// Not yet: the new connections are still starting.
+    starting_until: Option<Instant>,
+    before: Option<Before>,
     settled_until: Option<Instant>,
+    /// How long the last of these took.
+    settled: Duration,
+}
+
+/// What was before the last connections were added.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    connections: usize,
+    bytes_per_second: f64,
+}
+
+/// How many there are, and may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connections {
+    pub count: usize,
+    pub most: usize,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    Stay,
+    /// Open as many connections again, as far as there may be.
+    Add,
+    /// Give up all but the first so many, fewer than there are.
+    Return(usize),
 }
 
 impl Growth {
-    /// Whether to open as many connections again now. `bytes`: come so far; `round_trip`: as far as it is known.
-    pub(super) fn is_due(&mut self, now: Instant, bytes: u64, round_trip: Duration) -> bool {
-        if self.settled_until.is_some_and(|until| now < until) {
-            return false;
+    /// What to do with `connections`, over which so many `bytes` have come so far. `round_trip`: as far as it is known.
+    pub(super) fn next(&mut self, now: Instant, connections: Connections, bytes: u64, round_trip: Duration) -> Next {
+        let Connections { count, most } = connections;
+        // All are there, and the last of them have been looked at.
+        if count >= most && self.before.is_none() {
+            return Next::Stay;
+        }
+        if self.settled_until.is_some_and(|until| now < until)
+            || self.starting_until.is_some_and(|until| now < until)
+        {
+            return Next::Stay;
         }
         let length = PERIOD_LEAST.max(round_trip * PERIOD_ROUND_TRIPS);
         let Some((since, had)) = self.period else {
             self.period = Some((now, bytes));
-            return false;
+            return Next::Stay;
         };
         let elapsed = now.saturating_duration_since(since);
         if elapsed < length {
-            return false;
+            return Next::Stay;
         }
         self.period = Some((now, bytes));
         // There was a pause: what came in it says nothing.
         if elapsed > 4 * length {
             self.before = None;
-            return false;
+            return Next::Stay;
         }
-        let rate = bytes.saturating_sub(had) as f64 / elapsed.as_secs_f64();
-        if self.before.is_some_and(|before| rate < HELPED * before) {
+        let bytes_per_second = bytes.saturating_sub(had) as f64 / elapsed.as_secs_f64();
+        if let Some(before) = self.before
+            && bytes_per_second < HELPED * before.bytes_per_second
+        {
             (self.before, self.period) = (None, None);
-            self.settled_until = Some(now + SETTLED);
-            return false;
+            self.settled = (2 * self.settled).clamp(SETTLED_FIRST, SETTLED_MOST);
+            self.settled_until = Some(now + self.settled);
+            let is_worse = bytes_per_second < WORTH_KEEPING * before.bytes_per_second;
+            return if is_worse && before.connections < count { Next::Return(before.connections) } else { Next::Stay };
         }
-        self.before = Some(rate);
-        true
+        if self.before.take().is_some() {
+            self.settled = Duration::ZERO;
+        }
+        self.period = None;
+        if count >= most {
+            return Next::Stay;
+        }
+        self.before = Some(Before { connections: count, bytes_per_second });
+        self.starting_until = Some(now + round_trip * START_ROUND_TRIPS);
+        Next::Add
     }
 }
 
@@ -57,20 +110,99 @@ impl Growth {
 mod tests {
     use super::*;
 
+    const TRIP: Duration = Duration::from_millis(20);
+
+    /// Feeds a growth once in ten milliseconds. What comes in a second: `rate` of the number of connections.
+    struct Fed {
+        growth: Growth,
+        start: Instant,
+        now_ms: u64,
+        connections: usize,
+        bytes: u64,
+    }
+
+    impl Fed {
+        fn new() -> Self {
+            Self { growth: Growth::default(), start: Instant::now(), now_ms: 0, connections: 1, bytes: 0 }
+        }
+
+        /// Until `until_ms`; what was done, when, and how many connections there are after it.
+        fn run(&mut self, until_ms: u64, rate: impl Fn(u64, usize) -> u64) -> Vec<(u64, usize)> {
+            let mut done = Vec::new();
+            while self.now_ms < until_ms {
+                let now = self.start + Duration::from_millis(self.now_ms);
+                let connections = Connections { count: self.connections, most: 16 };
+                match self.growth.next(now, connections, self.bytes, TRIP) {
+                    Next::Stay => {}
+                    Next::Add => {
+                        self.connections *= 2;
+                        done.push((self.now_ms, self.connections));
+                    }
+                    Next::Return(connections) => {
+                        self.connections = connections;
+                        done.push((self.now_ms, self.connections));
+                    }
+                }
+                self.now_ms += 10;
+                self.bytes += rate(self.now_ms, self.connections) / 100;
+            }
+            done
+        }
+    }
+
     #[test]
     fn connections_are_added_as_long_as_each_helps() {
-        let mut growth = Growth::default();
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let trip = Duration::from_millis(20);
-        assert!(!growth.is_due(at(0), 0, trip), "nothing is known yet");
-        assert!(!growth.is_due(at(100), 10, trip), "eight round trips are not over");
-        assert!(growth.is_due(at(160), 1600, trip));
-        assert!(growth.is_due(at(320), 1600 + 2000, trip), "a quarter more came");
-        assert!(!growth.is_due(at(480), 3600 + 2100, trip), "this one did not help");
-        assert!(!growth.is_due(at(9000), 1_000_000, trip), "settled");
-        assert!(!growth.is_due(at(11_000), 2_000_000, trip), "a new beginning");
-        assert!(growth.is_due(at(11_160), 2_001_000, trip));
-        assert!(!growth.is_due(at(20_000), 2_002_000, trip), "after a pause nothing is known");
+        let mut fed = Fed::new();
+        let done = fed.run(1200, |_, connections| 1_000_000 * connections.min(8) as u64);
+        assert_eq!(done, [(160, 2), (440, 4), (720, 8), (1000, 16)]);
+        assert_eq!(fed.run(1290, |_, _| 8_000_000), [(1280, 8)], "sixteen brought nothing");
+    }
+
+    #[test]
+    fn the_last_ones_are_looked_at_too() {
+        let mut fed = Fed::new();
+        let done = fed.run(60_000, |_, connections| 1_000_000 * connections as u64);
+        assert_eq!(done.last(), Some(&(1000, 16)), "they help, and there are no more");
+    }
+
+    #[test]
+    fn what_brings_a_little_is_kept_and_not_added_to() {
+        let mut fed = Fed::new();
+        let done = fed.run(900, |_, connections| if connections == 1 { 1_000_000 } else { 1_150_000 });
+        assert_eq!(done, [(160, 2)]);
+    }
+
+    #[test]
+    fn where_nothing_helps_it_is_tried_more_and_more_rarely() {
+        let mut fed = Fed::new();
+        let done = fed.run(120_000, |_, _| 1_000_000);
+        let tried: Vec<u64> = done.iter().filter(|(_, connections)| *connections == 2).map(|(at, _)| *at).collect();
+        let pauses: Vec<u64> = tried.windows(2).map(|two| two[1] - two[0]).collect();
+        assert_eq!(fed.connections, 1, "each was given up again");
+        assert!(pauses[0] < 1100, "{pauses:?}");
+        assert!(pauses.windows(2).all(|two| two[0] <= two[1]), "{pauses:?}");
+        assert!((10_000..10_500).contains(pauses.last().unwrap()), "{pauses:?}");
+    }
+
+    #[test]
+    fn one_bad_moment_does_not_settle_it_for_long() {
+        let mut fed = Fed::new();
+        // While the second connection is looked at, the network stands still.
+        let rate = |at: u64, connections: usize| {
+            if (280..450).contains(&at) { 0 } else { 1_000_000 * connections as u64 }
+        };
+        let done = fed.run(2000, rate);
+        assert_eq!(done[..2], [(160, 2), (440, 1)]);
+        assert!(fed.connections >= 4, "{done:?}");
+    }
+
+    #[test]
+    fn after_a_pause_nothing_is_known() {
+        let mut fed = Fed::new();
+        fed.run(300, |_, connections| 1_000_000 * connections as u64);
+        // Nobody reads for five seconds.
+        fed.now_ms = 5300;
+        assert_eq!(fed.run(5450, |_, _| 100), [], "what came before it is not compared");
+        assert_eq!(fed.run(5700, |_, _| 100).len(), 1, "a new beginning");
     }
 }

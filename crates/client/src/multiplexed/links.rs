@@ -8,7 +8,7 @@ use hearth_types::ByteRange;
 use hearth_wire::data_transfer::{ManyRefusal, Status};
 use parking_lot::Mutex;
 
-use super::growth::Growth;
+use super::growth::{Connections, Growth, Next};
 use super::lent::{self, Begun};
 use super::link::{Arrived, Asked, Credit, Failure, Link};
 use super::{MultiplexOptions, Place, Wanted};
@@ -229,15 +229,27 @@ impl Links {
         let best = links.iter().min_by_key(load)?;
         let round_trip = best.round_trip();
         if best.outstanding_bytes() >= HEAVY_BYTES
-            && links.len() < self.options.connections_max
             && best.answer_time() > PATIENCE + 2 * round_trip
         {
+            let best = Arc::clone(best);
             let bytes = links.iter().map(|link| link.received_bytes()).sum::<u64>() + *self.ended_bytes.lock();
-            if self.growth.lock().is_due(Instant::now(), bytes, round_trip)
-                && !self.growing.swap(true, Ordering::AcqRel)
-            {
-                self.grow(links.len().min(self.options.connections_max - links.len()));
+            let count = links.len();
+            let most = self.options.connections_max;
+            match self.growth.lock().next(Instant::now(), Connections { count, most }, bytes, round_trip) {
+                Next::Stay => {}
+                Next::Add => {
+                    if !self.growing.swap(true, Ordering::AcqRel) {
+                        self.grow(count.min(most - count));
+                    }
+                }
+                Next::Return(count) => {
+                    tracing::debug!(place = ?self.place, count, "the last connections brought nothing");
+                    // What is asked on them is answered; then they are idle, and expire.
+                    let given_up = links.drain(count..);
+                    *self.ended_bytes.lock() += given_up.map(|link| link.received_bytes()).sum::<u64>();
+                }
             }
+            return Some(best);
         }
         Some(Arc::clone(best))
     }
