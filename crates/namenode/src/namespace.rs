@@ -24,6 +24,7 @@ mod recent;
 mod record;
 mod remove;
 mod rename;
+mod sequence;
 mod snapshot_diff;
 #[cfg(test)]
 mod snapshot_tests;

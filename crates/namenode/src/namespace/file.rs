@@ -1,10 +1,11 @@
 //! What only files have: above all their blocks.
 //!
-//! Most files are closed and have one block. That stands in the inode; of more, there is an allocation of just their size. An open
-//! file is another matter: it has a writer, and its blocks may become more.
+//! Most files are closed and have one block. That stands in the inode; of more, there is an allocation of just their size, a small one
+//! where they are as a writer makes them ([`Sequence`]). An open file is another matter: it has a writer, and its blocks may become more.
 
 use hearth_types::{Block, BlockId, GenerationStamp};
 
+use super::sequence::Sequence;
 use crate::packed::{Field, Number};
 
 /// What only files have, but for their block size and their replication, which are attributes of the inode.
@@ -18,6 +19,8 @@ enum Content {
     #[default]
     Empty,
     One(PlainRecord),
+    /// Nearly all files of more blocks.
+    Sequence(Box<Sequence>),
     /// A list of any length, one pointer further away.
     Many(Box<Many>),
     /// Somebody may write.
@@ -46,6 +49,9 @@ impl From<Vec<BlockRecord>> for Content {
         if blocks.is_empty() {
             return Self::Empty;
         }
+        if let Some(sequence) = Sequence::new(&blocks) {
+            return Self::Sequence(Box::new(sequence));
+        }
         let plain: Option<Box<[PlainRecord]>> = blocks.iter().map(PlainRecord::new).collect();
         Self::Many(Box::new(plain.map_or_else(|| Many::Whole(blocks.into_boxed_slice()), Many::Plain)))
     }
@@ -54,6 +60,7 @@ impl From<Vec<BlockRecord>> for Content {
 /// The blocks of a file, in their order.
 #[derive(Clone, Copy)]
 pub enum Blocks<'a> {
+    Sequence(&'a Sequence),
     Plain(&'a [PlainRecord]),
     Whole(&'a [BlockRecord]),
 }
@@ -61,6 +68,7 @@ pub enum Blocks<'a> {
 impl<'a> Blocks<'a> {
     pub fn len(self) -> usize {
         match self {
+            Self::Sequence(blocks) => blocks.len(),
             Self::Plain(blocks) => blocks.len(),
             Self::Whole(blocks) => blocks.len(),
         }
@@ -72,6 +80,7 @@ impl<'a> Blocks<'a> {
 
     pub fn get(self, place: usize) -> Option<BlockRecord> {
         match self {
+            Self::Sequence(blocks) => blocks.get(place),
             Self::Plain(blocks) => blocks.get(place).map(|block| block.record()),
             Self::Whole(blocks) => blocks.get(place).copied(),
         }
@@ -100,6 +109,7 @@ impl FilePart {
         match &self.content {
             Content::Empty => Blocks::Plain(&[]),
             Content::One(block) => Blocks::Plain(std::slice::from_ref(block)),
+            Content::Sequence(blocks) => Blocks::Sequence(blocks),
             Content::Many(many) => match &**many {
                 Many::Plain(blocks) => Blocks::Plain(blocks),
                 Many::Whole(blocks) => Blocks::Whole(blocks),
@@ -335,6 +345,7 @@ mod tests {
         assert_eq!(size_of::<PlainRecord>(), 15);
         assert_eq!(size_of::<Content>(), 16);
         assert_eq!(size_of::<BlockRecord>(), 24);
+        assert_eq!(size_of::<Sequence>(), 40);
         assert_eq!(record(1).stamp(), BlockRecord::STAMP_MAX);
         assert_eq!(record(1).block().length, u64::MAX);
     }
@@ -342,6 +353,8 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Add(BlockRecord),
+        /// Another block as a writer gets one: so much further than the last one.
+        Next(u64),
         Pop,
         Grow(u64),
         Open,
@@ -364,7 +377,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => any_record().prop_map(Step::Add),
+            2 => any_record().prop_map(Step::Add),
+            4 => prop_oneof![8 => 1u64..9, 1 => (1u64 << 24) - 2..(1 << 24) + 2].prop_map(Step::Next),
             2 => Just(Step::Pop),
             1 => any::<u64>().prop_map(Step::Grow),
             1 => Just(Step::Open),
@@ -372,6 +386,34 @@ mod tests {
             1 => Just(Step::Complete),
             1 => Just(Step::Take),
         ]
+    }
+
+    /// The block that comes after `blocks`.
+    fn next(blocks: &[BlockRecord], further: u64) -> BlockRecord {
+        let last = blocks.last().copied().unwrap_or_else(|| record(1));
+        let block = Block {
+            id: BlockId(last.id.0.wrapping_add_unsigned(further)),
+            stamp: GenerationStamp((last.stamp().0 + further).min(BlockRecord::STAMP_MAX.0)),
+            length: last.length,
+        };
+        BlockRecord::new(block, BlockState::Complete)
+    }
+
+    /// What stands in six bytes a block.
+    fn is_sequence(blocks: &[BlockRecord]) -> bool {
+        let [first, .., last] = blocks else { return false };
+        let near = |number: u64, first: u64| (first..first + (1 << 24)).contains(&number);
+        let fits = |number: u64| number < 1 << 40;
+        fits(first.id.0 as u64)
+            && fits(first.stamp().0)
+            && fits(first.length)
+            && fits(last.length)
+            && blocks.iter().all(|block| {
+                block.state == BlockState::Complete
+                    && near(block.id.0 as u64, first.id.0 as u64)
+                    && near(block.stamp().0, first.stamp().0)
+            })
+            && blocks[..blocks.len() - 1].iter().all(|block| block.length == first.length)
     }
 
     fn is_plain(block: &BlockRecord) -> bool {
@@ -391,6 +433,11 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Add(block) => {
+                        model.push(block);
+                        file.add_blocks([block]);
+                    }
+                    Step::Next(further) => {
+                        let block = next(&model, further);
                         model.push(block);
                         file.add_blocks([block]);
                     }
@@ -416,8 +463,9 @@ mod tests {
                 prop_assert_eq!(file.blocks().to_vec(), model.clone());
                 prop_assert_eq!((file.blocks().len(), file.blocks().last()), (model.len(), model.last().copied()));
                 prop_assert_eq!(file.is_open(), is_open);
-                let is_small = !is_open && model.iter().all(is_plain);
-                prop_assert_eq!(matches!(file.blocks(), Blocks::Plain(_)), is_small || (!is_open && model.is_empty()));
+                let is_small = !is_open && (model.iter().all(is_plain) || is_sequence(&model));
+                prop_assert_eq!(matches!(file.blocks(), Blocks::Whole(_)), !is_small);
+                prop_assert_eq!(matches!(file.blocks(), Blocks::Sequence(_)), !is_open && is_sequence(&model));
             }
         }
     }

@@ -1,0 +1,69 @@
+//! The blocks of a closed file as its writer made them: complete, equally long but for the last, their ids and stamps counted on from
+//! the first one's. Each after the first takes six bytes.
+
+use hearth_types::{Block, BlockId, GenerationStamp};
+
+use super::file::{BlockRecord, BlockState};
+use crate::packed::Number;
+
+#[derive(Debug)]
+pub struct Sequence {
+    id: Number<5>,
+    stamp: Number<5>,
+    /// Of each block but the last.
+    length: Number<5>,
+    last_length: Number<5>,
+    further: Box<[Further]>,
+}
+
+/// How far a block's numbers stand above the first one's: sixteen million, as many as other files get meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Further {
+    id: Number<3>,
+    stamp: Number<3>,
+}
+
+impl Sequence {
+    /// `None`: they are other than that, or no two.
+    pub(super) fn new(blocks: &[BlockRecord]) -> Option<Self> {
+        let [first, further @ ..] = blocks else { return None };
+        let last = further.last()?;
+        let is_usual = blocks.iter().all(|block| block.state == BlockState::Complete)
+            && further[..further.len() - 1].iter().all(|block| block.length == first.length);
+        if !is_usual {
+            return None;
+        }
+        let first_id = u64::try_from(first.id.0).ok()?;
+        let further = further.iter().map(|block| {
+            let id = u64::try_from(block.id.0).ok()?.checked_sub(first_id)?;
+            let stamp = block.stamp().0.checked_sub(first.stamp().0)?;
+            Some(Further { id: Number::new(id)?, stamp: Number::new(stamp)? })
+        });
+        Some(Self {
+            id: Number::new(first_id)?,
+            stamp: Number::new(first.stamp().0)?,
+            length: Number::new(first.length)?,
+            last_length: Number::new(last.length)?,
+            further: further.collect::<Option<_>>()?,
+        })
+    }
+
+    /// How many blocks there are: two at least.
+    pub(super) fn len(&self) -> usize {
+        1 + self.further.len()
+    }
+
+    pub(super) fn get(&self, place: usize) -> Option<BlockRecord> {
+        let further = match place.checked_sub(1) {
+            None => Further { id: Number::ZERO, stamp: Number::ZERO },
+            Some(place) => *self.further.get(place)?,
+        };
+        let length = if place == self.further.len() { self.last_length } else { self.length };
+        let block = Block {
+            id: BlockId((self.id.get() + further.id.get()) as i64),
+            stamp: GenerationStamp(self.stamp.get() + further.stamp.get()),
+            length: length.get(),
+        };
+        Some(BlockRecord::new(block, BlockState::Complete))
+    }
+}
