@@ -3,7 +3,7 @@
 //! The first arrival gets [`Attempt::New`] and carries the call out; a repetition meanwhile waits and then sees the stored answer. When the
 //! first one failed, nothing is stored and the repetition carries it out. Source: Hadoop's `RetryCache`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,8 +115,10 @@ impl Table {
                 break;
             }
             self.order.pop_front();
-            if matches!(self.entries.get(&key), Some(Entry::Finished(at, _)) if *at == expires_ms) {
-                self.entries.remove(&key);
+            if let hash_map::Entry::Occupied(entry) = self.entries.entry(key)
+                && matches!(entry.get(), Entry::Finished(at, _) if *at == expires_ms)
+            {
+                entry.remove();
             }
         }
     }
