@@ -155,18 +155,8 @@ impl Namespace {
     /// An empty namespace as formatting leaves it: the root belongs to the user who formats.
     pub fn format(limits: Limits, user: &str, group: &str, now_ms: u64) -> Self {
         let mut names = Names::default();
-        let attributes = Attributes {
-            id: InodeId::ROOT,
-            owner: names.intern(user),
-            group: names.intern(group),
-            permission: FsPermission(0o755),
-            storage_policy: 0,
-            replication: 0,
-            block_size: 0,
-            modification_time_ms: now_ms,
-            access_time_ms: 0,
-            since: 0,
-        };
+        let (owner, group) = (names.intern(user), names.intern(group));
+        let attributes = Attributes::directory(InodeId::ROOT, owner, group, FsPermission(0o755), now_ms);
         let root = Inode::new(attributes, Extra::default(), InodeKind::Directory(Box::default()));
         let mut inodes = Arena::default();
         let root = inodes.insert(root);

@@ -237,9 +237,9 @@ impl Links {
             let most = self.options.connections_max;
             match self.growth.lock().next(Instant::now(), Connections { count, most }, bytes, round_trip) {
                 Next::Stay => {}
-                Next::Add => {
+                Next::Add(wanted) => {
                     if !self.growing.swap(true, Ordering::AcqRel) {
-                        self.grow(count.min(most - count));
+                        self.grow(wanted - count);
                     }
                 }
                 Next::Return(count) => {

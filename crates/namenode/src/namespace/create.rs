@@ -249,18 +249,7 @@ impl Namespace {
         let owner = self.names.intern(&caller.user);
         let group = self.inode(parent).group();
         let (permission, extra) = self.rights_in(parent, true, modes);
-        let attributes = Attributes {
-            id: UNNUMBERED,
-            owner,
-            group,
-            permission,
-            storage_policy: 0,
-            replication: 0,
-            block_size: 0,
-            modification_time_ms: now_ms,
-            access_time_ms: 0,
-            since: 0,
-        };
+        let attributes = Attributes::directory(UNNUMBERED, owner, group, permission, now_ms);
         let inode = Inode::new(attributes, extra, InodeKind::Directory(Box::default()));
         self.attach(parent, name, inode, now_ms)
     }

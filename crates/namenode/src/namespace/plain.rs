@@ -31,6 +31,24 @@ pub struct Attributes {
     pub since: u32,
 }
 
+impl Attributes {
+    /// Of a directory that is made now.
+    pub fn directory(id: InodeId, owner: NameId, group: NameId, permission: FsPermission, now_ms: u64) -> Self {
+        Self {
+            id,
+            owner,
+            group,
+            permission,
+            storage_policy: 0,
+            replication: 0,
+            block_size: 0,
+            modification_time_ms: now_ms,
+            access_time_ms: 0,
+            since: 0,
+        }
+    }
+}
+
 const PERMISSION: Field = Field::first(12);
 const POLICY: Field = PERMISSION.then(4);
 
