@@ -25,7 +25,7 @@ const SETTLED_MOST: Duration = Duration::from_secs(10);
 /// Decides how many connections are worth having. Fed only while connections are held up.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// When the present period began, or will begin, and how many bytes had come by then.
+    /// When the present period began, and how many bytes had come by then.
     period: Option<(Instant, u64)>,
     /// Not yet: the new connections are still starting.
     starting_until: Option<Instant>,
@@ -138,11 +138,7 @@ mod tests {
                 let connections = Connections { count: self.connections, most: 16 };
                 match self.growth.next(now, connections, self.bytes, TRIP) {
                     Next::Stay => {}
-                    Next::Add(connections) => {
-                        self.connections = connections;
-                        done.push((self.now_ms, self.connections));
-                    }
-                    Next::Return(connections) => {
+                    Next::Add(connections) | Next::Return(connections) => {
                         self.connections = connections;
                         done.push((self.now_ms, self.connections));
                     }
