@@ -67,9 +67,7 @@ impl Growth {
         if count >= most && self.before.is_none() {
             return Next::Stay;
         }
-        if self.settled_until.is_some_and(|until| now < until)
-            || self.starting_until.is_some_and(|until| now < until)
-        {
+        if self.settled_until.is_some_and(|until| now < until) || self.starting_until.is_some_and(|until| now < until) {
             return Next::Stay;
         }
         let length = PERIOD_LEAST.max(round_trip * PERIOD_ROUND_TRIPS);

@@ -228,9 +228,7 @@ impl Links {
         };
         let best = links.iter().min_by_key(load)?;
         let round_trip = best.round_trip();
-        if best.outstanding_bytes() >= HEAVY_BYTES
-            && best.answer_time() > PATIENCE + 2 * round_trip
-        {
+        if best.outstanding_bytes() >= HEAVY_BYTES && best.answer_time() > PATIENCE + 2 * round_trip {
             let best = Arc::clone(best);
             let bytes = links.iter().map(|link| link.received_bytes()).sum::<u64>() + *self.ended_bytes.lock();
             let count = links.len();
