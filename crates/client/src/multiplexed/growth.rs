@@ -22,6 +22,13 @@ const WORTH_KEEPING: f64 = 1.05;
 const SETTLED_FIRST: Duration = Duration::from_millis(500);
 const SETTLED_MOST: Duration = Duration::from_secs(10);
 
+/// How long it is remembered how many were worth having. Connections that nobody uses end much earlier; the next that is held up then needs
+/// no looks to have as many beside it.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// Connections opened within this time have either failed or are there: less than one that is idle lives.
+const REOPENED: Duration = Duration::from_secs(1);
+
 /// Decides how many connections are worth having. Fed only while connections are held up.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
@@ -33,6 +40,10 @@ pub(super) struct Growth {
     settled_until: Option<Instant>,
     /// How long the last of these took.
     settled: Duration,
+    /// How many there were when last a connection was held up and none were being tried, and when that was.
+    worth: Option<(usize, Instant)>,
+    /// When last as many were opened again.
+    reopened: Option<Instant>,
 }
 
 /// What was before the last connections were added.
@@ -63,11 +74,25 @@ impl Growth {
     /// What to do with `connections`, over which so many `bytes` have come so far. `round_trip`: as far as it is known.
     pub(super) fn next(&mut self, now: Instant, connections: Connections, bytes: u64, round_trip: Duration) -> Next {
         let Connections { count, most } = connections;
-        // All are there, and the last of them have been looked at.
-        if count >= most && self.before.is_none() {
+        if self.starting_until.is_some_and(|until| now < until) {
             return Next::Stay;
         }
-        if self.settled_until.is_some_and(|until| now < until) || self.starting_until.is_some_and(|until| now < until) {
+        if self.before.is_none() {
+            let is_fresh = |when: Instant, length| now.saturating_duration_since(when) < length;
+            let worth = self.worth.filter(|(_, when)| is_fresh(*when, REMEMBERED)).map_or(0, |(worth, _)| worth);
+            // Opened just now and not there: so many cannot be had.
+            let failed = self.reopened.is_some_and(|when| is_fresh(when, REOPENED));
+            if worth > count && !failed {
+                self.reopened = Some(now);
+                return self.add(now, worth.min(most), round_trip);
+            }
+            self.worth = Some((count, now));
+            // All are there, and the last of them have been looked at.
+            if count >= most {
+                return Next::Stay;
+            }
+        }
+        if self.settled_until.is_some_and(|until| now < until) {
             return Next::Stay;
         }
         let length = PERIOD_LEAST.max(round_trip * PERIOD_ROUND_TRIPS);
@@ -98,13 +123,18 @@ impl Growth {
         if self.before.take().is_some() {
             self.settled = Duration::ZERO;
         }
-        self.period = None;
         if count >= most {
+            self.period = None;
             return Next::Stay;
         }
         self.before = Some(Before { connections: count, bytes_per_second });
+        self.add(now, (FACTOR * count.max(1)).min(most), round_trip)
+    }
+
+    fn add(&mut self, now: Instant, connections: usize, round_trip: Duration) -> Next {
+        self.period = None;
         self.starting_until = Some(now + round_trip * START_ROUND_TRIPS);
-        Next::Add((FACTOR * count.max(1)).min(most))
+        Next::Add(connections)
     }
 }
 
@@ -192,6 +222,30 @@ mod tests {
         let done = fed.run(2000, rate);
         assert_eq!(done[..2], [(160, 4), (440, 1)]);
         assert!(fed.connections >= 4, "{done:?}");
+    }
+
+    #[test]
+    fn as_many_as_were_worth_having_are_there_at_once_the_next_time() {
+        let mut fed = Fed::new();
+        let rate = |_: u64, connections: usize| 1_000_000 * connections.min(4) as u64;
+        assert_eq!(fed.run(2000, rate)[..3], [(160, 4), (440, 16), (720, 4)]);
+        // Nobody reads for a minute: all have ended but a new one.
+        (fed.now_ms, fed.connections) = (62_000, 1);
+        assert_eq!(fed.run(62_100, rate), [(62_000, 4)]);
+        // That was too short to look at them, and is no reason to forget. Now not all can be had: what is there is gone on from.
+        (fed.now_ms, fed.connections) = (70_000, 1);
+        assert_eq!(fed.run(70_010, rate), [(70_000, 4)]);
+        fed.connections = 2;
+        assert_eq!(fed.run(70_400, rate), [(70_280, 8)]);
+    }
+
+    #[test]
+    fn what_was_worth_having_long_ago_is_forgotten() {
+        let mut fed = Fed::new();
+        let rate = |_: u64, connections: usize| 1_000_000 * connections as u64;
+        assert_eq!(fed.run(1000, rate).last(), Some(&(440, 16)));
+        (fed.now_ms, fed.connections) = (301_000, 1);
+        assert_eq!(fed.run(301_100, rate), []);
     }
 
     #[test]
