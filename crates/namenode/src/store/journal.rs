@@ -2,11 +2,11 @@
 //!
 //! Two files take turns. Groups of changes are appended to one of them, each synced before its operations are answered; when it is
 //! full the other one is begun anew, whose groups have gone into the tables meanwhile. A file is never cut: what is left of an
-//! earlier turn behind the last group has lower numbers. So after the first turns a sync writes data only, and no metadata of
-//! the file system.
+//! earlier turn behind the last group has lower numbers. In its first turn a file grows by zeros, many groups' room at a time. So
+//! nearly every sync writes data only, and no metadata of the file system.
 //!
 //! ```text
-//! file    group*
+//! file    group* (zeros, or what is left of an earlier turn)
 //! group   magic (4 bytes), length of the changes (4), CRC32C of the rest (4), number (8), number of operations (4), changes
 //! ```
 //! Numbers are little-endian and rise by one from group to group, through both files. The tables know the number of the last group
@@ -27,12 +27,17 @@ const MAGIC: u32 = u32::from_le_bytes(*b"HJnl");
 /// Up to the checksum, which is of all that follows it.
 const UNCHECKED: usize = 12;
 
+/// A file that is too short for a group becomes longer by so many bytes, and the group's.
+const GROWTH: usize = 1 << 20;
+
 pub struct Journal {
     files: [File; 2],
     paths: [PathBuf; 2],
     /// Of the file that is written.
     current: usize,
     position: u64,
+    /// How long the files are.
+    lengths: [u64; 2],
     /// Of the last group.
     number: u64,
     /// A file is full when it has so many bytes.
@@ -60,10 +65,12 @@ impl Journal {
         let paths = FILES.map(|name| directory.join(name));
         let mut groups = Vec::new();
         let mut files = Vec::new();
-        for path in &paths {
+        let mut lengths = [0; 2];
+        for (path, length) in paths.iter().zip(&mut lengths) {
             let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path);
             let file = file.map_err(io("opening", path))?;
             let bytes = std::fs::read(path).map_err(io("reading", path))?;
+            *length = bytes.len() as u64;
             let found = read_groups(&bytes, applied);
             groups.extend(found.map_err(|error| StoreError::Damaged {
                 path: path.clone(),
@@ -84,7 +91,7 @@ impl Journal {
         }
         let [first, second] = <[File; 2]>::try_from(files).expect("one of each path");
         let number = unapplied.number;
-        let journal = Self { files: [first, second], paths, current: 0, position: 0, number, file_bytes };
+        let journal = Self { files: [first, second], paths, current: 0, position: 0, lengths, number, file_bytes };
         Ok((journal, unapplied))
     }
 
@@ -109,9 +116,15 @@ impl Journal {
         bytes[20..24].copy_from_slice(&operations.to_le_bytes());
         let sum = crc32c(&bytes[UNCHECKED..]);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
-        let file = &self.files[self.current];
+        let (file, length) = (&self.files[self.current], &mut self.lengths[self.current]);
+        let end = self.position + bytes.len() as u64;
+        if end > *length {
+            // Zeros, for a hole would be filled, block by block, by the syncs to come. Where they do not fit the group still may.
+            let zeros = file.write_all_at(&[0; GROWTH], end);
+            *length = end + zeros.map_or(0, |()| GROWTH as u64);
+        }
         file.write_all_at(bytes, self.position).and_then(|()| file.sync_data()).map_err(io("writing", path))?;
-        self.position += bytes.len() as u64;
+        self.position = end;
         self.number = number;
         Ok(())
     }
@@ -211,6 +224,36 @@ mod tests {
     }
 
     #[test]
+    fn a_file_grows_for_many_groups_at_a_time_and_what_it_grew_by_holds_none() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        let length = || std::fs::metadata(place.path().join(FILES[0])).unwrap().len();
+        journal.append(&mut group(&[put(1)])).unwrap();
+        let first = length();
+        assert_eq!(first, journal.position + GROWTH as u64);
+        let mut id = 1;
+        while length() == first {
+            id += 1;
+            assert!(journal.position <= first, "what was written is behind the file's end");
+            journal.append(&mut group(&[put(id)])).unwrap();
+        }
+        assert!(id > 1000, "longer after {id} groups");
+        assert_eq!(length(), journal.position + GROWTH as u64);
+        drop(journal);
+        // Opened again, it is as long as it is: from its beginning, and behind what it has room for.
+        let (mut journal, unapplied) = open(place.path(), 0).unwrap();
+        assert_eq!((unapplied.number, ids(&unapplied).len()), (id, id as usize));
+        let second = length();
+        journal.append(&mut group(&[put(id + 1)])).unwrap();
+        assert_eq!(length(), second);
+        let mut long = group(&[Changes { inodes_put: vec![(id + 2, vec![5; second as usize])], ..Changes::default() }]);
+        journal.append(&mut long).unwrap();
+        assert_eq!(length(), journal.position + GROWTH as u64);
+        drop(journal);
+        assert_eq!(ids(&open(place.path(), id).unwrap().1), [id + 1, id + 2]);
+    }
+
+    #[test]
     fn a_torn_end_is_as_if_it_had_not_been_begun() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
@@ -244,13 +287,13 @@ mod tests {
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
         journal.append(&mut group(&[put(2)])).unwrap();
+        let in_the_second = journal.position * 3 / 4;
         journal.switch();
         journal.append(&mut group(&[put(3)])).unwrap();
         drop(journal);
         let path = place.path().join(FILES[0]);
         let mut bytes = std::fs::read(&path).unwrap();
-        let middle = bytes.len() * 3 / 4;
-        bytes[middle] ^= 1;
+        bytes[in_the_second as usize] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
         assert!(matches!(open(place.path(), 0), Err(StoreError::Damaged { .. })));
     }
