@@ -78,6 +78,8 @@ enum Workload {
     Stream(stream::Arguments),
     #[command(hide = true)]
     StreamEnd(stream::end::Arguments),
+    #[command(hide = true)]
+    HoldMemory,
     /// The measurements of the thesis that Hearth began from: CPU and latency of whole files, many clients at once, beside Apache Hadoop
     Thesis(thesis::Arguments),
     /// Everything that is measured beside Apache Hadoop, one workload after the other (an hour), and the page
@@ -134,7 +136,7 @@ impl Workload {
             Self::NamenodeMemory(_) => "namenode-memory",
             Self::Rereplication(_) => "rereplication",
             Self::RdmaFiles(_) => "rdma-files",
-            Self::StreamEnd(_) | Self::Mission(_) | Self::Page => "",
+            Self::StreamEnd(_) | Self::HoldMemory | Self::Mission(_) | Self::Page => "",
         }
     }
 
@@ -153,6 +155,7 @@ impl Workload {
             Self::SmallFiles(arguments) => small_files::run(arguments),
             Self::Stream(arguments) => stream::run(arguments),
             Self::StreamEnd(arguments) => stream::end::run(arguments),
+            Self::HoldMemory => memory::hold::run(),
             Self::Thesis(arguments) => thesis::run(arguments),
             Self::Mission(arguments) => mission::run(arguments, None, false),
             Self::Page => page::write(),
