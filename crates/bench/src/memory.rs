@@ -21,7 +21,10 @@ const MOUNTED: &str = "HEARTH_BENCH_HUGE_PAGES_MOUNTED";
 pub fn touch(bytes: u64) -> Result<()> {
     // User Mode Linux gives nothing back while it runs, and each look would cost it much.
     if !in_virtual_machine() {
-        return hold::ready(bytes);
+        match hold::ready(bytes) {
+            Ok(()) => return Ok(()),
+            Err(error) => eprintln!("{error:#}: it is only touched"),
+        }
     }
     let path = Path::new(TMPFS).join(format!("hearth-bench-touch-{}", std::process::id()));
     let outcome =
@@ -71,17 +74,24 @@ impl Pages {
             "{TMPFS} has no huge pages although a tmpfs with some was mounted there"
         );
         let program = std::env::current_exe().context("where is this program?")?;
-        let mount = format!("mount -t tmpfs -o huge=within_size,mode=1777 tmpfs {TMPFS} && exec \"$0\" \"$@\"");
-        let mut command = Command::new("unshare");
-        command.arg("--mount");
-        if !rustix::process::geteuid().is_root() {
-            command.arg("--map-root-user");
-        }
-        command.env(MOUNTED, "").args(["--", "sh", "-c", &mount]).arg(program).args(std::env::args_os().skip(1));
+        let mut command = on_own_tmpfs(&program);
+        command.env(MOUNTED, "").args(std::env::args_os().skip(1));
         let status = command.status().context("cannot start unshare")?;
         ensure!(status.success(), "the benchmark on a tmpfs with huge pages ended with {status}");
         Ok(true)
     }
+}
+
+/// A command that runs `program`, whose arguments are still to be added, where [`TMPFS`] has huge pages: in a mount namespace of its own.
+fn on_own_tmpfs(program: &Path) -> Command {
+    let mount = format!("mount -t tmpfs -o huge=within_size,mode=1777 tmpfs {TMPFS} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--", "sh", "-c", &mount]).arg(program);
+    command
 }
 
 /// Whether [`TMPFS`] gives files huge pages by itself.

@@ -10,14 +10,14 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
-use super::TMPFS;
+use super::{TMPFS, on_own_tmpfs};
 
 /// So much is freed before a measurement begins, and a part of it again whenever half of it is gone.
 const AHEAD: u64 = 128 << 20;
@@ -41,22 +41,23 @@ struct Holder {
     answers: BufReader<ChildStdout>,
 }
 
-/// Has `bytes` of memory ready, of the kind that files on [`TMPFS`] have.
+/// Has `bytes` of memory ready.
 ///
-/// Errors: they do not fit; the process that holds them cannot be started, or has ended.
+/// Errors: they do not fit; the process that holds them cannot be started, e.g. because nobody may mount anything here, or has ended.
 pub fn ready(bytes: u64) -> Result<()> {
     let mut holder = HOLDER.lock();
     let holder = match &mut *holder {
         Some(holder) => holder,
         none => none.insert(Holder::start()?),
     };
-    holder.ask(bytes).with_context(|| format!("cannot have {bytes} bytes of memory ready at {TMPFS}"))
+    holder.ask(bytes).with_context(|| format!("cannot have {bytes} bytes of memory ready"))
 }
 
 impl Holder {
     fn start() -> Result<Self> {
         let program = std::env::current_exe().context("where is this program?")?;
-        let mut process = Command::new(program)
+        // What is held takes nothing of the room that others are measured in, and is huge pages as production's.
+        let mut process = on_own_tmpfs(&program)
             .args(["bench", "hold-memory"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
