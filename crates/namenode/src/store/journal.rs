@@ -120,7 +120,7 @@ impl Journal {
         let end = self.position + bytes.len() as u64;
         if end > *length {
             // Zeros, for a hole would be filled, block by block, by the syncs to come. Where they do not fit the group still may.
-            let zeros = file.write_all_at(&[0; GROWTH], end);
+            let zeros = file.write_all_at(&vec![0; GROWTH], end);
             *length = end + zeros.map_or(0, |()| GROWTH as u64);
         }
         file.write_all_at(bytes, self.position).and_then(|()| file.sync_data()).map_err(io("writing", path))?;
