@@ -3,7 +3,7 @@
 pub mod hold;
 
 use std::fs::File;
-use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -35,15 +35,18 @@ pub fn touch(bytes: u64) -> Result<()> {
 
 /// Writes a file of so many zeros.
 pub fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
+    lengthen(&File::create(path)?, &mut 0, bytes)
+}
+
+/// Makes `file` so many `bytes` long, with zeros behind the first `filled`, which are counted on.
+fn lengthen(file: &File, filled: &mut u64, bytes: u64) -> std::io::Result<()> {
     // A tmpfs that has huge pages gives them to what lies within the length: as replicas get them.
     file.set_len(bytes)?;
     let zeros = vec![0; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        let take = left.min(zeros.len() as u64) as usize;
-        file.write_all(&zeros[..take])?;
-        left -= take as u64;
+    while *filled < bytes {
+        let take = (bytes - *filled).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..take as usize], *filled)?;
+        *filled += take;
     }
     Ok(())
 }
