@@ -186,10 +186,10 @@ impl Party {
     }
 
     /// `count` clients read a file each of `directory`, all at once: seconds until the last is done.
-    pub fn read_together(&mut self, directory: &str, count: usize) -> Result<f64> {
+    pub fn read_together(&mut self, directory: &str, count: usize, rounds: usize) -> Result<f64> {
         match &mut self.kind {
             Kind::Java(driver) => {
-                let request = json!({"dir": directory, "count": count, "threads": count, "piece": PIECE});
+                let request = json!({"dir": directory, "count": count, "threads": count, "piece": PIECE, "rounds": rounds});
                 driver.call("catMany", request)?["seconds"].as_f64().context("a number")
             }
             Kind::Own { runtime, configuration, user, .. } => {
@@ -204,7 +204,12 @@ impl Party {
                     .enumerate()
                     .map(|(index, fs)| {
                         let path = format!("{directory}/{}", file_name(index));
-                        runtime.spawn(async move { drain(&mut fs.open(&path).await?).await })
+                        runtime.spawn(async move {
+                            for _ in 0..rounds {
+                                drain(&mut fs.open(&path).await?).await?;
+                            }
+                            anyhow::Ok(())
+                        })
                     })
                     .collect();
                 for client in reading {

@@ -234,7 +234,7 @@ fn together(
         eprintln!("many clients: run {run} of {}", arguments.runs);
         for (party, seconds) in parties.iter_mut().zip(&mut seconds) {
             for (clients, seconds) in CLIENTS.into_iter().zip(seconds) {
-                let took = party.read_together(DIRECTORY, clients)?;
+                let took = party.read_together(DIRECTORY, clients, 1)?;
                 if run > 0 {
                     seconds.push(took);
                     let work = format!("{clients} clients read {} MiB each", arguments.small_mib);
@@ -254,9 +254,7 @@ fn together(
         eprintln!("{SATURATING} clients without a pause: {}: {}", system.name, party.client);
         let clock = ServerClock::start(process)?;
         let started = Instant::now();
-        for _ in 0..arguments.saturating_rounds {
-            party.read_together(DIRECTORY, SATURATING)?;
-        }
+        party.read_together(DIRECTORY, SATURATING, arguments.saturating_rounds)?;
         let (wall, (cpu, _)) = (started.elapsed().as_secs_f64(), clock.elapsed()?);
         let moved = (arguments.saturating_rounds * SATURATING) as f64 * bytes as f64;
         let work = format!("{SATURATING} clients without a pause");

@@ -424,11 +424,13 @@ public final class Driver {
                     }
                 });
             }
-            // dir, count, threads; piece: reads them all and throws them away; answers what it took
+            // dir, count, threads; piece, rounds: reads them all, each so often, and throws them away; answers what it took
             case "catMany":
                 return many(r, (file, i) -> {
-                    try (FSDataInputStream in = fs().open(file)) {
-                        cat(in, r.path("piece").asInt(PIECE));
+                    for (int round = 0; round < r.path("rounds").asInt(1); round++) {
+                        try (FSDataInputStream in = fs().open(file)) {
+                            cat(in, r.path("piece").asInt(PIECE));
+                        }
                     }
                 });
             // dir, count, threads; length: reads so many bytes from the start of each; answers what it took, and the bytes that came by descriptor
