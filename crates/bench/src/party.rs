@@ -189,7 +189,8 @@ impl Party {
     pub fn read_together(&mut self, directory: &str, count: usize, rounds: usize) -> Result<f64> {
         match &mut self.kind {
             Kind::Java(driver) => {
-                let request = json!({"dir": directory, "count": count, "threads": count, "piece": PIECE, "rounds": rounds});
+                let request =
+                    json!({"dir": directory, "count": count, "threads": count, "piece": PIECE, "rounds": rounds});
                 driver.call("catMany", request)?["seconds"].as_f64().context("a number")
             }
             Kind::Own { runtime, configuration, user, .. } => {
