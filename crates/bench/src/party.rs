@@ -185,7 +185,8 @@ impl Party {
         }
     }
 
-    /// `count` clients read a file each of `directory`, all at once: seconds until the last is done.
+    /// `count` clients read a file each of `directory`, `rounds` times, all at once and none waiting for another between them: seconds until the
+    /// last is done.
     pub fn read_together(&mut self, directory: &str, count: usize, rounds: usize) -> Result<f64> {
         match &mut self.kind {
             Kind::Java(driver) => {

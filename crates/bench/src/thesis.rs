@@ -31,7 +31,7 @@ pub struct Arguments {
     /// How often the small one is
     #[arg(long, default_value_t = 25)]
     small_runs: usize,
-    /// Rounds of six clients reading at once
+    /// How often each of six clients reads its file, without waiting for the others
     #[arg(long, default_value_t = 8)]
     saturating_rounds: usize,
     #[command(flatten)]
