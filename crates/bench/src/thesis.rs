@@ -253,9 +253,8 @@ fn together(
         let [process] = system.datanodes()?[..] else { anyhow::bail!("one DataNode of each make runs") };
         eprintln!("{SATURATING} clients without a pause: {}: {}", system.name, party.client);
         let clock = ServerClock::start(process)?;
-        let started = Instant::now();
-        party.read_together(DIRECTORY, SATURATING, arguments.saturating_rounds)?;
-        let (wall, (cpu, _)) = (started.elapsed().as_secs_f64(), clock.elapsed()?);
+        let wall = party.read_together(DIRECTORY, SATURATING, arguments.saturating_rounds)?;
+        let (cpu, _) = clock.elapsed()?;
         let moved = (arguments.saturating_rounds * SATURATING) as f64 * bytes as f64;
         let work = format!("{SATURATING} clients without a pause");
         for (what, unit, value) in [

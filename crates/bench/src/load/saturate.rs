@@ -86,8 +86,7 @@ impl Saturate {
         let rounds = self.bytes.div_ceil(self.size * clients as u64).max(1);
         let clocks = field.datanodes(party)?;
         let cpu = field.parties[party].cpu()?;
-        let path = field.path.clone();
-        let seconds = field.parties[party].read_together(&path, clients, rounds as usize)?;
+        let seconds = field.parties[party].read_together(&field.path, clients, rounds as usize)?;
         let cpu = field.parties[party].cpu()? - cpu;
         let datanodes = clocks.iter().map(|clock| Ok(clock.elapsed()?.0)).sum::<Result<f64>>()?;
         let bytes = (rounds * clients as u64 * self.size) as f64;
