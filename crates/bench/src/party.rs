@@ -194,29 +194,34 @@ impl Party {
                     json!({"dir": directory, "count": count, "threads": count, "piece": PIECE, "rounds": rounds});
                 driver.call("catMany", request)?["seconds"].as_f64().context("a number")
             }
-            Kind::Own { runtime, configuration, user, .. } => {
-                let clients = (0..count).map(|_| connect(configuration, user)).collect::<Result<Vec<_>>>()?;
-                // Known to the NameNode and connected, as the threads of a JVM are by its shared client.
-                for fs in &clients {
+            Kind::Own { configuration, user, .. } => {
+                let clients = (0..count).map(|index| {
+                    // A loop of events each, as programs that know nothing of each other have.
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                    let fs = {
+                        let _within = runtime.enter();
+                        connect(configuration, user)?
+                    };
+                    // Known to the NameNode and connected, as the threads of a JVM are by its shared client.
                     runtime.block_on(fs.exists(directory))?;
-                }
+                    Ok((runtime, fs, format!("{directory}/{}", file_name(index))))
+                });
+                let clients = clients.collect::<Result<Vec<_>>>()?;
                 let started = Instant::now();
-                let reading: Vec<_> = clients
-                    .into_iter()
-                    .enumerate()
-                    .map(|(index, fs)| {
-                        let path = format!("{directory}/{}", file_name(index));
-                        runtime.spawn(async move {
-                            for _ in 0..rounds {
-                                drain(&mut fs.open(&path).await?).await?;
-                            }
-                            anyhow::Ok(())
+                std::thread::scope(|scope| {
+                    let reading = clients.iter().map(|(runtime, fs, path)| {
+                        scope.spawn(|| {
+                            runtime.block_on(async {
+                                for _ in 0..rounds {
+                                    drain(&mut fs.open(path).await?).await?;
+                                }
+                                anyhow::Ok(())
+                            })
                         })
-                    })
-                    .collect();
-                for client in reading {
-                    runtime.block_on(client).context("a client panicked")??;
-                }
+                    });
+                    let reading: Vec<_> = reading.collect();
+                    reading.into_iter().try_for_each(|client| client.join().expect("a client does not panic"))
+                })?;
                 Ok(started.elapsed().as_secs_f64())
             }
         }
