@@ -416,6 +416,22 @@ impl Link {
 
     /// Hands out the whole answers at the front of `buffer`. How many bytes the next one lacks.
     fn take_answers(&self, buffer: &mut BytesMut, has_terms: &mut bool) -> Result<usize, Failure> {
+        let mut answers = Vec::new();
+        let outcome = self.decode_answers(buffer, has_terms, &mut answers);
+        // The last first: who reads many waits for the first of them, and finds the others when that one wakes him.
+        for (waiting, answer) in answers.into_iter().rev() {
+            // Who does not wait any more does not get it.
+            let _ = waiting.send(answer);
+        }
+        outcome
+    }
+
+    fn decode_answers(
+        &self,
+        buffer: &mut BytesMut,
+        has_terms: &mut bool,
+        answers: &mut Vec<(oneshot::Sender<Answer>, Answer)>,
+    ) -> Result<usize, Failure> {
         let unreadable = |source: MessageError| self.misbehaviour(source.to_string());
         if !*has_terms {
             match ManyTerms::decode(buffer).map_err(unreadable)? {
@@ -441,11 +457,12 @@ impl Link {
             buffer.advance(head_bytes);
             let body = buffer.split_to(head.following_bytes()).freeze();
             self.received.fetch_add(whole as u64, Ordering::Relaxed);
-            self.deliver(head, body)?;
+            answers.push(self.answered(head, body)?);
         }
     }
 
-    fn deliver(&self, head: ManyHead, body: Bytes) -> Result<(), Failure> {
+    /// What has come for a range, and who waits for it.
+    fn answered(&self, head: ManyHead, body: Bytes) -> Result<(oneshot::Sender<Answer>, Answer), Failure> {
         let found = self.state.lock().waiting.remove(&head.request);
         let Some(Waiting { range, since, answer, permit, place }) = found else {
             return Err(self.misbehaviour(format!("an answer to request {}, which is not one", head.request)));
@@ -466,9 +483,7 @@ impl Link {
             Ok(piece) => Ok(self.fit(range, piece, body)?),
             Err(refusal) => Err(refusal),
         };
-        // Who does not wait any more does not get it.
-        let _ = answer.send(fetched.map(|fetched| Arrived { fetched, permit }));
-        Ok(())
+        Ok((answer, fetched.map(|fetched| Arrived { fetched, permit })))
     }
 
     /// `body` as what was asked for: the chunks that `range` touches and no others.
