@@ -36,8 +36,8 @@ pub use view::View;
 pub struct Reader {
     replicas: Arc<Replicas>,
     position: u64,
-    /// The block that is being streamed.
-    current: Option<BlockStream>,
+    /// The block that is being streamed. Boxed, for it is large: of many files that are opened most are never streamed.
+    current: Option<Box<BlockStream>>,
     /// Failures since bytes last came.
     failures: Failures,
 }
@@ -48,12 +48,12 @@ const SKIP_BYTES_MAX: u64 = 128 * 1024;
 impl Reader {
     pub(crate) async fn open(shared: Arc<Shared>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
         let locations = Locations::open(Arc::clone(&shared), path, located).await?;
-        Ok(Self {
-            replicas: Arc::new(Replicas::new(shared, locations)),
-            position: 0,
-            current: None,
-            failures: Failures::default(),
-        })
+        Ok(Self::of(shared, locations))
+    }
+
+    fn of(shared: Arc<Shared>, locations: Locations) -> Self {
+        let replicas = Arc::new(Replicas::new(shared, locations));
+        Self { replicas, position: 0, current: None, failures: Failures::default() }
     }
 
     pub fn path(&self) -> &str {
@@ -140,7 +140,7 @@ impl Reader {
                 Err(error) => self.block_failed(error).await?,
             }
         }
-        Ok(self.current.as_ref().map_or(&[], BlockStream::data))
+        Ok(self.current.as_ref().map_or(&[], |stream| stream.data()))
     }
 
     /// Moves the position over `count` bytes that `next` showed.
@@ -174,7 +174,7 @@ impl Reader {
     }
 
     async fn open_block(&mut self) -> Result<(), Error> {
-        self.current = Some(self.replicas.open(self.position, None, &mut self.failures).await?);
+        self.current = Some(Box::new(self.replicas.open(self.position, None, &mut self.failures).await?));
         Ok(())
     }
 

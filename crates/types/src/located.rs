@@ -44,3 +44,10 @@ pub struct LocatedBlocks {
     pub last_block: Option<LocatedBlock>,
     pub last_block_complete: bool,
 }
+
+impl LocatedBlocks {
+    /// Whether the last block is being written: only its datanodes know how much of it there is.
+    pub fn has_open_block(&self) -> bool {
+        !self.last_block_complete && self.last_block.is_some()
+    }
+}

@@ -21,22 +21,38 @@ pub(super) struct Locations {
 }
 
 impl Locations {
-    /// `located`: the answer that opened the file.
+    /// `located`: the answer that opened the file, which has no open block.
+    pub(super) fn of(shared: Arc<Shared>, path: String, located: LocatedBlocks) -> Self {
+        let length = located.file_length;
+        Self::new(shared, path, length, None, located.blocks)
+    }
+
+    /// `located`: the answer that opened the file. The datanodes of an open block are asked how much of it there is.
     pub(super) async fn open(shared: Arc<Shared>, path: String, mut located: LocatedBlocks) -> Result<Self, Error> {
+        if !located.has_open_block() {
+            return Ok(Self::of(shared, path, located));
+        }
         let mut length = located.file_length;
         let mut open_block = None;
-        if !located.last_block_complete
-            && let Some(mut last) = located.last_block.take()
-        {
-            let visible;
-            (last, visible) = length_of_open_block(&shared, &path, last).await?;
+        if let Some(last) = located.last_block.take() {
+            let (mut last, visible) = length_of_open_block(&shared, &path, last).await?;
             length += visible;
             last.block.block.length = visible;
             open_block = (visible > 0).then_some(last);
         }
+        Ok(Self::new(shared, path, length, open_block, located.blocks))
+    }
+
+    fn new(
+        shared: Arc<Shared>,
+        path: String,
+        length: u64,
+        open_block: Option<LocatedBlock>,
+        blocks: Vec<LocatedBlock>,
+    ) -> Self {
         let locations = Self { shared, path, length, open_block, blocks: Mutex::new(Vec::new()) };
-        locations.keep(located.blocks);
-        Ok(locations)
+        locations.keep(blocks);
+        locations
     }
 
     pub(super) fn path(&self) -> &str {

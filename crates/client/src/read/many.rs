@@ -11,6 +11,7 @@ use futures_util::stream;
 use hearth_types::{ByteRange, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
 
+use super::locate::Locations;
 use super::replica::Replicas;
 use super::way::Way;
 use super::{Reader, multiplexed};
@@ -50,14 +51,27 @@ pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<R
     let asked = Instant::now();
     let mut located = shared.namenode.open_many(&paths, 0, shared.options.prefetch_bytes).await;
     located.iter_mut().flatten().for_each(|located| shared.take_handed_on(located, asked));
-    let opening = paths.into_iter().zip(located).map(|(path, located)| async {
-        match located {
-            Ok(located) => Reader::open(Arc::clone(shared), path, located).await,
-            Err(error) => Err(error),
-        }
-    });
-    // Most need nothing more; those that are being written ask their datanodes.
-    stream::iter(opening).buffered(AT_ONCE).collect().await
+    let mut opened = Vec::with_capacity(located.len());
+    // Only of files that are being written datanodes are asked, of some at the same time.
+    let mut asking = Vec::new();
+    for (path, located) in paths.into_iter().zip(located) {
+        opened.push(match located {
+            Ok(located) if located.has_open_block() => {
+                asking.push((opened.len(), path, located));
+                None
+            }
+            Ok(located) => Some(Ok(Reader::of(Arc::clone(shared), Locations::of(Arc::clone(shared), path, located)))),
+            Err(error) => Some(Err(error)),
+        });
+    }
+    let asking = asking
+        .into_iter()
+        .map(|(index, path, located)| async move { (index, Reader::open(Arc::clone(shared), path, located).await) });
+    let mut asking = stream::iter(asking).buffer_unordered(AT_ONCE);
+    while let Some((index, reader)) = asking.next().await {
+        opened[index] = Some(reader);
+    }
+    opened.into_iter().map(|reader| reader.expect("each was opened above, or asked for")).collect()
 }
 
 /// Shows `visit` a range of each of some files, as [`visit_ranges`] does, or why it could not be opened.
