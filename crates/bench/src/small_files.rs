@@ -4,11 +4,13 @@
 mod network;
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use futures_util::future::try_join_all;
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
@@ -218,9 +220,18 @@ impl Ours {
         Ok(all)
     }
 
-    /// Reads `files` files by some threads; seconds that it took. `check`: compares what was read.
-    fn read(&self, runtime: &Runtime, threads: usize, files: usize, arguments: &Arguments, check: bool) -> Result<f64> {
-        let next = AtomicUsize::new(0);
+    /// Reads `files` files by some threads, `passes` times by the same ones, as a program that lives long does; seconds that the last pass
+    /// took. `before`: called before each. `check`: compares what was read.
+    fn read(
+        &self,
+        runtime: &Runtime,
+        (threads, files): (usize, usize),
+        passes: usize,
+        mut before: impl FnMut(),
+        arguments: &Arguments,
+        check: bool,
+    ) -> Result<f64> {
+        let next: Vec<_> = (0..passes).map(|_| AtomicUsize::new(0)).collect();
         let bytes = arguments.read_kib.min(arguments.file_kib) << 10;
         let batch = if self.many { arguments.batch.min(files.div_ceil(threads)).max(1) } else { 1 };
         let range = ByteRange::new(0, bytes as u64).context("a range")?;
@@ -229,10 +240,10 @@ impl Ours {
             ensure!(!check || read == arguments.content(index, bytes), "file {index} differs");
             Ok(())
         };
-        let work = async || {
+        let work = async |pass: usize| {
             let mut into = vec![0; bytes];
             loop {
-                let first = next.fetch_add(batch, Ordering::Relaxed);
+                let first = next[pass].fetch_add(batch, Ordering::Relaxed);
                 let indices = first..(first + batch).min(files);
                 if indices.is_empty() {
                     return anyhow::Ok(());
@@ -256,18 +267,43 @@ impl Ours {
             }
         };
         let carried = self.fs.statistics().read_bytes(self.path);
-        let started = Instant::now();
+        let mut seconds = 0.0;
         if arguments.network.is_some() {
-            runtime.block_on(try_join_all((0..threads).map(|_| work())))?;
+            for pass in 0..passes {
+                before();
+                let started = Instant::now();
+                runtime.block_on(try_join_all((0..threads).map(|_| work(pass))))?;
+                seconds = started.elapsed().as_secs_f64();
+            }
         } else {
+            // All of them and this one, at the beginning of a pass and at its end: also one that has failed.
+            let together = Barrier::new(threads + 1);
             std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| runtime.block_on(work()))).collect();
-                threads.into_iter().try_for_each(|thread| thread.join().expect("a thread does not panic"))
+                let reader = || {
+                    let mut outcome = Ok(());
+                    for pass in 0..passes {
+                        together.wait();
+                        if outcome.is_ok() {
+                            let read = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work(pass))));
+                            outcome = read.unwrap_or_else(|_| Err(anyhow!("a reader panicked")));
+                        }
+                        together.wait();
+                    }
+                    outcome
+                };
+                let readers: Vec<_> = (0..threads).map(|_| scope.spawn(reader)).collect();
+                for _ in 0..passes {
+                    before();
+                    let started = Instant::now();
+                    together.wait();
+                    together.wait();
+                    seconds = started.elapsed().as_secs_f64();
+                }
+                readers.into_iter().try_for_each(|reader| reader.join().expect("a thread does not panic"))
             })?;
         }
-        let seconds = started.elapsed().as_secs_f64();
         let carried = self.fs.statistics().read_bytes(self.path) - carried;
-        ensure!(carried == (files * bytes) as u64, "{}: {carried} bytes by {}", self.name, self.path);
+        ensure!(carried == (passes * files * bytes) as u64, "{}: {carried} bytes by {}", self.name, self.path);
         Ok(seconds)
     }
 
@@ -280,11 +316,12 @@ impl Ours {
         figures: &mut Figures,
     ) -> Result<()> {
         let files = arguments.files_for(threads);
-        if arguments.warms() {
-            self.read(runtime, threads, files, arguments, false)?;
-        }
-        let (before, own) = (system.cpu()?, usage(std::process::id())?.cpu());
-        let seconds = self.read(runtime, threads, files, arguments, false)?;
+        let passes = if arguments.warms() { 2 } else { 1 };
+        let mut clocks = None;
+        let look = || clocks = Some((system.cpu(), usage(std::process::id())));
+        let seconds = self.read(runtime, (threads, files), passes, look, arguments, false)?;
+        let (before, own) = clocks.context("a pass")?;
+        let (before, own) = (before?, own?.cpu());
         let took = (seconds, usage(std::process::id())?.cpu() - own);
         add(figures, system, &self.name, threads, files, before, took)
     }
@@ -364,7 +401,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let _network = arguments.network.as_deref().map(Network::begin).transpose()?;
     let ours = Ours::all(&hearth, arguments)?;
     for way in &ours {
-        way.read(&runtime, 8, arguments.files, arguments, true).with_context(|| way.name.clone())?;
+        way.read(&runtime, (8, arguments.files), 1, || {}, arguments, true).with_context(|| way.name.clone())?;
     }
     for run in 1..=arguments.runs {
         eprintln!("run {run} of {}", arguments.runs);
