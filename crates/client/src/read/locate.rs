@@ -29,12 +29,11 @@ impl Locations {
 
     /// `located`: the answer that opened the file. The datanodes of an open block are asked how much of it there is.
     pub(super) async fn open(shared: Arc<Shared>, path: String, mut located: LocatedBlocks) -> Result<Self, Error> {
-        if !located.has_open_block() {
-            return Ok(Self::of(shared, path, located));
-        }
         let mut length = located.file_length;
         let mut open_block = None;
-        if let Some(last) = located.last_block.take() {
+        if located.has_open_block()
+            && let Some(last) = located.last_block.take()
+        {
             let (mut last, visible) = length_of_open_block(&shared, &path, last).await?;
             length += visible;
             last.block.block.length = visible;
