@@ -17,7 +17,6 @@
 
 mod cache;
 mod checked;
-mod here;
 mod replica;
 mod slots;
 mod small;
@@ -31,6 +30,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hearth_config::{ConfigError, Configuration, keys};
+use hearth_fabric::local::Here;
 use hearth_fabric::stream::Connection;
 use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{DatanodeId, LocatedBlock};
@@ -46,7 +46,6 @@ use crate::multiplexed::{Links, MultiplexOptions, Place};
 
 use cache::{Cache, Key};
 pub(crate) use checked::Checked;
-use here::Here;
 pub(crate) use replica::{Fetched, LocalReplica};
 use slots::Slot;
 pub(crate) use small::{SMALL_BYTES, SmallReplica};

@@ -19,7 +19,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::advertise::Advertiser;
 use crate::cache::Cache;
+use crate::descriptions::Descriptions;
 use crate::error::Error;
+use crate::forward::LocalForwarding;
 use crate::ipc::IpcService;
 use crate::lazy_persist;
 use crate::load::Load;
@@ -81,6 +83,8 @@ pub struct Datanode {
     domain_socket: Option<PathBuf>,
     /// `None`: this datanode has no such network.
     pub(crate) one_sided: Option<Arc<OneSided>>,
+    pub(crate) descriptions: Descriptions,
+    pub(crate) local_forwarding: LocalForwarding,
     pub(crate) streams: Streams,
     stop: watch::Sender<bool>,
     /// An administrator asked for the end of the process.
@@ -145,6 +149,8 @@ impl Datanode {
             addresses: OnceLock::new(),
             domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             one_sided,
+            descriptions: Descriptions::default(),
+            local_forwarding: LocalForwarding::default(),
             streams: Streams::new(options.streams),
             stop: watch::Sender::new(false),
             shutdown_asked: watch::Sender::new(false),

@@ -1,26 +1,35 @@
-//! The way to the next datanode of a pipeline: by packets, or by writing into its memory. [`Forward`] goes down, [`Mirror`]
-//! comes up.
+//! The way to the next datanode of a pipeline: into its memory, on this machine or over a network, or by packets. [`Forward`] goes
+//! down, [`Mirror`] comes up.
 
-mod known;
+mod failures;
+mod local;
 mod one_sided;
 mod packets;
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::ReplicaReader;
+use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_fabric::tcp;
 use hearth_protocol::one_sided_write::WriterError;
-use hearth_wire::data_transfer::{PacketHeader, PipelineAck};
+use hearth_types::DatanodeInfo;
+use hearth_wire::data_transfer::{BlockOpResponse, PacketHeader, PipelineAck, WriteBlock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use one_sided::{Forwarding, OneSidedMirror, Opened, Sender as OneSidedSender};
+pub use local::{LocalForwarding, LocalMirror};
+pub use one_sided::{Forwarding, OneSidedMirror};
 pub use packets::PacketMirror;
 
+use crate::datanode::Datanode;
+use crate::downstream::Waits;
+use crate::ops::OpError;
 use crate::session::SessionError;
 
 /// How long whoever takes a replica over waits until nothing of it is on its way downstream any more.
@@ -35,9 +44,45 @@ pub enum MirrorError {
     OneSided(#[from] WriterError),
 }
 
+/// What came of asking the next datanode.
+pub enum Opened<M> {
+    Ready(M),
+    Refused(Box<BlockOpResponse>),
+}
+
+/// Asks `next` for memory to write into: its own, when it is on this machine, or over a network. `None`: there is no such way to it.
+///
+/// `others_cut`: somebody else can shorten the replica's file here at any time.
+///
+/// Errors: it was asked, and fails.
+pub async fn into_memory(
+    datanode: &Arc<Datanode>,
+    next: &DatanodeInfo,
+    request: WriteBlock,
+    waits: Waits,
+    others_cut: bool,
+) -> Result<Option<Opened<Mirror>>, OpError> {
+    if let Some(opened) = datanode.local_forwarding.open(datanode, next, request.clone(), waits).await? {
+        return Ok(Some(opened.map(Mirror::Local)));
+    }
+    let Some(one_sided) = &datanode.one_sided else { return Ok(None) };
+    let opened = one_sided.forwarding.open(datanode, next, request, waits, others_cut).await?;
+    Ok(opened.map(|opened| opened.map(Mirror::OneSided)))
+}
+
+impl<M> Opened<M> {
+    fn map<N>(self, to: impl FnOnce(M) -> N) -> Opened<N> {
+        match self {
+            Self::Ready(mirror) => Opened::Ready(to(mirror)),
+            Self::Refused(answer) => Opened::Refused(answer),
+        }
+    }
+}
+
 /// The next datanode of the pipeline, ready for packets.
 pub enum Mirror {
     Packets(PacketMirror),
+    Local(LocalMirror),
     OneSided(OneSidedMirror),
 }
 
@@ -46,6 +91,7 @@ impl Mirror {
     pub fn read_timeout(&self) -> Duration {
         match self {
             Self::Packets(mirror) => mirror.read_timeout,
+            Self::Local(mirror) => mirror.read_timeout,
             Self::OneSided(mirror) => mirror.read_timeout,
         }
     }
@@ -54,6 +100,7 @@ impl Mirror {
     pub async fn next_ack(&mut self) -> Result<PipelineAck, MirrorError> {
         match self {
             Self::Packets(mirror) => Ok(mirror.session.receive_ack(mirror.read_timeout).await?),
+            Self::Local(mirror) => Ok(mirror.next_ack().await?),
             Self::OneSided(mirror) => Ok(mirror.next_ack().await?),
         }
     }
@@ -62,6 +109,7 @@ impl Mirror {
     pub fn has_ack(&self) -> bool {
         match self {
             Self::Packets(mirror) => mirror.session.has_ack(),
+            Self::Local(mirror) => mirror.session.has_ack(),
             Self::OneSided(_) => false,
         }
     }
@@ -77,6 +125,7 @@ impl Mirror {
     pub fn ender(&self) -> Ender {
         match self {
             Self::Packets(mirror) => Ender::Packets(mirror.session.connection.clone()),
+            Self::Local(mirror) => mirror.ender(),
             Self::OneSided(mirror) => mirror.ender(),
         }
     }
@@ -135,9 +184,49 @@ pub struct Forward {
     last_sent: Mutex<Instant>,
 }
 
-enum Way {
+pub enum Way {
     Packets(packets::Sender),
+    Local(Box<local::Sender>),
     OneSided(Box<one_sided::Sender>),
+}
+
+impl Way {
+    pub fn new(mirror: &Mirror) -> Self {
+        match mirror {
+            Mirror::Packets(mirror) => Self::Packets(packets::Sender::new(&mirror.session)),
+            Mirror::Local(mirror) => Self::Local(Box::new(mirror.sender())),
+            Mirror::OneSided(mirror) => Self::OneSided(Box::new(mirror.sender())),
+        }
+    }
+
+    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
+        match self {
+            Self::Packets(way) => way.send_packet(header, crcs, data).await,
+            Self::Local(way) => way.send_packet(header, crcs, data).await,
+            Self::OneSided(way) => way.send_packet(header, crcs, data).await,
+        }
+    }
+
+    fn peer(&self) -> String {
+        match self {
+            Self::Packets(way) => way.peer(),
+            Self::Local(way) => way.peer(),
+            Self::OneSided(way) => way.peer(),
+        }
+    }
+}
+
+/// Bytes of a replica that may still be growing.
+fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
+    match reader.data() {
+        DataSource::Bytes(all) => {
+            into.copy_from_slice(&all[at as usize..at as usize + into.len()]);
+            Ok(())
+        }
+        DataSource::File { file, offset } => {
+            File::from(file.as_fd().try_clone_to_owned()?).read_exact_at(into, offset + at)
+        }
+    }
 }
 
 /// Why a packet did not go on.
@@ -153,12 +242,8 @@ pub enum SendError {
 
 impl Forward {
     pub fn new(mirror: &Mirror) -> Self {
-        let way = match mirror {
-            Mirror::Packets(mirror) => Way::Packets(packets::Sender::new(&mirror.session)),
-            Mirror::OneSided(mirror) => Way::OneSided(Box::new(mirror.sender())),
-        };
         Self {
-            way,
+            way: Way::new(mirror),
             broken: AtomicBool::new(false),
             broke: Notify::new(),
             is_sending: AtomicBool::new(false),
@@ -185,11 +270,7 @@ impl Forward {
             return Ok(());
         }
         self.is_sending.store(true, Ordering::Release);
-        let sent = match &self.way {
-            Way::Packets(way) => way.send_packet(header, crcs, data).await,
-            Way::OneSided(way) => way.send_packet(header, crcs, data).await,
-        };
-        self.note(sent)
+        self.note(self.way.send_packet(header, crcs, data).await)
     }
 
     fn note(&self, sent: Result<(), SendError>) -> io::Result<()> {
@@ -214,10 +295,7 @@ impl Forward {
 
     pub fn note_broken(&self, error: &(dyn std::error::Error + 'static)) {
         if !self.broken.swap(true, Ordering::AcqRel) {
-            let downstream = match &self.way {
-                Way::Packets(way) => way.peer(),
-                Way::OneSided(way) => way.peer(),
-            };
+            let downstream = self.way.peer();
             tracing::info!(%downstream, error, "lost the downstream datanode of a pipeline");
             self.broke.notify_one();
         }

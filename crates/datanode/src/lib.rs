@@ -16,6 +16,7 @@
 mod advertise;
 mod cache;
 mod datanode;
+mod descriptions;
 mod downstream;
 mod error;
 mod forward;

@@ -17,6 +17,7 @@ pub struct Load {
     writes: AtomicU64,
     one_sided_written_bytes: AtomicU64,
     one_sided_forwarded_bytes: AtomicU64,
+    locally_forwarded_bytes: AtomicU64,
     descriptions: AtomicU64,
     lent_bytes: AtomicU64,
     streams: StreamTotals,
@@ -187,6 +188,15 @@ impl Load {
 
     pub fn one_sided_forwarded_bytes(&self) -> u64 {
         self.one_sided_forwarded_bytes.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of a replica put into the memory of the next datanode on this machine.
+    pub fn locally_forwarded(&self, bytes: u64) {
+        self.locally_forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn locally_forwarded_bytes(&self) -> u64 {
+        self.locally_forwarded_bytes.load(Ordering::Relaxed)
     }
 
     /// `bytes` of a replica sent over a connection of many.

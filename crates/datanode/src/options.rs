@@ -85,6 +85,8 @@ pub struct TransferOptions {
     pub transfer_bytes_per_second: u64,
     /// A local writer of this process's user is believed not to change what is finalized.
     pub local_write_trusted: bool,
+    /// What goes on to a datanode on this machine is put into its memory.
+    pub forward_local: bool,
     /// Memory granted at once, at most, to a writer that fills it itself.
     pub write_slice_bytes: u64,
     /// LAZY_PERSIST blocks of clients on other machines are put on RAM_DISK, too.
@@ -181,6 +183,7 @@ impl DatanodeOptions {
                 pipeline_slow: conf.get(keys::DFS_PIPELINE_SLOWNODE)?,
                 transfer_bytes_per_second: conf.get(keys::DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC)?,
                 local_write_trusted: conf.get(keys::HEARTH_LOCAL_WRITE_TRUSTED)?,
+                forward_local: conf.get(keys::HEARTH_DATANODE_FORWARD_LOCAL)?,
                 write_slice_bytes: conf.get(keys::HEARTH_WRITE_SLICE_BYTES)?,
                 non_local_lazy_persist: conf.get(keys::DFS_DATANODE_NON_LOCAL_LAZY_PERSIST)?,
             },

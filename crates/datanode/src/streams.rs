@@ -1,19 +1,20 @@
 //! Replicas to and from other datanodes of Hearth's, many over few connections: what a namenode has copied. The conversation itself
 //! is `hearth_protocol::replica_stream`; here is where its bytes come from and go to, and who is connected to whom.
 //!
-//! Large ones go straight into the other datanode's memory where there is a one-sided way to it (`one_sided`), as a pipeline's do; a
-//! stream goes on with what breaks there.
+//! Large ones go straight into the other datanode's memory where there is a way to it, on this machine or one-sidedly (`into_memory`), as
+//! a pipeline's do; a stream goes on with what breaks there.
 //!
 //! ```text
 //! out   namenode/commands → transfer → streams::carry ─┬→ peers (connections) → source → blockstore
-//!                                                      └→ one_sided → forward/one_sided
+//!                                                      └→ into_memory → forward/{local,one_sided}
 //! in    server → ops/replica_stream → sink → blockstore, reports; what a broken connection leaves → kept
 //!       one_sided.rs → ops/write_one_sided → write_block, which leaves it to kept, too
+//!       server → ops/write_local → write_block
 //! ```
 
+mod into_memory;
 mod kept;
 mod moves;
-mod one_sided;
 mod peers;
 mod sink;
 mod source;
@@ -33,9 +34,9 @@ use crate::datanode::Datanode;
 use crate::ops::OpError;
 use crate::options::{StreamOptions, TransferOptions};
 use crate::pool::Pool;
+use into_memory::Carried;
 use kept::Kept;
 use moves::Moves;
-use one_sided::Carried;
 use peers::{Peers, Way};
 use sink::Progress;
 pub use sink::StreamStore;
@@ -209,7 +210,7 @@ pub async fn carry(
     order: Order,
 ) -> Result<bool, OpError> {
     // What began may be there, whole or not, without a word of it.
-    let mut began = match one_sided::carry(datanode, pool, block, target, order).await? {
+    let mut began = match into_memory::carry(datanode, pool, block, target, order).await? {
         Carried::Whole => return Ok(true),
         Carried::Broke => true,
         Carried::NotThisWay => false,

@@ -73,6 +73,11 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             datanode.load.one_sided_forwarded_bytes(),
         ),
         counter(
+            "hearth_locally_forwarded_bytes",
+            "Bytes of replicas put into the memory of the next datanode on this machine",
+            datanode.load.locally_forwarded_bytes(),
+        ),
+        counter(
             "hearth_stream_sent_bytes",
             "Bytes of replicas sent to Hearth's datanodes by streams",
             streams.out_bytes,

@@ -4,6 +4,7 @@
 //! connections is up to the caller; beyond bytes they carry descriptors (`SCM_RIGHTS`), attached to a byte of a message.
 
 mod descriptors;
+mod here;
 mod listener;
 mod map;
 mod path;
@@ -18,6 +19,7 @@ use tokio::net::UnixStream;
 use crate::stream::{Connection, Error};
 
 pub use descriptors::DESCRIPTORS_MAX;
+pub use here::Here;
 pub use listener::{ListenError, Listener};
 pub use map::Map;
 pub use path::{PathError, SOCKET_PATH_BYTES_MAX, check_path};

@@ -5,6 +5,7 @@
 //! small messages or much of a large packet, and a packet's checksums and data are lent out of it without a copy.
 
 mod error;
+mod grant;
 mod receiver;
 mod sender;
 mod timeouts;
@@ -18,6 +19,7 @@ use hearth_fabric::tcp::{self, Connection, SocketOptions};
 use hearth_wire::data_transfer::Decoded;
 
 pub use error::TransferError;
+pub use grant::receive_grant;
 pub use receiver::{DataReceiver, Packet};
 pub use sender::DataSender;
 pub use timeouts::Timeouts;

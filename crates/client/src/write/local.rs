@@ -2,16 +2,13 @@
 //! carry only their CRCs.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use hearth_fabric::stream::{self, Connection, ReceiveBuffer};
+use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_protocol::data_transfer::{
-    DataReceiver, DataSender, MESSAGE_BUFFER_BYTES, Timeouts, TransferError, receive_alone,
+    DataReceiver, DataSender, MESSAGE_BUFFER_BYTES, Timeouts, TransferError, receive_alone, receive_grant,
 };
-use hearth_wire::data_transfer::{
-    BlockOpResponse, LocalGrant, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX,
-};
+use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX};
 
 use super::packet::Packet;
 use super::packets::{self, Acknowledgements, SetUp, first};
@@ -45,7 +42,7 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(
     };
     packets::check(spec, response)?;
     let (granted, descriptor) =
-        receive_grant(&connection, timeouts).await.map_err(|error| first(TransferError::from(error).into()))?;
+        receive_grant(&connection, timeouts.read).await.map_err(|error| first(TransferError::from(error).into()))?;
     let memory = descriptor.map(|descriptor| (Memory::new(File::from(descriptor)), granted));
     let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
     let receiver = DataReceiver::new(connection, MESSAGE_BUFFER_BYTES, timeouts.read);
@@ -64,18 +61,6 @@ async fn ask(
     let mut buffer = ReceiveBuffer::new(MESSAGE_BUFFER_BYTES, RESPONSE_BYTES_MAX + 16);
     let failed = |source| TransferError::Message { peer, source };
     receive_alone(connection, &mut buffer, BlockOpResponse::decode, timeouts.read, failed).await
-}
-
-/// How much is granted, and the descriptor to fill it with.
-async fn receive_grant(connection: &Connection, timeouts: Timeouts) -> Result<(u64, Option<OwnedFd>), stream::Error> {
-    let mut bytes = [0; LocalGrant::BYTES];
-    let (received, descriptors) = connection.receive_with_descriptors(&mut bytes, timeouts.read).await?;
-    if received == 0 {
-        return Err(stream::Error::Closed { peer: connection.peer() });
-    }
-    connection.read_exact(&mut bytes[received..], timeouts.read).await?;
-    let LocalGrant(granted) = LocalGrant::decode(bytes);
-    Ok((granted, descriptors.into_iter().next().filter(|_| granted > 0)))
 }
 
 impl Link {

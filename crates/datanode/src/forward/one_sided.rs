@@ -4,12 +4,11 @@
 //! What is not there (the memory is full, and packets bring the data) goes through a buffer. A packet goes as one slice, or as
 //! several where the next datanode has granted less than it takes; its acknowledgement is that of the last.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,34 +16,25 @@ use std::time::Duration;
 use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transfer, Transport};
-use hearth_fabric::tcp;
 use hearth_protocol::one_sided_write::{
     self, BlockWriter, CHECKSUM_BYTES_MAX, Opening, SLICE_BYTES_MAX, WriteBuffers, WriterConnections, WriterError,
 };
 use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
-use hearth_wire::data_transfer::{
-    BlockOpResponse, DatanodeDescription, Describe, Operation, PacketHeader, PipelineAck, Status, WriteBlock,
-};
+use hearth_wire::data_transfer::{PacketHeader, PipelineAck, Status, WriteBlock};
+use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, accepted_by};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::known::{Known, Listening, listening};
-use super::{Data, Ender, SendError};
+use super::failures::{CONNECT_TIMEOUT, Failures};
+use super::{Data, Ender, Opened, SendError, read};
 use crate::datanode::Datanode;
 use crate::downstream::{self, Waits};
 use crate::load::Load;
 use crate::ops::OpError;
-use crate::session::SessionError;
-
-/// For a question, and for a connection: packets are the other way.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A window of slices is under way.
 const LIMITS: Limits = Limits { reads_in_flight: 1, operations: 64, messages: 64 };
-
-/// Datanodes that are remembered at most.
-const KNOWN_MAX: usize = 4096;
 
 /// Idle buffers of each kind that are kept.
 const BUFFERS_KEPT: usize = 16;
@@ -55,8 +45,7 @@ pub struct Forwarding {
     /// Nothing in it is registered for others.
     domain: Arc<dyn Domain>,
     connections: Arc<WriterConnections>,
-    /// By all that was said of them: what somebody names with an address of his own is nobody else's.
-    known: Mutex<HashMap<DatanodeId, Known>>,
+    failures: Failures,
     /// Connections live there, whoever asked for the first block on them.
     runtime: Handle,
     /// For CRCs, as large as what the next datanode has for them.
@@ -65,19 +54,13 @@ pub struct Forwarding {
     copies: Arc<WriteBuffers>,
 }
 
-/// What came of asking the next datanode.
-pub enum Opened {
-    Ready(OneSidedMirror),
-    Refused(Box<BlockOpResponse>),
-}
-
 impl Forwarding {
     pub fn new(transport: &Arc<dyn Transport>) -> Result<Arc<Self>, Error> {
         let domain = transport.domain()?;
         Ok(Arc::new(Self {
             transport: transport.clone(),
             connections: Arc::default(),
-            known: Mutex::default(),
+            failures: Failures::default(),
             runtime: Handle::current(),
             checksums: WriteBuffers::new(domain.clone(), CHECKSUM_BYTES_MAX, 0, BUFFERS_KEPT),
             copies: WriteBuffers::new(domain.clone(), SLICE_BYTES_MAX, 0, BUFFERS_KEPT),
@@ -102,7 +85,7 @@ impl Forwarding {
         request: WriteBlock,
         waits: Waits,
         others_cut: bool,
-    ) -> Result<Option<Opened>, OpError> {
+    ) -> Result<Option<Opened<OneSidedMirror>>, OpError> {
         if u64::from(request.checksum.bytes_per_chunk) > SLICE_BYTES_MAX {
             return Ok(None);
         }
@@ -142,27 +125,19 @@ impl Forwarding {
     }
 
     async fn connect(&self, datanode: &Arc<Datanode>, next: &DatanodeId) -> Option<Arc<dyn Connection>> {
-        let known = self.known.lock().get(next).copied().unwrap_or_default();
-        if known.failed_lately() {
+        if self.failures.failed_lately(next) {
             return None;
         }
         let failed = |error: &(dyn std::error::Error + 'static)| {
             tracing::debug!(datanode = %next, error, "no one-sided way to the next datanode");
-            self.note(next, |known| {
-                known.set_failed(true);
-                known.forget();
-            });
+            self.failures.note(next);
+            datanode.descriptions.forget(next);
         };
-        let listens = match known.listens() {
-            Some(listens) => listens,
-            None => {
-                let listens =
-                    describe(datanode, next, self.transport.name()).await.inspect_err(|error| failed(error)).ok()?;
-                self.note(next, |known| known.set_listens(listens));
-                listens
-            }
-        };
-        let (address, incarnation) = listens?;
+        let about = datanode.descriptions.of(datanode, next, CONNECT_TIMEOUT).await;
+        let about = about.inspect_err(|error| failed(error)).ok()??;
+        let own = downstream::resolve(datanode, next, next.transfer_port).await;
+        let own = own.inspect_err(|error| failed(error)).ok()?.ip();
+        let (address, incarnation) = listening(&about.offer, own, self.transport.name())?;
         let (transport, domain) = (self.transport.clone(), self.domain.clone());
         let connecting = async move {
             let private = [PURPOSE_WRITING, VERSION];
@@ -178,29 +153,15 @@ impl Forwarding {
         }
         Some(connection)
     }
-
-    fn note(&self, datanode: &DatanodeId, change: impl FnOnce(&mut Known)) {
-        let mut known = self.known.lock();
-        if known.len() >= KNOWN_MAX && !known.contains_key(datanode) {
-            known.clear();
-        }
-        change(known.entry(datanode.clone()).or_default());
-    }
 }
 
-/// Where a datanode listens for one-sided writers; `None`: it does not.
-async fn describe(datanode: &Arc<Datanode>, next: &DatanodeId, transport: &str) -> Result<Option<Listening>, OpError> {
-    let waits = Waits { connect: CONNECT_TIMEOUT, read: CONNECT_TIMEOUT, write: CONNECT_TIMEOUT };
-    let own = downstream::resolve(datanode, next, next.transfer_port).await?.ip();
-    let mut session = downstream::connect(datanode, next, waits).await?;
-    let question = Describe { client_name: datanode.store.datanode_uuid().to_string() };
-    session.send(&Operation::Describe(question).encode()).await?;
-    match session.receive_message(DatanodeDescription::decode, waits.read).await {
-        Ok(description) => Ok(listening(&description.offer, own, transport)),
-        // Whoever does not know the question closes the connection.
-        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(None),
-        Err(error) => Err(error.into()),
+/// Where a datanode with this offer listens, and in which of its lives; `own`: an address by which it is reached. `None`: not in the
+/// network `transport`.
+fn listening(offer: &Offer, own: IpAddr, transport: &str) -> Option<(SocketAddr, u64)> {
+    if offer.transport.as_ref().is_some_and(|name| name != transport) {
+        return None;
     }
+    Some((offer.listener(own)?, offer.incarnation))
 }
 
 /// Both directions'.
@@ -406,17 +367,5 @@ impl Sender {
             Ok((from..end, region))
         };
         tokio::task::spawn_blocking(registering).await.map_err(io::Error::other)?
-    }
-}
-
-fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
-    match reader.data() {
-        DataSource::Bytes(all) => {
-            into.copy_from_slice(&all[at as usize..at as usize + into.len()]);
-            Ok(())
-        }
-        DataSource::File { file, offset } => {
-            File::from(file.as_fd().try_clone_to_owned()?).read_exact_at(into, offset + at)
-        }
     }
 }

@@ -35,6 +35,11 @@ impl Sender {
         self.connection.write_all(packets, self.write_timeout).await.map_err(SendError::Connection)
     }
 
+    /// Sends `parts` one behind the other.
+    pub async fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
+        self.connection.write_vectored(parts, false, self.write_timeout).await.map_err(SendError::Connection)
+    }
+
     /// Data of a replica in a file go by sendfile.
     pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
         let mut head = [0; PACKET_HEADER_BYTES_MAX];

@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::forward::{Ender, Ending, Mirror, Opened as Asked, PacketMirror};
+use crate::forward::{self, Ender, Ending, Mirror, Opened as Asked, PacketMirror};
 use crate::grants::Grants;
 use crate::lazy_persist;
 use crate::ops::write_one_sided::Fence;
@@ -38,7 +38,7 @@ struct Request {
 /// How the bytes come.
 enum Way {
     Packets,
-    /// The client is on this machine and asks for the replica's memory.
+    /// The sender is on this machine and asks for the replica's memory.
     Local,
     /// A task of this process stands for a client elsewhere that writes to the replica's memory; what keeps it from that.
     OneSided(Arc<Fence>),
@@ -69,12 +69,12 @@ impl Request {
 
     /// A client waits for the answer to the set-up, and for acknowledgements; so does whoever is to be granted memory with them.
     fn awaits_answers(&self) -> bool {
-        self.is_client && !self.is_transfer || self.is_one_sided_copy()
+        self.is_client && !self.is_transfer || self.is_copy_into_memory()
     }
 
     /// Another datanode writes a finalized replica of its own into memory here.
-    fn is_one_sided_copy(&self) -> bool {
-        !self.is_client && self.fence().is_some()
+    fn is_copy_into_memory(&self) -> bool {
+        !self.is_client && !matches!(self.way, Way::Packets)
     }
 
     fn create_options(&self) -> CreateOptions {
@@ -172,8 +172,11 @@ async fn take_on(
     request: &Request,
     peer: PeerAddress,
 ) -> Result<(Opened, Option<OwnedSemaphorePermit>), OpError> {
-    let place =
-        if request.is_one_sided_copy() { datanode.streams.place(datanode, &request.write.block).await? } else { None };
+    let place = if request.is_copy_into_memory() {
+        datanode.streams.place(datanode, &request.write.block).await?
+    } else {
+        None
+    };
     Ok((open(datanode, request, peer).await?, place))
 }
 
@@ -183,7 +186,7 @@ async fn open(datanode: &Arc<Datanode>, request: &Request, peer: PeerAddress) ->
     let write = &request.write;
     let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
     let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
-    if request.is_one_sided_copy() && datanode.streams.has_kept(&block) {
+    if request.is_copy_into_memory() && datanode.streams.has_kept(&block) {
         return Err(OpError::Refused(format!("a stream has brought a part of {block}, and can go on there")));
     }
     // It comes another way now.
@@ -298,16 +301,13 @@ async fn open_mirror(
     if !matches!(request.way, Way::Packets)
         // Nothing follows it.
         && request.write.stage != Stage::PipelineCloseRecovery
-        && let Some(one_sided) = &datanode.one_sided
-        && let Some(asked) = one_sided
-            .forwarding
-            .open(datanode, next, downstream_request.clone(), waits, matches!(request.way, Way::Local))
-            .await?
     {
-        return Ok(match asked {
-            Asked::Ready(mirror) => Ok(Mirror::OneSided(mirror)),
-            Asked::Refused(answer) => Err(*answer),
-        });
+        let others_cut = matches!(request.way, Way::Local);
+        match forward::into_memory(datanode, next, downstream_request.clone(), waits, others_cut).await? {
+            Some(Asked::Ready(mirror)) => return Ok(Ok(mirror)),
+            Some(Asked::Refused(answer)) => return Ok(Err(*answer)),
+            None => {}
+        }
     }
     let mut session = downstream::connect(datanode, &next.id, waits).await?;
     session.send(&Operation::WriteBlock(Box::new(downstream_request)).encode()).await?;
@@ -351,7 +351,7 @@ async fn receive(
     // The last datanode of a pipeline checks; the others pass on.
     let verify = mirror.is_none() || !request.is_client;
     writer.set_checked(verify);
-    let is_move = request.is_one_sided_copy() && datanode.streams.moves.has(&request.write.block);
+    let is_move = request.is_copy_into_memory() && datanode.streams.moves.has(&request.write.block);
     let receiver = Receiver {
         block: writer.block(),
         verify,
@@ -377,7 +377,11 @@ async fn receive(
                         keep(datanode, request, writer, fence).await;
                     }
                 }
-                _ if matches!(error, OpError::Checksum { .. }) && !request.is_client => {
+                // Who writes into memory is told, and looks at its own replica.
+                None if matches!(error, OpError::Checksum { .. })
+                    && !request.is_client
+                    && !request.is_copy_into_memory() =>
+                {
                     report_bad_source(pool, request)
                 }
                 _ => {}
@@ -422,7 +426,7 @@ async fn finish(
         Durability::Memory | Durability::Disk => datanode.blocking(move |_| writer.finalize(durability)).await?,
     };
     datanode.load.written_bytes(replica.block.length());
-    if request.is_one_sided_copy() {
+    if request.is_copy_into_memory() {
         datanode.load.stream_received();
     }
     if request.write.stage == Stage::TransferFinalized {

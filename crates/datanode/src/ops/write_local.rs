@@ -1,4 +1,4 @@
-//! WRITE_LOCAL (0xA2): WRITE_BLOCK over the Unix socket. The writer gets the replica's own memory to fill, and its packets
+//! WRITE_LOCAL (0xA2): WRITE_BLOCK over the Unix socket. The writer, a client or another datanode of this machine, gets the replica's own memory to fill, and its packets
 //! need not carry their data; everything else is as in `write_block`.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,9 +16,6 @@ use crate::session::Session;
 pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
     if !session.connection.is_unix() {
         return Err(OpError::Malformed("a local write over a network"));
-    }
-    if !write.is_from_client() {
-        return Err(OpError::Malformed("a local write by a datanode"));
     }
     write_block::serve_local(datanode, session, write).await
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hearth_fabric::tcp::{self, Connection};
 use hearth_protocol::replica_stream::{self, Job, StreamError};
 use hearth_types::DatanodeId;
-use hearth_wire::data_transfer::{DatanodeDescription, Describe, OpCode, Operation, ReplicaStream, StreamLimits};
+use hearth_wire::data_transfer::{DatanodeDescription, OpCode, ReplicaStream, StreamLimits};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -17,7 +17,6 @@ use super::{Order, waits};
 use crate::datanode::Datanode;
 use crate::downstream::{self, Waits};
 use crate::ops::OpError;
-use crate::session::SessionError;
 
 /// How long it is believed that a datanode takes no streams.
 const STRANGER: Duration = Duration::from_secs(600);
@@ -28,8 +27,8 @@ const FULL: Duration = Duration::from_secs(5);
 /// Datanodes that are remembered at most.
 const PEERS_MAX: usize = 4096;
 
-/// Replicas on their way one-sidedly at once, each over a connection that carries one after the other.
-const ONE_SIDED_MAX: usize = 4;
+/// Replicas on their way into memory at once, each over a connection that carries one after the other.
+const INTO_MEMORY_MAX: usize = 4;
 
 /// Replicas that wait for their turn on a connection, beside those that are on their way.
 const QUEUE: usize = 64;
@@ -47,8 +46,8 @@ struct Peer {
     /// Held while a connection is being made.
     connecting: tokio::sync::Mutex<()>,
     state: Mutex<State>,
-    /// One for each replica that is on its way one-sidedly.
-    one_sided: Arc<Semaphore>,
+    /// One for each replica that is on its way into memory.
+    into_memory: Arc<Semaphore>,
 }
 
 impl Default for Peer {
@@ -56,7 +55,7 @@ impl Default for Peer {
         Self {
             connecting: tokio::sync::Mutex::default(),
             state: Mutex::default(),
-            one_sided: Arc::new(Semaphore::new(ONE_SIDED_MAX)),
+            into_memory: Arc::new(Semaphore::new(INTO_MEMORY_MAX)),
         }
     }
 }
@@ -144,7 +143,7 @@ impl Peers {
         }
         let is_described = peer.state.lock().is_described;
         if !is_described {
-            let description = describe(datanode, target).await?;
+            let description = described(datanode, target).await?;
             if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
                 peer.state.lock().not_before = Some(Instant::now() + STRANGER);
                 return Ok(Way::None);
@@ -165,6 +164,7 @@ impl Peers {
                 }
                 // It may be another one now.
                 state.is_described = false;
+                datanode.descriptions.forget(target);
                 Err(error)
             }
         }
@@ -178,7 +178,7 @@ impl Peers {
             return sends;
         }
         // Whoever cannot be asked is asked again.
-        let Ok(description) = describe(datanode, source).await else { return false };
+        let Ok(description) = described(datanode, source).await else { return false };
         let sends = description.is_some_and(|description| description.serves(OpCode::SendReplica));
         peer.state.lock().sends = Some((sends, Instant::now() + STRANGER));
         sends
@@ -190,8 +190,8 @@ impl Peers {
     }
 
     /// Waits until one more replica may go to `target` one-sidedly.
-    pub async fn one_sided_turn(&self, target: &DatanodeId, order: Order) -> OwnedSemaphorePermit {
-        self.peer(target, order).one_sided.clone().acquire_owned().await.expect("it is never closed")
+    pub async fn memory_turn(&self, target: &DatanodeId, order: Order) -> OwnedSemaphorePermit {
+        self.peer(target, order).into_memory.clone().acquire_owned().await.expect("it is never closed")
     }
 
     fn peer(&self, datanode: &DatanodeId, order: Order) -> Arc<Peer> {
@@ -205,18 +205,8 @@ impl Peers {
     }
 }
 
-/// Asks a datanode what it speaks. `None`: it does not know the question.
-async fn describe(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Option<DatanodeDescription>, OpError> {
-    let waits = Waits::new(&datanode.options.transfer, 1);
-    let mut session = downstream::connect(datanode, target, waits).await?;
-    let question = Describe { client_name: datanode.store.datanode_uuid().to_string() };
-    session.send(&Operation::Describe(question).encode()).await?;
-    match session.receive_message(DatanodeDescription::decode, waits.read).await {
-        Ok(description) => Ok(Some(description)),
-        // Whoever does not know the question closes the connection.
-        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+async fn described(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Option<Arc<DatanodeDescription>>, OpError> {
+    datanode.descriptions.of(datanode, target, Waits::new(&datanode.options.transfer, 1).read).await
 }
 
 async fn connect(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Link, OpError> {

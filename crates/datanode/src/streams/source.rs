@@ -20,19 +20,19 @@ pub struct StreamSource {
     /// For when files may not be given to the socket.
     scratch: Vec<u8>,
     order: Order,
-    /// It goes one-sidedly, which is counted where it is done.
-    one_sided: bool,
+    /// It goes into memory over there, which is counted where it is done.
+    into_memory: bool,
 }
 
 impl StreamSource {
     pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, order: Order) -> Self {
         let (datanode, scratch) = (datanode.clone(), Vec::new());
-        Self { datanode, reader, ahead: None, started: false, scratch, order, one_sided: false }
+        Self { datanode, reader, ahead: None, started: false, scratch, order, into_memory: false }
     }
 
     /// Not over a connection of streams.
-    pub fn one_sided(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, order: Order) -> Self {
-        Self { one_sided: true, ..Self::new(datanode, reader, order) }
+    pub fn into_memory(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, order: Order) -> Self {
+        Self { into_memory: true, ..Self::new(datanode, reader, order) }
     }
 }
 
@@ -49,7 +49,7 @@ impl ReplicaSource for StreamSource {
             Order::Balancer => &self.datanode.balance_throttle,
         };
         throttle.pass(range.length()).await;
-        if !self.one_sided {
+        if !self.into_memory {
             self.datanode.load.streamed_out(range.length());
         }
         if !self.started {

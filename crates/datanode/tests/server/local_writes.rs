@@ -23,12 +23,12 @@ use super::{scratch, start_datanode};
 
 const MIB: usize = 1 << 20;
 
-fn socket_of(dir: &Path) -> PathBuf {
+pub fn socket_of(dir: &Path) -> PathBuf {
     dir.join("socket")
 }
 
 /// A datanode with a domain socket in its directory, which nobody else may write to.
-async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
+pub async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
     let socket = socket_of(dir).display().to_string();
     let mut all = vec![("dfs.domain.socket.path", socket.as_str())];
     all.extend_from_slice(settings);
@@ -167,16 +167,20 @@ async fn write(first: &Path, rest: &[&Handle], block: &ExtendedBlock, data: &[u8
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_filled_in_reaches_every_datanode_and_the_disk() {
-    for transport in ["none", "tcp"] {
-        filled_in_reaches_every_datanode(transport).await;
-    }
+    filled_in_reaches_every_datanode("none", "false", None).await;
+    filled_in_reaches_every_datanode("tcp", "false", Some("hearth_one_sided_forwarded_bytes")).await;
+    filled_in_reaches_every_datanode("tcp", "true", Some("hearth_locally_forwarded_bytes")).await;
 }
 
-/// `transport`: for passing on.
-async fn filled_in_reaches_every_datanode(transport: &str) {
+/// `transport`, `forward_local`: for passing on; `counted`: where what went into the next datanode's memory is.
+async fn filled_in_reaches_every_datanode(transport: &str, forward_local: &str, counted: Option<&str>) {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch(), scratch()];
-    let settings = [("hearth.one-sided.transport", transport), ("hearth.one-sided.address", "127.0.0.1:0")];
+    let settings = [
+        ("hearth.one-sided.transport", transport),
+        ("hearth.one-sided.address", "127.0.0.1:0"),
+        ("hearth.datanode.forward.local", forward_local),
+    ];
     let first = start(&namenode, dirs[0].path(), &settings).await;
     let others = [start(&namenode, dirs[1].path(), &settings).await, start(&namenode, dirs[2].path(), &settings).await];
     let rest: Vec<&Handle> = others.iter().collect();
@@ -202,8 +206,10 @@ async fn filled_in_reaches_every_datanode(transport: &str) {
         file.set_len(0).unwrap();
         assert!(read(&first, &block, 0, None).await.unwrap() == data, "{size} bytes, written to after the end");
     }
-    let passed_on = figure(&first, "hearth_one_sided_forwarded_bytes").await;
-    assert_eq!(passed_on, if transport == "none" { 0 } else { (9 * MIB + 20 * MIB + 1) as u64 });
+    for name in ["hearth_one_sided_forwarded_bytes", "hearth_locally_forwarded_bytes"] {
+        let expected = if counted == Some(name) { (9 * MIB + 20 * MIB + 1) as u64 } else { 0 };
+        assert_eq!(figure(&first, name).await, expected, "{name}");
+    }
     first.shutdown(false).await;
     drop(first);
     let again = start(&namenode, dirs[0].path(), &[]).await;
@@ -356,15 +362,18 @@ async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
 async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
-    // One-sidedly, and by packets to those that do not listen.
+    // Through its memory, one-sidedly, and by packets to those that do not listen.
     let one_sided = [("hearth.one-sided.transport", "tcp"), ("hearth.one-sided.address", "127.0.0.1:0")];
     let first = start(&namenode, dir.path(), &one_sided).await;
     let piece = 200 << 10;
     let data = content(4 * piece, 1);
-    for (round, steps) in (0..5usize).chain(0..5).enumerate() {
+    for (round, steps) in (0..5usize).chain(0..5).chain(0..5).enumerate() {
         let lost_dir = scratch();
-        let settings = if round < 5 { &[][..] } else { &one_sided[..] };
-        let lost = start_datanode(&namenode, lost_dir.path(), settings).await;
+        let lost = match round {
+            0..5 => start_datanode(&namenode, lost_dir.path(), &[]).await,
+            5..10 => start_datanode(&namenode, lost_dir.path(), &one_sided).await,
+            _ => start(&namenode, lost_dir.path(), &[]).await,
+        };
         let block = block(200 + round as i64, 1001, 4 << 20);
         let request = write_request(&block, Stage::PipelineSetupCreate, vec![target(&lost)]);
         let mut writer = LocalWriter::new(&socket_of(dir.path()), request).await;

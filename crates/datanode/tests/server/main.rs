@@ -4,6 +4,7 @@ mod bad_input;
 mod client;
 mod lazy_persist;
 mod local;
+mod local_copies;
 mod local_writes;
 mod many;
 mod moves;

@@ -41,7 +41,7 @@ async fn two_in(sim: &Sim, settings: &[(&str, &str)]) -> Two {
     two([Some(network.clone()), Some(network)], [&settings, &settings]).await
 }
 
-async fn came_in(two: &Two) -> [u64; 3] {
+pub async fn came_in(two: &Two) -> [u64; 3] {
     let node = &two.nodes[1];
     [
         figure(node, "hearth_stream_replicas").await,
@@ -50,7 +50,7 @@ async fn came_in(two: &Two) -> [u64; 3] {
     ]
 }
 
-fn temporary(two: &Two) -> usize {
+pub fn temporary(two: &Two) -> usize {
     walk(two.dirs[1].path()).into_iter().filter(|path| path.contains("/tmp/blk_")).count()
 }
 

@@ -1,4 +1,5 @@
-//! A replica on its way into another datanode's memory: that is a pipeline of one, and this datanode its writer.
+//! A replica on its way into another datanode's memory, on this machine or over a network: that is a pipeline of one, and this
+//! datanode its writer.
 //!
 //! Bounds: a few replicas at once to each datanode, a slice of each under way beyond what the receiver has granted.
 
@@ -6,7 +7,6 @@ use std::io;
 use std::sync::Arc;
 
 use hearth_blockstore::ReplicaReader;
-use hearth_protocol::one_sided_write::WriterError;
 use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
 use hearth_types::{ByteRange, ExtendedBlock};
 use hearth_wire::data_transfer::{PacketHeader, PipelineTarget, Status};
@@ -16,7 +16,7 @@ use super::source::StreamSource;
 use super::{FRAME_BYTES, Order};
 use crate::datanode::Datanode;
 use crate::downstream::Waits;
-use crate::forward::{Data, OneSidedMirror, OneSidedSender, Opened, SendError};
+use crate::forward::{self, Data, Mirror, MirrorError, Opened, SendError, Way};
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::transfer;
@@ -34,7 +34,7 @@ pub enum Carried {
     NotThisWay,
 }
 
-/// Has a finalized replica carried to `target` one-sidedly, if there is such a way. Dropped, it ends.
+/// Has a finalized replica put into the memory of `target`, if there is a way to that. Dropped, it ends.
 ///
 /// Errors: those of this datanode's own replica.
 pub async fn carry(
@@ -44,10 +44,10 @@ pub async fn carry(
     target: &PipelineTarget,
     order: Order,
 ) -> Result<Carried, OpError> {
-    if datanode.one_sided.is_none() || !datanode.streams.are_on() || block.length() < BYTES_MIN {
+    if !datanode.streams.are_on() || block.length() < BYTES_MIN {
         return Ok(Carried::NotThisWay);
     }
-    let turn = datanode.streams.peers.one_sided_turn(&target.datanode.id, order).await;
+    let turn = datanode.streams.peers.memory_turn(&target.datanode.id, order).await;
     let (here, pool, block, target) = (datanode.clone(), pool.clone(), block.clone(), target.clone());
     let carrying = async move {
         let _turn = turn;
@@ -68,7 +68,6 @@ async fn try_to_carry(
     target: &PipelineTarget,
     order: Order,
 ) -> Result<Carried, OpError> {
-    let Some(one_sided) = &datanode.one_sided else { return Ok(Carried::NotThisWay) };
     let reader = Arc::new(datanode.store.reader(block)?);
     let chunk = reader.checksum().bytes_per_chunk.max(1);
     // Whole chunks in each slice.
@@ -79,28 +78,28 @@ async fn try_to_carry(
     let request = transfer::write_request(pool, block, target, pool.token_for(block, target), reader.checksum());
     let waits = Waits::new(&datanode.options.transfer, 1);
     let next = &target.datanode;
-    let mirror = match one_sided.forwarding.open(datanode, next, request, waits, false).await {
+    let mirror = match forward::into_memory(datanode, next, request, waits, false).await {
         Ok(None) => return Ok(Carried::NotThisWay),
         Ok(Some(Opened::Ready(mirror))) => mirror,
         Ok(Some(Opened::Refused(answer))) => {
             let (status, message) = (answer.status, answer.message.unwrap_or_default());
-            tracing::info!(%block, target = %next.id, ?status, message, "a replica is not taken one-sidedly");
+            tracing::info!(%block, target = %next.id, ?status, message, "a replica is not taken into memory");
             return Ok(Carried::NotThisWay);
         }
         Err(error) => {
             let error: &dyn std::error::Error = &error;
-            tracing::info!(%block, target = %next.id, error, "no one-sided way for a replica");
+            tracing::info!(%block, target = %next.id, error, "no way into memory for a replica");
             return Ok(Carried::NotThisWay);
         }
     };
-    let source = StreamSource::one_sided(datanode, reader.clone(), order);
-    let sender = mirror.sender();
+    let source = StreamSource::into_memory(datanode, reader.clone(), order);
+    let sender = Way::new(&mirror);
     let last = i64::try_from(block.length().div_ceil(step)).unwrap_or(i64::MAX);
     let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(Broken::Sending) };
     match tokio::try_join!(sending, acknowledged(mirror, last)) {
         Ok(_) => Ok(Carried::Whole),
         Err(why) => {
-            tracing::info!(%block, target = %next.id, %why, "a one-sided copy broke: the rest goes by a stream");
+            tracing::info!(%block, target = %next.id, %why, "a copy into memory broke: the rest goes by a stream");
             Ok(Carried::Broke)
         }
     }
@@ -112,14 +111,14 @@ enum Broken {
     #[error("sending: {0}")]
     Sending(SendError),
     #[error("waiting for acknowledgements: {0}")]
-    Acknowledgement(#[from] WriterError),
+    Acknowledgement(#[from] MirrorError),
     #[error("the datanode answered with {0:?}")]
     Refused(Status),
 }
 
 /// Down: slices of `step` bytes, and an empty one that ends it.
 async fn send(
-    sender: &OneSidedSender,
+    sender: &Way,
     mut source: StreamSource,
     reader: &Arc<ReplicaReader>,
     length: u64,
@@ -157,7 +156,7 @@ fn cannot_read(error: crate::sender::SendError) -> SendError {
 }
 
 /// Up: until the replica is finalized over there.
-async fn acknowledged(mut mirror: OneSidedMirror, last: i64) -> Result<(), Broken> {
+async fn acknowledged(mut mirror: Mirror, last: i64) -> Result<(), Broken> {
     loop {
         let ack = mirror.next_ack().await?;
         if let Some(bad) = ack.replies.iter().map(|reply| reply.status()).find(|status| *status != Status::Success) {

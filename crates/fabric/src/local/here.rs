@@ -1,3 +1,5 @@
+//! Which addresses are this machine's: whoever can be reached at one of them may have a socket here, too.
+
 use std::collections::HashMap;
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -12,13 +14,13 @@ const ENTRIES_MAX: usize = 4096;
 
 /// Which addresses are this machine's own.
 #[derive(Debug, Default)]
-pub(crate) struct Here {
+pub struct Here {
     known: Mutex<HashMap<IpAddr, (bool, Instant)>>,
 }
 
 impl Here {
     /// Whether `address` is one of this machine's. An unreadable one is not.
-    pub(crate) fn is(&self, address: &str) -> bool {
+    pub fn is(&self, address: &str) -> bool {
         let Ok(ip) = address.parse::<IpAddr>() else { return false };
         let mut known = self.known.lock();
         match known.get(&ip) {

@@ -1,0 +1,81 @@
+//! What other datanodes offer, as they have said themselves: asked once for all who want to know, and believed for a while.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hearth_fabric::tcp;
+use hearth_types::DatanodeId;
+use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation};
+use parking_lot::Mutex;
+
+use crate::datanode::Datanode;
+use crate::downstream::{self, Waits};
+use crate::ops::OpError;
+use crate::session::{Session, SessionError};
+
+/// How long a datanode's description of itself is believed, and that it has none.
+const DESCRIBED: Duration = Duration::from_secs(60);
+const STRANGER: Duration = Duration::from_secs(600);
+
+/// Datanodes that are remembered at most.
+const KNOWN_MAX: usize = 4096;
+
+/// `None`: it is not Hearth's.
+type Answer = Option<Arc<DatanodeDescription>>;
+
+/// Held by who asks, so that the others hear the same answer.
+type Known = Arc<tokio::sync::Mutex<Option<(Answer, Instant)>>>;
+
+#[derive(Default)]
+pub struct Descriptions {
+    /// By all that was said of them: what somebody names with an address of his own is nobody else's.
+    known: Mutex<HashMap<DatanodeId, Known>>,
+}
+
+impl Descriptions {
+    /// What `id` offers; it is asked unless that is known. `timeout`: for each step.
+    ///
+    /// Errors: it cannot be asked, which is not remembered.
+    pub async fn of(&self, datanode: &Arc<Datanode>, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
+        let known = {
+            let mut known = self.known.lock();
+            if known.len() >= KNOWN_MAX && !known.contains_key(id) {
+                known.clear();
+            }
+            known.entry(id.clone()).or_default().clone()
+        };
+        let mut known = known.lock().await;
+        if let Some((answer, since)) = &*known
+            && since.elapsed() < if answer.is_some() { DESCRIBED } else { STRANGER }
+        {
+            return Ok(answer.clone());
+        }
+        let waits = Waits { connect: timeout, read: timeout, write: timeout };
+        let mut session = downstream::connect(datanode, id, waits).await?;
+        let answer = ask(datanode, &mut session, timeout).await?.map(Arc::new);
+        *known = Some((answer.clone(), Instant::now()));
+        Ok(answer)
+    }
+
+    /// It was not what it had said: it may be another one now.
+    pub fn forget(&self, id: &DatanodeId) {
+        self.known.lock().remove(id);
+    }
+}
+
+/// Asks the peer of a connection, which is good for another operation afterwards unless the answer is `None`.
+pub async fn ask(
+    datanode: &Datanode,
+    session: &mut Session,
+    timeout: Duration,
+) -> Result<Option<DatanodeDescription>, SessionError> {
+    let question = Describe { client_name: datanode.store.datanode_uuid().to_string() };
+    session.send(&Operation::Describe(question).encode()).await?;
+    match session.receive_message(DatanodeDescription::decode, timeout).await {
+        Ok(description) => Ok(Some(description)),
+        // Whoever does not know the question closes the connection.
+        Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,273 @@
+//! To the next datanode when it is on this machine: its replica's memory is lent to us as to a local writer (`ops/write_local`),
+//! the bytes are copied there, and packets bring the CRCs. No byte goes through a socket.
+//!
+//! The bytes are copied by system calls, through a buffer that the processor's cache holds: a file that somebody cuts meanwhile, theirs
+//! or ours, is an error then, and never the end of this process.
+//!
+//! What memory is granted for goes so; the rest, which there is when the next datanode's memory is full, with its packet.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_fabric::local::{self, Here};
+use hearth_fabric::stream::PeerAddress;
+use hearth_protocol::data_transfer::receive_grant;
+use hearth_types::{DatanodeId, DatanodeInfo};
+use hearth_wire::data_transfer::{
+    OpCode, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Status, WriteBlock,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::failures::{CONNECT_TIMEOUT, Failures};
+use super::packets;
+use super::{Data, Ender, Opened, SendError, read};
+use crate::datanode::Datanode;
+use crate::descriptions;
+use crate::downstream::Waits;
+use crate::load::Load;
+use crate::ops::OpError;
+use crate::session::{Session, SessionError};
+
+/// Copied at once.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// What is known of the datanodes of this machine.
+#[derive(Default)]
+pub struct LocalForwarding {
+    here: Here,
+    failures: Failures,
+}
+
+/// Why a datanode is not reached so.
+#[derive(Debug, thiserror::Error)]
+enum Unreached {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Connection(#[from] hearth_fabric::stream::Error),
+    #[error("no answer in time")]
+    Silent,
+    #[error("another process than a datanode of this user, or of root, listens there")]
+    Stranger,
+    #[error("another datanode listens there, or one that lends no memory")]
+    Other,
+    #[error("it could not be asked where it listens: {0}")]
+    Describe(OpError),
+}
+
+impl LocalForwarding {
+    /// Asks `next` to write, too. `None`: there is no such way to it.
+    ///
+    /// Errors: it was asked, and fails.
+    pub async fn open(
+        &self,
+        datanode: &Arc<Datanode>,
+        next: &DatanodeInfo,
+        request: WriteBlock,
+        waits: Waits,
+    ) -> Result<Option<Opened<LocalMirror>>, OpError> {
+        if !datanode.options.transfer.forward_local || !self.here.is(&next.id.ip) {
+            return Ok(None);
+        }
+        let checksum = request.checksum;
+        let mut session = match self.connect(datanode, &next.id, waits).await {
+            Ok(Some(session)) => session,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                tracing::debug!(datanode = %next.id, error = &error as &dyn std::error::Error, "no way through memory to the next datanode");
+                self.failures.note(&next.id);
+                datanode.descriptions.forget(&next.id);
+                return Ok(None);
+            }
+        };
+        session.send(&Operation::WriteLocal(Box::new(request)).encode()).await?;
+        let answer = session.receive_answer_alone(waits.read).await?;
+        if answer.status != Status::Success {
+            return Ok(Some(Opened::Refused(Box::new(answer))));
+        }
+        let (granted, descriptor) = receive_grant(&session.connection, waits.read).await?;
+        let shared = Shared {
+            memory: descriptor.map(File::from),
+            grant: Mutex::new(Grant { end: granted, more: granted > 0, awaited: 0 }),
+            changed: Notify::new(),
+            chunk: u64::from(checksum.bytes_per_chunk.max(1)),
+            packets: packets::Sender::new(&session),
+            load: datanode.load.clone(),
+        };
+        Ok(Some(Opened::Ready(LocalMirror { session, read_timeout: waits.read, shared: Arc::new(shared) })))
+    }
+
+    /// To its domain socket, if it has one.
+    async fn connect(
+        &self,
+        datanode: &Arc<Datanode>,
+        next: &DatanodeId,
+        waits: Waits,
+    ) -> Result<Option<Session>, Unreached> {
+        if self.failures.failed_lately(next) {
+            return Ok(None);
+        }
+        let about = datanode.descriptions.of(datanode, next, CONNECT_TIMEOUT).await.map_err(Unreached::Describe)?;
+        let path = about.and_then(|about| about.offer.domain_socket.clone()).map(PathBuf::from);
+        let Some(path) = path else { return Ok(None) };
+        let asking = self.ask_for_memory(datanode, next, &path, waits);
+        tokio::time::timeout(CONNECT_TIMEOUT, asking).await.map_err(|_| Unreached::Silent)?.map(Some)
+    }
+
+    /// A connection to whom it is meant for: a socket's path says nothing of who listens there now.
+    async fn ask_for_memory(
+        &self,
+        datanode: &Arc<Datanode>,
+        next: &DatanodeId,
+        path: &Path,
+        waits: Waits,
+    ) -> Result<Session, Unreached> {
+        let connection = local::connect(path).await?;
+        let own = rustix::process::geteuid().as_raw();
+        if !matches!(connection.peer(), PeerAddress::Process { uid, .. } if uid == own || uid == 0) {
+            return Err(Unreached::Stranger);
+        }
+        let mut session = Session::new(Arc::new(connection), waits.write);
+        let about = descriptions::ask(datanode, &mut session, CONNECT_TIMEOUT).await?;
+        match about {
+            Some(about) if about.datanode == next.uuid && about.serves(OpCode::WriteLocal) => Ok(session),
+            _ => Err(Unreached::Other),
+        }
+    }
+}
+
+/// What the next datanode has granted.
+struct Grant {
+    /// Bytes of the block that may be filled.
+    end: u64,
+    /// There may be more to come.
+    more: bool,
+    /// Packets that are not acknowledged. Grants come with acknowledgements.
+    awaited: u64,
+}
+
+/// Both directions'.
+struct Shared {
+    /// The replica's data file over there; `None`: it has no memory to give.
+    memory: Option<File>,
+    grant: Mutex<Grant>,
+    /// The grant has, or nothing more comes. Only the sender waits for it.
+    changed: Notify,
+    chunk: u64,
+    packets: packets::Sender,
+    load: Arc<Load>,
+}
+
+/// Up from the next datanode.
+pub struct LocalMirror {
+    pub session: Session,
+    pub read_timeout: Duration,
+    shared: Arc<Shared>,
+}
+
+impl LocalMirror {
+    pub fn sender(&self) -> Sender {
+        Sender { shared: self.shared.clone(), buffer: Mutex::default() }
+    }
+
+    /// Nothing is lost when the future is dropped.
+    pub async fn next_ack(&mut self) -> Result<PipelineAck, SessionError> {
+        let received = self.session.receive_ack(self.read_timeout).await;
+        let mut grant = self.shared.grant.lock();
+        match &received {
+            Ok(ack) => {
+                if ack.seqno != hearth_wire::data_transfer::UNKNOWN_SEQNO {
+                    grant.awaited = grant.awaited.saturating_sub(1);
+                }
+                if let Some(told) = ack.granted {
+                    grant.end = grant.end.max(told);
+                    grant.more &= told != 0;
+                }
+            }
+            Err(_) => grant.more = false,
+        }
+        drop(grant);
+        self.shared.changed.notify_one();
+        received
+    }
+
+    pub fn ender(&self) -> Ender {
+        Ender::Packets(self.session.connection.clone())
+    }
+}
+
+/// Down to it.
+pub struct Sender {
+    shared: Arc<Shared>,
+    buffer: Mutex<Vec<u8>>,
+}
+
+impl Sender {
+    pub fn peer(&self) -> String {
+        self.shared.packets.peer()
+    }
+
+    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
+        let is_placed = header.data_bytes > 0
+            && header.offset.is_multiple_of(self.shared.chunk)
+            && self.has_room(header.end()).await
+            && self.place(header, data)?;
+        self.shared.grant.lock().awaited += 1;
+        if !is_placed {
+            return self.shared.packets.send_packet(header, crcs, data).await;
+        }
+        self.shared.load.locally_forwarded(u64::from(header.data_bytes));
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let head_bytes = header.encode_in_place(crcs.len(), &mut head);
+        self.shared.packets.send_parts(&[&head[..head_bytes], crcs]).await
+    }
+
+    /// Whether memory is granted up to byte `end` of the block. Waits for that while it can still come.
+    async fn has_room(&self, end: u64) -> bool {
+        if self.shared.memory.is_none() {
+            return false;
+        }
+        loop {
+            {
+                let grant = self.shared.grant.lock();
+                if end <= grant.end || !grant.more || grant.awaited == 0 {
+                    return end <= grant.end;
+                }
+            }
+            self.shared.changed.notified().await;
+        }
+    }
+
+    /// Copies a packet's bytes to their place. False: they cannot be put there, and go with the packet.
+    ///
+    /// Errors: only those of reading them here.
+    fn place(&self, header: &PacketHeader, data: Data<'_>) -> Result<bool, SendError> {
+        let Some(memory) = &self.shared.memory else { return Ok(false) };
+        let put = |bytes: &[u8], at| {
+            memory
+                .write_all_at(bytes, at)
+                .inspect_err(|error| tracing::debug!(%error, "filling the next datanode's memory"))
+        };
+        let reader = match data {
+            Data::Bytes(bytes) => return Ok(put(bytes, header.offset).is_ok()),
+            Data::Replica(reader) => reader,
+        };
+        let mut buffer = self.buffer.lock();
+        buffer.resize(PIECE_BYTES, 0);
+        let mut at = header.offset;
+        while at < header.end() {
+            let bytes = (header.end() - at).min(PIECE_BYTES as u64) as usize;
+            let piece = &mut buffer[..bytes];
+            read(reader, at, piece).map_err(SendError::Read)?;
+            if put(piece, at).is_err() {
+                return Ok(false);
+            }
+            at += bytes as u64;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,124 @@
+//! Copies on a namenode's word, and pipelines, between datanodes of one machine: through memory that the next one lends.
+
+use hearth_types::{Block, ChecksumSpec};
+use hearth_wire::data_transfer::Stage;
+
+use super::client::{Writer, block, content, read, write_request};
+use super::local_writes::{self, socket_of};
+use super::namenode::FakeNamenode;
+use super::one_sided_copies::{came_in, temporary};
+use super::one_sided_writes::figure;
+use super::scratch;
+use super::streams::Two;
+use super::transfers::transfer;
+
+const MIB: usize = 1 << 20;
+
+/// Both with domain sockets. `settings`: of either.
+async fn two(settings: [&[(&str, &str)]; 2]) -> Two {
+    let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
+    let dirs = [scratch(), scratch()];
+    let mut nodes = Vec::new();
+    for (index, settings) in settings.into_iter().enumerate() {
+        nodes.push(local_writes::start(&namenodes[index], dirs[index].path(), settings).await);
+    }
+    Two { namenodes, nodes, dirs }
+}
+
+async fn forwarded(two: &Two) -> u64 {
+    figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await
+}
+
+/// Trusted or not, which is whether the memory is kept or copied at the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_replicas_go_through_memory_and_small_ones_are_streamed() {
+    for trusted in ["true", "false"] {
+        let settings = [("hearth.local.write.trusted", trusted)];
+        let two = two([&settings, &settings]).await;
+        let mut copies = Vec::new();
+        for id in 1..=12 {
+            let size = [700, 70_000, MIB - 1, MIB, 1_300_000, 5 * MIB + 77][id as usize % 6];
+            copies.push(two.write(id, size).await);
+        }
+        two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+        two.check(&copies).await;
+        let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
+        assert_eq!(came_in(&two).await, [12, 0, bytes(false)]);
+        assert_eq!((forwarded(&two).await, temporary(&two)), (bytes(true), 0));
+        let copied_back = figure(&two.nodes[1], "hearth_copied_back_bytes").await;
+        assert!(
+            if trusted == "true" { copied_back < bytes(true) } else { copied_back == bytes(true) },
+            "{copied_back}"
+        );
+
+        // Those that are there already stay.
+        let more = two.write(99, 3 * MIB).await;
+        two.namenodes[0].told(|told| told.commands.push_back(transfer(&[copies[4], more], &two.nodes[1])));
+        two.check(&[more]).await;
+        two.check(&copies).await;
+    }
+}
+
+/// Whose size is no divisor of anything here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_of_any_size_stay_whole() {
+    let two = two([&[], &[]]).await;
+    let (stored, data) = (block(1, 1001, 128 << 20), content(3 * MIB + 5, 1));
+    let spec = ChecksumSpec { bytes_per_chunk: 1536, ..ChecksumSpec::DEFAULT };
+    let mut request = write_request(&stored, Stage::PipelineSetupCreate, Vec::new());
+    request.checksum = spec;
+    let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
+    for piece in data.chunks(40 * 1536) {
+        let mut sums = Vec::new();
+        spec.compute(piece, &mut sums);
+        writer.send_with(piece, &sums, false).await;
+        assert!(writer.ack().await.is_success());
+    }
+    writer.send_last().await;
+    assert!(writer.ack().await.is_success());
+    let copies = [Block { length: data.len() as u64, ..stored.block }];
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    assert_eq!(forwarded(&two).await, copies[0].length);
+}
+
+/// From a disk, into memory that is too small for them: what was not granted comes with its packets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_memory_the_bytes_come_with_their_packets() {
+    let two = two([&[("hearth.memory.limit", "1k")], &[("hearth.memory.limit", "9m")]]).await;
+    let mut copies = Vec::new();
+    for id in 1..=5 {
+        copies.push(two.write(id, 3 * MIB + [0, 1, 700, 512 << 10, 99_999][id as usize - 1]).await);
+    }
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    let bytes: u64 = copies.iter().map(|copy| copy.length).sum();
+    assert_eq!(came_in(&two).await, [5, 0, 0], "none of them by a stream");
+    let forwarded = forwarded(&two).await;
+    assert!(forwarded > 0 && forwarded < bytes, "{forwarded} of {bytes}");
+}
+
+/// A path says nothing of who listens there now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_that_another_datanode_has_taken_is_not_used() {
+    let two = two([&[], &[]]).await;
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let other = local_writes::start(&namenode, dir.path(), &[]).await;
+    std::fs::rename(socket_of(dir.path()), socket_of(two.dirs[1].path())).unwrap();
+    let copies = [two.write(1, 3 * MIB).await];
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    assert_eq!(came_in(&two).await, [1, 0, copies[0].length], "by a stream");
+    assert_eq!(forwarded(&two).await, 0);
+    assert!(read(&other, &block(1, 1001, 0), 0, None).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_wants_no_copies_through_memory_gets_streams() {
+    let two = two([&[("hearth.datanode.forward.local", "false")], &[]]).await;
+    let copies = [two.write(1, 3 * MIB).await];
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    assert_eq!(came_in(&two).await, [1, 0, copies[0].length]);
+}
