@@ -28,6 +28,16 @@ pub struct System {
 impl System {
     /// `datanodes` DataNodes, each block on every one of them.
     pub fn start(make: Make, datanodes: usize, block_bytes: u64) -> Result<Self> {
+        Self::with(make, datanodes, block_bytes, &[])
+    }
+
+    /// One of ours whose DataNodes pass replicas on as if each was on a machine of its own.
+    pub fn apart(datanodes: usize, block_bytes: u64) -> Result<Self> {
+        Self::with(Make::Hearth, datanodes, block_bytes, &[("hearth.datanode.forward.local", "false")])
+    }
+
+    /// `settings`: keys of its configuration, beside those that all have.
+    fn with(make: Make, datanodes: usize, block_bytes: u64, settings: &[(&str, &str)]) -> Result<Self> {
         let sockets = tempfile::Builder::new()
             .prefix("hearth-bench-")
             .tempdir_in(unshared_directory())
@@ -52,6 +62,9 @@ impl System {
                 .set("hearth.local.write.trusted", true);
             "Hearth"
         };
+        for (key, value) in settings {
+            spec = spec.set(key, value);
+        }
         Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
     }
 

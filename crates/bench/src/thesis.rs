@@ -66,15 +66,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Content::new(53).write_file(&large, arguments.mib << 20)?;
     Content::new(56).write_file(&small, arguments.small_mib << 20)?;
     for datanodes in [3, 1] {
-        let systems = [Make::Apache, Make::Hearth]
-            .into_iter()
-            .map(|make| System::start(make, datanodes, arguments.block_mib << 20))
-            .collect::<Result<Vec<_>>>()?;
+        let block_bytes = arguments.block_mib << 20;
+        let start = |make| System::start(make, datanodes, block_bytes);
+        let mut systems = vec![start(Make::Apache)?, start(Make::Hearth)?];
+        // What is said of TCP is to be true of the way between DataNodes, too.
+        let over_tcp = if datanodes > 1 {
+            systems.push(System::apart(datanodes, block_bytes)?);
+            2
+        } else {
+            1
+        };
         let mut parties = vec![
             Party::java(0, &systems[0])?,
-            Party::own(1, &systems[1], "own, packets", Some("packets"))?,
+            Party::own(over_tcp, &systems[over_tcp], "own, packets", Some("packets"))?,
             Party::own(1, &systems[1], "own, shortest path", None)?,
         ];
+        if over_tcp != 1 {
+            parties.push(Party::own(1, &systems[1], "own, packets, then memory", Some("packets"))?);
+        }
         for run in 0..=arguments.runs {
             eprintln!("DataNodes: {datanodes}, large file: run {run} of {}", arguments.runs);
             for party in &mut parties {

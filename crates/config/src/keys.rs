@@ -515,7 +515,7 @@ keys! {
     /// The memory that a local writer of the datanode's own user has filled is kept as it is; else its bytes are copied when
     /// the replica is finalized, out of the writer's reach.
     HEARTH_LOCAL_WRITE_TRUSTED: Key<bool> = "hearth.local.write.trusted", boolean, "false";
-    /// Replicas that go on to a datanode on the same machine are copied into its memory, where their writer put them in place; else packets.
+    /// What goes on to a datanode of the same machine is put into its memory, instead of through a socket.
     HEARTH_DATANODE_FORWARD_LOCAL: Key<bool> = "hearth.datanode.forward.local", boolean, "true";
     /// Memory granted to a writer that fills it itself, at once at most.
     HEARTH_WRITE_SLICE_BYTES: Key<u64> = "hearth.write.slice.bytes", bytes, "8388608";

@@ -50,7 +50,7 @@ pub enum Opened<M> {
     Refused(Box<BlockOpResponse>),
 }
 
-/// Asks `next` for memory to write into: its own, when it is on this machine, or over a network. `None`: there is no such way to it.
+/// Asks `next` for memory to write into, on this machine or over a network. `None`: there is no such way to it.
 ///
 /// `others_cut`: somebody else can shorten the replica's file here at any time.
 ///
@@ -62,12 +62,23 @@ pub async fn into_memory(
     waits: Waits,
     others_cut: bool,
 ) -> Result<Option<Opened<Mirror>>, OpError> {
-    if let Some(opened) = datanode.local_forwarding.open(datanode, next, request.clone(), waits).await? {
-        return Ok(Some(opened.map(Mirror::Local)));
+    if let Some(opened) = into_memory_here(datanode, next, request.clone(), waits).await? {
+        return Ok(Some(opened));
     }
     let Some(one_sided) = &datanode.one_sided else { return Ok(None) };
     let opened = one_sided.forwarding.open(datanode, next, request, waits, others_cut).await?;
     Ok(opened.map(|opened| opened.map(Mirror::OneSided)))
+}
+
+/// The same, on this machine only.
+pub async fn into_memory_here(
+    datanode: &Arc<Datanode>,
+    next: &DatanodeInfo,
+    request: WriteBlock,
+    waits: Waits,
+) -> Result<Option<Opened<Mirror>>, OpError> {
+    let opened = datanode.local_forwarding.open(datanode, next, request, waits).await?;
+    Ok(opened.map(|opened| opened.map(Mirror::Local)))
 }
 
 impl<M> Opened<M> {
@@ -249,6 +260,11 @@ impl Forward {
             is_sending: AtomicBool::new(false),
             last_sent: Mutex::new(Instant::now()),
         }
+    }
+
+    /// Whether `send` may be called: packets go down.
+    pub fn takes_batches(&self) -> bool {
+        matches!(self.way, Way::Packets(_))
     }
 
     /// Sends whole packets as they came. Only where packets go down.

@@ -6,7 +6,7 @@ use hearth_protocol::block_token::{AccessMode, BlockTokenError};
 use hearth_protocol::one_sided_write::WriterError;
 use hearth_protocol::replica_stream::StreamError;
 use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock, Token};
-use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status};
+use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status, WriteBlock};
 
 use crate::datanode::Datanode;
 use crate::forward::MirrorError;
@@ -41,6 +41,8 @@ pub enum After {
     },
     /// It carries replicas from here on.
     Replicas(Window),
+    /// Another datanode of this machine writes a copy of a replica into memory here.
+    Copy(Box<WriteBlock>),
     /// It stands for a segment of shared memory, and nothing more is said on it.
     Watch(SegmentHeld),
 }

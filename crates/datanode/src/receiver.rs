@@ -238,8 +238,9 @@ impl Intake<'_> {
                 let in_place: u64 = in_place.map(|packet| u64::from(packet.header.data_bytes)).sum();
                 throttle.pass(bytes as u64 + in_place).await;
             }
-            let local = self.grants.is_some();
-            if let Some(forward) = forward.filter(|_| !local) {
+            // What is in place here, or goes to its place there, goes on a packet at a time.
+            let singly = forward.filter(|forward| self.grants.is_some() || !forward.takes_batches());
+            if let (Some(forward), None) = (forward, singly) {
                 forward.send(&self.upstream.buffer.available()[..bytes]).await;
             }
             if self.to_disk.is_some() && self.writer.as_ref().is_some_and(|writer| writer.makes_piece_due(bytes)) {
@@ -247,7 +248,7 @@ impl Intake<'_> {
             }
             let (stored, rejected) = self.store();
             self.start_disk().await?;
-            if let Some(forward) = forward.filter(|_| local) {
+            if let Some(forward) = singly {
                 self.pass_on(forward, stored, received, acks).await?;
             }
             let granted = self.extend_grant()?;
@@ -259,7 +260,7 @@ impl Intake<'_> {
                 self.sync().await?;
             }
             // All but the last one were queued as they were passed on.
-            let queued = if local && forward.is_some() { stored.saturating_sub(1) } else { 0 };
+            let queued = if singly.is_some() { stored.saturating_sub(1) } else { 0 };
             let pending = self.batch[..stored].iter().enumerate().skip(queued).map(|(index, packet)| {
                 let granted = granted.filter(|_| index + 1 == stored);
                 Pending { granted, ..packet.pending(received) }

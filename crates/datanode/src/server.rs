@@ -91,6 +91,13 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
                 }
                 return;
             }
+            Ok(After::Copy(write)) => {
+                let peer = session.connection.peer();
+                if let Err(error) = ops::write_local::take_copy(datanode, session, *write).await {
+                    report(peer, op, &error);
+                }
+                return;
+            }
             Ok(After::Replicas(window)) => {
                 drop(served);
                 let peer = session.connection.peer();

@@ -1,5 +1,6 @@
 //! One connection of DataTransferProtocol, at either end: whole messages, and what is received ahead of them.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,12 @@ impl Session {
     pub fn new(connection: Arc<Connection>, write_timeout: Duration) -> Self {
         let limit = PACKET_BYTES_MAX.max(RESPONSE_BYTES_MAX) + FRAMING_BYTES;
         Self { connection, buffer: ReceiveBuffer::new(BUFFER_BYTES, limit), write_timeout }
+    }
+
+    /// The same, waited for by the runtime that this is called in. `None`: somebody else has the connection, too.
+    pub fn moved_here(self) -> io::Result<Option<Self>> {
+        let Some(connection) = Arc::into_inner(self.connection) else { return Ok(None) };
+        Ok(Some(Self { connection: Arc::new(connection.moved_here()?), ..self }))
     }
 
     /// The next operation. `timeout`: for its first byte, and again for each further piece.

@@ -39,10 +39,8 @@ pub async fn converse(datanode: &Arc<Datanode>, session: Session, window: Window
 }
 
 async fn receive(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
+    let session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;
     let Session { connection, mut buffer, .. } = session;
-    // Its session alone has it.
-    let connection = Arc::into_inner(connection).ok_or(OpError::Interrupted)?;
-    let connection = connection.moved_here().map_err(OpError::Threads)?;
     let waits = streams::waits(&datanode.options.transfer);
     let store = StreamStore::new(datanode);
     Ok(replica_stream::receive(&connection, &mut buffer, store, window.limits, waits).await?)

@@ -290,7 +290,7 @@ async fn connect_mirror(
 
 /// Connects to the next datanode and asks it to write, too. Its answer when it refuses.
 ///
-/// Bytes that come in packets are passed on as such; others go into its memory, if there is a way to that.
+/// Bytes that come in packets are passed on as such, unless it is on this machine; others go into its memory, if there is a way to that.
 async fn open_mirror(
     datanode: &Arc<Datanode>,
     request: &Request,
@@ -298,12 +298,15 @@ async fn open_mirror(
     downstream_request: WriteBlock,
 ) -> Result<Result<Mirror, BlockOpResponse>, OpError> {
     let waits = downstream::Waits::new(&datanode.options.transfer, request.write.targets.len() as u32);
-    if !matches!(request.way, Way::Packets)
-        // Nothing follows it.
-        && request.write.stage != Stage::PipelineCloseRecovery
-    {
-        let others_cut = matches!(request.way, Way::Local);
-        match forward::into_memory(datanode, next, downstream_request.clone(), waits, others_cut).await? {
+    // Nothing follows that stage; and who does not wait for an answer gets none passed on.
+    if request.write.stage != Stage::PipelineCloseRecovery && request.awaits_answers() {
+        let downstream = downstream_request.clone();
+        let asked = match request.way {
+            Way::Packets => forward::into_memory_here(datanode, next, downstream, waits).await?,
+            Way::Local => forward::into_memory(datanode, next, downstream, waits, true).await?,
+            Way::OneSided(_) => forward::into_memory(datanode, next, downstream, waits, false).await?,
+        };
+        match asked {
             Some(Asked::Ready(mirror)) => return Ok(Ok(mirror)),
             Some(Asked::Refused(answer)) => return Ok(Err(*answer)),
             None => {}

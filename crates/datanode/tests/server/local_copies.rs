@@ -3,7 +3,7 @@
 use hearth_types::{Block, ChecksumSpec};
 use hearth_wire::data_transfer::Stage;
 
-use super::client::{Writer, block, content, read, write_request};
+use super::client::{Writer, block, content, read, write, write_request};
 use super::local_writes::{self, socket_of};
 use super::namenode::FakeNamenode;
 use super::one_sided_copies::{came_in, temporary};
@@ -96,6 +96,26 @@ async fn without_memory_the_bytes_come_with_their_packets() {
     assert_eq!(came_in(&two).await, [5, 0, 0], "none of them by a stream");
     let forwarded = forwarded(&two).await;
     assert!(forwarded > 0 && forwarded < bytes, "{forwarded} of {bytes}");
+}
+
+/// From a client elsewhere: over a socket to the first, through memory from there on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipeline_that_begins_with_packets_goes_on_through_memory() {
+    let two = two([&[], &[("hearth.memory.limit", "20m")]]).await;
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let third = local_writes::start(&namenode, dir.path(), &[]).await;
+    let sizes = [1, 700, 70_001, 4 * MIB + 5, 30 * MIB];
+    for (id, size) in sizes.into_iter().enumerate() {
+        let (stored, data) = (block(id as i64, 1001, 128 << 20), content(size, id as u64));
+        write(&two.nodes[0], &[&two.nodes[1], &third], &stored, &data).await;
+        for node in [&two.nodes[0], &two.nodes[1], &third] {
+            assert!(read(node, &stored, 0, None).await.unwrap() == data, "{size} bytes");
+        }
+    }
+    let all = sizes.iter().sum::<usize>() as u64;
+    assert!(forwarded(&two).await < all, "memory was full in the middle");
+    assert_eq!(figure(&two.nodes[1], "hearth_locally_forwarded_bytes").await, all);
 }
 
 /// A path says nothing of who listens there now.
