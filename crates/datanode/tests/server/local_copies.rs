@@ -6,7 +6,7 @@ use hearth_wire::data_transfer::Stage;
 use super::client::{Writer, block, content, read, write, write_request};
 use super::local_writes::{self, socket_of};
 use super::namenode::FakeNamenode;
-use super::one_sided_copies::{came_in, temporary};
+use super::one_sided_copies::{came_in, corrupt_ones_are_reported_by_their_own_datanode, temporary};
 use super::one_sided_writes::figure;
 use super::scratch;
 use super::streams::Two;
@@ -15,7 +15,7 @@ use super::transfers::transfer;
 const MIB: usize = 1 << 20;
 
 /// Both with domain sockets. `settings`: of either.
-async fn two(settings: [&[(&str, &str)]; 2]) -> Two {
+pub async fn two(settings: [&[(&str, &str)]; 2]) -> Two {
     let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
     let dirs = [scratch(), scratch()];
     let mut nodes = Vec::new();
@@ -96,6 +96,13 @@ async fn without_memory_the_bytes_come_with_their_packets() {
     assert_eq!(came_in(&two).await, [5, 0, 0], "none of them by a stream");
     let forwarded = forwarded(&two).await;
     assert!(forwarded > 0 && forwarded < bytes, "{forwarded} of {bytes}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrupt_replica_is_found_on_arrival_and_its_datanode_reports_it() {
+    let two = two([&[], &[]]).await;
+    corrupt_ones_are_reported_by_their_own_datanode(&two).await;
+    assert!(forwarded(&two).await > 0, "it began through memory");
 }
 
 /// From a client elsewhere: over a socket to the first, through memory from there on.

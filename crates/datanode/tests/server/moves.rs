@@ -9,6 +9,7 @@ use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, ReplaceBloc
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
 use super::client::{block, open, target};
+use super::local_copies;
 use super::one_sided_copies::{two, two_of_one_network};
 use super::one_sided_writes::figure;
 use super::streams::{Meddler, Meddling, Two};
@@ -70,6 +71,14 @@ async fn they_go_by_streams() {
     assert_eq!(replace(&two, &moved[2], "").await.status, Status::ErrorExists);
     let unknown = Block { id: hearth_types::BlockId(77), ..moved[0] };
     assert_ne!(replace(&two, &unknown, "").await.status, Status::Success);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_ones_go_through_memory_on_one_machine() {
+    let two = local_copies::two([&[], &[]]).await;
+    let moved = some(&two).await;
+    check(&two, &moved, 3).await;
+    assert_eq!(figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await, moved[2].length);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
