@@ -28,7 +28,7 @@ use crate::session::Session;
 use crate::throttle::Throttle;
 
 /// Data of one packet that a local writer has put in place, at most: what a packet that goes on downstream can carry.
-const IN_PLACE_BYTES_MAX: usize = 8 << 20;
+pub const IN_PLACE_BYTES_MAX: usize = 8 << 20;
 
 /// The receive buffer begins with this and doubles up to the second while the sender keeps it full: more than the
 /// cache holds would have every byte fetched from memory once more for its CRC.

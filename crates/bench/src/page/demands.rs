@@ -94,13 +94,13 @@ pub const SECTIONS: &[Section] = &[
         title: "A. The in-memory, RDMA-enabled HDFS (the thesis's figures)",
         demands: &[
             at_most(
-                "write 2 GiB, 3 DataNodes: CPU of the DataNodes, over TCP",
+                "write 2 GiB, 3 DataNodes: CPU of the DataNodes, over TCP to the first and from each to the next",
                 0.38,
                 &[of("thesis", W3, "Hearth", PACKETS, DATANODE_CPU)],
                 &[of("thesis", W3, "Apache", JAVA, DATANODE_CPU)],
             ),
             at_most(
-                "the same, first replica written in place",
+                "the same on one machine: first replica written in place, passed on through memory",
                 0.38,
                 &[of("thesis", W3, "Hearth", SHORTEST, DATANODE_CPU)],
                 &[of("thesis", W3, "Apache", JAVA, DATANODE_CPU)],

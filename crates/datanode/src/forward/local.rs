@@ -30,6 +30,7 @@ use crate::descriptions;
 use crate::downstream::Waits;
 use crate::load::Load;
 use crate::ops::OpError;
+use crate::receiver::IN_PLACE_BYTES_MAX;
 use crate::session::{Session, SessionError};
 
 /// Copied at once.
@@ -212,7 +213,7 @@ impl Sender {
     }
 
     pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
-        let is_placed = header.data_bytes > 0
+        let is_placed = (1..=IN_PLACE_BYTES_MAX).contains(&(header.data_bytes as usize))
             && header.offset.is_multiple_of(self.shared.chunk)
             && self.has_room(header.end()).await
             && self.place(header, data)?;

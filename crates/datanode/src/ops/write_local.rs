@@ -1,5 +1,5 @@
-//! WRITE_LOCAL (0xA2): WRITE_BLOCK over the Unix socket. The writer, a client or another datanode of this machine, gets the replica's own memory to fill, and its packets
-//! need not carry their data; everything else is as in `write_block`.
+//! WRITE_LOCAL (0xA2): WRITE_BLOCK over the Unix socket. The writer, a client or another datanode of this machine, gets the
+//! replica's own memory to fill, and its packets need not carry their data; everything else is as in `write_block`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

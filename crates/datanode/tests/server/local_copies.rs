@@ -1,15 +1,18 @@
 //! Copies on a namenode's word, and pipelines, between datanodes of one machine: through memory that the next one lends.
 
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
 use hearth_types::{Block, ChecksumSpec};
 use hearth_wire::data_transfer::Stage;
 
-use super::client::{Writer, block, content, read, write, write_request};
+use super::client::{WAIT, Writer, block, content, read, target, write, write_request};
 use super::local_writes::{self, socket_of};
 use super::namenode::FakeNamenode;
-use super::one_sided_copies::{came_in, corrupt_ones_are_reported_by_their_own_datanode, temporary};
+use super::one_sided_copies::{came_in, temporary};
 use super::one_sided_writes::figure;
 use super::scratch;
-use super::streams::Two;
+use super::streams::{Two, walk};
 use super::transfers::transfer;
 
 const MIB: usize = 1 << 20;
@@ -98,11 +101,30 @@ async fn without_memory_the_bytes_come_with_their_packets() {
     assert!(forwarded > 0 && forwarded < bytes, "{forwarded} of {bytes}");
 }
 
+/// The receiver finds them, the sender looks at its own replica, and the copy is made from the disk. Nobody's replica is called corrupt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_corrupt_replica_is_found_on_arrival_and_its_datanode_reports_it() {
+async fn bytes_that_have_changed_in_memory_are_found_and_come_from_the_disk() {
     let two = two([&[], &[]]).await;
-    corrupt_ones_are_reported_by_their_own_datanode(&two).await;
+    let copies = [two.write(1, 4 * MIB).await];
+    let flushed = async {
+        while figure(&two.nodes[0], "hearth_flushed_replicas").await == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, flushed).await.expect("is flushed");
+    let data = walk(&two.dirs[0].path().join("memory"));
+    let data = data.iter().find(|path| path.contains("blk_1_") && path.ends_with(".data")).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(data).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 3 * MIB as u64).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 3 * MIB as u64).unwrap();
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
     assert!(forwarded(&two).await > 0, "it began through memory");
+    for namenode in &two.namenodes {
+        namenode.told(|told| assert!(told.bad.is_empty(), "{:?}", told.bad));
+    }
+    assert_eq!(temporary(&two), 0);
 }
 
 /// From a client elsewhere: over a socket to the first, through memory from there on.
@@ -123,6 +145,27 @@ async fn a_pipeline_that_begins_with_packets_goes_on_through_memory() {
     let all = sizes.iter().sum::<usize>() as u64;
     assert!(forwarded(&two).await < all, "memory was full in the middle");
     assert_eq!(figure(&two.nodes[1], "hearth_locally_forwarded_bytes").await, all);
+}
+
+/// Packets may be longer than what one that is in place may speak of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_of_any_length_go_on() {
+    let two = two([&[], &[]]).await;
+    let (stored, data) = (block(1, 1001, 128 << 20), content(12 * MIB, 1));
+    let request = write_request(&stored, Stage::PipelineSetupCreate, vec![target(&two.nodes[1])]);
+    let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
+    for piece in [&data[..MIB], &data[MIB..10 * MIB], &data[10 * MIB..]] {
+        let mut sums = Vec::new();
+        ChecksumSpec::DEFAULT.compute(piece, &mut sums);
+        writer.send_with(piece, &sums, false).await;
+        assert!(writer.ack().await.is_success());
+    }
+    writer.send_last().await;
+    assert!(writer.ack().await.is_success());
+    for node in &two.nodes {
+        assert!(read(node, &stored, 0, None).await.unwrap() == data);
+    }
+    assert_eq!(forwarded(&two).await, 3 * MIB as u64);
 }
 
 /// A path says nothing of who listens there now.

@@ -175,11 +175,8 @@ async fn what_nobody_comes_back_for_is_removed() {
 /// A source whose replica no longer fits its CRCs says so itself; nothing of it stays at the other end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_corrupt_replica_is_found_on_arrival_and_its_datanode_reports_it() {
-    corrupt_ones_are_reported_by_their_own_datanode(&two_of_one_network([&[], &[]]).await).await;
-}
-
-pub async fn corrupt_ones_are_reported_by_their_own_datanode(two: &Two) {
     use std::os::unix::fs::FileExt;
+    let two = two_of_one_network([&[], &[]]).await;
     let copies = [two.write(1, 4 * MIB).await];
     let data = walk(&two.dirs[0].path().join("memory"));
     let data = data.iter().find(|path| path.contains("blk_1_") && path.ends_with(".data")).unwrap();
@@ -195,5 +192,5 @@ pub async fn corrupt_ones_are_reported_by_their_own_datanode(two: &Two) {
         assert_eq!(bad.locs[0].id.datanode_uuid, target(&two.nodes[0]).datanode.id.uuid.to_string());
     });
     two.namenodes[1].told(|told| assert!(told.bad.is_empty(), "{:?}", told.bad));
-    assert_eq!(came_in(two).await[0], 0);
+    assert_eq!(came_in(&two).await[0], 0);
 }
