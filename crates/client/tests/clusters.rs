@@ -442,9 +442,16 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
 /// The replicas on the disk of each datanode: those behind the first of a pipeline are synced, too, whichever way the bytes came to it.
 #[test]
 fn what_is_synced_is_on_the_disk_of_every_datanode() {
-    for (paths, transport) in [("packets", None), ("local,packets", None), ("one-sided,packets", Some(TRANSPORT))] {
+    for (paths, transport, forward_local) in [
+        ("packets", None, "false"),
+        ("packets", None, "true"),
+        ("local,packets", None, "true"),
+        ("local,packets", None, "false"),
+        ("one-sided,packets", Some(TRANSPORT), "false"),
+    ] {
         // Nothing gets there by itself.
-        let settings: Vec<_> = transport.into_iter().chain([("hearth.memory.flush.delay", "3600")]).collect();
+        let always = [("hearth.memory.flush.delay", "3600"), ("hearth.datanode.forward.local", forward_local)];
+        let settings: Vec<_> = transport.into_iter().chain(always).collect();
         let (cluster, fs, _sockets) = local_cluster(3, paths, &settings);
         block_on(async {
             let content = Content::new(23);
@@ -469,7 +476,7 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
             writer.close().await?;
             Ok(())
         });
-        assert_eq!(committed(&cluster) > 0, paths != "packets", "{paths}");
+        assert_eq!(committed(&cluster) > 0, (paths, forward_local) != ("packets", "false"), "{paths}");
     }
 }
 

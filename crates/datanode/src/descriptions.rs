@@ -24,8 +24,8 @@ const KNOWN_MAX: usize = 4096;
 /// `None`: it is not Hearth's.
 type Answer = Option<Arc<DatanodeDescription>>;
 
-/// Held by who asks, so that the others hear the same answer.
-type Known = Arc<tokio::sync::Mutex<Option<(Answer, Instant)>>>;
+/// Held by who asks, so that the others hear the same answer, or that there was none.
+type Known = Arc<tokio::sync::Mutex<Option<(Option<Answer>, Instant)>>>;
 
 #[derive(Default)]
 pub struct Descriptions {
@@ -34,10 +34,16 @@ pub struct Descriptions {
 }
 
 impl Descriptions {
-    /// What `id` offers; it is asked unless that is known. `timeout`: for each step.
+    /// What `id` offers; it is asked unless that is known. `timeout`: for all of it.
     ///
-    /// Errors: it cannot be asked, which is not remembered.
+    /// Errors: it cannot be asked, which only those hear who waited for the same question.
     pub async fn of(&self, datanode: &Arc<Datanode>, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
+        let asking = tokio::time::timeout(timeout, self.ask_once(datanode, id, timeout));
+        asking.await.unwrap_or_else(|_| Err(undescribed(id)))
+    }
+
+    async fn ask_once(&self, datanode: &Arc<Datanode>, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
+        let began = Instant::now();
         let known = {
             let mut known = self.known.lock();
             if known.len() >= KNOWN_MAX && !known.contains_key(id) {
@@ -46,22 +52,32 @@ impl Descriptions {
             known.entry(id.clone()).or_default().clone()
         };
         let mut known = known.lock().await;
-        if let Some((answer, since)) = &*known
-            && since.elapsed() < if answer.is_some() { DESCRIBED } else { STRANGER }
-        {
-            return Ok(answer.clone());
+        match &*known {
+            Some((Some(answer), since)) if since.elapsed() < if answer.is_some() { DESCRIBED } else { STRANGER } => {
+                return Ok(answer.clone());
+            }
+            // While this one waited.
+            Some((None, failed)) if *failed >= began => return Err(undescribed(id)),
+            _ => {}
         }
         let waits = Waits { connect: timeout, read: timeout, write: timeout };
-        let mut session = downstream::connect(datanode, id, waits).await?;
-        let answer = ask(datanode, &mut session, timeout).await?.map(Arc::new);
-        *known = Some((answer.clone(), Instant::now()));
-        Ok(answer)
+        let asked = async {
+            let mut session = downstream::connect(datanode, id, waits).await?;
+            Ok(ask(datanode, &mut session, timeout).await?.map(Arc::new))
+        };
+        let answer: Result<Answer, OpError> = asked.await;
+        *known = Some((answer.as_ref().ok().cloned(), Instant::now()));
+        answer
     }
 
     /// It was not what it had said: it may be another one now.
     pub fn forget(&self, id: &DatanodeId) {
         self.known.lock().remove(id);
     }
+}
+
+fn undescribed(id: &DatanodeId) -> OpError {
+    OpError::Undescribed { name: id.transfer_address() }
 }
 
 /// Asks the peer of a connection, which is good for another operation afterwards unless the answer is `None`.

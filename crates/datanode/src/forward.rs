@@ -6,10 +6,7 @@ mod local;
 mod one_sided;
 mod packets;
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -235,7 +232,16 @@ fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
             Ok(())
         }
         DataSource::File { file, offset } => {
-            File::from(file.as_fd().try_clone_to_owned()?).read_exact_at(into, offset + at)
+            let (mut done, at) = (0, offset + at);
+            while done < into.len() {
+                match rustix::io::pread(file, &mut into[done..], at + done as u64) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(bytes) => done += bytes,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
         }
     }
 }

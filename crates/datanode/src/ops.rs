@@ -70,6 +70,8 @@ pub enum OpError {
     ChecksumBytes { block: ExtendedBlock, seqno: i64, data_bytes: usize, actual: usize },
     #[error("no address for datanode {name}")]
     Unresolved { name: String },
+    #[error("datanode {name} does not say what it offers")]
+    Undescribed { name: String },
     #[error("downstream datanode {peer} cannot take {block}: {message}")]
     Downstream { block: ExtendedBlock, peer: String, message: String },
     #[error("a connection of replicas")]

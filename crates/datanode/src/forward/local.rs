@@ -4,20 +4,24 @@
 //! The bytes are copied by system calls, through a buffer that the processor's cache holds: a file that somebody cuts meanwhile, theirs
 //! or ours, is an error then, and never the end of this process.
 //!
-//! What memory is granted for goes so; the rest, which there is when the next datanode's memory is full, with its packet.
+//! What memory is granted for goes so; the rest, which there is when the next datanode's memory is full, with its packet. So does what may be
+//! there already: bytes that were acknowledged are never written over by others that nobody has checked yet. For that reason a pipeline that
+//! goes on with a replica, in recovery or in an append, does not go this way.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hearth_fabric::local::{self, Here};
 use hearth_fabric::stream::PeerAddress;
 use hearth_protocol::data_transfer::receive_grant;
-use hearth_types::{DatanodeId, DatanodeInfo};
+use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
 use hearth_wire::data_transfer::{
-    OpCode, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Status, WriteBlock,
+    OpCode, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Stage, Status, WriteBlock,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -71,7 +75,12 @@ impl LocalForwarding {
         request: WriteBlock,
         waits: Waits,
     ) -> Result<Option<Opened<LocalMirror>>, OpError> {
-        if !datanode.options.transfer.forward_local || !self.here.is(&next.id.ip) {
+        if !datanode.options.transfer.forward_local
+            || request.stage != Stage::PipelineSetupCreate
+            // Who writes into memory gets none on RAM_DISK.
+            || request.allow_lazy_persist
+            || !self.here.is(&next.id.ip)
+        {
             return Ok(None);
         }
         let checksum = request.checksum;
@@ -85,17 +94,17 @@ impl LocalForwarding {
                 return Ok(None);
             }
         };
-        session.send(&Operation::WriteLocal(Box::new(request)).encode()).await?;
-        let answer = session.receive_answer_alone(waits.read).await?;
-        if answer.status != Status::Success {
-            return Ok(Some(Opened::Refused(Box::new(answer))));
-        }
-        let (granted, descriptor) = receive_grant(&session.connection, waits.read).await?;
+        // Whoever asks again after a failure goes another way.
+        let asked = ask(&mut session, request, waits).await.inspect_err(|_| self.failures.note(&next.id))?;
+        let (granted, descriptor) = match asked {
+            Opened::Ready(granted) => granted,
+            Opened::Refused(answer) => return Ok(Some(Opened::Refused(answer))),
+        };
         let shared = Shared {
             memory: descriptor.map(File::from),
             grant: Mutex::new(Grant { end: granted, more: granted > 0, awaited: 0 }),
             changed: Notify::new(),
-            chunk: u64::from(checksum.bytes_per_chunk.max(1)),
+            checksum,
             packets: packets::Sender::new(&session),
             load: datanode.load.clone(),
         };
@@ -141,6 +150,20 @@ impl LocalForwarding {
     }
 }
 
+/// Has it write, too. Up to where memory is granted, and the descriptor to fill it with, when it does.
+async fn ask(
+    session: &mut Session,
+    request: WriteBlock,
+    waits: Waits,
+) -> Result<Opened<(u64, Option<OwnedFd>)>, SessionError> {
+    session.send(&Operation::WriteLocal(Box::new(request)).encode()).await?;
+    let answer = session.receive_answer_alone(waits.read).await?;
+    if answer.status != Status::Success {
+        return Ok(Opened::Refused(Box::new(answer)));
+    }
+    Ok(Opened::Ready(receive_grant(&session.connection, waits.read).await?))
+}
+
 /// What the next datanode has granted.
 struct Grant {
     /// Bytes of the block that may be filled.
@@ -158,7 +181,7 @@ struct Shared {
     grant: Mutex<Grant>,
     /// The grant has, or nothing more comes. Only the sender waits for it.
     changed: Notify,
-    chunk: u64,
+    checksum: ChecksumSpec,
     packets: packets::Sender,
     load: Arc<Load>,
 }
@@ -172,7 +195,7 @@ pub struct LocalMirror {
 
 impl LocalMirror {
     pub fn sender(&self) -> Sender {
-        Sender { shared: self.shared.clone(), buffer: Mutex::default() }
+        Sender { shared: self.shared.clone(), sent: AtomicU64::new(0), buffer: Mutex::default() }
     }
 
     /// Nothing is lost when the future is dropped.
@@ -204,6 +227,8 @@ impl LocalMirror {
 /// Down to it.
 pub struct Sender {
     shared: Arc<Shared>,
+    /// Bytes of the block that have gone down.
+    sent: AtomicU64,
     buffer: Mutex<Vec<u8>>,
 }
 
@@ -213,10 +238,9 @@ impl Sender {
     }
 
     pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
-        let is_placed = (1..=IN_PLACE_BYTES_MAX).contains(&(header.data_bytes as usize))
-            && header.offset.is_multiple_of(self.shared.chunk)
-            && self.has_room(header.end()).await
-            && self.place(header, data)?;
+        let is_placed =
+            self.may_be_placed(header, crcs) && self.has_room(header.end()).await && self.place(header, data)?;
+        self.sent.fetch_max(header.end(), Ordering::Relaxed);
         self.shared.grant.lock().awaited += 1;
         if !is_placed {
             return self.shared.packets.send_packet(header, crcs, data).await;
@@ -225,6 +249,16 @@ impl Sender {
         let mut head = [0; PACKET_HEADER_BYTES_MAX];
         let head_bytes = header.encode_in_place(crcs.len(), &mut head);
         self.shared.packets.send_parts(&[&head[..head_bytes], crcs]).await
+    }
+
+    /// Whether it is one of those that are put in place: of new bytes, whole chunks from its first on, with their CRCs.
+    fn may_be_placed(&self, header: &PacketHeader, crcs: &[u8]) -> bool {
+        let checksum = self.shared.checksum;
+        !header.is_heartbeat()
+            && (1..=IN_PLACE_BYTES_MAX).contains(&(header.data_bytes as usize))
+            && header.offset.is_multiple_of(u64::from(checksum.bytes_per_chunk.max(1)))
+            && crcs.len() as u64 == checksum.checksum_bytes(header.data_bytes.into())
+            && header.offset >= self.sent.load(Ordering::Relaxed)
     }
 
     /// Whether memory is granted up to byte `end` of the block. Waits for that while it can still come.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use hearth_types::{Block, ChecksumSpec};
+use hearth_types::{Block, ChecksumSpec, GenerationStamp};
 use hearth_wire::data_transfer::Stage;
 
 use super::client::{WAIT, Writer, block, content, read, target, write, write_request};
@@ -145,6 +145,33 @@ async fn a_pipeline_that_begins_with_packets_goes_on_through_memory() {
     let all = sizes.iter().sum::<usize>() as u64;
     assert!(forwarded(&two).await < all, "memory was full in the middle");
     assert_eq!(figure(&two.nodes[1], "hearth_locally_forwarded_bytes").await, all);
+}
+
+/// A packet that comes again, and is bad this time, is refused by the last datanode, and what it had stays as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_again_is_not_put_over_what_is_there() {
+    let two = two([&[("hearth.local.write.trusted", "true")], &[("hearth.local.write.trusted", "true")]]).await;
+    let (stored, data) = (block(1, 1001, 128 << 20), content(2 * MIB, 1));
+    let request = write_request(&stored, Stage::PipelineSetupCreate, vec![target(&two.nodes[1])]);
+    let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
+    let mut sums = Vec::new();
+    ChecksumSpec::DEFAULT.compute(&data[..MIB], &mut sums);
+    writer.send_with(&data[..MIB], &sums, false).await;
+    assert!(writer.ack().await.is_success());
+    assert_eq!(forwarded(&two).await, MIB as u64);
+    writer.offset = 0;
+    let mut bad = data[..MIB].to_vec();
+    bad[1000] ^= 1;
+    writer.send_with(&bad, &sums, false).await;
+    assert!(writer.receiver.receive_ack().await.map_or(true, |ack| !ack.is_success()));
+    let mut recovery = write_request(&stored, Stage::PipelineSetupStreamingRecovery, vec![target(&two.nodes[1])]);
+    recovery.latest_stamp = GenerationStamp(1002);
+    recovery.bytes_received_min = MIB as u64;
+    recovery.bytes_received_max = MIB as u64;
+    Writer::new(two.nodes[0].addresses().transfer, recovery).await.finish(&data[MIB..], 2).await;
+    let asked = block(1, 1002, 0);
+    assert!(read(&two.nodes[1], &asked, 0, None).await.unwrap() == data);
+    assert_eq!(forwarded(&two).await, MIB as u64, "a pipeline that goes on does so in packets");
 }
 
 /// Packets may be longer than what one that is in place may speak of.
