@@ -3,13 +3,13 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use hearth_types::{Block, ChecksumSpec, GenerationStamp};
+use hearth_types::{ChecksumSpec, GenerationStamp};
 use hearth_wire::data_transfer::Stage;
 
 use super::client::{WAIT, Writer, block, content, read, target, write, write_request};
 use super::local_writes::{self, socket_of};
 use super::namenode::FakeNamenode;
-use super::one_sided_copies::{came_in, temporary};
+use super::one_sided_copies::{came_in, copies_of_all_sizes, copy_of_odd_chunks, temporary};
 use super::one_sided_writes::figure;
 use super::scratch;
 use super::streams::{Two, walk};
@@ -38,13 +38,7 @@ async fn large_replicas_go_through_memory_and_small_ones_are_streamed() {
     for trusted in ["true", "false"] {
         let settings = [("hearth.local.write.trusted", trusted)];
         let two = two([&settings, &settings]).await;
-        let mut copies = Vec::new();
-        for id in 1..=12 {
-            let size = [700, 70_000, MIB - 1, MIB, 1_300_000, 5 * MIB + 77][id as usize % 6];
-            copies.push(two.write(id, size).await);
-        }
-        two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
-        two.check(&copies).await;
+        let copies = copies_of_all_sizes(&two, 12).await;
         let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
         assert_eq!(came_in(&two).await, [12, 0, bytes(false)]);
         assert_eq!((forwarded(&two).await, temporary(&two)), (bytes(true), 0));
@@ -66,23 +60,8 @@ async fn large_replicas_go_through_memory_and_small_ones_are_streamed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chunks_of_any_size_stay_whole() {
     let two = two([&[], &[]]).await;
-    let (stored, data) = (block(1, 1001, 128 << 20), content(3 * MIB + 5, 1));
-    let spec = ChecksumSpec { bytes_per_chunk: 1536, ..ChecksumSpec::DEFAULT };
-    let mut request = write_request(&stored, Stage::PipelineSetupCreate, Vec::new());
-    request.checksum = spec;
-    let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
-    for piece in data.chunks(40 * 1536) {
-        let mut sums = Vec::new();
-        spec.compute(piece, &mut sums);
-        writer.send_with(piece, &sums, false).await;
-        assert!(writer.ack().await.is_success());
-    }
-    writer.send_last().await;
-    assert!(writer.ack().await.is_success());
-    let copies = [Block { length: data.len() as u64, ..stored.block }];
-    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
-    two.check(&copies).await;
-    assert_eq!(forwarded(&two).await, copies[0].length);
+    let length = copy_of_odd_chunks(&two).await;
+    assert_eq!(forwarded(&two).await, length);
 }
 
 /// From a disk, into memory that is too small for them: what was not granted comes with its packets.

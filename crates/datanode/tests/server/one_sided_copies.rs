@@ -57,13 +57,7 @@ pub fn temporary(two: &Two) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_replicas_are_written_into_the_others_memory_and_small_ones_are_streamed() {
     let two = two_of_one_network([&[], &[]]).await;
-    let mut copies = Vec::new();
-    for id in 1..=18 {
-        let size = [700, 70_000, MIB - 1, MIB, 1_300_000, 5 * MIB + 77][id as usize % 6];
-        copies.push(two.write(id, size).await);
-    }
-    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
-    two.check(&copies).await;
+    let copies = copies_of_all_sizes(&two, 18).await;
     let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
     assert_eq!(came_in(&two).await, [18, bytes(true), bytes(false)]);
     assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, bytes(false));
@@ -76,10 +70,28 @@ async fn large_replicas_are_written_into_the_others_memory_and_small_ones_are_st
     two.check(&copies).await;
 }
 
+/// Small and large ones, written to the first datanode and copied to the second.
+pub async fn copies_of_all_sizes(two: &Two, count: i64) -> Vec<Block> {
+    let mut copies = Vec::new();
+    for id in 1..=count {
+        let size = [700, 70_000, MIB - 1, MIB, 1_300_000, 5 * MIB + 77][id as usize % 6];
+        copies.push(two.write(id, size).await);
+    }
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    copies
+}
+
 /// Whose size is no divisor of anything here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chunks_of_any_size_stay_whole() {
     let two = two_of_one_network([&[], &[]]).await;
+    let length = copy_of_odd_chunks(&two).await;
+    assert_eq!(came_in(&two).await, [1, length, 0]);
+}
+
+/// A replica of chunks of 1536 bytes, written to the first datanode and copied to the second. Its length.
+pub async fn copy_of_odd_chunks(two: &Two) -> u64 {
     let (stored, data) = (block(1, 1001, 128 << 20), content(3 * MIB + 5, 1));
     let spec = ChecksumSpec { bytes_per_chunk: 1536, ..ChecksumSpec::DEFAULT };
     let mut request = write_request(&stored, Stage::PipelineSetupCreate, Vec::new());
@@ -96,7 +108,7 @@ async fn chunks_of_any_size_stay_whole() {
     let copies = [Block { length: data.len() as u64, ..stored.block }];
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
     two.check(&copies).await;
-    assert_eq!(came_in(&two).await, [1, copies[0].length, 0]);
+    copies[0].length
 }
 
 /// From a disk, into memory that is too small for them.
