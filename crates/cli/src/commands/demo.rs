@@ -129,7 +129,7 @@ impl Demo<'_> {
     fn put(&self, file: &Path, processes: &ProcessCluster) -> anyhow::Result<Row> {
         self.client(&["-mkdir", "-p", "/demo"], &[])?;
         let file = file.to_str().context("the file's name is not UTF-8")?;
-        let path = format!("write, local, and {} more replicas over TCP", DATANODES - 1);
+        let path = format!("write, local, and {} more replicas, memory to memory", DATANODES - 1);
         let row = self.measured(&path, processes, || self.client(&["-put", "-f", file, STORED], &[]))?;
         done(&format!("stored with {DATANODES} replicas"), Duration::from_secs_f64(row.seconds));
         Ok(row)
