@@ -133,7 +133,7 @@ impl Mirror {
     pub fn ender(&self) -> Ender {
         match self {
             Self::Packets(mirror) => Ender::Packets(mirror.session.connection.clone()),
-            Self::Local(mirror) => mirror.ender(),
+            Self::Local(mirror) => Ender::Packets(mirror.session.connection.clone()),
             Self::OneSided(mirror) => mirror.ender(),
         }
     }

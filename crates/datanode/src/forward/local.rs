@@ -21,14 +21,14 @@ use hearth_fabric::stream::PeerAddress;
 use hearth_protocol::data_transfer::receive_grant;
 use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
 use hearth_wire::data_transfer::{
-    OpCode, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Stage, Status, WriteBlock,
+    OpCode, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Stage, Status, UNKNOWN_SEQNO, WriteBlock,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::failures::{CONNECT_TIMEOUT, Failures};
 use super::packets;
-use super::{Data, Ender, Opened, SendError, read};
+use super::{Data, Opened, SendError, read};
 use crate::datanode::Datanode;
 use crate::descriptions;
 use crate::downstream::Waits;
@@ -65,6 +65,11 @@ enum Unreached {
 }
 
 impl LocalForwarding {
+    /// Whether `next` may be reached so at all: it is on this machine.
+    pub fn leads_to(&self, datanode: &Datanode, next: &DatanodeId) -> bool {
+        datanode.options.transfer.forward_local && self.here.is(&next.ip)
+    }
+
     /// Asks `next` to write, too. `None`: there is no such way to it.
     ///
     /// Errors: it was asked, and fails.
@@ -75,11 +80,10 @@ impl LocalForwarding {
         request: WriteBlock,
         waits: Waits,
     ) -> Result<Option<Opened<LocalMirror>>, OpError> {
-        if !datanode.options.transfer.forward_local
-            || request.stage != Stage::PipelineSetupCreate
+        if request.stage != Stage::PipelineSetupCreate
             // Who writes into memory gets none on RAM_DISK.
             || request.allow_lazy_persist
-            || !self.here.is(&next.id.ip)
+            || !self.leads_to(datanode, &next.id)
         {
             return Ok(None);
         }
@@ -124,16 +128,16 @@ impl LocalForwarding {
         let about = datanode.descriptions.of(datanode, next, CONNECT_TIMEOUT).await.map_err(Unreached::Describe)?;
         let path = about.and_then(|about| about.offer.domain_socket.clone()).map(PathBuf::from);
         let Some(path) = path else { return Ok(None) };
-        let asking = self.ask_for_memory(datanode, next, &path, waits);
-        tokio::time::timeout(CONNECT_TIMEOUT, asking).await.map_err(|_| Unreached::Silent)?.map(Some)
+        let connecting = self.connect_at(&path, datanode, next, waits);
+        tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| Unreached::Silent)?.map(Some)
     }
 
     /// A connection to whom it is meant for: a socket's path says nothing of who listens there now.
-    async fn ask_for_memory(
+    async fn connect_at(
         &self,
+        path: &Path,
         datanode: &Arc<Datanode>,
         next: &DatanodeId,
-        path: &Path,
         waits: Waits,
     ) -> Result<Session, Unreached> {
         let connection = local::connect(path).await?;
@@ -204,7 +208,7 @@ impl LocalMirror {
         let mut grant = self.shared.grant.lock();
         match &received {
             Ok(ack) => {
-                if ack.seqno != hearth_wire::data_transfer::UNKNOWN_SEQNO {
+                if ack.seqno != UNKNOWN_SEQNO {
                     grant.awaited = grant.awaited.saturating_sub(1);
                 }
                 if let Some(told) = ack.granted {
@@ -217,10 +221,6 @@ impl LocalMirror {
         drop(grant);
         self.shared.changed.notify_one();
         received
-    }
-
-    pub fn ender(&self) -> Ender {
-        Ender::Packets(self.session.connection.clone())
     }
 }
 

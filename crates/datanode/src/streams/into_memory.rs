@@ -44,7 +44,9 @@ pub async fn carry(
     target: &PipelineTarget,
     order: Order,
 ) -> Result<Carried, OpError> {
-    if !datanode.streams.are_on() || block.length() < BYTES_MIN {
+    // Most targets of a cluster are elsewhere: they cost neither a turn nor an open replica.
+    let may_lead = datanode.one_sided.is_some() || datanode.local_forwarding.leads_to(datanode, &target.datanode.id);
+    if !may_lead || !datanode.streams.are_on() || block.length() < BYTES_MIN {
         return Ok(Carried::NotThisWay);
     }
     let turn = datanode.streams.peers.memory_turn(&target.datanode.id, order).await;

@@ -189,7 +189,7 @@ impl Peers {
         self.peer(source, Order::Balancer).state.lock().sends = Some((false, Instant::now() + FULL));
     }
 
-    /// Waits until one more replica may go to `target` one-sidedly.
+    /// Waits until one more replica may go into the memory of `target`.
     pub async fn memory_turn(&self, target: &DatanodeId, order: Order) -> OwnedSemaphorePermit {
         self.peer(target, order).into_memory.clone().acquire_owned().await.expect("it is never closed")
     }

@@ -9,7 +9,7 @@ use hearth_wire::data_transfer::Stage;
 use super::client::{WAIT, Writer, block, content, read, target, write, write_request};
 use super::local_writes::{self, socket_of};
 use super::namenode::FakeNamenode;
-use super::one_sided_copies::{came_in, copies_of_all_sizes, copy_of_odd_chunks, temporary};
+use super::one_sided_copies::{came_in, copies_of_all_sizes, copies_of_some_mebibytes, copy_of_odd_chunks, temporary};
 use super::one_sided_writes::figure;
 use super::scratch;
 use super::streams::{Two, walk};
@@ -68,13 +68,7 @@ async fn chunks_of_any_size_stay_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_memory_the_bytes_come_with_their_packets() {
     let two = two([&[("hearth.memory.limit", "1k")], &[("hearth.memory.limit", "9m")]]).await;
-    let mut copies = Vec::new();
-    for id in 1..=5 {
-        copies.push(two.write(id, 3 * MIB + [0, 1, 700, 512 << 10, 99_999][id as usize - 1]).await);
-    }
-    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
-    two.check(&copies).await;
-    let bytes: u64 = copies.iter().map(|copy| copy.length).sum();
+    let bytes = copies_of_some_mebibytes(&two).await;
     assert_eq!(came_in(&two).await, [5, 0, 0], "none of them by a stream");
     let forwarded = forwarded(&two).await;
     assert!(forwarded > 0 && forwarded < bytes, "{forwarded} of {bytes}");

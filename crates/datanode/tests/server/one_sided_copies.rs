@@ -115,14 +115,19 @@ pub async fn copy_of_odd_chunks(two: &Two) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_memory_the_bytes_go_through_buffers() {
     let two = two_of_one_network([&[("hearth.memory.limit", "1k")], &[("hearth.memory.limit", "9m")]]).await;
+    let bytes = copies_of_some_mebibytes(&two).await;
+    assert_eq!(came_in(&two).await, [5, bytes, 0]);
+}
+
+/// Five of them, written to the first datanode and copied to the second. The bytes of all.
+pub async fn copies_of_some_mebibytes(two: &Two) -> u64 {
     let mut copies = Vec::new();
     for id in 1..=5 {
         copies.push(two.write(id, 3 * MIB + [0, 1, 700, 512 << 10, 99_999][id as usize - 1]).await);
     }
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
     two.check(&copies).await;
-    let bytes = copies.iter().map(|copy| copy.length).sum();
-    assert_eq!(came_in(&two).await, [5, bytes, 0]);
+    copies.iter().map(|copy| copy.length).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
