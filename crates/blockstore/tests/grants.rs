@@ -88,6 +88,15 @@ fn only_what_fits_its_sums_counts() {
     assert!(matches!(writer.commit(300 * KIB as u64, 1024, &[0; 4]), Err(StoreError::BadWrite { .. })));
     assert!(matches!(writer.commit(300 * KIB as u64, u64::MAX, &[]), Err(StoreError::BadWrite { .. })));
     assert_eq!(commit(&mut writer, 0, &data[..512]).unwrap(), 300 * KIB as u64);
+    assert_eq!(commit(&mut writer, 5, &data[5..512]).unwrap(), 300 * KIB as u64);
+    // Bytes that are counted already and have been filled in again, with others.
+    file.write_all_at(&[data[500] ^ 1], 500).unwrap();
+    for from in [0, 5] {
+        let again = commit(&mut writer, from, &data[from..512]);
+        assert!(matches!(again, Err(StoreError::BadCommit { start, .. }) if start == from as u64), "{again:?}");
+    }
+    assert!(matches!(commit(&mut writer, 0, &data[..400 * KIB]), Err(StoreError::BadCommit { start: 0, .. })));
+    file.write_all_at(&[data[500]], 500).unwrap();
     file.write_all_at(&data[300 * KIB..], 300 * KIB as u64).unwrap();
     assert!(matches!(commit(&mut writer, 300 * KIB, &data[300 * KIB..]), Err(StoreError::BadWrite { .. })));
     file.set_len(400 * KIB as u64).unwrap();

@@ -436,7 +436,7 @@ fn copies_go_over_rdma_from_datanode_to_datanode() {
             }
             Ok::<_, anyhow::Error>(())
         })();
-        outcome.unwrap_or_else(|error| panic!("{transport}: {error:#}"));
+        outcome.unwrap_or_else(|error| panic!("{transport}: {error:#}\n{}", net.logs()));
     }
 }
 

@@ -80,7 +80,8 @@ impl ReplicaWriter {
     /// `length` bytes from `offset` of the block have been filled in within the grant: checks them against `checksums` (one
     /// big-endian CRC per chunk, chunks counted from `offset`) and counts them as received. Returns the bytes received.
     ///
-    /// Bytes received before are passed over, and a range that begins within a chunk ends with it, as in `write`.
+    /// Bytes received before are not counted again, and a range that begins within a chunk ends with it, as in `write`. They are
+    /// checked, though: whoever commits them once more may have filled them once more.
     ///
     /// Errors: `BadCommit`: what is there does not fit its CRCs; nothing is counted. `Gap`, `BadWrite`, `Corrupt`,
     /// `WriterStopped`, `Io`.
@@ -88,10 +89,12 @@ impl ReplicaWriter {
         let shared = self.shared.clone();
         let mut hands = self.hands(&shared)?;
         let end = self.checked_end(offset, length, checksums.len())?;
-        if end <= self.received {
+        let is_known = end <= self.received;
+        if is_known && !matches!(&*hands, Hands::File(_)) {
+            // The replica has left the memory that was granted: what stands there is nothing of it.
             return Ok(self.received);
         }
-        if end > self.granted {
+        if !is_known && end > self.granted {
             return Err(self.bad_write(format!("committed up to {end}, granted up to {}", self.granted)));
         }
         let chunk = u64::from(self.checksum.bytes_per_chunk);
@@ -100,6 +103,9 @@ impl ReplicaWriter {
         let crcs = self.committed_crcs(&mut hands, offset, end, checksums, &mut scratch);
         self.scratch = scratch;
         let crcs = crcs?;
+        if is_known {
+            return Ok(self.received);
+        }
         let size = self.checksum.kind.size() as u64;
         let (whole, partial) = crcs.split_at(((end / chunk - first) * size) as usize);
         if let Hands::File(file) = &*hands {
@@ -132,7 +138,8 @@ impl ReplicaWriter {
         }
     }
 
-    /// The CRCs from the chunk that holds the byte at `received` on, after all of them were found to fit what is there.
+    /// The CRCs from the chunk that holds the byte at `received` on (none when that lies behind), after all that are given were
+    /// found to fit what is there.
     fn committed_crcs<'a>(
         &self,
         hands: &mut Hands,
@@ -144,10 +151,9 @@ impl ReplicaWriter {
         let file = self.granted_file(hands)?;
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         if offset.is_multiple_of(chunk) {
-            let first = self.received / chunk;
-            let given = &given[((first - offset / chunk) * self.checksum.kind.size() as u64) as usize..];
-            self.check(file, first * chunk, end, given, scratch).map_err(|bad| self.bad_commit(first * chunk, bad))?;
-            return Ok(Cow::Borrowed(given));
+            self.check(file, offset, end, given, scratch).map_err(|bad| self.bad_commit(offset, bad))?;
+            let known = (self.received / chunk - offset / chunk) * self.checksum.kind.size() as u64;
+            return Ok(Cow::Borrowed(given.get(known as usize..).unwrap_or_default()));
         }
         if end > offset.next_multiple_of(chunk) {
             return Err(self.bad_write(format!("bytes {offset}..{end} begin within a chunk and go beyond it")));
@@ -157,7 +163,9 @@ impl ReplicaWriter {
         let read = file.read_data(offset, scratch).map_err(Bad::Io);
         read.and_then(|()| self.checksum.verify(scratch, given).map_err(Bad::Sum))
             .map_err(|bad| self.bad_commit(offset, bad))?;
-        let fresh = &scratch[(self.received - offset) as usize..];
+        let Some(fresh) = scratch.get((self.received - offset) as usize..).filter(|fresh| !fresh.is_empty()) else {
+            return Ok(Cow::Borrowed(&[]));
+        };
         let crcs = self.crcs(hands, offset, fresh, end, crate::Checksums::Given(given))?;
         Ok(Cow::Owned(crcs.into_owned()))
     }

@@ -129,7 +129,7 @@ impl Forwarding {
             return None;
         }
         let failed = |error: &(dyn std::error::Error + 'static)| {
-            tracing::debug!(datanode = %next, error, "no one-sided way to the next datanode");
+            tracing::info!(datanode = %next, error, "no one-sided way to the next datanode");
             self.failures.note(next);
             datanode.descriptions.forget(next);
         };
