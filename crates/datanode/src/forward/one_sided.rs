@@ -26,7 +26,7 @@ use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, accepted_by};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::failures::{CONNECT_TIMEOUT, Failures};
+use super::failures::{CONNECT_TIMEOUT, COPY_CONNECT_TIMEOUT, Failures};
 use super::{Data, Ender, Opened, SendError, read};
 use crate::datanode::Datanode;
 use crate::downstream::{self, Waits};
@@ -91,12 +91,13 @@ impl Forwarding {
         }
         let checksum = request.checksum;
         let times = one_sided_write::Waits { read: waits.read, write: waits.write };
+        let patience = if request.is_from_client() { CONNECT_TIMEOUT } else { COPY_CONNECT_TIMEOUT };
         let writer = loop {
             let kept = self.connections.take(&next.id);
             let was_kept = kept.is_some();
             let connection = match kept {
                 Some(connection) => connection,
-                None => match self.connect(datanode, &next.id).await {
+                None => match self.connect(datanode, &next.id, patience).await {
                     Some(connection) => connection,
                     None => return Ok(None),
                 },
@@ -124,7 +125,13 @@ impl Forwarding {
         Ok(Some(Opened::Ready(OneSidedMirror { shared: Arc::new(shared), read_timeout: waits.read })))
     }
 
-    async fn connect(&self, datanode: &Arc<Datanode>, next: &DatanodeId) -> Option<Arc<dyn Connection>> {
+    /// `patience`: for each of the question and the connection.
+    async fn connect(
+        &self,
+        datanode: &Arc<Datanode>,
+        next: &DatanodeId,
+        patience: Duration,
+    ) -> Option<Arc<dyn Connection>> {
         if self.failures.failed_lately(next) {
             return None;
         }
@@ -133,7 +140,7 @@ impl Forwarding {
             self.failures.note(next);
             datanode.descriptions.forget(next);
         };
-        let about = datanode.descriptions.of(datanode, next, CONNECT_TIMEOUT).await;
+        let about = datanode.descriptions.of(datanode, next, patience).await;
         let about = about.inspect_err(|error| failed(error)).ok()??;
         let own = downstream::resolve(datanode, next, next.transfer_port).await;
         let own = own.inspect_err(|error| failed(error)).ok()?.ip();
@@ -141,7 +148,7 @@ impl Forwarding {
         let (transport, domain) = (self.transport.clone(), self.domain.clone());
         let connecting = async move {
             let private = [PURPOSE_WRITING, VERSION];
-            transport.connect(&domain, address, &private, LIMITS, CONNECT_TIMEOUT).await
+            transport.connect(&domain, address, &private, LIMITS, patience).await
         };
         let connected = self.runtime.spawn(connecting).await.ok()?;
         let connection = connected.inspect_err(|error| failed(error)).ok()?;
