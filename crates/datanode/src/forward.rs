@@ -20,7 +20,7 @@ use hearth_wire::data_transfer::{BlockOpResponse, PacketHeader, PipelineAck, Wri
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use local::{LocalForwarding, LocalMirror};
+pub use local::{LocalEnder, LocalForwarding, LocalMirror};
 pub use one_sided::{Forwarding, OneSidedMirror};
 pub use packets::PacketMirror;
 
@@ -133,7 +133,7 @@ impl Mirror {
     pub fn ender(&self) -> Ender {
         match self {
             Self::Packets(mirror) => Ender::Packets(mirror.session.connection.clone()),
-            Self::Local(mirror) => Ender::Packets(mirror.session.connection.clone()),
+            Self::Local(mirror) => mirror.ender(),
             Self::OneSided(mirror) => mirror.ender(),
         }
     }
@@ -142,6 +142,7 @@ impl Mirror {
 /// Ends the way to the next datanode.
 pub enum Ender {
     Packets(Arc<tcp::Connection>),
+    Local(LocalEnder),
     OneSided(Arc<dyn hearth_fabric::one_sided::Connection>, tokio::runtime::Handle),
 }
 
@@ -153,6 +154,10 @@ impl Ender {
         match self {
             Self::Packets(connection) => {
                 connection.shutdown();
+                Ending(None)
+            }
+            Self::Local(ender) => {
+                ender.end();
                 Ending(None)
             }
             Self::OneSided(connection, runtime) => {
@@ -228,7 +233,8 @@ impl Way {
 fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
     match reader.data() {
         DataSource::Bytes(all) => {
-            into.copy_from_slice(&all[at as usize..at as usize + into.len()]);
+            let there = all.get(at as usize..).and_then(|rest| rest.get(..into.len()));
+            into.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
             Ok(())
         }
         DataSource::File { file, offset } => {

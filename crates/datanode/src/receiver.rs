@@ -347,7 +347,11 @@ impl Intake<'_> {
         for (index, packet) in self.batch.iter().enumerate() {
             let header = &packet.header;
             let crcs = &available[packet.checksums.clone()];
-            if packet.in_place && !header.is_heartbeat() {
+            if packet.in_place {
+                if header.is_heartbeat() {
+                    let error = OpError::Malformed("a sign of life says that it has put data in place");
+                    return (index, Some(Rejected::Failed(error)));
+                }
                 if let Err(rejected) = commit(writer, header, crcs) {
                     return (index, Some(rejected));
                 }
@@ -392,9 +396,15 @@ impl Intake<'_> {
         acks: &Acks<'_>,
     ) -> Result<(), OpError> {
         let available = self.upstream.buffer.available();
-        let mut reader = None;
+        let (mut reader, mut computed) = (None, Vec::new());
         for (index, packet) in self.batch[..stored].iter().enumerate() {
-            let (header, crcs) = (&packet.header, &available[packet.checksums.clone()]);
+            let (header, mut crcs) = (&packet.header, &available[packet.checksums.clone()]);
+            if crcs.is_empty() && self.may_get_crcs(header) {
+                // Where data may be in place already, what comes without CRCs could be taken for CRCs.
+                computed.clear();
+                self.checksum.compute(&available[packet.data.clone()], &mut computed);
+                crcs = &computed;
+            }
             let data = if packet.in_place {
                 if reader.is_none() {
                     let writer = self.writer.as_ref().ok_or(OpError::Interrupted)?;
@@ -414,6 +424,13 @@ impl Intake<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether CRCs of its data alone say all (it begins with a chunk, or lies within one), and there is room for them.
+    fn may_get_crcs(&self, header: &PacketHeader) -> bool {
+        let chunk = u64::from(self.checksum.bytes_per_chunk.max(1));
+        (header.offset.is_multiple_of(chunk) || header.end() <= header.offset.next_multiple_of(chunk))
+            && header.data_bytes as usize <= IN_PLACE_BYTES_MAX
     }
 
     /// What the local writer is to be told of further memory.

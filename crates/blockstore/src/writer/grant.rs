@@ -117,8 +117,10 @@ impl ReplicaWriter {
 
     /// The replica as it is now, for passing on what was committed.
     ///
-    /// Errors: `Io`.
+    /// Errors: `WriterStopped`: it may have other files by now; `Io`.
     pub fn reader(&self) -> Result<ReplicaReader> {
+        let shared = self.shared.clone();
+        let _hands = self.hands(&shared)?;
         let mut core = self.replica.core();
         let snapshot = self.replica.snapshot(&mut core)?;
         Ok(ReplicaReader {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use hearth_fabric::local::{self, Here};
 use hearth_fabric::stream::PeerAddress;
+use hearth_fabric::tcp;
 use hearth_protocol::data_transfer::receive_grant;
 use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
 use hearth_wire::data_transfer::{
@@ -28,7 +29,7 @@ use tokio::sync::Notify;
 
 use super::failures::{CONNECT_TIMEOUT, Failures};
 use super::packets;
-use super::{Data, Opened, SendError, read};
+use super::{Data, Ender, Opened, SendError, read};
 use crate::datanode::Datanode;
 use crate::descriptions;
 use crate::downstream::Waits;
@@ -108,6 +109,7 @@ impl LocalForwarding {
             memory: descriptor.map(File::from),
             grant: Mutex::new(Grant { end: granted, more: granted > 0, awaited: 0 }),
             changed: Notify::new(),
+            closed: Mutex::new(false),
             checksum,
             packets: packets::Sender::new(&session),
             load: datanode.load.clone(),
@@ -185,6 +187,8 @@ struct Shared {
     grant: Mutex<Grant>,
     /// The grant has, or nothing more comes. Only the sender waits for it.
     changed: Notify,
+    /// Nothing is put into that memory any more. Held while something is.
+    closed: Mutex<bool>,
     checksum: ChecksumSpec,
     packets: packets::Sender,
     load: Arc<Load>,
@@ -200,6 +204,11 @@ pub struct LocalMirror {
 impl LocalMirror {
     pub fn sender(&self) -> Sender {
         Sender { shared: self.shared.clone(), sent: AtomicU64::new(0), buffer: Mutex::default() }
+    }
+
+    /// Ends it from another thread.
+    pub fn ender(&self) -> Ender {
+        Ender::Local(LocalEnder { connection: self.session.connection.clone(), shared: self.shared.clone() })
     }
 
     /// Nothing is lost when the future is dropped.
@@ -221,6 +230,20 @@ impl LocalMirror {
         drop(grant);
         self.shared.changed.notify_one();
         received
+    }
+}
+
+/// What ends a way through memory.
+pub struct LocalEnder {
+    connection: Arc<tcp::Connection>,
+    shared: Arc<Shared>,
+}
+
+impl LocalEnder {
+    /// Nothing is put into the next datanode's memory any more on return. Waits for one piece at most.
+    pub fn end(self) {
+        self.connection.shutdown();
+        *self.shared.closed.lock() = true;
     }
 }
 
@@ -282,13 +305,17 @@ impl Sender {
     /// Errors: only those of reading them here.
     fn place(&self, header: &PacketHeader, data: Data<'_>) -> Result<bool, SendError> {
         let Some(memory) = &self.shared.memory else { return Ok(false) };
+        // False: it cannot be put there.
         let put = |bytes: &[u8], at| {
-            memory
-                .write_all_at(bytes, at)
-                .inspect_err(|error| tracing::debug!(%error, "filling the next datanode's memory"))
+            let closed = self.shared.closed.lock();
+            !*closed
+                && memory
+                    .write_all_at(bytes, at)
+                    .inspect_err(|error| tracing::debug!(%error, "filling the next datanode's memory"))
+                    .is_ok()
         };
         let reader = match data {
-            Data::Bytes(bytes) => return Ok(put(bytes, header.offset).is_ok()),
+            Data::Bytes(bytes) => return Ok(put(bytes, header.offset)),
             Data::Replica(reader) => reader,
         };
         let mut buffer = self.buffer.lock();
@@ -298,7 +325,7 @@ impl Sender {
             let bytes = (header.end() - at).min(PIECE_BYTES as u64) as usize;
             let piece = &mut buffer[..bytes];
             read(reader, at, piece).map_err(SendError::Read)?;
-            if put(piece, at).is_err() {
+            if !put(piece, at) {
                 return Ok(false);
             }
             at += bytes as u64;

@@ -1,5 +1,6 @@
 //! To the next datanode by packets, as every datanode takes them.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +51,10 @@ impl Sender {
         let source = match data {
             Data::Bytes(bytes) => DataSource::Bytes(bytes),
             Data::Replica(reader) => match reader.data() {
-                DataSource::Bytes(all) => DataSource::Bytes(&all[start as usize..(start + length) as usize]),
+                DataSource::Bytes(all) => {
+                    let there = all.get(start as usize..).and_then(|rest| rest.get(..length as usize));
+                    DataSource::Bytes(there.ok_or_else(|| SendError::Read(io::ErrorKind::UnexpectedEof.into()))?)
+                }
                 file @ DataSource::File { .. } => file,
             },
         };

@@ -351,8 +351,9 @@ async fn receive(
     if own_checksum.bytes_per_chunk != request.write.checksum.bytes_per_chunk {
         return Err(OpError::Malformed("bytesPerChecksum differs from the replica's"));
     }
-    // The last datanode of a pipeline checks; the others pass on.
-    let verify = mirror.is_none() || !request.is_client;
+    // The last datanode of a pipeline checks; the others pass on. What is put into the memory of the next one may be put over bytes that it
+    // has acknowledged, when a recovery has them sent again: that is looked at before.
+    let verify = mirror.is_none() || !request.is_client || matches!(mirror, Some(Mirror::OneSided(_)));
     writer.set_checked(verify);
     let is_move = request.is_copy_into_memory() && datanode.streams.moves.has(&request.write.block);
     let receiver = Receiver {

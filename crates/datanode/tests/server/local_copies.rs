@@ -41,7 +41,7 @@ async fn large_replicas_go_through_memory_and_small_ones_are_streamed() {
         let copies = copies_of_all_sizes(&two, 12).await;
         let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
         assert_eq!(came_in(&two).await, [12, 0, bytes(false)]);
-        assert_eq!((forwarded(&two).await, temporary(&two)), (bytes(true), 0));
+        assert_eq!((forwarded(&two).await, temporary(&two).await), (bytes(true), 0));
         let copied_back = figure(&two.nodes[1], "hearth_copied_back_bytes").await;
         assert!(
             if trusted == "true" { copied_back < bytes(true) } else { copied_back == bytes(true) },
@@ -97,7 +97,7 @@ async fn bytes_that_have_changed_in_memory_are_found_and_come_from_the_disk() {
     for namenode in &two.namenodes {
         namenode.told(|told| assert!(told.bad.is_empty(), "{:?}", told.bad));
     }
-    assert_eq!(temporary(&two), 0);
+    assert_eq!(temporary(&two).await, 0);
 }
 
 /// From a client elsewhere: over a socket to the first, through memory from there on.
@@ -118,6 +118,24 @@ async fn a_pipeline_that_begins_with_packets_goes_on_through_memory() {
     let all = sizes.iter().sum::<usize>() as u64;
     assert!(forwarded(&two).await < all, "memory was full in the middle");
     assert_eq!(figure(&two.nodes[1], "hearth_locally_forwarded_bytes").await, all);
+}
+
+/// As a client may send them: four bytes look as the CRC of a packet whose data are in place does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_without_crcs_are_not_taken_for_crcs() {
+    let two = two([&[], &[]]).await;
+    let (stored, data) = (block(1, 1001, 128 << 20), content(600, 1));
+    let request = write_request(&stored, Stage::PipelineSetupCreate, vec![target(&two.nodes[1])]);
+    let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
+    for piece in [0..4, 4..512, 512..600] {
+        writer.send_with(&data[piece], &[], false).await;
+        assert!(writer.ack().await.is_success());
+    }
+    writer.send_last().await;
+    assert!(writer.ack().await.is_success());
+    for node in &two.nodes {
+        assert!(read(node, &stored, 0, None).await.unwrap() == data);
+    }
 }
 
 /// A packet that comes again, and is bad this time, is refused by the last datanode, and what it had stays as it was.

@@ -11,8 +11,8 @@ use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
 use hearth_wire::data_transfer::{
-    BlockOpResponse, Decoded, LocalGrant, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Stage, Status,
-    WriteBlock,
+    BlockOpResponse, Decoded, HEARTBEAT_SEQNO, LocalGrant, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader,
+    PipelineAck, Stage, Status, WriteBlock,
 };
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
@@ -304,6 +304,12 @@ async fn hsync_is_on_disk_and_messages_that_lie_end_the_connection() {
         writer.say(&vec![0; bytes], false).await;
         assert!(writer.ack().await.is_none(), "{bytes} bytes at {offset}");
     }
+    // A sign of life is of no bytes.
+    let request = write_request(&block(5, 1001, 4 << 20), Stage::PipelineSetupCreate, Vec::new());
+    let mut writer = LocalWriter::new(&socket, request).await;
+    writer.seqno = HEARTBEAT_SEQNO;
+    writer.say(&[0; 512], false).await;
+    assert!(writer.ack().await.is_none());
     let (sender, mut receiver) = super::client::open(node.addresses().transfer).await;
     let request = write_request(&block(9, 1001, 4 << 20), Stage::PipelineSetupCreate, Vec::new());
     sender.send_operation(&Operation::WriteLocal(Box::new(request))).await.unwrap();

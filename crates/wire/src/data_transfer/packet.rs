@@ -139,6 +139,10 @@ impl PacketHead {
             return Ok(Decoded::Needs(header_bytes - rest.len()));
         };
         let header = PacketHeaderProto::decode(header).map_err(PacketError::Unreadable)?;
+        if header.sync_block.is_some() && header_bytes < HEADER_MESSAGE_BYTES_MIN + 2 {
+            // It lacks a field that every header has. Passed on with that, the packet could be longer than any may be.
+            return Err(PacketError::HeaderTooShort { bytes: header_bytes });
+        }
         let payload_bytes = u64::from(payload) - 4;
         let mut follows = true;
         let data_bytes = match u32::try_from(header.data_len) {

@@ -385,6 +385,11 @@ fn impossible_packets_are_refused() {
         PacketError::Offset { offset: -1 }
     ));
     assert_eq!(decode("00000010 0018"), PacketError::HeaderTooShort { bytes: 24 });
+    // A field that may be there in the place of one that must be: with all of them it would be longer.
+    assert_eq!(
+        decode("00000010 0019 09 0000000000000000 11 0000000000000000 25 00000000 2801"),
+        PacketError::HeaderTooShort { bytes: 25 }
+    );
     let garbage = format!("00000010 0019 {}", "ff".repeat(25));
     assert!(matches!(decode(&garbage), PacketError::Unreadable(_)));
 }
