@@ -584,10 +584,14 @@ fn small_copy(
             SmallCopy { data: data.to_vec(), checksums: checksums.to_vec(), checksum }
         }
         SmallBytes::Written => {
+            const TOO_LONG: &str = "more bytes than there is room for";
             let length = found.length();
+            // A length that somebody made up has no number of CRCs.
+            let written = into.as_ref().filter(|into| length <= into.memory().length()).ok_or(TOO_LONG)?;
             let crc_bytes = checksum.checksum_bytes(length);
-            let written = into.as_ref().filter(|into| length + crc_bytes <= into.memory().length());
-            let Some(written) = written else { return Err("more bytes than there is room for") };
+            if length + crc_bytes > written.memory().length() {
+                return Err(TOO_LONG);
+            }
             let (mut data, mut checksums) = (vec![0; length as usize], vec![0; crc_bytes as usize]);
             written.memory().read(0, &mut data);
             written.memory().read(length, &mut checksums);

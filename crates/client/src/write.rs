@@ -84,6 +84,8 @@ pub struct Writer {
     local: bool,
     /// Which pipelines (see [`Progress::pipelines`]) the namenode was told of by `fsync`.
     persisted: u64,
+    /// hsync has been called: blocks that end from then on are on disk when they have.
+    syncs: bool,
     open: OpenFile,
 }
 
@@ -115,6 +117,7 @@ impl Writer {
             begun: false,
             local,
             persisted: 0,
+            syncs: false,
             open,
         }
     }
@@ -209,7 +212,7 @@ impl Writer {
             self.send(packet).await?;
         }
         if self.chunker.block_full() {
-            self.end_block(false).await?;
+            self.end_block(self.syncs).await?;
         }
         Ok(())
     }
@@ -224,7 +227,8 @@ impl Writer {
         self.flush(false).await
     }
 
-    /// As `hflush`, and on the disks of the datanodes.
+    /// As `hflush`, and on the disks of the datanodes; but for blocks that were full before it was called for the first time, which the
+    /// datanodes write behind as they do without it. (Apache's client syncs only the block that is being written.)
     pub async fn hsync(&mut self) -> Result<(), Error> {
         self.flush(true).await
     }
@@ -232,6 +236,7 @@ impl Writer {
     async fn flush(&mut self, sync: bool) -> Result<(), Error> {
         self.check()?;
         self.file.flushed.store(true, Ordering::Relaxed);
+        self.syncs |= sync;
         let packet = self.chunker.flush(sync);
         match packet {
             Some(packet) => self.send(packet).await?,

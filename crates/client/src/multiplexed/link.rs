@@ -119,6 +119,11 @@ impl Failure {
         matches!(self, Self::Connection(error) if error.is_disconnect())
     }
 
+    /// It said nothing for as long as is borne: to ask it again takes as long.
+    pub(super) fn is_time_out(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_time_out())
+    }
+
     /// The datanode does not keep to the protocol.
     pub(super) fn is_misbehaviour(&self) -> bool {
         matches!(self, Self::Misbehaviour { .. })

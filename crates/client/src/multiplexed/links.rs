@@ -81,7 +81,7 @@ impl Links {
                 Ok(Ok(arrived)) => return Ok(arrived.fetched),
                 Ok(Err(refusal)) => return Err(refused(wanted, refusal)),
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
-                Err(failure) if !fresh && tries < TRIES && failure.is_disconnect() => {}
+                Err(failure) if !fresh && tries < TRIES && failure.is_disconnect() && !failure.is_time_out() => {}
                 Err(failure) => return Err(self.failed(failure)),
             }
         }
@@ -93,13 +93,14 @@ impl Links {
     pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>], mut take: impl FnMut(usize, Outcome)) {
         let mut under_way = VecDeque::<Part<'_>>::new();
         let mut next = 0;
+        let mut may_retry = true;
         while next < wanted.len() {
             // A part at a time: another part may take another connection.
             let link = match self.link().await {
                 Ok((link, _)) => link,
                 Err(error) => {
                     while let Some(part) = under_way.pop_front() {
-                        self.take(part, &mut take).await;
+                        self.take(part, &mut take, under_way.is_empty().then_some(&mut may_retry)).await;
                     }
                     return take(next, Err(error));
                 }
@@ -110,7 +111,7 @@ impl Links {
                 // What has come is taken before more is asked for.
                 None => match under_way.pop_front() {
                     Some(part) => {
-                        self.take(part, &mut take).await;
+                        self.take(part, &mut take, under_way.is_empty().then_some(&mut may_retry)).await;
                         continue;
                     }
                     None => self.credit(link, part).await,
@@ -124,8 +125,8 @@ impl Links {
             under_way.push_back(Part { first: next, wanted: part, link, asked });
             next += part.len();
         }
-        for part in under_way {
-            self.take(part, &mut take).await;
+        while let Some(part) = under_way.pop_front() {
+            self.take(part, &mut take, under_way.is_empty().then_some(&mut may_retry)).await;
         }
     }
 
@@ -157,7 +158,14 @@ impl Links {
         }
     }
 
-    async fn take(self: &Arc<Self>, part: Part<'_>, take: &mut impl FnMut(usize, Outcome)) {
+    /// `may_retry`: whether what a connection that ended owes may be asked for again here. Only while no other part is under way: its
+    /// answers hold the credit that would be waited for.
+    async fn take(
+        self: &Arc<Self>,
+        part: Part<'_>,
+        take: &mut impl FnMut(usize, Outcome),
+        mut may_retry: Option<&mut bool>,
+    ) {
         let Part { first, wanted, link, asked } = part;
         for ((index, asked), wanted) in (first..).zip(asked).zip(wanted) {
             let outcome = match asked {
@@ -168,8 +176,15 @@ impl Links {
                 // Its credit is free when it has been taken.
                 Ok(Ok(Arrived { fetched, permit: _permit })) => take(index, Ok(fetched)),
                 Ok(Err(refusal)) => take(index, Err(refused(*wanted, refusal))),
-                // Perhaps it had been closed while it was idle: once more, alone.
-                Err(failure) if failure.is_disconnect() => take(index, self.fetch(*wanted).await),
+                // Perhaps it had been closed while it was idle: once more, alone, until one of those fails, too.
+                Err(failure) if failure.is_disconnect() && !failure.is_time_out() => match &mut may_retry {
+                    Some(may_retry) if **may_retry => {
+                        let outcome = self.fetch(*wanted).await;
+                        **may_retry = outcome.is_ok();
+                        take(index, outcome);
+                    }
+                    _ => take(index, Err(self.failed(failure))),
+                },
                 Err(failure) => take(index, Err(self.failed(failure))),
             }
         }

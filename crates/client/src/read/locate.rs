@@ -35,7 +35,8 @@ impl Locations {
             && let Some(last) = located.last_block.take()
         {
             let (mut last, visible) = length_of_open_block(&shared, &path, last).await?;
-            length += visible;
+            // Another block than before may be the last one by now.
+            length = length.max(last.offset) + visible;
             last.block.block.length = visible;
             open_block = (visible > 0).then_some(last);
         }

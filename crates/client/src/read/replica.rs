@@ -224,6 +224,10 @@ impl Replicas {
             DatanodeError::Transfer(TransferError::Connection(_)) if *path == DataPath::Packets => {
                 self.shared.unreachable.insert(datanode.id.uuid.clone())
             }
+            // It is silent, to all that share the connection.
+            DatanodeError::Shared { source } if source.is_time_out() && *path == DataPath::Packets => {
+                self.shared.unreachable.insert(datanode.id.uuid.clone())
+            }
             // That is of this replica alone, and known for a while.
             DatanodeError::NotShown { .. } | DatanodeError::NoSocket { .. } => {
                 failures.last = Some(Arc::new(error));
