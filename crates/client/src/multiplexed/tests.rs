@@ -512,6 +512,52 @@ async fn who_waits_for_credit_goes_over_to_new_connections() {
     assert!(fake.connections.load(Ordering::Relaxed) > 1);
 }
 
+/// Asks for `count` ranges at once. How many came, how many did not.
+async fn fetch_all(links: &Arc<Links>, count: i64, length: u64) -> (usize, usize) {
+    let (blocks, token): (Vec<_>, _) = ((0..count).map(block).collect(), Token::default());
+    let range = ByteRange::new(0, length).unwrap();
+    let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
+    let (mut came, mut failed) = (0, 0);
+    let take = |_, outcome: Outcome| *if outcome.is_ok() { &mut came } else { &mut failed } += 1;
+    links.fetch_many(&wanted, take).await;
+    (came, failed)
+}
+
+#[tokio::test]
+async fn a_silent_datanode_is_waited_for_once() {
+    let read = Duration::from_millis(300);
+    let timeouts = Timeouts { connect: WAIT, read, write: WAIT };
+    let fake = fake(
+        MultiplexOptions::read(&Configuration::empty(), timeouts).unwrap(),
+        |connection, mut buffer, _| async move {
+            take_on(&connection).await;
+            while next_range(&connection, &mut buffer).await.is_some() {}
+        },
+    );
+    let started = Instant::now();
+    assert_eq!(fetch_all(&fake.links, 40, 4096).await, (0, 40));
+    assert!(started.elapsed() < 10 * read, "{:?}", started.elapsed());
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
+}
+
+/// More is asked for than one connection may owe; the first ends, and answers none.
+#[tokio::test]
+async fn a_connection_that_ends_under_many_is_not_waited_for() {
+    let fake = fake(options(), |connection, mut buffer, number| async move {
+        match number {
+            0 => {
+                take_on(&connection).await;
+                next_range(&connection, &mut buffer).await;
+            }
+            _ => serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await,
+        }
+    });
+    let fetched = tokio::time::timeout(WAIT, fetch_all(&fake.links, 100, 100_000)).await;
+    let (came, failed) = fetched.expect("waits for nothing that it holds itself");
+    assert_eq!(came + failed, 100, "each is told of once");
+    assert!(came > 0 && failed > 0, "{came} came, {failed} are left to the usual ways");
+}
+
 #[tokio::test]
 async fn a_connection_that_is_held_up_gets_company_up_to_the_limit() {
     let fake = slow();
