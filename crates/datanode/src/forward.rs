@@ -229,12 +229,19 @@ impl Way {
     }
 }
 
+/// `length` bytes of `all` from `at`.
+///
+/// Errors: `UnexpectedEof`: there are not so many.
+fn part_of(all: &[u8], at: u64, length: u64) -> io::Result<&[u8]> {
+    let part = all.get(at as usize..).and_then(|rest| rest.get(..length as usize));
+    part.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
 /// Bytes of a replica that may still be growing.
 fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
     match reader.data() {
         DataSource::Bytes(all) => {
-            let there = all.get(at as usize..).and_then(|rest| rest.get(..into.len()));
-            into.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+            into.copy_from_slice(part_of(all, at, into.len() as u64)?);
             Ok(())
         }
         DataSource::File { file, offset } => {

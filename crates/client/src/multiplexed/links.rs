@@ -93,14 +93,13 @@ impl Links {
     pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>], mut take: impl FnMut(usize, Outcome)) {
         let mut under_way = VecDeque::<Part<'_>>::new();
         let mut next = 0;
-        let mut may_retry = true;
         while next < wanted.len() {
             // A part at a time: another part may take another connection.
             let link = match self.link().await {
                 Ok((link, _)) => link,
                 Err(error) => {
                     while let Some(part) = under_way.pop_front() {
-                        self.take(part, &mut take, under_way.is_empty().then_some(&mut may_retry)).await;
+                        self.take(part, &mut take).await;
                     }
                     return take(next, Err(error));
                 }
@@ -111,7 +110,7 @@ impl Links {
                 // What has come is taken before more is asked for.
                 None => match under_way.pop_front() {
                     Some(part) => {
-                        self.take(part, &mut take, under_way.is_empty().then_some(&mut may_retry)).await;
+                        self.take(part, &mut take).await;
                         continue;
                     }
                     None => self.credit(link, part).await,
@@ -125,8 +124,8 @@ impl Links {
             under_way.push_back(Part { first: next, wanted: part, link, asked });
             next += part.len();
         }
-        while let Some(part) = under_way.pop_front() {
-            self.take(part, &mut take, under_way.is_empty().then_some(&mut may_retry)).await;
+        for part in under_way {
+            self.take(part, &mut take).await;
         }
     }
 
@@ -158,14 +157,8 @@ impl Links {
         }
     }
 
-    /// `may_retry`: whether what a connection that ended owes may be asked for again here. Only while no other part is under way: its
-    /// answers hold the credit that would be waited for.
-    async fn take(
-        self: &Arc<Self>,
-        part: Part<'_>,
-        take: &mut impl FnMut(usize, Outcome),
-        mut may_retry: Option<&mut bool>,
-    ) {
+    /// What a connection that ended owes is not asked for again here: the answers of other parts may hold the credit for that.
+    async fn take(&self, part: Part<'_>, take: &mut impl FnMut(usize, Outcome)) {
         let Part { first, wanted, link, asked } = part;
         for ((index, asked), wanted) in (first..).zip(asked).zip(wanted) {
             let outcome = match asked {
@@ -176,15 +169,6 @@ impl Links {
                 // Its credit is free when it has been taken.
                 Ok(Ok(Arrived { fetched, permit: _permit })) => take(index, Ok(fetched)),
                 Ok(Err(refusal)) => take(index, Err(refused(*wanted, refusal))),
-                // Perhaps it had been closed while it was idle: once more, alone, until one of those fails, too.
-                Err(failure) if failure.is_disconnect() && !failure.is_time_out() => match &mut may_retry {
-                    Some(may_retry) if **may_retry => {
-                        let outcome = self.fetch(*wanted).await;
-                        **may_retry = outcome.is_ok();
-                        take(index, outcome);
-                    }
-                    _ => take(index, Err(self.failed(failure))),
-                },
                 Err(failure) => take(index, Err(self.failed(failure))),
             }
         }

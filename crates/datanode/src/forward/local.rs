@@ -240,7 +240,7 @@ pub struct LocalEnder {
 }
 
 impl LocalEnder {
-    /// Nothing is put into the next datanode's memory any more on return. Waits for one piece at most.
+    /// Nothing is put into the next datanode's memory any more on return. Waits for what is being put, a packet at most.
     pub fn end(self) {
         self.connection.shutdown();
         *self.shared.closed.lock() = true;

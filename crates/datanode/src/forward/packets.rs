@@ -1,6 +1,5 @@
 //! To the next datanode by packets, as every datanode takes them.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use hearth_blockstore::DataSource;
 use hearth_fabric::tcp::{self, Connection};
 use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 
-use super::{Data, SendError};
+use super::{Data, SendError, part_of};
 use crate::session::Session;
 
 /// Up from it.
@@ -51,10 +50,7 @@ impl Sender {
         let source = match data {
             Data::Bytes(bytes) => DataSource::Bytes(bytes),
             Data::Replica(reader) => match reader.data() {
-                DataSource::Bytes(all) => {
-                    let there = all.get(start as usize..).and_then(|rest| rest.get(..length as usize));
-                    DataSource::Bytes(there.ok_or_else(|| SendError::Read(io::ErrorKind::UnexpectedEof.into()))?)
-                }
+                DataSource::Bytes(all) => DataSource::Bytes(part_of(all, start, length).map_err(SendError::Read)?),
                 file @ DataSource::File { .. } => file,
             },
         };
