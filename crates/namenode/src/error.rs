@@ -204,6 +204,10 @@ pub enum Error {
     SynchronizedBlockMissing { block: Block },
     #[error("Unexpected block (={block}) since the file (={path}) is not under construction")]
     SynchronizedFileClosed { block: Block, path: String },
+    #[error(
+        "{block} is not dropped: datanodes that may have bytes of it cannot be asked, and none that can be shows that there are none"
+    )]
+    MayHaveBytes { block: Block },
     #[error("The recovery id {given} does not match current recovery id {expected} for block {block}")]
     RecoveryIdMismatch { given: u64, expected: u64, block: Block },
     #[error("The block {block} is not under recovery")]
@@ -600,6 +604,7 @@ impl Error {
             | Namespaces { .. }
             | SynchronizedBlockMissing { .. }
             | SynchronizedFileClosed { .. }
+            | MayHaveBytes { .. }
             | RecoveryIdMismatch { .. }
             | NotUnderRecovery { .. }
             | RenameRoot

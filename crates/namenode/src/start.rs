@@ -379,11 +379,16 @@ fn restore(
             }
         }
     }
+    let mut unfinished = std::collections::BTreeSet::new();
     for (file, replication, block) in namespace.blocks_of_snapshots() {
-        blocks.restore(block.block(), file.0, replication, 0, block.state != BlockState::UnderConstruction);
+        let is_whole = block.state != BlockState::UnderConstruction;
+        blocks.restore(block.block(), file.0, replication, 0, is_whole);
+        if !is_whole {
+            unfinished.insert(file);
+        }
     }
     blocks.restored(now);
-    Ok(State { namespace, leases, blocks, retries, caching, closing })
+    Ok(State { namespace, leases, blocks, retries, caching, closing, unfinished })
 }
 
 /// Free bytes of the file system that a directory is on.

@@ -1,7 +1,10 @@
 //! What the NameNode does by itself: ending the leases of silent writers, and stopping before the disk is full.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::namespace::InodeId;
 use crate::ops::lease::RECOVERING_HOLDER;
 use crate::start::{DISK_INTERVAL, free_bytes};
 use crate::state::Namenode;
@@ -9,10 +12,12 @@ use crate::state::Namenode;
 /// Files looked at in one turn, so that the lock is held for a moment only.
 const FILES_PER_TURN: usize = 200;
 
-/// Closes the files of silent writers, and those whose recovery has finished, for as long as the NameNode runs.
+/// Closes the files of silent writers, and those whose recovery has finished, and has what snapshots keep of others recovered, for as long as the NameNode runs.
 pub async fn leases(namenode: Arc<Namenode>) {
     let mut ticks = tokio::time::interval(namenode.settings.lease_recheck.max(std::time::Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // Where the last turn ended among them.
+    let (mut closing_seen, mut unfinished_seen) = (InodeId(0), InodeId(0));
     loop {
         ticks.tick().await;
         let done = namenode
@@ -20,7 +25,7 @@ pub async fn leases(namenode: Arc<Namenode>) {
                 if state.blocks.in_safe_mode() {
                     return Ok(());
                 }
-                for id in state.closing.iter().copied().take(FILES_PER_TURN).collect::<Vec<_>>() {
+                for id in turn(&state.closing, &mut closing_seen) {
                     let open = state
                         .namespace
                         .slot(id)
@@ -28,10 +33,20 @@ pub async fn leases(namenode: Arc<Namenode>) {
                     let closed = match open {
                         None => true,
                         Some(slot) if state.is_recovery_running(slot, now) => false,
-                        Some(slot) => state.release(&namenode, slot, Some(RECOVERING_HOLDER), now).unwrap_or(true),
+                        Some(slot) => {
+                            state.release(&namenode, slot, Some(RECOVERING_HOLDER), now).unwrap_or_else(|error| {
+                                tracing::warn!(path = state.namespace.path_of(slot), %error, "a file cannot be closed");
+                                false
+                            })
+                        }
                     };
                     if closed {
                         state.closing.remove(&id);
+                    }
+                }
+                for id in turn(&state.unfinished, &mut unfinished_seen) {
+                    if state.recover_kept(id, now) {
+                        state.unfinished.remove(&id);
                     }
                 }
                 state.release_expired(&namenode, now, FILES_PER_TURN);
@@ -43,6 +58,14 @@ pub async fn leases(namenode: Arc<Namenode>) {
             return;
         }
     }
+}
+
+/// The next files, those after `seen` first.
+fn turn(files: &BTreeSet<InodeId>, seen: &mut InodeId) -> Vec<InodeId> {
+    let later = files.range((Bound::Excluded(*seen), Bound::Unbounded));
+    let next: Vec<InodeId> = later.chain(files.range(..=*seen)).copied().take(FILES_PER_TURN).collect();
+    *seen = next.last().copied().unwrap_or(*seen);
+    next
 }
 
 /// Too little room left for the store: safe mode, until an administrator leaves it.

@@ -174,16 +174,23 @@ async fn a_silent_writer_loses_its_file() {
     assert!(n.is_closed("/left").await.unwrap());
 }
 
-/// The next recovery command that the datanode gets.
+/// The next recovery that the datanode is told to lead.
 async fn recovery_command(n: &TestNamenode, datanode: &TestDatanode) -> RecoveringBlockProto {
+    recovery_commands(n, datanode, 1).await.remove(0)
+}
+
+/// The next `count` of them.
+async fn recovery_commands(n: &TestNamenode, datanode: &TestDatanode, count: usize) -> Vec<RecoveringBlockProto> {
+    let mut led = Vec::new();
     for _ in 0..200 {
         let commands = datanode.heartbeat(n).await;
-        if let Some(recovery) = commands.iter().find_map(|command| command.recovery_cmd.clone()) {
-            return recovery.blocks[0].clone();
+        led.extend(commands.into_iter().filter_map(|command| command.recovery_cmd).flat_map(|command| command.blocks));
+        if led.len() >= count {
+            return led;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("no recovery command");
+    panic!("{} of {count} recoveries are begun", led.len());
 }
 
 #[tokio::test]
@@ -299,4 +306,77 @@ async fn a_datanode_hears_of_a_deletion_when_it_is_on_disk() {
         let (deleted, ()) = tokio::join!(n.delete_as("root", &path, false), told);
         assert!(deleted.unwrap());
     }
+}
+
+#[tokio::test]
+async fn a_repeated_call_is_answered_when_what_it_finds_done_is_on_disk() {
+    let n = TestNamenode::start().await;
+    for which in 0..40 {
+        let path = format!("/directory{which}");
+        let again = async {
+            while n.info(&path).await.unwrap().is_none() {}
+            assert!(n.mkdirs(&path).await.unwrap());
+            assert!(is_on_disk(n.path(), &path), "{path} was made, says the NameNode, and would not be there");
+        };
+        let (made, ()) = tokio::join!(n.mkdirs(&path), again);
+        assert!(made.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
+    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    let open = async |path: &str, client: &str| {
+        n.create(path, client, 1).await.unwrap();
+        n.add_block(path, client, None).await.unwrap().b.block_id
+    };
+    let first = open("/first", "W").await;
+    clock.advance(Duration::from_secs(600));
+    datanode.heartbeat(&n).await;
+    let second = open("/second", "X").await;
+    clock.advance(Duration::from_secs(601));
+    datanode.heartbeat(&n).await;
+    assert_eq!(recovery_command(&n, &datanode).await.block.b.block_id, first);
+    // It comes to nothing. Meanwhile the other one's lease ends as well.
+    clock.advance(Duration::from_secs(600));
+    datanode.heartbeat(&n).await;
+    let mut led: Vec<u64> =
+        recovery_commands(&n, &datanode, 2).await.iter().map(|recovery| recovery.block.b.block_id).collect();
+    led.sort();
+    assert_eq!(led, [first, second]);
+}
+
+#[tokio::test]
+async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
+    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    let file = CreateRequestProto { replication: 2, ..new_file("/f", "W", 1) };
+    n.create_request("root", file).await.unwrap();
+    let block = n.add_block("/f", "W", None).await.unwrap();
+    assert_eq!(block.locs.len(), 2);
+    clock.advance(Duration::from_secs(61));
+    datanodes[0].heartbeat(&n).await;
+    n.append("/f", "B", 4).await.unwrap_err();
+    let task = recovery_command(&n, &datanodes[0]).await;
+    refused(
+        datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await,
+        "java.io.IOException",
+        &format!(
+            "blk_{}_{} is not dropped: datanodes that may have bytes of it cannot be asked, and none that can be shows \
+             that there are none",
+            block.b.block_id, block.b.generation_stamp
+        ),
+    );
+    assert!(!n.is_closed("/f").await.unwrap());
+    datanodes[1].heartbeat(&n).await;
+    datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap();
+    assert!(n.is_closed("/f").await.unwrap());
+    assert_eq!(n.locations("/f", 0, 1).await.unwrap().blocks.len(), 0);
+    // The answer was lost.
+    datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap();
 }

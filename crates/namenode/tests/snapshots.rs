@@ -2,6 +2,7 @@
 
 mod support;
 
+use hearth_namenode::blocks::BlockState;
 use hearth_types::BlockId;
 use hearth_wire::proto::hdfs::*;
 use support::*;
@@ -289,4 +290,74 @@ async fn the_lists_tell_what_there_is() {
     let list: GetSnapshotListingResponseProto = n.call("getSnapshotListing", &request).await.unwrap();
     let list = list.snapshot_list.unwrap().snapshot_listing;
     assert_eq!((&*list[0].parent_fullpath, &*list[0].dir_status.path), (&b"/a/d"[..], name.as_bytes()));
+}
+
+#[tokio::test]
+async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_whole() {
+    for restart in [false, true] {
+        let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
+        let mut n = TestNamenode::start_with(conf, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
+        let mut datanode = TestDatanode::join(&n, 1).await;
+        n.mkdirs("/d").await.unwrap();
+        allow(&n, "/d").await.unwrap();
+        n.create("/d/f", "W", 1).await.unwrap();
+        let block = n.add_block("/d/f", "W", None).await.unwrap().b;
+        let told = FsyncRequestProto {
+            src: "/d/f".into(),
+            client: "W".into(),
+            last_block_length: Some(100),
+            ..Default::default()
+        };
+        n.call::<FsyncResponseProto>("fsync", &told).await.unwrap();
+        snapshot(&n, "/d", "one").await.unwrap();
+        assert!(n.delete_as("root", "/d/f", false).await.unwrap());
+        let state =
+            |n: &TestNamenode| n.handle().namenode().read().blocks.state(BlockId(block.block_id as i64)).unwrap();
+        if restart {
+            n.restart().await;
+            let written = ExtendedBlockProto { num_bytes: Some(120), ..block.clone() };
+            datanode = TestDatanode::join_with(&n, 1, &[written]).await;
+        }
+        let task = recovery(&n, &datanode).await;
+        assert_eq!(task.block.b.block_id, block.block_id);
+        datanode.synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap_err();
+        datanode.synchronize(&n, &task.block.b, task.new_gen_stamp, 120).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(state(&n), BlockState::Complete);
+            let located = n.locations("/d/.snapshot/one/f", 0, 1000).await.unwrap();
+            let found = &located.blocks[0];
+            assert_eq!((located.file_length, found.b.num_bytes(), found.locs.len()), (100, 100, 1));
+            assert_eq!(found.b.generation_stamp, task.new_gen_stamp);
+            n.restart().await;
+            let whole =
+                ExtendedBlockProto { num_bytes: Some(120), generation_stamp: task.new_gen_stamp, ..block.clone() };
+            TestDatanode::join_with(&n, 1, &[whole]).await;
+        }
+        remove(&n, "/d", "one").await.unwrap();
+        assert!(!knows(&n, block.block_id));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_replaced_stays() {
+    let n = TestNamenode::start().await;
+    let datanodes = [TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/d/f", 100).await;
+    allow(&n, "/d").await.unwrap();
+    let quota = SetQuotaRequestProto {
+        path: "/d".into(),
+        namespace_quota: 1,
+        storagespace_quota: i64::MAX as u64,
+        storage_type: None,
+    };
+    n.call::<SetQuotaResponseProto>("setQuota", &quota).await.unwrap();
+    // One more than the quota allows, and the new file takes the old one's name: nothing is added.
+    n.create("/d/f", "W", 3).await.unwrap();
+    assert!(n.complete("/d/f", "W", None).await.unwrap());
+    // With a snapshot that has it, it would be.
+    snapshot(&n, "/d", "one").await.unwrap();
+    let before = n.info("/d/f").await.unwrap().unwrap().file_id();
+    let error = n.create("/d/f", "W", 3).await.unwrap_err();
+    assert_eq!(error.remote_class(), Some("org.apache.hadoop.hdfs.protocol.NSQuotaExceededException"), "{error}");
+    assert_eq!(n.info("/d/f").await.unwrap().unwrap().file_id(), before);
 }

@@ -27,7 +27,8 @@ const RECOVERIES_MAX: usize = 64;
 /// A length that says: no DELETED event is wanted. The namenode uses it for the blocks of deleted files.
 const NO_ACK: u64 = i64::MAX as u64;
 
-/// Carries out lists of commands one after the other, until the conversation ends.
+/// Carries out lists of commands one after the other, until the conversation ends: what is still waiting then was said of what the
+/// namenode knew before the next registration.
 pub async fn carry_out(
     datanode: Arc<Datanode>,
     pool: Arc<Pool>,
@@ -39,6 +40,9 @@ pub async fn carry_out(
     let recoveries = Arc::new(Semaphore::new(RECOVERIES_MAX));
     while let Some(commands) = queue.recv().await {
         for command in commands {
+            if queue.is_closed() {
+                return;
+            }
             carry_out_one(&datanode, &pool, index, &proxy, command, &transfers, &recoveries).await;
         }
     }

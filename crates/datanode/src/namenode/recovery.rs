@@ -26,8 +26,8 @@ use crate::recovery;
 pub enum RecoveryError {
     #[error("a newer recovery of {block} is running")]
     Overtaken { block: ExtendedBlock },
-    #[error("none of the {holders} holders of {block} could be asked")]
-    NobodyAnswered { block: ExtendedBlock, holders: usize },
+    #[error("nobody who could be asked has {block}, and {failures} of its {holders} holders could not be asked")]
+    NobodyAnswered { block: ExtendedBlock, failures: usize, holders: usize },
     #[error("no replica of {block} is in a state that could be recovered")]
     NoCandidate { block: ExtendedBlock },
     #[error("finalized replicas of {block} have {first} and {second} bytes")]
@@ -133,6 +133,9 @@ async fn run(
 }
 
 /// The answers that count: a replica with bytes, not older than the block.
+///
+/// None of them, and some who could not be asked: only somebody's empty replica tells then that nothing was acknowledged, since
+/// what is acknowledged is with all. One that has no replica at all may have lost it.
 async fn ask_all(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -141,12 +144,13 @@ async fn ask_all(
     locations: &[DatanodeId],
 ) -> Result<Vec<Holder>, RecoveryError> {
     let mut holders = Vec::new();
-    let mut failures = 0;
+    let (mut failures, mut empty) = (0, 0);
     for id in locations {
         match initiate(datanode, pool, block, command, id).await {
-            Ok(Some(holder)) if holder.replica.stamp >= block.stamp() && holder.replica.length > 0 => {
-                holders.push(holder);
-            }
+            Ok(Some(holder)) if holder.replica.stamp >= block.stamp() => match holder.replica.length {
+                0 => empty += 1,
+                _ => holders.push(holder),
+            },
             Ok(_) => {}
             Err(error) if error.is_recovery_in_progress() => {
                 return Err(RecoveryError::Overtaken { block: block.clone() });
@@ -158,10 +162,10 @@ async fn ask_all(
             }
         }
     }
-    if failures == locations.len() {
-        return Err(RecoveryError::NobodyAnswered { block: block.clone(), holders: locations.len() });
+    match holders.is_empty() && empty == 0 && failures > 0 {
+        true => Err(RecoveryError::NobodyAnswered { block: block.clone(), failures, holders: locations.len() }),
+        false => Ok(holders),
     }
-    Ok(holders)
 }
 
 /// The length to agree on, and who takes part: finalized replicas before those being written, these before those that

@@ -353,6 +353,13 @@ impl Datanodes {
         info
     }
 
+    /// Whether every storage of a node that works has sent a full report since the node registered.
+    pub fn has_reported(&self, index: DatanodeIndex) -> bool {
+        let storages = &self.node(index).storages;
+        let is_known = |storage: &StorageIndex| self.storage(*storage).failed || self.storage(*storage).reports > 0;
+        !storages.is_empty() && storages.iter().all(is_known)
+    }
+
     pub fn reports(&self, index: DatanodeIndex) -> Vec<StorageReport> {
         let node = self.node(index);
         node.storages

@@ -103,6 +103,8 @@ impl Known<'_> {
 pub(super) struct Construction {
     /// Length and stamp are final: only reports are awaited.
     pub is_committed: bool,
+    /// It was open when the namenode stopped: who has it is not known before the datanodes report.
+    pub is_restored: bool,
     pub expected: Vec<Expected>,
     pub recovery: Option<Recovery>,
     /// Recovery is to cut the block to this length, bytes.
@@ -118,13 +120,15 @@ pub(super) struct Expected {
     /// Bytes, as last reported; 0 before any report.
     pub length: u64,
     pub state: ReplicaState,
+    /// Its node has reported it since it registered. Until then it is only supposed to be there.
+    pub is_reported: bool,
     /// Was asked to lead the recovery in this round.
     pub was_primary: bool,
 }
 
 impl Expected {
     pub fn new(storage: StorageIndex, stamp: GenerationStamp) -> Self {
-        Self { storage, stamp, length: 0, state: ReplicaState::BeingWritten, was_primary: false }
+        Self { storage, stamp, length: 0, state: ReplicaState::BeingWritten, is_reported: false, was_primary: false }
     }
 }
 

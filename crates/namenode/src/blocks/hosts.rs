@@ -88,7 +88,7 @@ impl BlockMap {
         }
         self.decommissions.witnesses.remove(&index);
         self.set_admin(index, begin, now);
-        // An empty node has nothing to wait for.
+        // A node known to be empty has nothing to wait for.
         if begin != DatanodeAdminState::Normal {
             self.finish_if_drained(index);
         }
@@ -136,7 +136,12 @@ impl BlockMap {
         }
     }
 
+    /// What a node holds is known once each of its storages has reported, and what the others hold when the safe mode of the
+    /// start is over: before that it stays.
     fn finish_if_drained(&mut self, index: DatanodeIndex) {
+        if self.in_startup_safe_mode() || !self.nodes.has_reported(index) {
+            return;
+        }
         let comes_back = self.nodes.node(index).is_in_maintenance();
         let holds_back = |block: &BlockId| !self.is_safe_without(*block, comes_back);
         let witness = self.decommissions.witnesses.get(&index).copied().filter(holds_back).or_else(|| {

@@ -49,7 +49,10 @@ impl BlockMap {
     /// `complete`: false for the last block of an open file.
     pub fn restore(&mut self, block: Block, inode: u64, replication: u16, policy: u8, complete: bool) {
         if !complete {
-            return self.begin(block, inode, replication, policy, &[]);
+            self.begin(block, inode, replication, policy, &[]);
+            let construction = self.entry_mut(block.id).construction_mut().expect("it was begun as an open block");
+            construction.is_restored = true;
+            return;
         }
         self.note_stamp(block.stamp);
         let entry = Entry::complete(Traits::new(block, inode, replication, policy));
@@ -255,6 +258,20 @@ impl BlockMap {
             .and_then(|known| known.entry.construction())
             .map(|construction| construction.expected.iter().map(|expected| expected.storage).collect())
             .unwrap_or_default()
+    }
+
+    /// Whether an open block never came to be, as far as can be known: nobody has told of a byte, and no datanode has it or is to
+    /// have it. After a restart datanodes have until they would be dead to say that they do.
+    pub fn is_nowhere(&self, block: BlockId, now: Now) -> bool {
+        let Some(entry) = self.blocks.get(&block) else { return true };
+        let Some(construction) = entry.construction() else { return false };
+        let all_heard =
+            !construction.is_restored || now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
+        entry.length() == 0
+            && construction.expected.is_empty()
+            && entry.replicas().next().is_none()
+            && all_heard
+            && !self.in_safe_mode()
     }
 
     /// The file's replication changed: copies are made or deleted accordingly.

@@ -116,6 +116,8 @@ pub struct BlockMap {
     delete_hints: HashMap<BlockId, DatanodeIndex>,
     /// Monotonic time before which no replica is deleted (`dfs.namenode.startup.delay.block.deletion.sec`).
     deletions_from: Duration,
+    /// Monotonic time at which the store had been read: since then datanodes report.
+    restored: Duration,
     /// The newest stamp ever given out.
     newest_stamp: GenerationStamp,
     waits: life::Waits,
@@ -141,6 +143,7 @@ impl BlockMap {
             rot: rot::KnownRot::default(),
             delete_hints: HashMap::new(),
             deletions_from: Duration::ZERO,
+            restored: Duration::ZERO,
             newest_stamp: GenerationStamp(0),
             waits: life::Waits::default(),
         }

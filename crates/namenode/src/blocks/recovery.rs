@@ -204,6 +204,21 @@ impl BlockMap {
         Ok(())
     }
 
+    /// Whether an open block may be dropped when a primary says that nobody has a byte of it. A node that cannot be asked may have
+    /// some, and other nodes may have lost them: only an empty replica on one that can be asked shows that no byte was ever
+    /// acknowledged, since an acknowledged one is on all of the pipeline. (Apache's takes the primary's word.)
+    pub fn is_known_to_be_empty(&self, block: BlockId, now: Now) -> bool {
+        let Some(entry) = self.blocks.get(&block) else { return true };
+        let Some(construction) = entry.construction() else { return false };
+        let can_be_asked = |expected: &Expected| {
+            let node = self.nodes.node_of(expected.storage);
+            node.alive && !node.is_stale(&self.settings, now)
+        };
+        let expected = &construction.expected;
+        let shows = |expected: &Expected| expected.is_reported && expected.length == 0 && can_be_asked(expected);
+        entry.length() == 0 && (expected.iter().all(can_be_asked) || expected.iter().any(shows))
+    }
+
     /// The recovery's result: `length` bytes under the stamp `recovery_id`, on `holders`. The block is then COMMITTED, or
     /// COMPLETE with enough holders.
     ///

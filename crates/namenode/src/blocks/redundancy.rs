@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
 
-use super::datanodes::{DatanodeIndex, Invalidation, StorageIndex, Transfer};
+use super::datanodes::{Datanode, DatanodeIndex, Invalidation, StorageIndex, Transfer};
 use super::entry::{Counts, Entry, Known};
 use super::on_the_way::{Arrival, OnTheWay};
 use super::placement::PlacementRequest;
@@ -238,8 +238,9 @@ impl BlockMap {
         let priority = if highest { HIGHEST } else { LOW };
         // Only who awaits work hears of it now, and only when there is some room again is it worth a look at the queues.
         let hears = |source: &DatanodeIndex| {
-            let node = self.nodes.node(*source);
-            node.alive && node.awaits_work && self.can_send(*source, 1, priority)
+            // It may have been taken out meanwhile.
+            let awaits = |node: &Datanode| node.alive && node.awaits_work;
+            self.nodes.get(*source).is_some_and(awaits) && self.can_send(*source, 1, priority)
         };
         if freed.iter().any(hears) && self.redundancy.active && !self.in_safe_mode() {
             self.schedule_transfers(HEARTBEAT_ROUND_MAX, now);
@@ -337,7 +338,8 @@ impl BlockMap {
         }
     }
 
-    /// Gives sources work from the queues, the most urgent first, until they have all they can take.
+    /// Gives sources work from the queues, the most urgent first, until they have all they can take. Looks at `round_max` blocks at
+    /// most; half of what is left of that may be spent in vain on a queue: what nobody can take does not keep others from their turn.
     pub(super) fn schedule_transfers(&mut self, round_max: usize, now: Now) {
         let mut left = round_max;
         let serving = self.nodes.iter().filter(|(_, node)| node.in_service()).count();
@@ -351,17 +353,24 @@ impl BlockMap {
             // After the end, from the start again.
             let head = cursor.into_iter().flat_map(|cursor| queue.range(..=cursor));
             let round: Vec<BlockId> = queue.range((from, Bound::Unbounded)).chain(head).copied().take(left).collect();
-            left -= round.len();
+            let mut in_vain = left.div_ceil(2);
             for block in round {
                 if !self.any_source_free(priority) {
                     return;
                 }
                 self.redundancy.cursors[usize::from(priority)] = Some(block);
+                left -= 1;
                 // With fewer nodes than replicas asked for, most of the queue can have no more: a quick look must do.
-                if priority == BADLY_SPREAD || self.may_find_target(block, serving) {
-                    self.schedule_transfer(block, priority, now);
-                } else {
-                    self.make_room(block);
+                let is_scheduled = match priority == BADLY_SPREAD || self.may_find_target(block, serving) {
+                    true => self.schedule_transfer(block, priority, now),
+                    false => {
+                        self.make_room(block);
+                        false
+                    }
+                };
+                in_vain -= usize::from(!is_scheduled);
+                if in_vain == 0 {
+                    break;
                 }
             }
             if left == 0 {
@@ -429,7 +438,8 @@ impl BlockMap {
             && receiving.bytes >= self.settings.transfer_window.saturating_mul(TARGET_WINDOWS)
     }
 
-    fn schedule_transfer(&mut self, block: BlockId, priority: u8, now: Now) {
+    /// Whether somebody is told to send the block.
+    fn schedule_transfer(&mut self, block: BlockId, priority: u8, now: Now) -> bool {
         let entry = self.entry(block);
         let length = entry.length();
         let mut sources: Vec<DatanodeIndex> = entry
@@ -444,7 +454,7 @@ impl BlockMap {
             let (node, sending) = (self.nodes.node(*index), self.redundancy.on_the_way.sent_by(*index));
             (node.admin == DatanodeAdminState::Normal, sending.bytes, sending.blocks, node.xceivers)
         });
-        let Some(source_node) = source_node else { return };
+        let Some(source_node) = source_node else { return false };
         let counts = entry.counts(&self.nodes);
         let pending: Vec<StorageIndex> =
             self.redundancy.on_the_way.of(block).iter().map(|target| target.storage).collect();
@@ -487,7 +497,7 @@ impl BlockMap {
         let racks_unchanged = priority == BADLY_SPREAD
             && targets.iter().all(|target| self.nodes.node_of(*target).rack == self.nodes.node(source_node).rack);
         if targets.is_empty() || racks_unchanged {
-            return;
+            return false;
         }
         for target in &targets {
             self.schedule_one(*target);
@@ -498,5 +508,6 @@ impl BlockMap {
         node.transfers.push_back(Transfer { block, targets, bytes: length });
         node.wake();
         self.requeue(block);
+        true
     }
 }

@@ -83,6 +83,7 @@ impl BlockMap {
             storage.reports = 0;
             storage.received_under_lease.clear();
         }
+        self.doubt_pipelines(index);
         self.report_leases.drop_lease(index);
         self.forget_advertised(index);
         // What it was told to send before it restarted, it has forgotten.
@@ -91,6 +92,16 @@ impl BlockMap {
         self.apply_hosts(index, now);
         self.check_safe_mode(now);
         Ok(index)
+    }
+
+    /// Started anew, a node may have lost what it was writing: until it reports that, nobody knows.
+    fn doubt_pipelines(&mut self, index: DatanodeIndex) {
+        for block in &self.open {
+            let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
+            for expected in construction.into_iter().flat_map(|construction| &mut construction.expected) {
+                expected.is_reported &= self.nodes.storage(expected.storage).node != index;
+            }
+        }
     }
 
     /// The node has been silent for too long, or says that it cannot go on: what it held is no longer there.

@@ -259,6 +259,7 @@ impl BlockMap {
             stamp: replica.block.stamp,
             length: replica.block.length,
             state: replica.state,
+            is_reported: true,
             was_primary: false,
         };
         match construction.expected.iter_mut().find(|expected| nodes.storage(expected.storage).node == node) {

@@ -45,6 +45,7 @@ impl BlockMap {
     /// Every block of the store has been restored: startup safe mode begins, or with an empty namespace is over at once.
     pub fn restored(&mut self, now: Now) {
         assert!(matches!(self.safe_mode.mode, SafeMode::Loading), "a namespace is restored once");
+        self.restored = now.monotonic;
         if self.thresholds_met() {
             self.end_startup(now);
         } else {

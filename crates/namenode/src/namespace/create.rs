@@ -8,7 +8,7 @@ use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::{self, Trail};
 use super::permission::{Caller, Need};
 use super::plain::Attributes;
-use super::{Children, Namespace, Purpose, is_exactly_reserved};
+use super::{Children, Namespace, Purpose, Removed, is_exactly_reserved};
 use crate::error::Error;
 
 /// Of an inode that has no place yet: it gets a number with that.
@@ -139,13 +139,36 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes an empty open file where `check_create` and `check_new_file` found that one may be, and nothing is (any
-    /// more).
+    /// Makes an empty open file where `check_create` and `check_new_file` found that one may be, and nothing is.
     ///
-    /// Errors: those of a bad name; all checks are made before the first change.
+    /// Errors: those of a bad name, a full directory, a quota; all checks are made before the first change.
     pub fn create_file(&mut self, trail: &Trail, file: NewFile<'_>, now_ms: u64) -> Result<Slot, Error> {
-        assert!(trail.target().is_none(), "the path is free");
         self.check_new_names(trail)?;
+        Ok(self.put_file(trail, file, now_ms))
+    }
+
+    /// As [`Namespace::create_file`] in the place of the file that is there: whose blocks and lease went is in [`Removed`].
+    ///
+    /// Errors: those of a bad name; a name quota's where a snapshot keeps the old file.
+    pub fn replace_file(
+        &mut self,
+        mut trail: Trail,
+        replaced: Slot,
+        file: NewFile<'_>,
+        now_ms: u64,
+    ) -> Result<(Slot, Removed), Error> {
+        self.check_name(&trail, trail.names.len() - 1, trail.last_name())?;
+        if self.is_in_latest(replaced) || self.inode(replaced).history().is_some() {
+            self.check_name_quota(self.inode(replaced).parent, 1)?;
+        }
+        let removed = self.remove_tree(replaced, now_ms);
+        trail.forget_target();
+        Ok((self.put_file(&trail, file, now_ms), removed))
+    }
+
+    /// All that may forbid it has been checked.
+    fn put_file(&mut self, trail: &Trail, file: NewFile<'_>, now_ms: u64) -> Slot {
+        assert!(trail.target().is_none(), "the path is free");
         // Directories made on the way take the mode of the one they stand in.
         let above = Modes::from(self.inode(trail.ancestor()).permission());
         let parent = self.make_ancestors(file.caller, trail, above.for_ancestors(), now_ms);
@@ -167,7 +190,7 @@ impl Namespace {
         let mut part = FilePart::default();
         part.open(file.writer);
         let inode = Inode::new(attributes, extra, InodeKind::File(part));
-        Ok(self.attach(parent, trail.last_name(), inode, now_ms))
+        self.attach(parent, trail.last_name(), inode, now_ms)
     }
 
     /// The mode of something new, and its ACL.
@@ -183,14 +206,6 @@ impl Namespace {
         match trail.parent() {
             None if !trail.is_root() => Err(Error::ParentMissing { path: trail.parent_path() }),
             _ => Ok(()),
-        }
-    }
-
-    /// Checks the name under which a file is to replace another.
-    pub fn check_target_name(&self, trail: &Trail) -> Result<(), Error> {
-        match trail.names.len() {
-            0 => Ok(()),
-            depth => self.check_name(trail, depth - 1, trail.last_name()),
         }
     }
 

@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use hearth_types::BlockId;
+use hearth_types::{Block, BlockId};
 
 use super::children::{Children, compare_names};
 use super::extra::Extra;
@@ -318,6 +318,9 @@ impl Namespace {
         let had = history.lost.len();
         removed.blocks.extend(history.lost.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id));
         let changed = history.lost.len() < had || !lost.is_empty();
+        if lost.iter().any(|block| block.state == BlockState::UnderConstruction) {
+            removed.unfinished.push(id);
+        }
         history.lost.extend(lost);
         match (changed, history.lost.is_empty()) {
             (true, true) => self.timeline.versions_removed.push((id, LOST)),
@@ -339,6 +342,24 @@ impl Namespace {
         inode.history_mut().lost.push(block);
         self.timeline.versions_put.push((inode.id(), LOST));
         true
+    }
+
+    /// A block that only snapshots have, and that was being written when the file lost it. Some of its bytes are known, or no
+    /// snapshot would have it.
+    pub fn unfinished_kept(&self, file: InodeId) -> Option<BlockId> {
+        let main = *self.by_id.get(file.0)?;
+        let lost = self.inode(main).history().map_or(&[][..], |history| &history.lost);
+        lost.iter().find(|block| block.state == BlockState::UnderConstruction).map(|block| block.id)
+    }
+
+    /// That block is whole now, as `block` says.
+    pub fn finish_kept(&mut self, file: InodeId, block: Block) {
+        let Some(main) = self.by_id.get(file.0) else { return };
+        let lost = &mut self.inodes.get_mut(*main).history_mut().lost;
+        for record in lost.iter_mut().filter(|record| record.id == block.id) {
+            *record = BlockRecord::new(block, BlockState::Complete);
+            self.timeline.versions_put.push((file, LOST));
+        }
     }
 
     /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it

@@ -130,7 +130,7 @@ impl Trail {
     }
 
     /// Goes on as if the target were not there: it was just removed.
-    pub fn forget_target(&mut self) {
+    pub(super) fn forget_target(&mut self) {
         if self.target().is_some() && !self.is_root() {
             self.existing.pop();
         }

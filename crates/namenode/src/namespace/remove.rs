@@ -16,6 +16,8 @@ pub struct Removed {
     pub blocks: Vec<BlockId>,
     /// Files that were open, with their lease holders.
     pub open_files: Vec<(InodeId, String)>,
+    /// Files that only snapshots have now, with a block that was being written.
+    pub unfinished: Vec<InodeId>,
     /// Files and directories.
     pub inodes: u64,
     /// Blocks that stay, and how many replicas they need now. Only where a snapshot was removed.

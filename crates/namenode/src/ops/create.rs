@@ -36,7 +36,7 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("create file{path}"))?;
-            let mut trail = state.namespace.check_create(
+            let trail = state.namespace.check_create(
                 caller,
                 path,
                 has(CreateFlagProto::Create),
@@ -44,16 +44,11 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
                 request.create_parent,
             )?;
             state.namespace.check_new_file(path, request.block_size, request.replication, &caller.machine)?;
-            if let Some(existing) = trail.target() {
-                if !overwrite {
-                    let takeover = Takeover { operation: "CREATE_FILE", path, client: &request.client_name };
-                    state.take_over(namenode, caller, existing, &takeover, now)?;
-                    return Err(Error::FileExists { path: path.clone(), machine: caller.machine.to_string() });
-                }
-                state.namespace.check_target_name(&trail)?;
-                let removed = state.namespace.remove_tree(existing, now.wall_ms);
-                state.forget(removed);
-                trail.forget_target();
+            let existing = trail.target();
+            if let Some(existing) = existing.filter(|_| !overwrite) {
+                let takeover = Takeover { operation: "CREATE_FILE", path, client: &request.client_name };
+                state.take_over(namenode, caller, existing, &takeover, now)?;
+                return Err(Error::FileExists { path: path.clone(), machine: caller.machine.to_string() });
             }
             let writer =
                 Writer { client: request.client_name.clone(), machine: caller.machine.to_string(), truncation: None };
@@ -68,7 +63,14 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
                 writer,
                 caller,
             };
-            let slot = state.namespace.create_file(&trail, file, now.wall_ms)?;
+            let slot = match existing {
+                None => state.namespace.create_file(&trail, file, now.wall_ms)?,
+                Some(existing) => {
+                    let (slot, removed) = state.namespace.replace_file(trail, existing, file, now.wall_ms)?;
+                    state.forget(removed);
+                    slot
+                }
+            };
             state.leases.add(&request.client_name, state.namespace.inode(slot).id(), now.monotonic);
             let status = file_status(&state.namespace, slot, &[]);
             Ok((CreateResponseProto { fs: Some(status) }, Remember::Yes))

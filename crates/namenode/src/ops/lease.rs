@@ -106,12 +106,8 @@ impl State {
                 Ok(true)
             }
             Some(BlockState::UnderConstruction | BlockState::UnderRecovery) => {
-                if self.blocks.expected_storages(last.id).is_empty()
-                    && last.length == 0
-                    && !self.blocks.is_minimally_replicated(last.id)
-                    && !self.blocks.in_safe_mode()
-                {
-                    // Nobody ever reported it: the writer went before it wrote anything.
+                if last.length == 0 && self.blocks.is_nowhere(last.id, now) {
+                    // The writer went before it wrote anything.
                     self.drop_last(slot);
                     if earlier.is_none() {
                         self.close_file(slot, now);
@@ -156,11 +152,25 @@ impl State {
 
     /// Takes the last block off a file and out of the map.
     pub fn drop_last(&mut self, slot: Slot) {
-        if let Some(block) = self.namespace.pop_block(slot)
-            && !self.namespace.keeps_block(slot, block)
-        {
+        let Some(block) = self.namespace.pop_block(slot) else { return };
+        if !self.namespace.keeps_block(slot, block) {
             self.blocks.abandon(block.id);
+        } else if self.namespace.unfinished_kept(self.namespace.inode(slot).id()).is_some() {
+            self.unfinished.insert(self.namespace.inode(slot).id());
         }
+    }
+
+    /// Goes on with the recovery of a block that snapshots keep of a file that lost it while it was written. True: there is none
+    /// (any more).
+    pub fn recover_kept(&mut self, id: InodeId, now: Now) -> bool {
+        let Some(block) = self.namespace.unfinished_kept(id) else { return true };
+        if self.blocks.may_recover(block, now) {
+            let stamp = self.namespace.next_stamp();
+            if let Err(error) = self.blocks.start_recovery(block, stamp, now) {
+                tracing::warn!(%block, %error, "a block that a snapshot keeps cannot be recovered");
+            }
+        }
+        false
     }
 
     /// The map is ahead of the namespace where datanodes finished a block: takes its stamp and length over.
@@ -184,7 +194,13 @@ impl State {
             };
             let path = self.namespace.path_of(slot);
             match self.release(namenode, slot, Some(RECOVERING_HOLDER), now) {
-                Ok(closed) => tracing::info!(path, holder, closed, "the lease of a silent writer has ended"),
+                Ok(closed) => {
+                    tracing::info!(path, holder, closed, "the lease of a silent writer has ended");
+                    // All that is taken over shares one lease, which the next one renews: each is looked after by itself.
+                    if !closed {
+                        self.closing.insert(id);
+                    }
+                }
                 Err(error) => tracing::warn!(path, holder, %error, "cannot end the lease of a silent writer"),
             }
             // What is not closed yet is looked at again after a while, not with every tick.

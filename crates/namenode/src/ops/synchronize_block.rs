@@ -1,4 +1,4 @@
-use hearth_types::BlockId;
+use hearth_types::{Block, BlockId};
 
 use crate::blocks::{Now, StorageIndex};
 use crate::datanode_service::Synchronization;
@@ -29,7 +29,11 @@ pub async fn synchronize_block(namenode: &Namenode, result: Synchronization) -> 
 
 fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now: Now) -> Result<(), Error> {
     let block = result.block.block;
-    let slot = state.blocks.inode_of(block.id).and_then(|id| state.namespace.slot(InodeId(id)));
+    let file = state.blocks.inode_of(block.id).map(InodeId);
+    if let Some(file) = file.filter(|file| state.namespace.unfinished_kept(*file) == Some(block.id)) {
+        return finish_kept(state, namenode, file, result, now);
+    }
+    let slot = file.and_then(|file| state.namespace.slot(file));
     let Some(slot) = slot else {
         // A deletion by an earlier copy of this report took the block out.
         if result.delete_block {
@@ -53,8 +57,10 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     };
     state.blocks.check_recovery(last, result.new_stamp).map_err(|error| namenode.refused(error))?;
     if result.delete_block {
-        state.namespace.pop_block(slot);
-        state.blocks.remove(last);
+        if !state.blocks.is_known_to_be_empty(last, now) {
+            return Err(Error::MayHaveBytes { block });
+        }
+        state.drop_last(slot);
     } else {
         finish(state, namenode, slot, last, result, now)?;
     }
@@ -71,6 +77,24 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     Ok(())
 }
 
+/// The block is of a file that lost it while it was written, and a snapshot has it.
+fn finish_kept(
+    state: &mut State,
+    namenode: &Namenode,
+    file: InodeId,
+    result: &Synchronization,
+    now: Now,
+) -> Result<(), Error> {
+    let block = result.block.block;
+    state.blocks.check_recovery(block.id, result.new_stamp).map_err(|error| namenode.refused(error))?;
+    if result.delete_block {
+        return Err(Error::MayHaveBytes { block });
+    }
+    finish_in_map(state, namenode, block.id, result, now)?;
+    state.namespace.finish_kept(file, Block { id: block.id, stamp: result.new_stamp, length: result.new_length });
+    Ok(())
+}
+
 fn finish(
     state: &mut State,
     namenode: &Namenode,
@@ -79,16 +103,24 @@ fn finish(
     result: &Synchronization,
     now: Now,
 ) -> Result<(), Error> {
-    let holders: Vec<StorageIndex> =
-        result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
-    state
-        .blocks
-        .finish_recovery(last, result.new_stamp, result.new_length, &holders, now)
-        .map_err(|error| namenode.refused(error))?;
+    finish_in_map(state, namenode, last, result, now)?;
     state.namespace.file_mut(slot).change_last(|record| {
         record.set_stamp(result.new_stamp);
         record.length = result.new_length;
         record.state = RecordState::Committed;
     });
     Ok(())
+}
+
+fn finish_in_map(
+    state: &mut State,
+    namenode: &Namenode,
+    block: BlockId,
+    result: &Synchronization,
+    now: Now,
+) -> Result<(), Error> {
+    let holders: Vec<StorageIndex> =
+        result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
+    let finished = state.blocks.finish_recovery(block, result.new_stamp, result.new_length, &holders, now);
+    finished.map(drop).map_err(|error| namenode.refused(error))
 }

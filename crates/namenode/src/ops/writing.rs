@@ -134,5 +134,6 @@ impl State {
         for (file, holder) in removed.open_files {
             self.leases.remove(&holder, file);
         }
+        self.unfinished.extend(removed.unfinished);
     }
 }

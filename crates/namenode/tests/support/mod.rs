@@ -452,6 +452,31 @@ impl TestDatanode {
             new_targets: vec![self.id()],
             new_target_storages: vec![self.storage.clone()],
         };
+        self.commit_synchronization(namenode, request).await
+    }
+
+    /// The result of a recovery in which nobody had a byte.
+    pub async fn synchronize_nothing(
+        &self,
+        namenode: &TestNamenode,
+        block: &ExtendedBlockProto,
+        stamp: u64,
+    ) -> Answer<()> {
+        let request = CommitBlockSynchronizationRequestProto {
+            block: block.clone(),
+            new_gen_stamp: stamp,
+            close_file: true,
+            delete_block: true,
+            ..Default::default()
+        };
+        self.commit_synchronization(namenode, request).await
+    }
+
+    async fn commit_synchronization(
+        &self,
+        namenode: &TestNamenode,
+        request: CommitBlockSynchronizationRequestProto,
+    ) -> Answer<()> {
         let target = namenode.target("hdfs", protocols::DATANODE);
         namenode
             .client

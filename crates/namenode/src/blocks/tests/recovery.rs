@@ -163,3 +163,56 @@ fn readers_complaints_about_an_open_block_are_not_heard() {
     cluster.receive(nodes[0], block);
     assert_eq!(cluster.map.commit(block, cluster.now), Ok(BlockState::Complete));
 }
+
+/// Nobody answered the primary with a byte: may the block go?
+fn is_empty(cluster: &Cluster, block: Block) -> bool {
+    cluster.map.is_known_to_be_empty(block.id, cluster.now)
+}
+
+#[test]
+fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
+    // All can be asked.
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, nodes) = cluster.open(3);
+    assert!(is_empty(&cluster, block));
+    cluster.map.set_length(block.id, 1).unwrap();
+    assert!(!is_empty(&cluster, block), "its writer told of a byte");
+
+    // One is silent, and the others show that they have an empty replica each; then they start anew, and do not any more.
+    let (block, _) = cluster.open(3);
+    cluster.nodes[nodes[0]].up = false;
+    cluster.run(40);
+    assert!(is_empty(&cluster, block));
+    for nth in &nodes[1..] {
+        cluster.nodes[*nth].disk.remove(&block.id.0);
+        cluster.nodes[*nth].registered = false;
+        cluster.beat(*nth);
+    }
+    assert!(!is_empty(&cluster, block), "what they had is lost, and the silent one may have it");
+    cluster.run(1000);
+    assert!(!is_empty(&cluster, block), "the silent one may come back");
+    cluster.nodes[nodes[0]].up = true;
+    cluster.run(10);
+    assert!(is_empty(&cluster, block));
+}
+
+#[test]
+fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    let (empty, told, held) = (cluster.new_block(), cluster.new_block(), cluster.new_block());
+    let told = Block { length: 7, ..told };
+    for block in [empty, told, held] {
+        cluster.map.restore(block, 16386, 2, 0, false);
+    }
+    cluster.map.restored(cluster.now);
+    let nth = cluster.add("/a");
+    assert!(!cluster.map.is_nowhere(empty.id, cluster.now), "a datanode that is not back may have it");
+    cluster.writing(nth, Block { length: 44, ..held });
+    cluster.run(700);
+    let nowhere = [empty, told, held].map(|block| cluster.map.is_nowhere(block.id, cluster.now));
+    assert_eq!(nowhere, [true, false, false]);
+    // Of a block that was begun since, all that there is to know is known.
+    let begun = cluster.new_block();
+    cluster.map.begin(begun, 16386, 2, 0, &[]);
+    assert!(cluster.map.is_nowhere(begun.id, cluster.now));
+}

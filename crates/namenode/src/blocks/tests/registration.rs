@@ -1,4 +1,4 @@
-use hearth_types::{DatanodeId, DatanodeUuid};
+use hearth_types::{DatanodeAdminState, DatanodeId, DatanodeUuid};
 
 use super::cluster::*;
 use crate::blocks::*;
@@ -102,4 +102,47 @@ fn only_so_many_report_at_a_time() {
         granted += usize::from(lease != 0);
     }
     assert_eq!(granted, 2);
+}
+
+#[test]
+fn a_leaving_node_that_comes_back_stays_until_it_has_said_what_it_holds() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.write(1, 10);
+    let holder = nodes[0];
+    let entry = || HostEntry { names: vec![format!("host{}", holder + 1)], port: None };
+    let admin = |cluster: &Cluster| {
+        let all = cluster.map.datanodes(DatanodeFilter::All);
+        all.into_iter().find(|(info, _)| info.id == cluster.nodes[holder].id).map(|(info, _)| info.admin_state)
+    };
+    let leaving = HostLists { exclude: vec![entry()], ..HostLists::default() };
+    let until = cluster.now.wall_ms + 10_000_000;
+    let maintained = HostLists { maintenance: vec![(entry(), until)], ..HostLists::default() };
+    for (hosts, on_the_way) in
+        [(leaving, DatanodeAdminState::DecommissionInProgress), (maintained, DatanodeAdminState::EnteringMaintenance)]
+    {
+        // The only replica is away until the node is dead and forgotten; then the node comes back.
+        cluster.nodes[holder].up = false;
+        cluster.run(1000);
+        assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 0);
+        cluster.map.set_hosts(hosts, cluster.now);
+        cluster.nodes[holder].registered = true;
+        cluster.map.register(registration(cluster.nodes[holder].id.clone()), cluster.now).unwrap();
+        cluster.map.tick(cluster.now);
+        assert_eq!(admin(&cluster), Some(on_the_way));
+        cluster.nodes[holder].up = true;
+        cluster.nodes[holder].reported = false;
+        cluster.beat(holder);
+        assert_eq!(admin(&cluster), Some(on_the_way));
+        cluster.map.set_hosts(HostLists::default(), cluster.now);
+        assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 1);
+    }
+}
+
+#[test]
+fn a_node_that_is_empty_may_leave_at_once() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let exclude = vec![HostEntry { names: vec!["host2".into()], port: None }];
+    cluster.map.set_hosts(HostLists { exclude, ..HostLists::default() }, cluster.now);
+    let left = cluster.map.datanodes(DatanodeFilter::All);
+    assert!(left.iter().any(|(info, _)| info.admin_state == DatanodeAdminState::Decommissioned));
 }

@@ -257,3 +257,23 @@ fn one_question_is_open_at_a_time_and_nobody_is_told_in_safe_mode() {
     let stranger = node_id(77);
     assert!(cluster.map.await_work(&stranger).is_none(), "it is to hear that it must register");
 }
+
+#[test]
+fn what_nobody_can_take_does_not_keep_the_rest_from_its_turn() {
+    // More blocks than a round looks at have one replica, and the only other node has no room for them.
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let stuck: Vec<Block> = (0..4000).map(|_| cluster.write(1, 2 * BLOCK_SIZE).0).collect();
+    let (small, _) = cluster.write(2, 10);
+    for node in &mut cluster.nodes {
+        node.room = node.disk.values().map(|replica| replica.length).sum();
+    }
+    for block in stuck {
+        cluster.map.set_replication(block.id, 2, cluster.now);
+    }
+    cluster.add("/a");
+    cluster.nodes[2].room = BLOCK_SIZE;
+    (0..3).for_each(|nth| cluster.beat(nth));
+    cluster.map.set_replication(small.id, 3, cluster.now);
+    cluster.run(10);
+    assert_eq!(cluster.good(small).len(), 3);
+}
