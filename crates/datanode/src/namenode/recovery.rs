@@ -132,10 +132,7 @@ async fn run(
     Ok(())
 }
 
-/// The answers that count: a replica with bytes, not older than the block.
-///
-/// None of them, and some who could not be asked: only somebody's empty replica tells then that nothing was acknowledged, since
-/// what is acknowledged is with all. One that has no replica at all may have lost it.
+/// What the holders say, those whose answers count.
 async fn ask_all(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -143,29 +140,40 @@ async fn ask_all(
     command: &RecoveringBlockProto,
     locations: &[DatanodeId],
 ) -> Result<Vec<Holder>, RecoveryError> {
-    let mut holders = Vec::new();
-    let (mut failures, mut empty) = (0, 0);
+    let mut answers = Vec::with_capacity(locations.len());
     for id in locations {
         match initiate(datanode, pool, block, command, id).await {
-            Ok(Some(holder)) if holder.replica.stamp >= block.stamp() => match holder.replica.length {
-                0 => empty += 1,
-                _ => holders.push(holder),
-            },
-            Ok(_) => {}
             Err(error) if error.is_recovery_in_progress() => {
                 return Err(RecoveryError::Overtaken { block: block.clone() });
             }
             Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(%block, holder = %id.host_name, error, "a holder could not be asked");
-                failures += 1;
+                let shown: &dyn std::error::Error = &error;
+                tracing::warn!(%block, holder = %id.host_name, error = shown, "a holder could not be asked");
+                answers.push(Err(error));
             }
+            answer => answers.push(answer),
         }
     }
-    match holders.is_empty() && empty == 0 && failures > 0 {
-        true => Err(RecoveryError::NobodyAnswered { block: block.clone(), failures, holders: locations.len() }),
-        false => Ok(holders),
+    with_bytes(block, answers)
+}
+
+/// The answers that count: a replica with bytes, not older than the block.
+///
+/// None of them, and some who could not be asked: only somebody's empty replica tells then that nothing was acknowledged, since
+/// what is acknowledged is with all. One that has no replica at all may have lost it.
+fn with_bytes(
+    block: &ExtendedBlock,
+    answers: Vec<Result<Option<Holder>, AskError>>,
+) -> Result<Vec<Holder>, RecoveryError> {
+    let asked = answers.len();
+    let answered: Vec<Option<Holder>> = answers.into_iter().flatten().collect();
+    let failures = asked - answered.len();
+    let is_current = |holder: &Holder| holder.replica.stamp >= block.stamp();
+    let current: Vec<Holder> = answered.into_iter().flatten().filter(is_current).collect();
+    if current.is_empty() && (failures > 0 || asked == 0) {
+        return Err(RecoveryError::NobodyAnswered { block: block.clone(), failures, holders: asked });
     }
+    Ok(current.into_iter().filter(|holder| holder.replica.length > 0).collect())
 }
 
 /// The length to agree on, and who takes part: finalized replicas before those being written, these before those that
@@ -330,6 +338,27 @@ mod tests {
         let holders = [holder("a", BeingWritten, 9), holder("b", Finalized, 9), holder("c", BeingWritten, 5)];
         assert_eq!(named(long_enough(&block, &holders, 6).unwrap()), ["a", "b"]);
         assert!(long_enough(&block, &[holder("a", BeingWritten, 9), holder("c", Finalized, 5)], 6).is_err());
+    }
+
+    #[test]
+    fn only_an_empty_replica_tells_of_those_who_cannot_be_asked() {
+        use ReplicaState::BeingWritten;
+        let pool = BlockPoolId::new("BP-1");
+        let block = ExtendedBlock { pool, block: Block { id: BlockId(1), stamp: GenerationStamp(5), length: 0 } };
+        let found = |answers| with_bytes(&block, answers).map(|holders| holders.len()).ok();
+        let silent = || Err(AskError::Incomplete);
+        let replica = |length| Ok(Some(holder("a", BeingWritten, length)));
+        assert_eq!(found(vec![replica(7), silent(), Ok(None)]), Some(1));
+        assert_eq!(found(vec![replica(0), silent()]), Some(0));
+        assert_eq!(found(vec![Ok(None), replica(0)]), Some(0));
+        assert_eq!(found(vec![Ok(None), Ok(None)]), Some(0));
+        assert_eq!(found(vec![Ok(None), silent()]), None);
+        assert_eq!(found(vec![silent(), silent()]), None);
+        assert_eq!(found(vec![]), None);
+        // One that left the pipeline tells nothing.
+        let mut old = holder("a", BeingWritten, 0);
+        old.replica.stamp = GenerationStamp(4);
+        assert_eq!(found(vec![Ok(Some(old)), silent()]), None);
     }
 
     #[test]
