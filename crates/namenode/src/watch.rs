@@ -12,7 +12,8 @@ use crate::state::Namenode;
 /// Files looked at in one turn, so that the lock is held for a moment only.
 const FILES_PER_TURN: usize = 200;
 
-/// Closes the files of silent writers, and those whose recovery has finished, and has what snapshots keep of others recovered, for as long as the NameNode runs.
+/// Closes the files of silent writers, and those whose recovery has finished, and has what snapshots keep of others recovered, for
+/// as long as the NameNode runs.
 pub async fn leases(namenode: Arc<Namenode>) {
     let mut ticks = tokio::time::interval(namenode.settings.lease_recheck.max(std::time::Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -216,7 +216,8 @@ impl BlockMap {
         };
         let expected = &construction.expected;
         let shows = |expected: &Expected| expected.is_reported && expected.length == 0 && can_be_asked(expected);
-        entry.length() == 0 && (expected.iter().all(can_be_asked) || expected.iter().any(shows))
+        let all_asked = !expected.is_empty() && expected.iter().all(can_be_asked);
+        entry.length() == 0 && (all_asked || expected.iter().any(shows))
     }
 
     /// The recovery's result: `length` bytes under the stamp `recovery_id`, on `holders`. The block is then COMMITTED, or
