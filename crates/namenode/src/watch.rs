@@ -1,13 +1,11 @@
 //! What the NameNode does by itself: ending the leases of silent writers, and stopping before the disk is full.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::namespace::InodeId;
 use crate::ops::lease::RECOVERING_HOLDER;
 use crate::start::{DISK_INTERVAL, free_bytes};
 use crate::state::Namenode;
+use crate::turn;
 
 /// Files looked at in one turn, so that the lock is held for a moment only.
 const FILES_PER_TURN: usize = 200;
@@ -18,7 +16,7 @@ pub async fn leases(namenode: Arc<Namenode>) {
     let mut ticks = tokio::time::interval(namenode.settings.lease_recheck.max(std::time::Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // Where the last turn ended among them.
-    let (mut closing_seen, mut unfinished_seen) = (InodeId(0), InodeId(0));
+    let (mut closing_seen, mut unfinished_seen) = (None, None);
     loop {
         ticks.tick().await;
         let done = namenode
@@ -26,7 +24,7 @@ pub async fn leases(namenode: Arc<Namenode>) {
                 if state.blocks.in_safe_mode() {
                     return Ok(());
                 }
-                for id in turn(&state.closing, &mut closing_seen) {
+                for id in turn::next(&state.closing, &mut closing_seen, FILES_PER_TURN) {
                     let open = state
                         .namespace
                         .slot(id)
@@ -45,7 +43,7 @@ pub async fn leases(namenode: Arc<Namenode>) {
                         state.closing.remove(&id);
                     }
                 }
-                for id in turn(&state.unfinished, &mut unfinished_seen) {
+                for id in turn::next(&state.unfinished, &mut unfinished_seen, FILES_PER_TURN) {
                     if state.recover_kept(id, now) {
                         state.unfinished.remove(&id);
                     }
@@ -59,14 +57,6 @@ pub async fn leases(namenode: Arc<Namenode>) {
             return;
         }
     }
-}
-
-/// The next files, those after `seen` first.
-fn turn(files: &BTreeSet<InodeId>, seen: &mut InodeId) -> Vec<InodeId> {
-    let later = files.range((Bound::Excluded(*seen), Bound::Unbounded));
-    let next: Vec<InodeId> = later.chain(files.range(..=*seen)).copied().take(FILES_PER_TURN).collect();
-    *seen = next.last().copied().unwrap_or(*seen);
-    next
 }
 
 /// Too little room left for the store: safe mode, until an administrator leaves it.

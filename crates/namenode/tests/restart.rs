@@ -373,7 +373,21 @@ async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
         ),
     );
     assert!(!n.is_closed("/f").await.unwrap());
+    // It is back, but was not asked: only the next attempt counts.
     datanodes[1].heartbeat(&n).await;
+    datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap_err();
+    clock.advance(Duration::from_secs(91));
+    datanodes[0].heartbeat(&n).await;
+    datanodes[1].heartbeat(&n).await;
+    let mut led = Vec::new();
+    while led.is_empty() {
+        for datanode in &datanodes {
+            let commands = datanode.heartbeat(&n).await;
+            led.extend(commands.into_iter().filter_map(|command| command.recovery_cmd));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let task = led[0].blocks[0].clone();
     datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap();
     assert!(n.is_closed("/f").await.unwrap());
     assert_eq!(n.locations("/f", 0, 1).await.unwrap().blocks.len(), 0);

@@ -141,6 +141,8 @@ pub(super) struct Recovery {
     pub attempted: Duration,
     /// Who was told to lead it; `None` when nobody was there.
     pub primary: Option<DatanodeIndex>,
+    /// Whom the primary was sent to, those that were heard of lately.
+    pub asked: Vec<StorageIndex>,
 }
 
 /// The replicas of a block by what they are good for.

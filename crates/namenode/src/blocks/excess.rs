@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use hearth_types::{Block, BlockId, DatanodeAdminState};
 
-use super::datanodes::StorageIndex;
+use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::policy::StoragePolicy;
-use super::replicas::Health;
+use super::replicas::{Health, Replica};
 use super::{BlockMap, Now};
 
 /// A node that has been silent for this many heartbeats loses its replica first.
@@ -59,6 +59,39 @@ impl BlockMap {
             let node = self.nodes.storage(storage).node;
             self.nodes.node_mut(node).invalidations.remove(&block);
             self.set_health(block, storage, Health::Live);
+        }
+    }
+
+    /// A datanode was told to delete this replica and has it yet: it did not hear, or could not, or is just about it.
+    ///
+    /// It is told again only while the others are enough. Else the replica counts again: it may be the last good one. While it is
+    /// not known what others hold, it stays as it is: that it counted could have another one chosen in its place.
+    pub(super) fn excess_is_still_there(&mut self, storage: StorageIndex, block: Block, now: Now) {
+        let entry = self.entry(block.id);
+        let counts = entry.counts(&self.nodes);
+        if counts.live < entry.replication().max(self.settings.min_replication) {
+            self.set_health(block.id, storage, Health::Live);
+            self.refresh(block.id, now);
+        } else if counts.stale == 0 {
+            self.invalidate(storage, block, Some(block.length));
+        }
+    }
+
+    /// A node starts anew: what it had not been told to delete yet counts again until it is known what the others still have.
+    pub(super) fn keep_untold_excess(&mut self, node: DatanodeIndex, now: Now) {
+        let pending: Vec<BlockId> = self.nodes.node(node).invalidations.keys().copied().collect();
+        for block in pending {
+            let held = self.blocks.get(&block).and_then(|entry| {
+                let is_excess = |replica: &Replica| {
+                    replica.health == Health::Excess && self.nodes.storage(replica.storage).node == node
+                };
+                entry.replicas().find(is_excess)
+            });
+            if let Some(replica) = held {
+                self.nodes.node_mut(node).invalidations.remove(&block);
+                self.set_health(block, replica.storage, Health::Live);
+                self.refresh(block, now);
+            }
         }
     }
 

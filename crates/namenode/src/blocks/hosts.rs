@@ -139,7 +139,9 @@ impl BlockMap {
     /// What a node holds is known once each of its storages has reported, and what the others hold when the safe mode of the
     /// start is over: before that it stays.
     fn finish_if_drained(&mut self, index: DatanodeIndex) {
-        if self.in_startup_safe_mode() || !self.nodes.has_reported(index) {
+        let node = self.nodes.node(index);
+        // A dead one has nothing that anybody counts on.
+        if node.alive && (self.in_startup_safe_mode() || !self.nodes.has_reported(index)) {
             return;
         }
         let comes_back = self.nodes.node(index).is_in_maintenance();

@@ -165,7 +165,8 @@ impl BlockMap {
         })
     }
 
-    /// `None` when the block is COMPLETE or unknown already; else something to await without the lock.
+    /// `None` when the block is COMPLETE or unknown already; else something to await without the lock. It ends with an error at once
+    /// when too many wait for the block already.
     pub fn wait_for_replicas(&mut self, block: BlockId) -> Option<ReplicaWait> {
         let entry = self.blocks.get(&block)?;
         if entry.is_complete() {

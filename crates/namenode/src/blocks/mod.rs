@@ -66,7 +66,7 @@ pub use life::ReplicaWait;
 pub use locate::{Reader, Target};
 pub use placement::PlacementRequest;
 pub use policy::{POLICIES, StoragePolicy};
-pub use recovery::RecoveryTask;
+pub use recovery::{Absence, RecoveryTask};
 pub use registration::{Registration, RegistrationError};
 pub use reports::{ReplicaEvent, ReportContext, ReportError, StorageContents};
 pub use settings::BlockSettings;

@@ -21,6 +21,17 @@ pub struct RecoveryTask {
     pub truncate: Option<Block>,
 }
 
+/// What it means that a primary found no byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Absence {
+    /// None was ever acknowledged.
+    Empty,
+    /// All of the pipeline was asked, and some had told of bytes before, `length` of them: they are gone.
+    Lost { length: u64 },
+    /// Somebody who could not be asked may have some.
+    Unknown,
+}
+
 impl BlockMap {
     /// Whether a (further) attempt may be made: there is none running, or it is older than 30 heartbeats, or its primary has died or
     /// started anew, or nobody was there to lead it and now somebody is. Ask before taking a new stamp for it.
@@ -144,7 +155,7 @@ impl BlockMap {
             expected.was_primary = true;
             nodes.storage(expected.storage).node
         });
-        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary });
+        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary, asked: Vec::new() });
         let index = primary?;
         let node = self.nodes.node_mut(index);
         if !node.recoveries.contains(&block) {
@@ -157,10 +168,20 @@ impl BlockMap {
     /// The recoveries that this node is to lead now.
     pub(super) fn take_recoveries(&mut self, index: DatanodeIndex, now: Now) -> Vec<RecoveryTask> {
         let queued: Vec<BlockId> = self.nodes.node_mut(index).recoveries.drain(..).collect();
-        queued.into_iter().filter_map(|block| self.recovery_task(block, now)).collect()
+        let mut tasks = Vec::with_capacity(queued.len());
+        for block in queued {
+            let Some((task, asked)) = self.recovery_task(block, now) else { continue };
+            let construction = self.entry_mut(block).construction_mut();
+            if let Some(recovery) = construction.and_then(|construction| construction.recovery.as_mut()) {
+                recovery.asked = asked;
+            }
+            tasks.push(task);
+        }
+        tasks
     }
 
-    fn recovery_task(&self, block: BlockId, now: Now) -> Option<RecoveryTask> {
+    /// The task, and which of the places in it have been heard of lately.
+    fn recovery_task(&self, block: BlockId, now: Now) -> Option<(RecoveryTask, Vec<StorageIndex>)> {
         let entry = self.blocks.get(&block)?;
         let construction = entry.construction().filter(|construction| !construction.is_committed)?;
         let recovery = construction.recovery.as_ref()?;
@@ -172,17 +193,18 @@ impl BlockMap {
                 node.alive && !node.is_stale(&self.settings, now)
             })
             .collect();
-        let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh } else { holders().collect() };
+        let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh.clone() } else { holders().collect() };
         let source = match construction.copied_from {
             Some(source) => self.blocks.get(&source)?.block(),
             None => entry.block(),
         };
-        Some(RecoveryTask {
+        let task = RecoveryTask {
             block: ExtendedBlock { pool: self.pool.clone(), block: source },
             locations: storages.into_iter().map(|storage| self.target(storage)).collect(),
             recovery_id: recovery.id,
             truncate: construction.truncate_to.map(|length| Block { id: block, stamp: recovery.id, length }),
-        })
+        };
+        Some((task, fresh))
     }
 
     /// Whether a primary's result is the one that is waited for.
@@ -204,20 +226,40 @@ impl BlockMap {
         Ok(())
     }
 
-    /// Whether an open block may be dropped when a primary says that nobody has a byte of it. A node that cannot be asked may have
-    /// some, and other nodes may have lost them: only an empty replica on one that can be asked shows that no byte was ever
-    /// acknowledged, since an acknowledged one is on all of the pipeline. (Apache's takes the primary's word.)
-    pub fn is_known_to_be_empty(&self, block: BlockId, now: Now) -> bool {
-        let Some(entry) = self.blocks.get(&block) else { return true };
-        let Some(construction) = entry.construction() else { return false };
-        let can_be_asked = |expected: &Expected| {
-            let node = self.nodes.node_of(expected.storage);
-            node.alive && !node.is_stale(&self.settings, now)
-        };
+    /// What it means that a primary has found no byte of an open block. A node that was not asked may have some, and others may
+    /// have lost them: only an empty replica shows then that no byte was ever acknowledged, since an acknowledged one is on all of
+    /// the pipeline. (Apache's takes the primary's word.)
+    pub fn judge_absence(&self, block: BlockId) -> Absence {
+        let Some(entry) = self.blocks.get(&block) else { return Absence::Empty };
+        let Some(construction) = entry.construction() else { return Absence::Unknown };
+        let Some(recovery) = &construction.recovery else { return Absence::Unknown };
         let expected = &construction.expected;
-        let shows = |expected: &Expected| expected.is_reported && expected.length == 0 && can_be_asked(expected);
-        let all_asked = !expected.is_empty() && expected.iter().all(can_be_asked);
-        entry.length() == 0 && (all_asked || expected.iter().any(shows))
+        let was_asked = |expected: &Expected| {
+            let node = self.nodes.node_of(expected.storage);
+            recovery.asked.contains(&expected.storage) && node.alive && node.registered <= recovery.attempted
+        };
+        let shows = |expected: &Expected| expected.is_reported && expected.length == 0 && was_asked(expected);
+        if entry.length() == 0 && expected.iter().any(shows) {
+            return Absence::Empty;
+        }
+        if expected.is_empty() || !expected.iter().all(was_asked) || construction.truncate_to.is_some() {
+            return Absence::Unknown;
+        }
+        let told = expected.iter().map(|expected| expected.length).fold(entry.length(), u64::max);
+        match told {
+            0 => Absence::Empty,
+            length => Absence::Lost { length },
+        }
+    }
+
+    /// Nobody has the open block any more: it is COMPLETE with `length` bytes, and missing.
+    pub fn give_up(&mut self, block: BlockId, length: u64, now: Now) {
+        let Some(entry) = self.blocks.get_mut(&block).filter(|entry| entry.is_open()) else { return };
+        entry.set_length(length);
+        drop(entry.take_construction());
+        self.open.remove(&block);
+        self.refresh(block, now);
+        self.waits.wake(block);
     }
 
     /// The recovery's result: `length` bytes under the stamp `recovery_id`, on `holders`. The block is then COMMITTED, or

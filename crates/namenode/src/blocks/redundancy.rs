@@ -1,8 +1,7 @@
 //! Too few replicas, too many, bad ones: every change of a block ends in [`BlockMap::refresh`], which puts the block where it
 //! belongs; [`BlockMap::tick`] and heartbeats turn the queues into work.
 
-use std::collections::{BTreeSet, HashSet};
-use std::ops::Bound;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
@@ -13,6 +12,7 @@ use super::on_the_way::{Arrival, OnTheWay};
 use super::placement::PlacementRequest;
 use super::replicas::{Health, Replica};
 use super::{BlockMap, Now};
+use crate::turn;
 
 /// Queue of blocks with a single replica, or replicas only on nodes that leave.
 pub(super) const HIGHEST: u8 = 0;
@@ -54,7 +54,9 @@ pub(super) struct Redundancy {
     /// Blocks with corrupt replicas.
     pub corrupt: BTreeSet<BlockId>,
     /// Blocks with too many replicas, some on storages whose contents are unsure.
-    pub postponed: HashSet<BlockId>,
+    pub postponed: BTreeSet<BlockId>,
+    /// Where the last round stopped among them.
+    pub postponed_seen: Option<BlockId>,
 }
 
 impl BlockMap {
@@ -332,8 +334,8 @@ impl BlockMap {
     }
 
     fn retry_postponed(&mut self, now: Now) {
-        let some: Vec<BlockId> = self.redundancy.postponed.iter().copied().take(ROUND_MAX).collect();
-        for block in some {
+        let Redundancy { postponed, postponed_seen, .. } = &mut self.redundancy;
+        for block in turn::next(postponed, postponed_seen, ROUND_MAX) {
             self.refresh(block, now);
         }
     }
@@ -349,10 +351,7 @@ impl BlockMap {
                 continue;
             }
             let cursor = self.redundancy.cursors[usize::from(priority)];
-            let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);
-            // After the end, from the start again.
-            let head = cursor.into_iter().flat_map(|cursor| queue.range(..=cursor));
-            let round: Vec<BlockId> = queue.range((from, Bound::Unbounded)).chain(head).copied().take(left).collect();
+            let round: Vec<BlockId> = turn::from(queue, cursor).take(left).collect();
             let mut in_vain = left.div_ceil(2);
             for block in round {
                 if !self.any_source_free(priority) {

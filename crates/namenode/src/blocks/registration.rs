@@ -62,6 +62,14 @@ impl BlockMap {
             }
         };
         let node = self.nodes.node_mut(index);
+        // It may have been let go when it was dead; what it has now, it has yet to say.
+        if !node.alive {
+            node.admin = match node.admin {
+                DatanodeAdminState::Decommissioned => DatanodeAdminState::DecommissionInProgress,
+                DatanodeAdminState::InMaintenance => DatanodeAdminState::EnteringMaintenance,
+                other => other,
+            };
+        }
         node.rack = registration.rack;
         node.software_version = registration.software_version;
         node.offer = registration.offer;
@@ -84,6 +92,7 @@ impl BlockMap {
             storage.received_under_lease.clear();
         }
         self.doubt_pipelines(index);
+        self.keep_untold_excess(index, now);
         self.report_leases.drop_lease(index);
         self.forget_advertised(index);
         // What it was told to send before it restarted, it has forgotten.

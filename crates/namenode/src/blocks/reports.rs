@@ -40,6 +40,9 @@ pub struct ReportContext {
     pub lease: u64,
 }
 
+/// Replicas of no block that one datanode is to delete, known at once: bounds what its reports can take of memory.
+const INVALIDATIONS_MAX: usize = 1 << 20;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReportError {
     /// Answered with a register command.
@@ -73,7 +76,7 @@ impl BlockMap {
                 }
                 ReplicaEvent::Received { block, delete_hint } => {
                     self.nodes.node_mut(node).note_received();
-                    if self.report_leases.is_held(node) {
+                    if self.report_leases.is_held(node) && self.blocks.get(&block.id).is_some() {
                         self.nodes.storage_mut(storage).received_under_lease.insert(block.id);
                     }
                     if let Some(hint) = delete_hint
@@ -216,8 +219,7 @@ impl BlockMap {
                 if entry_wants(entry, storage, block.stamp) {
                     self.book_finalized(storage, block, now);
                 } else if entry.replica(storage).is_some_and(|known| known.health == Health::Excess) {
-                    // Told to delete it, and it is still there: tell it again.
-                    self.invalidate(storage, block, Some(block.length));
+                    self.excess_is_still_there(storage, block, now);
                 }
             }
             _ => {}
@@ -240,7 +242,11 @@ impl BlockMap {
             }
             return;
         }
-        self.invalidate(storage, block, Some(block.length));
+        // Further ones are named again by the next full report.
+        let node = self.nodes.storage(storage).node;
+        if self.nodes.node(node).invalidations.len() < INVALIDATIONS_MAX {
+            self.invalidate(storage, block, Some(block.length));
+        }
     }
 
     /// A pipeline member has been heard of. A node counts once, with the storage it last named.

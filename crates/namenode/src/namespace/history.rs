@@ -354,12 +354,14 @@ impl Namespace {
 
     /// That block is whole now, as `block` says.
     pub fn finish_kept(&mut self, file: InodeId, block: Block) {
-        let Some(main) = self.by_id.get(file.0) else { return };
-        let lost = &mut self.inodes.get_mut(*main).history_mut().lost;
+        let Some(main) = self.by_id.get(file.0).copied() else { return };
+        self.settle();
+        let lost = &mut self.inodes.get_mut(main).history_mut().lost;
         for record in lost.iter_mut().filter(|record| record.id == block.id) {
             *record = BlockRecord::new(block, BlockState::Complete);
             self.timeline.versions_put.push((file, LOST));
         }
+        self.recount_all();
     }
 
     /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it

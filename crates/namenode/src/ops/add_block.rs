@@ -37,7 +37,7 @@ pub async fn add_block(namenode: &Namenode, context: &Context, request: AddBlock
             }
             Step::Wait(wait) => {
                 let waited = match wait {
-                    Some(wait) => tokio::time::timeout_at(deadline, wait).await.is_ok(),
+                    Some(wait) => matches!(tokio::time::timeout_at(deadline, wait).await, Ok(Ok(()))),
                     None => tokio::time::Instant::now() < deadline,
                 };
                 if !waited {

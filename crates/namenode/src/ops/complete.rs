@@ -27,7 +27,7 @@ pub async fn complete(namenode: &Namenode, context: &Context, request: CompleteR
         let step = namenode.change(|state, now| attempt(state, namenode, context, &request, last, now)).await?;
         let again = match step {
             Step::Closed => return Ok(encode(&CompleteResponseProto { result: true })),
-            Step::Wait(Some(wait)) => tokio::time::timeout_at(deadline, wait).await.is_ok(),
+            Step::Wait(Some(wait)) => matches!(tokio::time::timeout_at(deadline, wait).await, Ok(Ok(()))),
             // It became complete while the commit was written.
             Step::Wait(None) => tokio::time::Instant::now() < deadline,
         };

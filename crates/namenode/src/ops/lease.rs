@@ -120,6 +120,9 @@ impl State {
                     self.blocks.start_recovery(last.id, stamp, now).map_err(|error| namenode.refused(error))?;
                 }
                 self.reassign(slot, holder, now);
+                // Its writer can go on no more, and whose lease it is now may have others that are renewed: it is looked after by
+                // itself until it is closed.
+                self.closing.insert(self.namespace.inode(slot).id());
                 Ok(false)
             }
         }
@@ -194,13 +197,7 @@ impl State {
             };
             let path = self.namespace.path_of(slot);
             match self.release(namenode, slot, Some(RECOVERING_HOLDER), now) {
-                Ok(closed) => {
-                    tracing::info!(path, holder, closed, "the lease of a silent writer has ended");
-                    // All that is taken over shares one lease, which the next one renews: each is looked after by itself.
-                    if !closed {
-                        self.closing.insert(id);
-                    }
-                }
+                Ok(closed) => tracing::info!(path, holder, closed, "the lease of a silent writer has ended"),
                 Err(error) => tracing::warn!(path, holder, %error, "cannot end the lease of a silent writer"),
             }
             // What is not closed yet is looked at again after a while, not with every tick.

@@ -1,6 +1,6 @@
 use hearth_types::{Block, BlockId};
 
-use crate::blocks::{Now, StorageIndex};
+use crate::blocks::{Absence, Now, StorageIndex};
 use crate::datanode_service::Synchronization;
 use crate::error::Error;
 use crate::namespace::{BlockState as RecordState, InodeId, Slot};
@@ -57,10 +57,18 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     };
     state.blocks.check_recovery(last, result.new_stamp).map_err(|error| namenode.refused(error))?;
     if result.delete_block {
-        if !state.blocks.is_known_to_be_empty(last, now) {
-            return Err(Error::MayHaveBytes { block });
+        match state.blocks.judge_absence(last) {
+            Absence::Empty => state.drop_last(slot),
+            Absence::Unknown => return Err(Error::MayHaveBytes { block }),
+            Absence::Lost { length } => {
+                tracing::error!(path = state.namespace.path_of(slot), %block, length, "none of its datanodes has this block any more");
+                state.blocks.give_up(last, length, now);
+                state.namespace.file_mut(slot).change_last(|record| {
+                    record.length = length;
+                    record.state = RecordState::Complete;
+                });
+            }
         }
-        state.drop_last(slot);
     } else {
         finish(state, namenode, slot, last, result, now)?;
     }
@@ -88,7 +96,15 @@ fn finish_kept(
     let block = result.block.block;
     state.blocks.check_recovery(block.id, result.new_stamp).map_err(|error| namenode.refused(error))?;
     if result.delete_block {
-        return Err(Error::MayHaveBytes { block });
+        // Some bytes of it are known, or no snapshot would have it.
+        let Absence::Lost { length } = state.blocks.judge_absence(block.id) else {
+            return Err(Error::MayHaveBytes { block });
+        };
+        tracing::error!(%block, length, "none of its datanodes has this block of a snapshot any more");
+        state.blocks.give_up(block.id, length, now);
+        let stamp = state.blocks.block(block.id).map_or(block.stamp, |block| block.stamp);
+        state.namespace.finish_kept(file, Block { id: block.id, stamp, length });
+        return Ok(());
     }
     finish_in_map(state, namenode, block.id, result, now)?;
     state.namespace.finish_kept(file, Block { id: block.id, stamp: result.new_stamp, length: result.new_length });

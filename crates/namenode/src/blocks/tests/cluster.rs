@@ -30,6 +30,8 @@ pub struct Node {
     pub disk: BTreeMap<i64, OnDisk>,
     pub room: u64,
     pub xceivers: u32,
+    /// The answers to its heartbeats are lost.
+    pub deaf: bool,
     /// Asks to be told of work.
     pub awaits: bool,
     /// Commands that it got and has not been asked to carry out.
@@ -99,6 +101,7 @@ impl Cluster {
             disk: BTreeMap::new(),
             room: 100 * BLOCK_SIZE,
             xceivers: 0,
+            deaf: false,
             awaits: false,
             transfers: Vec::new(),
             recoveries: Vec::new(),
@@ -153,7 +156,10 @@ impl Cluster {
             wants_report_lease: !node.reported,
         };
         let answer = self.map.heartbeat(&node.id.clone(), heartbeat, self.now).unwrap();
-        for command in answer.commands {
+        let is_heard =
+            |command: &DatanodeCommand| !self.nodes[nth].deaf || matches!(command, DatanodeCommand::Register);
+        let heard: Vec<_> = answer.commands.into_iter().filter(is_heard).collect();
+        for command in heard {
             match command {
                 DatanodeCommand::Register => {
                     self.nodes[nth].registered = false;

@@ -43,6 +43,14 @@ enum Step {
     Restart {
         node: usize,
     },
+    /// What a node is told gets lost, until it is up again.
+    Deaf {
+        node: usize,
+    },
+    /// The periodic full report.
+    Report {
+        node: usize,
+    },
     Rot {
         which: usize,
         node: usize,
@@ -66,6 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..NODES).prop_map(|node| Step::Down { node }),
         2 => (0..NODES).prop_map(|node| Step::Up { node }),
         2 => (0..NODES).prop_map(|node| Step::Restart { node }),
+        1 => (0..NODES).prop_map(|node| Step::Deaf { node }),
+        1 => (0..NODES).prop_map(|node| Step::Report { node }),
         1 => (any::<usize>(), 0..NODES).prop_map(|(which, node)| Step::Rot { which, node }),
         1 => (0..NODES).prop_map(|node| Step::Leave { node }),
         1 => Just(Step::Stay),
@@ -213,7 +223,9 @@ fn carry_out(cluster: &mut Cluster, model: &mut Model, open: &mut Open, step: St
             }
         }
         Step::Down { node } => cluster.nodes[node].up = false,
-        Step::Up { node } => cluster.nodes[node].up = true,
+        Step::Up { node } => (cluster.nodes[node].up, cluster.nodes[node].deaf) = (true, false),
+        Step::Deaf { node } => cluster.nodes[node].deaf = true,
+        Step::Report { node } => cluster.nodes[node].reported = false,
         Step::Restart { node } => {
             cluster.nodes[node].registered = false;
             cluster.nodes[node].transfers.clear();
@@ -261,7 +273,7 @@ proptest! {
         // Calm returns: everybody is up and stays, reports once more, and has time.
         cluster.map.set_hosts(HostLists::default(), cluster.now);
         for nth in 0..NODES {
-            cluster.nodes[nth].up = true;
+            (cluster.nodes[nth].up, cluster.nodes[nth].deaf) = (true, false);
             cluster.nodes[nth].registered = false;
             cluster.nodes[nth].transfers.clear();
         }

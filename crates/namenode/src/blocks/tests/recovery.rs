@@ -164,36 +164,68 @@ fn readers_complaints_about_an_open_block_are_not_heard() {
     assert_eq!(cluster.map.commit(block, cluster.now), Ok(BlockState::Complete));
 }
 
-/// Nobody answered the primary with a byte: may the block go?
-fn is_empty(cluster: &Cluster, block: Block) -> bool {
-    cluster.map.is_known_to_be_empty(block.id, cluster.now)
+/// A recovery in which nobody has a byte: what is made of that.
+fn absence(cluster: &mut Cluster, block: Block) -> Absence {
+    let id = cluster.new_stamp();
+    cluster.map.start_recovery(block.id, id, cluster.now).unwrap().unwrap();
+    for nth in 0..cluster.nodes.len() {
+        cluster.beat(nth);
+        cluster.nodes[nth].recoveries.clear();
+    }
+    cluster.map.judge_absence(block.id)
 }
 
 #[test]
 fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
-    // All can be asked.
+    // All are asked.
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
-    assert!(is_empty(&cluster, block));
-    cluster.map.set_length(block.id, 1).unwrap();
-    assert!(!is_empty(&cluster, block), "its writer told of a byte");
+    assert_eq!(absence(&mut cluster, block), Absence::Empty);
 
     // One is silent, and the others show that they have an empty replica each; then they start anew, and do not any more.
     let (block, _) = cluster.open(3);
     cluster.nodes[nodes[0]].up = false;
     cluster.run(40);
-    assert!(is_empty(&cluster, block));
-    for nth in &nodes[1..] {
-        cluster.nodes[*nth].disk.remove(&block.id.0);
-        cluster.nodes[*nth].registered = false;
-        cluster.beat(*nth);
-    }
-    assert!(!is_empty(&cluster, block), "what they had is lost, and the silent one may have it");
-    cluster.run(1000);
-    assert!(!is_empty(&cluster, block), "the silent one may come back");
+    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    let start_anew = |cluster: &mut Cluster, which: &[usize]| {
+        cluster.pass(Duration::from_secs(1));
+        for nth in which {
+            cluster.nodes[*nth].disk.remove(&block.id.0);
+            cluster.nodes[*nth].registered = false;
+            cluster.beat(*nth);
+        }
+        cluster.pass(Duration::from_secs(1));
+    };
+    start_anew(&mut cluster, &nodes[1..]);
+    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "the silent one may have it");
     cluster.nodes[nodes[0]].up = true;
-    cluster.run(10);
-    assert!(is_empty(&cluster, block));
+    cluster.beat(nodes[0]);
+    assert_eq!(cluster.map.judge_absence(block.id), Absence::Unknown, "it is back, and was not asked");
+    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    start_anew(&mut cluster, &nodes);
+    assert_eq!(cluster.map.judge_absence(block.id), Absence::Unknown, "they may have lost it since");
+    cluster.nodes[nodes[0]].up = false;
+    cluster.run(1000);
+    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "a dead one may come back");
+}
+
+#[test]
+fn a_block_that_all_have_lost_is_missing() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.open(2);
+    cluster.map.set_length(block.id, 7).unwrap();
+    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 7 });
+    cluster.writing(nodes[0], Block { length: 44, ..block });
+    let found = absence(&mut cluster, block);
+    assert_eq!(found, Absence::Lost { length: 44 });
+    cluster.map.give_up(block.id, 44, cluster.now);
+    assert_eq!(cluster.map.state(block.id), Some(BlockState::Complete));
+    assert_eq!(cluster.map.figures(cluster.now).missing, 1);
+    // It comes back after all.
+    cluster.receive(nodes[1], Block { length: 44, ..block });
+    cluster.run(20);
+    assert_eq!(cluster.good(Block { length: 44, ..block }).len(), 2);
+    assert_eq!(cluster.map.figures(cluster.now).missing, 0);
 }
 
 #[test]

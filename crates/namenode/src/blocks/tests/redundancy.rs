@@ -258,3 +258,49 @@ fn a_report_drawn_up_before_a_replica_arrived_does_not_take_it_away() {
     assert!(cluster.map.full_report(&id, forced, &empty, cluster.now).is_ok());
     assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 0);
 }
+
+#[test]
+fn a_deletion_that_was_not_heard_of_is_no_deletion_once_the_replica_is_needed() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.write(2, 100);
+    cluster.nodes.iter_mut().for_each(|node| node.deaf = true);
+    cluster.map.set_replication(block.id, 1, cluster.now);
+    cluster.run(10);
+    let counted = |cluster: &Cluster| cluster.map.block_report(block.id, cluster.now).unwrap();
+    assert_eq!((counted(&cluster).live, cluster.good(block).len()), (1, 2));
+    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let kept = cluster.nth(&located.locations[0].id);
+    // As long as the other is there, it is told again.
+    cluster.nodes[1 - kept].reported = false;
+    cluster.run(10);
+    assert_eq!(cluster.map.figures(cluster.now).pending_deletion, 0);
+    // The other one is lost, and then this one reports.
+    cluster.nodes[kept].up = false;
+    cluster.run(1000);
+    cluster.nodes[1 - kept].deaf = false;
+    cluster.nodes[1 - kept].reported = false;
+    cluster.run(10);
+    assert_eq!((counted(&cluster).live, cluster.good(block).contains(&(1 - kept))), (1, true));
+}
+
+#[test]
+fn what_a_restarted_node_was_to_delete_waits_until_the_others_have_reported() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.write(2, 100);
+    cluster.map.set_replication(block.id, 1, cluster.now);
+    let chosen = nodes.iter().copied().find(|nth| {
+        let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+        located.locations[0].id != cluster.nodes[*nth].id
+    });
+    let (chosen, other) = (chosen.unwrap(), 1 - chosen.unwrap());
+    // Both lose power before it is told; the other one loses its disk, too, and is the later to come back.
+    for nth in [chosen, other] {
+        cluster.nodes[nth].registered = false;
+    }
+    cluster.nodes[other].disk.clear();
+    cluster.beat(chosen);
+    cluster.beat(chosen);
+    cluster.beat(other);
+    cluster.run(20);
+    assert_eq!(cluster.good(block), [chosen]);
+}

@@ -37,6 +37,7 @@ fn a_million_blocks() {
             disk: Default::default(),
             room: 1 << 50,
             xceivers: 0,
+            deaf: false,
             awaits: false,
             transfers: Vec::new(),
             recoveries: Vec::new(),
