@@ -292,24 +292,30 @@ async fn the_lists_tell_what_there_is() {
     assert_eq!((&*list[0].parent_fullpath, &*list[0].dir_status.path), (&b"/a/d"[..], name.as_bytes()));
 }
 
+/// /d/f, of which 100 bytes were told of when the snapshot `one` was made, and whose writer goes on. Answers its block.
+async fn open_file_in_a_snapshot(n: &TestNamenode) -> ExtendedBlockProto {
+    n.mkdirs("/d").await.unwrap();
+    allow(n, "/d").await.unwrap();
+    n.create("/d/f", "W", 1).await.unwrap();
+    let block = n.add_block("/d/f", "W", None).await.unwrap().b;
+    let told = FsyncRequestProto {
+        src: "/d/f".into(),
+        client: "W".into(),
+        last_block_length: Some(100),
+        ..Default::default()
+    };
+    n.call::<FsyncResponseProto>("fsync", &told).await.unwrap();
+    snapshot(n, "/d", "one").await.unwrap();
+    block
+}
+
 #[tokio::test]
 async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_whole() {
     for restart in [false, true] {
         let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
         let mut n = TestNamenode::start_with(conf, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
         let mut datanode = TestDatanode::join(&n, 1).await;
-        n.mkdirs("/d").await.unwrap();
-        allow(&n, "/d").await.unwrap();
-        n.create("/d/f", "W", 1).await.unwrap();
-        let block = n.add_block("/d/f", "W", None).await.unwrap().b;
-        let told = FsyncRequestProto {
-            src: "/d/f".into(),
-            client: "W".into(),
-            last_block_length: Some(100),
-            ..Default::default()
-        };
-        n.call::<FsyncResponseProto>("fsync", &told).await.unwrap();
-        snapshot(&n, "/d", "one").await.unwrap();
+        let block = open_file_in_a_snapshot(&n).await;
         assert!(n.delete_as("root", "/d/f", false).await.unwrap());
         let state =
             |n: &TestNamenode| n.handle().namenode().read().blocks.state(BlockId(block.block_id as i64)).unwrap();
@@ -320,7 +326,6 @@ async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_wh
         }
         let task = recovery(&n, &datanode).await;
         assert_eq!(task.block.b.block_id, block.block_id);
-        datanode.synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap_err();
         datanode.synchronize(&n, &task.block.b, task.new_gen_stamp, 120).await.unwrap();
         for _ in 0..2 {
             assert_eq!(state(&n), BlockState::Complete);
@@ -336,6 +341,21 @@ async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_wh
         remove(&n, "/d", "one").await.unwrap();
         assert!(!knows(&n, block.block_id));
     }
+}
+
+#[tokio::test]
+async fn what_a_snapshot_has_and_all_have_lost_is_missing() {
+    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
+    let n = TestNamenode::start_with(conf, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    let block = open_file_in_a_snapshot(&n).await;
+    assert!(n.delete_as("root", "/d/f", false).await.unwrap());
+    let task = recovery(&n, &datanode).await;
+    datanode.synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap();
+    let state = n.handle().namenode().read().blocks.state(BlockId(block.block_id as i64));
+    assert_eq!(state, Some(BlockState::Complete));
+    let located = n.locations("/d/.snapshot/one/f", 0, 1000).await.unwrap();
+    assert_eq!((located.file_length, located.blocks[0].locs.len()), (100, 0));
 }
 
 #[tokio::test]
