@@ -298,6 +298,61 @@ impl Inner {
         Ok(disk)
     }
 
+    /// Hands on disk, as being written, on all that `content` has, synced. What hsync has put there already is cut or added to: it is
+    /// never less on disk in between than what was answered for. `core` is pointed at them.
+    pub fn synced_hands(&self, wanted: &Wanted<'_>, core: &mut Core, content: &Snapshot) -> Result<Hands> {
+        let place = place_of(core.state);
+        let dirs = &wanted.slice.dirs;
+        let failed = |error| self.disk_error(wanted.slice, "write a replica in", error);
+        let disk = match core.disk.filter(|there| there.place == place && there.stamp == core.stamp) {
+            Some(there) => {
+                let disk = DiskWriter::open(dirs, wanted.id, there).map_err(failed)?;
+                self.fit_to(wanted, &disk, core, there, content)?;
+                disk
+            }
+            None => {
+                let disk = self.disk_hands(wanted, core, Some(content))?;
+                disk.sync().and_then(|()| sys::sync_dir(&dirs.dir(place, wanted.id))).map_err(failed)?;
+                disk
+            }
+        };
+        let hands = Hands::Disk(disk);
+        hands.install(core);
+        Ok(hands)
+    }
+
+    /// What hsync has put on disk of a replica being written reaches no further than `content`, durably.
+    pub fn cut_synced(&self, wanted: &Wanted<'_>, core: &mut Core, content: &Snapshot) -> Result<()> {
+        let longer = |there: &DiskCopy| there.place == Place::BeingWritten && there.length > content.length;
+        let Some(there) = core.disk.filter(longer) else { return Ok(()) };
+        let disk = DiskWriter::open(&wanted.slice.dirs, wanted.id, there)
+            .map_err(|error| self.disk_error(wanted.slice, "open a replica in", error))?;
+        self.fit_to(wanted, &disk, core, there, content)
+    }
+
+    /// `disk`, the copy `there`, is cut or made longer to `content`, and synced.
+    fn fit_to(
+        &self,
+        wanted: &Wanted<'_>,
+        disk: &DiskWriter,
+        core: &mut Core,
+        there: DiskCopy,
+        content: &Snapshot,
+    ) -> Result<()> {
+        let failed = |error| self.disk_error(wanted.slice, "cut a replica in", error);
+        if there.length > content.length {
+            // So much of it is good whatever comes of the rest.
+            core.disk = Some(DiskCopy { length: content.length, ..there });
+            disk.truncate(content).map_err(failed)?;
+        } else {
+            disk.extend(content, there.length)
+                .map_err(|error| self.copy_error(wanted.slice, wanted.id, there.stamp, error))?;
+        }
+        disk.sync().map_err(failed)?;
+        core.disk = Some(DiskCopy { length: content.length, ..there });
+        Ok(())
+    }
+
     /// Copies all bytes of `content`, whole CRCs too, and the partial one into its place in the table.
     fn fill(&self, wanted: &Wanted<'_>, hands: &Hands, content: Option<&Snapshot>) -> Result<()> {
         let Some(content) = content else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! What the public `Blockstore`, its writers and its threads share.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -34,7 +34,7 @@ pub struct Inner {
     /// One flush batch per volume at a time.
     pub flushing: Vec<Mutex<()>>,
     /// Replicas in memory, in the order in which the clock hand comes by. Entries may be stale.
-    pub resident: Mutex<VecDeque<Weak<Replica>>>,
+    pub resident: Mutex<Resident>,
     /// Replicas on disk that are worth memory.
     pub wanted: Mutex<VecDeque<Weak<Replica>>>,
     pub kept: KeptReplicas,
@@ -49,6 +49,16 @@ pub struct Inner {
 }
 
 type DirtyQueue = VecDeque<(u64, Weak<Replica>)>;
+
+/// Entries below which it is not worth looking for those of replicas that are gone.
+const RESIDENT_SWEPT_MIN: usize = 4096;
+
+#[derive(Default)]
+pub struct Resident {
+    entries: VecDeque<Weak<Replica>>,
+    /// With more, those of replicas that are gone are dropped.
+    entries_max: usize,
+}
 
 /// How the background threads are woken and ended.
 #[derive(Default)]
@@ -106,7 +116,7 @@ impl Inner {
             dirty,
             next_ticket: AtomicU64::new(1),
             flushing,
-            resident: Mutex::new(VecDeque::new()),
+            resident: Mutex::default(),
             wanted: Mutex::new(VecDeque::new()),
             kept,
             unsynced,
@@ -226,14 +236,14 @@ impl Inner {
     /// those that went.
     fn evict(&self, goal: u64, bytes: u64, may: impl Fn(&MemoryCopy) -> bool) -> u64 {
         let mut gone = 0;
-        let mut looks = self.resident.lock().len() * 2;
+        let mut looks = self.resident.lock().entries.len() * 2;
         while looks > 0 && gone < bytes && self.budget.used() > goal {
             looks -= 1;
-            let Some(entry) = self.resident.lock().pop_front() else { break };
+            let Some(entry) = self.resident.lock().entries.pop_front() else { break };
             let Some(replica) = entry.upgrade() else { continue };
             // Whoever changes it now needs it.
             let Some(_change) = replica.change.try_lock() else {
-                self.resident.lock().push_back(entry);
+                self.resident.lock().entries.push_back(entry);
                 continue;
             };
             let mut core = replica.core();
@@ -251,7 +261,7 @@ impl Inner {
                 || core.memory.as_ref().is_some_and(MemoryCopy::is_pinned);
             if keep {
                 drop(core);
-                self.resident.lock().push_back(entry);
+                self.resident.lock().entries.push_back(entry);
                 continue;
             }
             gone += core.received.max(1);
@@ -272,7 +282,14 @@ impl Inner {
     }
 
     pub fn note_resident(&self, replica: &Arc<Replica>) {
-        self.resident.lock().push_back(Arc::downgrade(replica));
+        let mut resident = self.resident.lock();
+        resident.entries.push_back(Arc::downgrade(replica));
+        if resident.entries.len() > resident.entries_max {
+            // Of those that are gone each entry keeps the memory, and one that was opened again has two.
+            let mut seen = HashSet::new();
+            resident.entries.retain(|entry| entry.strong_count() > 0 && seen.insert(entry.as_ptr()));
+            resident.entries_max = (resident.entries.len() * 2).max(RESIDENT_SWEPT_MIN);
+        }
     }
 
     /// A finalized replica whose newest bytes are in memory only.
@@ -367,13 +384,18 @@ impl Inner {
             self.clear_dirty(core);
             count(&self.counters.corruptions, 1);
             tracing::error!(%block, reason, storage = %replica.slice.volume.id, "replica is corrupt");
-            self.event(StoreEvent::Corrupt {
-                block: block.clone(),
-                storage: replica.slice.volume.id.clone(),
-                storage_type: replica.slice.volume.storage_type,
-            });
+            self.event(self.corrupt_event(replica, core));
         }
         StoreError::Corrupt { block, reason: reason.to_owned() }
+    }
+
+    pub fn corrupt_event(&self, replica: &Replica, core: &Core) -> StoreEvent {
+        let volume = &replica.slice.volume;
+        StoreEvent::Corrupt {
+            block: replica.block(core),
+            storage: volume.id.clone(),
+            storage_type: volume.storage_type,
+        }
     }
 
     /// Sorts out an error of a volume's disk: a lack of space is one, a broken disk ends the volume.

@@ -300,7 +300,7 @@ impl Replica {
     }
 }
 
-pub type StopHook = Box<dyn FnOnce() -> bool + Send>;
+pub type StopHook = Box<dyn FnMut() -> bool + Send>;
 
 /// What a writer shares with whoever may stop it.
 pub struct WriterShared {
@@ -343,8 +343,10 @@ impl WriterShared {
     fn stop(&self, timeout: Duration) -> bool {
         self.stopped.store(true, Ordering::Release);
         let hook = self.hook.lock().take();
-        let drained = hook.is_none_or(|hook| hook());
-        if !drained {
+        if let Some(mut hook) = hook
+            && !hook()
+        {
+            *self.hook.lock() = Some(hook);
             return false;
         }
         let Some(mut hands) = self.hands.try_lock_for(timeout) else { return false };

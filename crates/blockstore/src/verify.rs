@@ -20,7 +20,7 @@ impl Inner {
     /// Checks every copy of a finalized replica. A bad one is dropped while there is a good one.
     pub fn verify_replica(&self, replica: &Arc<Replica>, pause: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let read_too;
-        let (memory, disk, stamp) = {
+        let (memory, disk, stamp, checked) = {
             let mut core = replica.core();
             if core.gone {
                 return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
@@ -35,7 +35,8 @@ impl Inner {
             let disk = core.is_on_disk().then(|| replica.disk_snapshot(&mut core));
             // What is read now and then stays in the page cache, the rest leaves it again.
             read_too = core.kept.is_some();
-            (memory, disk, core.stamp)
+            // Held, it is not evicted while the disk's copy, which may be bad, is read.
+            (memory, disk, core.stamp, core.memory.clone())
         };
         let memory = memory.map(|opened| check(opened, read_too, pause));
         let disk = disk.map(|opened| check(opened, read_too, pause));
@@ -51,15 +52,19 @@ impl Inner {
             // Opened or recovered meanwhile: what was seen may have been a change in progress. Next time.
             return Ok(());
         }
+        let is_same = match (&core.memory, &checked) {
+            (Some(now), Some(then)) => now.same(then),
+            _ => false,
+        };
         match (memory, disk) {
-            (Some(Some(problem)), Some(None)) => {
+            (Some(Some(problem)), Some(None)) if core.is_on_disk() => {
                 tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, the disk has a good one");
                 count(&self.counters.corruptions, 1);
                 self.withdraw(replica, &mut core, Withdrawal::Corruption);
                 self.drop_memory(&mut core);
                 Ok(())
             }
-            (Some(None), Some(Some(problem))) => {
+            (Some(None), Some(Some(problem))) if is_same => {
                 tracing::error!(block = %replica.block(&core), problem, "copy on disk is bad, memory has a good one");
                 count(&self.counters.corruptions, 1);
                 // The next flush writes it anew over the old names.

@@ -134,6 +134,9 @@ impl ReplicaWriter {
     /// Errors: `Gap`; `BadWrite` (CRCs of a wrong size, data across a seam); `Corrupt` (the bytes before the seam);
     /// `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`.
     pub fn write(&mut self, offset: u64, data: &[u8], checksums: Checksums<'_>) -> Result<u64> {
+        if self.replica.slice.volume.is_failed() {
+            return Err(self.replica.slice.volume.failed_error());
+        }
         let shared = self.shared.clone();
         let mut hands = self.hands(&shared)?;
         let crc_bytes = match checksums {
@@ -334,11 +337,12 @@ impl ReplicaWriter {
         Ok(self.store.summary(&replica))
     }
 
-    /// Called once, from the thread that stops this writer, before that goes on: closes the connection, and for memory
-    /// that others write into, withdraws it. Returns whether nothing can write any more; bounded by the callee.
+    /// Called from the thread that stops this writer, before that goes on: closes the connection, and for memory
+    /// that others write into, withdraws it. Returns whether nothing can write any more; bounded by the callee. Until it has said so
+    /// it is asked again by whoever tries again to stop the writer.
     /// Called at once when the writer is stopped already.
-    pub fn on_stop(&mut self, hook: Box<dyn FnOnce() -> bool + Send>) {
-        if let Some(hook) = self.shared.set_hook(hook) {
+    pub fn on_stop(&mut self, hook: Box<dyn FnMut() -> bool + Send>) {
+        if let Some(mut hook) = self.shared.set_hook(hook) {
             hook();
         }
     }

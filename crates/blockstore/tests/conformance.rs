@@ -579,3 +579,127 @@ fn a_kill_loses_nothing_that_was_received() {
         assert_eq!(store.metrics().dirty_replicas, 0);
     });
 }
+
+/// The machine goes down: what is in memory is gone.
+fn power_failure(bed: &Bed) {
+    for entry in std::fs::read_dir(bed.memory.path()).unwrap() {
+        std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+}
+
+#[test]
+fn what_was_synced_outlives_a_pipelines_recovery_and_a_power_failure() {
+    for_each_kind(|bed, _| {
+        for (id, (synced, received)) in [(1000, 2000), (70_000, 70_001), (512, 140_000)].into_iter().enumerate() {
+            let id = id as i64;
+            let data = bytes(id as u64, received);
+            let store = bed.open();
+            let mut writer = create(&store, id, 1);
+            for end in [synced, received] {
+                let from = (writer.received() / 512 * 512) as usize;
+                let packet = &data[from..end];
+                writer.write(from as u64, packet, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, packet))).unwrap();
+                writer.sync().unwrap();
+            }
+            // The second hsync was never answered: another datanode went before.
+            writer.acker().set(synced as u64).unwrap();
+            let recovery = PipelineRecovery {
+                new_stamp: GenerationStamp(2),
+                min_acked: synced as u64,
+                max_received: received as u64,
+            };
+            drop(store.recover_being_written(&block(id, 1, 0), recovery).unwrap());
+            drop(writer);
+            drop(store);
+            power_failure(bed);
+            let store = bed.open();
+            let found = info(&store, id);
+            assert_eq!((found.state, found.block.length), (ReplicaState::WaitingToBeRecovered, synced as u64));
+            store.initiate_recovery(&block(id, 2, 0), GenerationStamp(3)).unwrap().unwrap();
+            let length = synced as u64;
+            store.update_under_recovery(&block(id, 2, length), GenerationStamp(3), length, None).unwrap();
+            assert!(get(&store, id, 3) == data[..synced]);
+        }
+    });
+}
+
+#[test]
+fn a_new_stamp_that_reached_only_memory_loses_nothing() {
+    for_each_kind(|bed, kind| {
+        if !kind.has_memory() {
+            return;
+        }
+        let data = bytes(1, 100_300);
+        let store = bed.open();
+        let mut writer = create(&store, 1, 1);
+        send(&mut writer, &data[..70_000], 64 << 10);
+        writer.sync().unwrap();
+        writer.write(70_000 / 512 * 512, &data[70_000 / 512 * 512..], Checksums::Compute).unwrap();
+        writer.acker().set(100_300).unwrap();
+        drop(store.recover_append(&block(1, 1, 0), GenerationStamp(2), 100_300).unwrap());
+        drop(writer);
+        drop(store);
+        // As a kill in the middle leaves it: the part on disk has the old stamp.
+        let with_stamp = |stamp| files_named(bed, &format!("blk_1_{stamp}.meta"));
+        let new = with_stamp(2);
+        assert_eq!(new.len(), 1);
+        std::fs::rename(&new[0], new[0].with_file_name("blk_1_1.meta")).unwrap();
+        let store = bed.open();
+        let found = info(&store, 1);
+        assert_eq!((found.block.stamp, found.block.length), (GenerationStamp(2), 100_300));
+        store.initiate_recovery(&block(1, 2, 0), GenerationStamp(3)).unwrap().unwrap();
+        store.update_under_recovery(&block(1, 2, 100_300), GenerationStamp(3), 100_300, None).unwrap();
+        assert!(get(&store, 1, 3) == data);
+        assert_eq!(bed.flush(&store).failures, 0);
+        assert!(with_stamp(1).is_empty(), "nothing is left of the old one");
+    });
+}
+
+#[test]
+fn a_copy_that_a_kill_interrupted_is_made_anew() {
+    for_each_kind(|bed, _| {
+        let data = bytes(1, 100_000);
+        {
+            let store = bed.open();
+            put(&store, 1, 1, &data);
+            bed.flush(&store);
+            // What an attempt under stamp 2 had written.
+            send(&mut create(&store, 2, 2), &data[..777], 64 << 10);
+        }
+        let store = bed.open();
+        assert_eq!(info(&store, 2).state, ReplicaState::WaitingToBeRecovered);
+        store.initiate_recovery(&block(1, 1, 0), GenerationStamp(3)).unwrap().unwrap();
+        let old = block(1, 1, 100_000);
+        let made = store.update_under_recovery(&old, GenerationStamp(3), 777, Some(BlockId(2))).unwrap();
+        assert_eq!(made.block, block(2, 3, 777));
+        assert!(get(&store, 2, 3) == data[..777]);
+    });
+}
+
+#[test]
+fn a_corrupt_replica_is_said_to_be_with_every_report() {
+    for_each_kind(|bed, kind| {
+        let store = bed.open();
+        put(&store, 1, 1, &bytes(1, 100_000));
+        bed.flush(&store);
+        drop(store);
+        power_failure(bed);
+        let files = files_named(bed, "blk_1");
+        let mut spoiled = std::fs::read(&files[0]).unwrap();
+        spoiled[5000] ^= 1;
+        std::fs::write(&files[0], spoiled).unwrap();
+        let store = bed.open();
+        assert!(store.verify(&block(1, 1, 0)).is_err());
+        let corrupt = |store: &Blockstore| {
+            store.take_events().into_iter().filter(|event| matches!(event, StoreEvent::Corrupt { .. })).count()
+        };
+        assert_eq!(corrupt(&store), 1, "{kind:?}");
+        for _ in 0..2 {
+            assert_eq!(
+                store.report(&block(1, 1, 0).pool).iter().map(|storage| storage.replicas.len()).sum::<usize>(),
+                1
+            );
+            assert_eq!(corrupt(&store), 1);
+        }
+    });
+}

@@ -275,22 +275,6 @@ fn small_replicas_are_small() {
     assert!(memory <= 600 && memory + process <= 2048);
 }
 
-/// Files of that name anywhere on the disk.
-fn files_named(bed: &Bed, name: &str) -> Vec<std::path::PathBuf> {
-    let (mut found, mut dirs) = (Vec::new(), vec![bed.disk.path().to_owned()]);
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => dirs.push(path),
-                false if path.file_name().is_some_and(|file| file == name) => found.push(path),
-                false => {}
-            }
-        }
-    }
-    found
-}
-
 /// A datanode's copy of `data`, packet by packet, its pieces for the disk written in between as `driven` says.
 fn copy(store: &Blockstore, id: i64, data: &[u8], packet: usize, driven: bool) -> ReplicaWriter {
     let options = CreateOptions { expected_bytes: data.len() as u64, ..CreateOptions::default() };
@@ -428,4 +412,27 @@ fn a_replica_on_disk_is_read_in_pieces() {
     let store = memory.open();
     put(&store, 1, 1, &bytes(1, MIB));
     assert!(store.reader(&block(1, 1, 0)).unwrap().pieces(64 << 10).is_none());
+}
+
+#[test]
+fn a_full_tmpfs_can_be_opened_again() {
+    let Some(tmpfs) = SmallTmpfs::mount(4 << 20) else { return };
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.dir = tmpfs.path().join("m");
+    let store = bed.open();
+    for id in 0..4 {
+        put(&store, id, 1, &bytes(id as u64, MIB / 2));
+    }
+    drop(store);
+    // Somebody takes all that is left.
+    let mut other = std::fs::File::create(tmpfs.path().join("other")).unwrap();
+    while std::io::Write::write_all(&mut other, &[1; 4096]).is_ok() {}
+    assert!(std::fs::write(tmpfs.path().join("one more"), "text").is_err());
+    for _ in 0..2 {
+        let store = bed.open();
+        for id in 0..4 {
+            assert!(info(&store, id).in_memory);
+            assert!(get(&store, id, 1) == bytes(id as u64, MIB / 2));
+        }
+    }
 }

@@ -175,8 +175,12 @@ impl Ender {
 
 impl Ending {
     /// Blocks until nothing reads the replica's memory for the next datanode any more; false: it may still be read.
-    pub fn wait(self) -> bool {
-        self.0.is_none_or(|ending| ending.recv_timeout(END_TIMEOUT).is_ok())
+    pub fn wait(&self) -> bool {
+        let is_over = |ending: &mpsc::Receiver<()>| {
+            // Without a sender it was over before.
+            !matches!(ending.recv_timeout(END_TIMEOUT), Err(mpsc::RecvTimeoutError::Timeout))
+        };
+        self.0.as_ref().is_none_or(is_over)
     }
 }
 

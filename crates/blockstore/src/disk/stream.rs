@@ -14,6 +14,8 @@ use crate::sys::{self, AlignedBuffer};
 
 /// Bytes of a piece. There are two of a copy at most: one fills while the other is written.
 const PIECE_BYTES: usize = 512 << 10;
+/// Room for CRCs that is taken before they come.
+const CRCS_AT_ONCE_MAX: usize = 1 << 20;
 
 /// A copy on disk that is being filled from front to back.
 pub struct DiskStream {
@@ -95,7 +97,8 @@ impl DiskStream {
             filling,
             full: None,
             spare: None,
-            crcs: Vec::with_capacity(checksum.checksum_bytes(expected) as usize),
+            // `expected` is what somebody else says.
+            crcs: Vec::with_capacity((checksum.checksum_bytes(expected) as usize).min(CRCS_AT_ONCE_MAX)),
             partial: Vec::new(),
         })
     }

@@ -44,10 +44,7 @@ pub fn renew(memory_dir: &Path, pool_dir: &Path, version: &Path, new: Incarnatio
     let keep = accepted.len().saturating_sub(2);
     write_accepted(memory_dir, &accepted[keep..])?;
     let text = format!("id={:032x}\nversion_mtime_ns={}\n", new.0, modified_ns(version)?);
-    match replace(pool_dir, ON_DISK, &text) {
-        Err(error) if sys::is_out_of_space(&error) => overwrite(pool_dir, ON_DISK, &text)?,
-        other => other?,
-    }
+    write(pool_dir, ON_DISK, &text)?;
     write_accepted(memory_dir, &[new])
 }
 
@@ -70,7 +67,7 @@ fn read_accepted(memory_dir: &Path) -> io::Result<Vec<Incarnation>> {
 
 fn write_accepted(memory_dir: &Path, accepted: &[Incarnation]) -> io::Result<()> {
     let list: Vec<String> = accepted.iter().map(|id| format!("{:032x}", id.0)).collect();
-    replace(memory_dir, IN_MEMORY, &format!("accept={}\n", list.join(",")))
+    write(memory_dir, IN_MEMORY, &format!("accept={}\n", list.join(",")))
 }
 
 fn read_disk(pool_dir: &Path) -> io::Result<Option<(Incarnation, u128)>> {
@@ -93,7 +90,15 @@ fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Writes `text` over `dir/name`, which has its block already: on a disk without room for another, a datanode must still
+/// Puts `text` in the place of `dir/name`, over it where there is no room for another file.
+fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+    match replace(dir, name, text) {
+        Err(error) if sys::is_out_of_space(&error) => overwrite(dir, name, text),
+        other => other,
+    }
+}
+
+/// Writes `text` over `dir/name`, which has its block already: on a disk, or in memory, without room for another, a datanode must still
 /// start, or what it has in memory is out of reach. A kill leaves the old or the new text, since one write of so few
 /// bytes is not interrupted; what a power failure leaves does not matter, since no memory outlives it.
 fn overwrite(dir: &Path, name: &str, text: &str) -> io::Result<()> {

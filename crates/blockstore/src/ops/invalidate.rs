@@ -30,6 +30,7 @@ impl Inner {
         Ok(summary)
     }
 
+    /// What a full report lists. Who hears it may have forgotten which of them are corrupt: that is said again.
     pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
         let Some(pool) = self.pools.read().get(pool).cloned() else { return Vec::new() };
         let mut lists: Vec<Vec<_>> = vec![Vec::new(); pool.slices.len()];
@@ -37,6 +38,9 @@ impl Inner {
             let core = replica.core();
             if core.state != hearth_types::ReplicaState::Temporary && !core.gone {
                 lists[replica.slice.volume.index].push((replica.block(&core).block, core.state));
+                if core.corrupt.is_some() {
+                    self.event(self.corrupt_event(replica, &core));
+                }
             }
         });
         let slices = pool.slices.iter().zip(lists).filter(|(slice, _)| !slice.volume.is_failed());

@@ -147,7 +147,9 @@ impl Inner {
     fn replace_memory(&self, replica: &Arc<Replica>, cut: &Snapshot) -> Result<()> {
         let mut core = replica.core();
         let Some(old) = core.memory.clone() else { return Ok(()) };
-        let before = (core.received, core.acked, core.partial_crc, core.state, core.disk);
+        let before = (core.received, core.acked, core.partial_crc, core.state);
+        let (finalized, was_dirty) =
+            (core.disk.filter(|disk| disk.place == Place::Finalized), core.dirty_since.is_some());
         self.clear_dirty(&mut core);
         core.received = cut.length;
         core.acked = core.acked.min(cut.length);
@@ -160,21 +162,31 @@ impl Inner {
             MemoryCopy::Slot(_) => cut.length,
             MemoryCopy::File(_) => u64::MAX,
         };
-        match self.hands_for(&wanted, &mut core, capacity, Some(cut)) {
-            Ok(hands) => {
-                if !matches!(hands, Hands::Disk(_)) {
-                    core.disk = before.4;
-                } else if let Some(disk) = before.4.filter(|disk| disk.place == Place::Finalized) {
-                    copy::remove(&replica.slice.dirs, replica.id, disk);
-                }
-                old.retire();
+        let made = match self.memory_hands(&wanted, &mut core, capacity, Some(cut)) {
+            Ok(Some(hands)) => {
+                hands.install(&mut core);
                 Ok(())
             }
-            Err(error) => {
-                (core.received, core.acked, core.partial_crc, core.state, core.disk) = before;
-                Err(error)
+            // Durable before the finalized one goes.
+            Ok(None) => self.synced_hands(&wanted, &mut core, cut).map(|_| {
+                if let Some(disk) = finalized {
+                    copy::remove(&replica.slice.dirs, replica.id, disk);
+                }
+            }),
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok(()) => old.retire(),
+            Err(_) => {
+                (core.received, core.acked, core.partial_crc, core.state) = before;
+                // Of one being written `core` says what is left.
+                core.disk = finalized.or(core.disk);
+                if was_dirty {
+                    self.note_dirty(replica, &mut core);
+                }
             }
         }
+        made
     }
 
     fn becomes_on_disk(
@@ -227,6 +239,9 @@ impl Inner {
         stamp: GenerationStamp,
         cut: &Snapshot,
     ) -> Result<ReplicaSummary> {
+        // Its files have the names that this one's will have.
+        let pool = replica.slice.pool.clone();
+        self.drop_earlier_copy(&ExtendedBlock { pool, block: Block { id, stamp, length: 0 } });
         let volume = &replica.slice.volume;
         if !volume.reserve(self.used_on(volume), cut.length)? {
             return Err(StoreError::NoSpace { storage_type: volume.storage_type, wanted: cut.length });
@@ -241,10 +256,6 @@ impl Inner {
         let mut hands = self
             .hands_for(&wanted, &mut core, cut.length, Some(cut))
             .inspect_err(|_| volume.change_reserved(cut.length, 0))?;
-        self.drop_earlier_copy(&ExtendedBlock {
-            pool: replica.slice.pool.clone(),
-            block: Block { id, stamp, length: 0 },
-        });
         let copied = Arc::new(Replica::new(id, replica.slice.clone(), core));
         let _change = copied.change.lock();
         let pool = self.pool(&replica.named(stamp))?;
@@ -253,9 +264,15 @@ impl Inner {
             let core = there.core();
             return Err(StoreError::ReplicaExists { block: there.block(&core), state: core.state, stamp: core.stamp });
         }
-        self.finish(&copied, &mut hands, Durability::Disk)?;
-        self.make_durable(&copied, Durability::Disk)?;
+        self.finish_copy(&copied, &mut hands)?;
         Ok(self.summary(&copied))
+    }
+
+    /// Finalizes a copy of a replica, on disk. One that cannot be is none.
+    pub(super) fn finish_copy(&self, copied: &Arc<Replica>, hands: &mut Hands) -> Result<()> {
+        let finished =
+            self.finish(copied, hands, Durability::Disk).and_then(|()| self.make_durable(copied, Durability::Disk));
+        finished.inspect_err(|_| self.discard(copied))
     }
 
     /// The copy of an earlier attempt whose end the NameNode never heard of gives way: what it was made of is still there.
@@ -264,7 +281,9 @@ impl Inner {
         let _change = earlier.change.lock();
         let is_older = {
             let core = earlier.core();
-            !core.gone && core.state == ReplicaState::Finalized && core.stamp < wanted.stamp()
+            // One that was not finished, too: nobody but an attempt of the same copying has written it.
+            let is_left = core.writer.is_none() && core.recovery.is_none() && core.state != ReplicaState::Temporary;
+            !core.gone && is_left && core.stamp < wanted.stamp()
         };
         if is_older {
             self.discard(&earlier);

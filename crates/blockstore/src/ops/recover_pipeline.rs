@@ -7,7 +7,7 @@ use crate::disk::layout::Place;
 use crate::error::{Result, StoreError};
 use crate::hands::Wanted;
 use crate::inner::Inner;
-use crate::replica::{Hands, MemoryCopy, Replica};
+use crate::replica::{MemoryCopy, Replica};
 use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, Withdrawal};
 
 impl Inner {
@@ -126,7 +126,8 @@ impl Inner {
         Ok(ReplicaWriter::new(self, &replica, hands, self.options.default_block_bytes))
     }
 
-    /// A new stamp for a replica without a writer: on disk first, durably, then in memory.
+    /// A new stamp for a replica without a writer: in memory first, then on disk, durably. A kill in between leaves the newer stamp
+    /// with the copy that has more: a part that hsync wrote is not to count before all of it.
     pub fn set_stamp(&self, replica: &Arc<Replica>, stamp: GenerationStamp) -> Result<()> {
         let (disk, old) = {
             let core = replica.core();
@@ -136,14 +137,23 @@ impl Inner {
             return Ok(());
         }
         let _changing = self.begin_change(replica, Withdrawal::Recovery);
-        if let Some(disk) = disk {
-            let to = copy::relocate(&replica.slice.dirs, replica.id, disk, disk.place, stamp, true)
-                .map_err(|error| self.disk_error(&replica.slice, "give a new stamp to a replica in", error))?;
-            replica.core().disk = Some(to);
+        let record = |stamp| {
+            let mut core = replica.core();
+            core.stamp = stamp;
+            core.record().map_err(StoreError::io("record a new stamp in", &replica.slice.memory_dir))
+        };
+        record(stamp)?;
+        let Some(disk) = disk else { return Ok(()) };
+        match copy::relocate(&replica.slice.dirs, replica.id, disk, disk.place, stamp, true) {
+            Ok(to) => {
+                replica.core().disk = Some(to);
+                Ok(())
+            }
+            Err(error) => {
+                record(old)?;
+                Err(self.disk_error(&replica.slice, "give a new stamp to a replica in", error))
+            }
         }
-        let mut core = replica.core();
-        core.stamp = stamp;
-        core.record().map_err(StoreError::io("record a new stamp in", &replica.slice.memory_dir))
     }
 
     /// Cuts a replica being written, without a writer, to `length`. Bytes that a reader may hold are not touched.
@@ -164,22 +174,21 @@ impl Inner {
                     MemoryCopy::Slot(_) => u64::from(self.options.memory.slab_replica_bytes_max).max(length),
                     MemoryCopy::File(_) => u64::MAX,
                 };
+                // First what hsync has put on disk: it may be longer, and is never less there than what was answered for.
+                self.cut_synced(&wanted, &mut core, &cut)?;
                 let before = (core.received, core.partial_crc);
                 (core.received, core.partial_crc) = (length, cut.partial_crc);
-                let old_disk = core.disk;
-                match self.hands_for(&wanted, &mut core, capacity, Some(&cut)) {
-                    Ok(Hands::Disk(_)) => {}
-                    Ok(_) => {
-                        // The part that hsync wrote is longer than the replica now: the next one starts over.
-                        if let Some(disk) = old_disk.filter(|disk| disk.length > length) {
-                            copy::remove(&replica.slice.dirs, replica.id, disk);
-                            core.disk = None;
-                        }
+                let made = match self.memory_hands(&wanted, &mut core, capacity, Some(&cut)) {
+                    Ok(Some(hands)) => {
+                        hands.install(&mut core);
+                        Ok(())
                     }
-                    Err(error) => {
-                        (core.received, core.partial_crc) = before;
-                        return Err(error);
-                    }
+                    Ok(None) => self.synced_hands(&wanted, &mut core, &cut).map(drop),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = made {
+                    (core.received, core.partial_crc) = before;
+                    return Err(error);
                 }
                 old.retire();
             }

@@ -2,11 +2,11 @@ use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
 
+use crate::ReplicaSummary;
 use crate::error::{Result, StoreError};
 use crate::hands::Wanted;
 use crate::inner::Inner;
 use crate::replica::{Core, Replica};
-use crate::{Durability, ReplicaSummary};
 
 impl Inner {
     /// Copies a finalized replica to a volume of another type, then removes it where it was.
@@ -47,8 +47,7 @@ impl Inner {
             .inspect_err(|_| slice.volume.change_reserved(content.length, 0))?;
         let moved = Arc::new(Replica::new(replica.id, slice, core));
         let _moved = moved.change.lock();
-        self.finish(&moved, &mut hands, Durability::Disk)?;
-        self.make_durable(&moved, Durability::Disk)?;
+        self.finish_copy(&moved, &mut hands)?;
         self.discard(&replica);
         match pool.replicas.insert(moved.clone()) {
             Ok(()) => Ok(self.summary(&moved)),

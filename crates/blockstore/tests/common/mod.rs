@@ -252,3 +252,19 @@ pub fn get(store: &Blockstore, id: i64, stamp: u64) -> Vec<u8> {
 pub fn info(store: &Blockstore, id: i64) -> ReplicaInfo {
     store.replica(&pool_identity().pool, BlockId(id)).unwrap()
 }
+
+/// Files of that name anywhere on the disk.
+pub fn files_named(bed: &Bed, name: &str) -> Vec<std::path::PathBuf> {
+    let (mut found, mut dirs) = (Vec::new(), vec![bed.disk.path().to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false if path.file_name().is_some_and(|file| file == name) => found.push(path),
+                false => {}
+            }
+        }
+    }
+    found
+}

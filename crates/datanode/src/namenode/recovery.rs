@@ -170,7 +170,9 @@ fn with_bytes(
     let failures = asked - answered.len();
     let is_current = |holder: &Holder| holder.replica.stamp >= block.stamp();
     let current: Vec<Holder> = answered.into_iter().flatten().filter(is_current).collect();
-    if current.is_empty() && (failures > 0 || asked == 0) {
+    // One that its datanode found empty when it started may have been more before the machine went down.
+    let tells = |holder: &Holder| holder.replica.length > 0 || holder.state != ReplicaState::WaitingToBeRecovered;
+    if !current.iter().any(tells) && (failures > 0 || asked == 0) {
         return Err(RecoveryError::NobodyAnswered { block: block.clone(), failures, holders: asked });
     }
     Ok(current.into_iter().filter(|holder| holder.replica.length > 0).collect())
@@ -355,6 +357,8 @@ mod tests {
         assert_eq!(found(vec![Ok(None), silent()]), None);
         assert_eq!(found(vec![silent(), silent()]), None);
         assert_eq!(found(vec![]), None);
+        let after_a_restart = Ok(Some(holder("a", ReplicaState::WaitingToBeRecovered, 0)));
+        assert_eq!(found(vec![after_a_restart, silent()]), None);
         // One that left the pipeline tells nothing.
         let mut old = holder("a", BeingWritten, 0);
         old.replica.stamp = GenerationStamp(4);

@@ -335,15 +335,18 @@ async fn receive(
 ) -> Result<After, OpError> {
     let options = &datanode.options.transfer;
     let upstream = session.connection.clone();
-    let downstream = mirror.as_ref().map(Mirror::ender);
+    let mut downstream = mirror.as_ref().map(Mirror::ender);
+    let mut ending = None;
     // Whoever takes the replica from this writer wakes its tasks by the end of their connections. The writer's own
     // calls fail from then on, so nothing more is written.
     let fence = request.fence().cloned();
     writer.on_stop(Box::new(move || {
         upstream.shutdown();
-        let downstream = downstream.map(Ender::end);
-        let is_fenced = fence.is_none_or(|fence| fence.close());
-        downstream.is_none_or(Ending::wait) && is_fenced
+        if let Some(downstream) = downstream.take() {
+            ending = Some(downstream.end());
+        }
+        let is_fenced = fence.as_ref().is_none_or(|fence| fence.close());
+        ending.as_ref().is_none_or(Ending::wait) && is_fenced
     }));
     let _responder = request.awaits_answers().then(|| datanode.load.responder());
     let _writing = datanode.writers.add(writer.block(), session.connection.clone());

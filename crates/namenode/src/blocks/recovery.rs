@@ -238,7 +238,13 @@ impl BlockMap {
             let node = self.nodes.node_of(expected.storage);
             recovery.asked.contains(&expected.storage) && node.alive && node.registered <= recovery.attempted
         };
-        let shows = |expected: &Expected| expected.is_reported && expected.length == 0 && was_asked(expected);
+        // One that its datanode found empty when it started may have been more before the machine went down.
+        let shows = |expected: &Expected| {
+            expected.is_reported
+                && expected.length == 0
+                && expected.state == ReplicaState::BeingWritten
+                && was_asked(expected)
+        };
         if entry.length() == 0 && expected.iter().any(shows) {
             return Absence::Empty;
         }
