@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::forward::{self, Ender, Ending, Mirror, Opened as Asked, PacketMirror};
+use crate::forward::{self, Ending, Mirror, Opened as Asked, PacketMirror};
 use crate::grants::Grants;
 use crate::lazy_persist;
 use crate::ops::write_one_sided::Fence;
