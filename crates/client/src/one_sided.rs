@@ -38,6 +38,7 @@ use hearth_wire::rdma_control::{
 };
 use parking_lot::Mutex;
 
+use crate::attempt::Attempt;
 use crate::datanode::{Offers, address_of};
 use crate::file_system::Shared;
 use crate::statistics::ReplicaFigures;
@@ -154,12 +155,20 @@ impl Key {
 /// What is known of a datanode.
 #[derive(Debug, Default)]
 struct Site {
-    /// Held by who connects, so that the others find the connection.
-    link: tokio::sync::Mutex<Option<Arc<Link>>>,
+    link: Mutex<Option<Arc<Link>>>,
+    /// Of who makes the connection.
+    connecting: Attempt,
     failed: Mutex<Option<Instant>>,
 }
 
 impl Site {
+    /// The connection, if there is one. One that has ended is let go of.
+    fn open_link(&self) -> Option<Arc<Link>> {
+        let mut link = self.link.lock();
+        link.take_if(|link| !link.is_open());
+        link.clone()
+    }
+
     fn failed_lately(&self) -> bool {
         self.failed.lock().is_some_and(|failed| failed.elapsed() < FAILED)
     }
@@ -440,19 +449,19 @@ impl OneSided {
         block: &LocatedBlock,
         datanode: &DatanodeId,
     ) -> Result<(Arc<Link>, bool), DatanodeError> {
-        let mut place = site.link.lock().await;
-        if let Some(link) = &*place
-            && link.is_open()
-        {
-            return Ok((link.clone(), false));
+        let find = || Some((site.open_link()?, false));
+        if let Some(found) = find() {
+            return Ok(found);
         }
-        *place = None;
-        let Some((connection, incarnation)) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
-            return Err(self.refuse(block, datanode, NOT_LISTENING));
+        let make = async {
+            let Some((connection, incarnation)) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
+                return Err(self.refuse(block, datanode, NOT_LISTENING));
+            };
+            let link = Arc::new(Link::new(connection, incarnation));
+            *site.link.lock() = Some(link.clone());
+            Ok((link, true))
         };
-        let link = Arc::new(Link::new(connection, incarnation));
-        *place = Some(link.clone());
-        Ok((link, true))
+        site.connecting.or_make(find, make).await
     }
 
     /// A new connection, and which life of the datanode it leads to. `None`: the datanode does not listen in this client's network.
