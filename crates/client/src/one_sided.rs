@@ -10,13 +10,15 @@
 //!  ├ Site        one for each datanode: the connection ([`link`])
 //!  ├ leases      of replicas, by block and datanode ([`replica`])
 //!  ├ HandedOn    what the namenode said of replicas that nobody has read yet
-//!  └ Buffers     registered memory
+//!  ├ Buffers     registered memory
+//!  └ Tables      of CRCs that are kept
 //! ```
 
 mod buffers;
 mod handed_on;
 mod link;
 mod replica;
+mod tables;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -48,6 +50,7 @@ use handed_on::HandedOn;
 use link::Link;
 pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
 use replica::{Source, Told};
+use tables::{TABLES_BYTES_MAX, Tables};
 
 /// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
 const FAILED: Duration = Duration::from_secs(30);
@@ -129,6 +132,7 @@ struct Ground {
     transport: Arc<dyn Transport>,
     domain: Arc<dyn Domain>,
     buffers: Arc<Buffers>,
+    tables: Arc<Tables>,
     /// Memory that datanodes may write small replicas to.
     small: Mutex<Vec<Arc<dyn Region>>>,
     /// Made for the first writer.
@@ -213,6 +217,7 @@ impl OneSided {
                     transport,
                     domain,
                     buffers,
+                    tables: Tables::new(TABLES_BYTES_MAX),
                     small: Mutex::new(Vec::new()),
                     write_buffers: OnceLock::new(),
                     writers: Arc::default(),
@@ -526,17 +531,17 @@ impl OneSided {
             return Err(ANOTHER);
         }
         let buffers = ground.buffers.clone();
-        let replica = Arc::new(ShownReplica::new(link, buffers, told, self.options.timeout));
         let mut leases = self.leases.lock();
+        let table = leases.get(&key).and_then(|earlier| earlier.table_of(&told.advertisement));
+        let table = table.unwrap_or_else(|| ground.tables.another());
+        let replica = Arc::new(ShownReplica::new(link, buffers, table, told, self.options.timeout));
         if leases.len() >= LEASES_MAX {
             leases.retain(|_, kept| kept.is_usable());
             if leases.len() >= LEASES_MAX {
                 leases.clear();
             }
         }
-        if let Some(earlier) = leases.insert(key, replica.clone()) {
-            replica.inherit(&earlier);
-        }
+        leases.insert(key, replica.clone());
         Ok(replica)
     }
 
