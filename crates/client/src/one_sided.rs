@@ -635,3 +635,72 @@ async fn address_in(
     let own = address_of(&shared.options, datanode, datanode.transfer_port).await?.ip();
     Ok(offer.listener(own))
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use hearth_fabric::sim::Sim;
+    use hearth_types::{Block, ExtendedBlock, Token};
+
+    use super::*;
+
+    fn ground() -> Ground {
+        let transport: Arc<dyn Transport> = Arc::new(Sim::new());
+        let domain = transport.domain().unwrap();
+        Ground {
+            buffers: Arc::new(Buffers::new(domain.clone(), 0)),
+            transport,
+            domain,
+            tables: Tables::new(0),
+            small: Mutex::default(),
+            write_buffers: OnceLock::new(),
+            writers: Arc::default(),
+        }
+    }
+
+    fn extended(length: u64) -> ExtendedBlock {
+        let block = Block { id: BlockId(1), stamp: GenerationStamp(1), length };
+        ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }
+    }
+
+    fn located(length: u64) -> LocatedBlock {
+        LocatedBlock {
+            block: extended(length),
+            offset: 0,
+            locations: Vec::new(),
+            storage_ids: Vec::new(),
+            storage_types: Vec::new(),
+            handed_on: Vec::new(),
+            cached: Vec::new(),
+            corrupt: false,
+            token: Token::default(),
+        }
+    }
+
+    #[test]
+    fn a_small_replica_is_no_longer_than_the_memory_that_it_was_written_to() {
+        let ground = ground();
+        let copy = |length, bytes, into| {
+            let replica = SmallReplica { block: extended(length), checksum: ChecksumSpec::DEFAULT, bytes };
+            small_copy(&ground, &located(1000), replica, into)
+        };
+        let written = |length| copy(length, SmallBytes::Written, Some(ground.small_memory().unwrap()));
+        let (data, mut checksums) = (vec![7; 1000], Vec::new());
+        ChecksumSpec::DEFAULT.compute(&data, &mut checksums);
+        let into = ground.small_memory().unwrap();
+        into.memory().write(0, &data);
+        into.memory().write(1000, &checksums);
+        let taken = copy(1000, SmallBytes::Written, Some(into)).unwrap();
+        assert!(taken.data == data && taken.verify().is_ok());
+        // The longest that has room for its CRCs as well, and what somebody made up.
+        let most = SMALL_BYTES_MAX / 516 * 512;
+        assert_eq!(written(most).unwrap().data.len() as u64, most);
+        for length in [most + 512, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 1 << 62, u64::MAX - 1, u64::MAX] {
+            written(length).unwrap_err();
+        }
+        copy(1000, SmallBytes::Written, None).unwrap_err();
+        assert_eq!(copy(999, SmallBytes::Written, None).unwrap_err(), ANOTHER);
+        let (data, checksums) = (Bytes::from(data), Bytes::from(checksums));
+        assert!(copy(1000, SmallBytes::Inline { data, checksums }, None).unwrap().verify().is_ok());
+    }
+}

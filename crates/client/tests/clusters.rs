@@ -480,6 +480,64 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
     }
 }
 
+#[test]
+fn blocks_that_end_after_an_hsync_are_on_disk_with_their_end() {
+    // Nothing gets there by itself.
+    let (cluster, fs, _sockets) = local_cluster(1, "packets", &[("hearth.memory.flush.delay", "3600")]);
+    block_on(async {
+        let (content, block) = (Content::new(24), 1 << 20);
+        let options = CreateOptions { block_size: Some(block as u64), ..CreateOptions::default() };
+        let mut writer = fs.create("/several", options).await?;
+        // One that ends before, one that ends behind it, and one that both begins and ends behind it.
+        writer.write(&content.bytes(0, block + 1000)).await?;
+        writer.hsync().await?;
+        writer.write(&content.bytes(block as u64 + 1000, 2 * block)).await?;
+        writer.hflush().await?;
+        let files = block_files(&cluster.datanodes[0].data_directory().expect("it has a disk"));
+        let on_disk = files.iter().map(std::fs::read).collect::<Result<Vec<_>, _>>()?;
+        let whole = |index: usize| {
+            let expected = content.bytes((index * block) as u64, block);
+            on_disk.contains(&expected)
+        };
+        anyhow::ensure!([0, 1, 2, 3].map(whole) == [false, true, true, false], "{files:?}");
+        writer.close().await?;
+        Ok(())
+    });
+}
+
+/// At the first look no datanode answers, and at the second the writer is a block further.
+#[test]
+fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another_meanwhile() {
+    let (cluster, writing, _sockets) = local_cluster(1, "packets", &[]);
+    let patience =
+        [("ipc.client.rpc-timeout.ms", "500"), ("dfs.client.retry.interval-ms.get-last-block-length", "3000")];
+    let conf = cluster.conf_with("impatient", &patience).unwrap();
+    let conf = Configuration::load_dir(&conf, Environment::empty()).unwrap();
+    let reading = FileSystem::connect(&conf, None, &hearth_client::os_user_name()).unwrap();
+    let datanode = cluster.datanodes[0].process().expect("it runs");
+    block_on(async {
+        let (content, block, length) = (Content::new(25), 1 << 20, (1 << 20) + 70_000);
+        let options = CreateOptions { block_size: Some(block as u64), ..CreateOptions::default() };
+        let mut writer = writing.create("/growing", options).await?;
+        writer.write(&content.bytes(0, 5000)).await?;
+        writer.hflush().await?;
+        datanode.signal(rustix::process::Signal::STOP)?;
+        let opening = tokio::spawn(async move { reading.open("/growing").await });
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        datanode.signal(rustix::process::Signal::CONT)?;
+        writer.write(&content.bytes(5000, length - 5000)).await?;
+        writer.hflush().await?;
+        anyhow::ensure!(!opening.is_finished(), "it has looked once only");
+        let reader = opening.await??;
+        anyhow::ensure!(reader.length() == length as u64, "{} of {length}", reader.length());
+        let mut bytes = vec![0; length];
+        reader.read_at(0, &mut bytes).await?;
+        anyhow::ensure!(bytes == content.bytes(0, length), "other bytes");
+        writer.close().await?;
+        Ok(())
+    });
+}
+
 /// The files of blocks' data below `directory`.
 fn block_files(directory: &Path) -> Vec<PathBuf> {
     let mut files = files_below(directory);
