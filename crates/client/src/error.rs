@@ -39,7 +39,7 @@ pub enum Error {
     NoPath { path: String, block: Box<ExtendedBlock>, allowed: String, reasons: String },
     #[error("cannot obtain the length of open block {block} of {path} from any datanode")]
     BlockLength { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
-    #[error("{path} is erasure-coded or encrypted, which this client cannot read")]
+    #[error("{path} is erasure-coded or encrypted, which this client can neither read nor write")]
     Unsupported { path: String },
     #[error("cannot seek to {position} in {path}: its length is {length}")]
     SeekBeyondEnd { path: String, position: u64, length: u64 },

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, NodeProcess, files_below, jmx_bean, skip_or_fail};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Make, NodeProcess, files_below, jmx_bean, skip_or_fail};
 use hearth_types::{FileKind, FsPermission};
 
 type Outcome = anyhow::Result<()>;
@@ -584,6 +584,79 @@ fn loses_datanodes(paths: &str, settings: &[(&str, &str)]) {
             writer.close().await?;
             anyhow::ensure!(read(&fs, &path).await? == content.bytes(0, 11_500_000), "closed");
         }
+        Ok(())
+    });
+}
+
+/// What Apache's namenode has and this client cannot write is as it was, and nobody's.
+#[test]
+fn files_that_cannot_be_written_are_left_as_they_are() {
+    let keys = tempfile::tempdir().unwrap();
+    let provider = format!("jceks://file{}/keys.jceks", keys.path().display());
+    // The namenode looks for keys when it starts.
+    let create_key = |apache: Apache| {
+        let arguments = ["create", "key", "-provider", provider.as_str()];
+        apache.run(keys.path(), "org.apache.hadoop.crypto.key.KeyShell", arguments)?.success()
+    };
+    let spec = ClusterSpec::new(Make::Apache, Make::Apache).datanodes(1).set("dfs.replication", 1);
+    let spec = spec.set("hadoop.security.key.provider.path", &provider);
+    let cluster = match Apache::find().and_then(create_key).and_then(|_| spec.start()) {
+        Ok(cluster) => cluster,
+        Err(error) => return skip_or_fail("files_that_cannot_be_written", &error),
+    };
+    let fs = client(&cluster);
+    let tool = |main: &str, arguments: &[&str]| -> anyhow::Result<String> {
+        cluster.apache()?.run(cluster.conf(), main, arguments)?.success()
+    };
+    let coding = |arguments: &[&str]| tool("org.apache.hadoop.hdfs.tools.ECAdmin", arguments);
+    block_on(async {
+        let content = Content::new(26);
+        let old = |path: &str| path.replace("/new", "/old");
+        // Encrypted: a zone begins empty, and what is renamed into it is refused. What is in it, Java's client writes.
+        fs.mkdirs("/encrypted", None, true).await?;
+        tool("org.apache.hadoop.hdfs.tools.CryptoAdmin", &["-createZone", "-keyName", "key", "-path", "/encrypted"])?;
+        let local = keys.path().join("file");
+        std::fs::write(&local, content.bytes(0, 5000))?;
+        let arguments = ["-put".as_ref(), local.as_os_str(), "/encrypted/old".as_ref()];
+        cluster.apache()?.fs(cluster.conf(), arguments)?.success()?;
+        // Erasure-coded: what was there before is not.
+        write(&fs, "/coded/old", content, 5000).await?;
+        coding(&["-enablePolicy", "-policy", "RS-3-2-1024k"])?;
+        coding(&["-setPolicy", "-path", "/coded", "-policy", "RS-3-2-1024k"])?;
+        cluster.apache()?.fs(cluster.conf(), ["-touchz", "/coded/coded"])?.success()?;
+        // Below it again replicated.
+        fs.mkdirs("/coded/replicated", None, true).await?;
+        coding(&["-setPolicy", "-replicate", "-path", "/coded/replicated"])?;
+        for _ in 0..2 {
+            write(&fs, "/coded/replicated/file", content, 100).await?;
+        }
+
+        for new in ["/encrypted/new", "/coded/new"] {
+            let before = fs.status(&old(new)).await?;
+            for (path, overwrite) in [(new, false), (new, true), (&old(new), true)] {
+                let options = CreateOptions { overwrite, ..CreateOptions::default() };
+                let refused = fs.create(path, options).await.map(drop).unwrap_err();
+                anyhow::ensure!(refused.kind() == ErrorKind::Unsupported, "{path}: {refused:?}");
+                let found = fs.status(new).await.map_err(|error| error.kind());
+                anyhow::ensure!(found == Err(ErrorKind::NotFound), "{path}: {found:?}");
+            }
+            let after = fs.status(&old(new)).await?;
+            anyhow::ensure!(after == before, "{before:?} {after:?}");
+        }
+        anyhow::ensure!(read(&fs, "/coded/old").await? == content.bytes(0, 5000));
+
+        for (path, new_block) in [("/encrypted/old", false), ("/encrypted/old", true), ("/coded/coded", true)] {
+            let before = fs.status(path).await?;
+            // The second finds it closed.
+            for _ in 0..2 {
+                let refused = if new_block { fs.append_new_block(path).await } else { fs.append(path).await };
+                let refused = refused.map(drop).unwrap_err();
+                anyhow::ensure!(refused.kind() == ErrorKind::Unsupported, "{path}: {refused:?}");
+            }
+            anyhow::ensure!(fs.status(path).await?.length == before.length);
+        }
+        let encrypted = cluster.apache()?.fs(cluster.conf(), ["-cat", "/encrypted/old"])?;
+        anyhow::ensure!(encrypted.code == 0, "{}", encrypted.stderr);
         Ok(())
     });
 }
