@@ -358,6 +358,9 @@ fn local_cluster(datanodes: usize, paths: &str, settings: &[(&str, &str)]) -> (C
     (cluster, fs, sockets)
 }
 
+/// 64,512 bytes of data, as in Apache's client: of those, 1 MiB is no multiple.
+const APACHE_PACKETS: (&str, &str) = ("dfs.client-write-packet-size", "65536");
+
 /// One-sided connections that need no card.
 const TRANSPORT: (&str, &str) = ("hearth.one-sided.transport", "tcp");
 
@@ -392,6 +395,7 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
         ("one-sided,packets", 1, &[TRANSPORT], true),
         ("one-sided,packets", 3, &[TRANSPORT], true),
         ("one-sided,packets", 2, &[TRANSPORT, ("hearth.memory.limit", "16m")], true),
+        ("one-sided,packets", 2, &[TRANSPORT, ("hearth.memory.limit", "16m"), APACHE_PACKETS], true),
     ] {
         let (cluster, fs, _sockets) = local_cluster(datanodes, paths, settings);
         block_on(async {
@@ -436,6 +440,32 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
             // Each file above 64 KiB; its first packets and the append are handed in.
             assert!(in_place > 35_000_000, "{in_place} bytes of some 40 million");
         }
+    }
+}
+
+/// Packets that are filled before it is known where they go end anywhere, also behind what a datanode whose memory is full grants at a
+/// time.
+#[test]
+fn packets_that_lie_over_the_end_of_a_grant_are_sent_in_parts() {
+    // Full from the start, and in the middle of a block.
+    for limit in ["1k", "8m"] {
+        let patience = ("dfs.client.socket-timeout", "10000");
+        let settings = [TRANSPORT, APACHE_PACKETS, ("hearth.memory.limit", limit), patience];
+        let (cluster, fs, _sockets) = local_cluster(1, "one-sided,packets", &settings);
+        block_on(async {
+            let (content, block, rest) = (Content::new(27), 6 << 20, 77_777);
+            let mut writer = fs.create("/parts", CreateOptions::default()).await?;
+            // A block that begins so small goes in packets, and while it does, those of the next are filled.
+            writer.write(&content.bytes(0, 100)).await?;
+            writer.hflush().await?;
+            writer.write(&content.bytes(100, 3 * block + rest - 100)).await?;
+            writer.close().await?;
+            anyhow::ensure!(read(&fs, "/parts").await? == content.bytes(0, 3 * block + rest), "other bytes");
+            let port = cluster.datanodes[0].port("dfs.datanode.http.address")?;
+            let written = jmx_bean(port, "Hearth:service=DataNode,name=OneSided")?["BytesWritten"].as_u64();
+            anyhow::ensure!(written == Some((2 * block + rest) as u64), "{limit}: {written:?} bytes one-sidedly");
+            Ok(())
+        });
     }
 }
 
