@@ -39,7 +39,7 @@ pub enum Error {
     NoPath { path: String, block: Box<ExtendedBlock>, allowed: String, reasons: String },
     #[error("cannot obtain the length of open block {block} of {path} from any datanode")]
     BlockLength { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
-    #[error("{path} is erasure-coded or encrypted, which this client cannot read")]
+    #[error("{path} is erasure-coded or encrypted, which this client can neither read nor write")]
     Unsupported { path: String },
     #[error("cannot seek to {position} in {path}: its length is {length}")]
     SeekBeyondEnd { path: String, position: u64, length: u64 },
@@ -72,6 +72,9 @@ pub enum DatanodeError {
     Address { address: String, why: String },
     #[error(transparent)]
     Transfer(#[from] hearth_protocol::data_transfer::TransferError),
+    /// Of an attempt, as to connect, that all who wanted the same waited for.
+    #[error(transparent)]
+    Together(Arc<DatanodeError>),
     /// The connection that the read shared with others broke.
     #[error("a connection that many reads shared")]
     Shared { source: Arc<hearth_protocol::data_transfer::TransferError> },
@@ -121,6 +124,16 @@ pub enum DatanodeError {
     Fetch { offset: u64, source: std::io::Error },
     #[error("call to the datanode")]
     Call(#[source] Arc<hearth_protocol::rpc::RpcError>),
+}
+
+impl DatanodeError {
+    /// What went wrong, whoever's attempt it was.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Together(error) => error.cause(),
+            error => error,
+        }
+    }
 }
 
 /// What a program usually wants to know of an error.

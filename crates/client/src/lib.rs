@@ -17,6 +17,7 @@
 //! A read goes [`read`] → locate → replica → a path ([`DataPath`]); a write [`write`] → stream → block → pipeline → packets;
 //! [`namenode`] has the calls, [`datanode`] the connections.
 
+mod attempt;
 mod backoff;
 mod checksum;
 mod data_path;

@@ -40,6 +40,7 @@ use hearth_wire::data_transfer::{
 use parking_lot::Mutex;
 
 use crate::DatanodeError;
+use crate::attempt::Attempt;
 use crate::datanode::Offers;
 use crate::file_system::Shared;
 use crate::multiplexed::{Links, MultiplexOptions, Place};
@@ -123,7 +124,7 @@ pub(crate) struct Local {
     sockets: Mutex<HashMap<PathBuf, Arc<Socket>>>,
     cache: Cache,
     /// Replicas that are being opened: the second reader waits for the first.
-    opening: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    opening: Mutex<HashMap<Key, Arc<Attempt>>>,
     /// Replicas that a datanode did not hand over, and when.
     refused: Mutex<HashMap<Key, Instant>>,
     sweeping: AtomicBool,
@@ -194,12 +195,9 @@ impl Local {
             return Ok(Opened::Small(small));
         }
         let opening = Opening::begin(self, &key);
-        let _only = opening.lock.lock().await;
-        let outcome = match self.cached(&key, block) {
-            Some(replica) => Ok(replica),
-            None => self.open_anew(&key, block, datanode).await,
-        };
-        outcome.map(Opened::Replica)
+        let find = || self.cached(&key, block);
+        let replica = opening.attempt.or_make(find, self.open_anew(&key, block, datanode)).await?;
+        Ok(Opened::Replica(replica))
     }
 
     /// The replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, when that serves READ_MANY.
@@ -323,7 +321,7 @@ impl Local {
     ) -> Result<LocalReplica, Failure> {
         self.described(socket, datanode).await?;
         let socket_failed = |error| Failure::Socket(DatanodeError::Transfer(error));
-        let mut slot = socket.slot(&self.client_name).await.map_err(socket_failed)?;
+        let mut slot = socket.slot(&self.client_name).await.map_err(Failure::Socket)?;
         let operation = Operation::RequestShortCircuitFds(RequestShortCircuitFds {
             block: block.block.clone(),
             token: block.token.clone(),
@@ -431,17 +429,17 @@ pub(crate) enum Opened {
     Small(SmallReplica),
 }
 
-/// One of those who want the same replica open, which only one of them opens. The last takes the lock away.
+/// One of those who want the same replica open, which only one of them opens. The last takes the attempt away.
 struct Opening<'a> {
     local: &'a Local,
     key: &'a Key,
-    lock: Arc<tokio::sync::Mutex<()>>,
+    attempt: Arc<Attempt>,
 }
 
 impl<'a> Opening<'a> {
     fn begin(local: &'a Local, key: &'a Key) -> Self {
-        let lock = Arc::clone(local.opening.lock().entry(key.clone()).or_default());
-        Self { local, key, lock }
+        let attempt = Arc::clone(local.opening.lock().entry(key.clone()).or_default());
+        Self { local, key, attempt }
     }
 }
 
@@ -449,11 +447,11 @@ impl Drop for Opening<'_> {
     fn drop(&mut self) {
         let mut all = self.local.opening.lock();
         // Its own and the map's.
-        if Arc::strong_count(&self.lock) <= 2 {
+        if Arc::strong_count(&self.attempt) <= 2 {
             all.remove(self.key);
         }
         // Let go of before the next one counts.
-        self.lock = Arc::default();
+        self.attempt = Arc::default();
         drop(all);
     }
 }

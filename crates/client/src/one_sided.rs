@@ -10,13 +10,15 @@
 //!  ├ Site        one for each datanode: the connection ([`link`])
 //!  ├ leases      of replicas, by block and datanode ([`replica`])
 //!  ├ HandedOn    what the namenode said of replicas that nobody has read yet
-//!  └ Buffers     registered memory
+//!  ├ Buffers     registered memory
+//!  └ Tables      of CRCs that are kept
 //! ```
 
 mod buffers;
 mod handed_on;
 mod link;
 mod replica;
+mod tables;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -38,6 +40,7 @@ use hearth_wire::rdma_control::{
 };
 use parking_lot::Mutex;
 
+use crate::attempt::Attempt;
 use crate::datanode::{Offers, address_of};
 use crate::file_system::Shared;
 use crate::statistics::ReplicaFigures;
@@ -47,6 +50,7 @@ use handed_on::HandedOn;
 use link::Link;
 pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
 use replica::{Source, Told};
+use tables::{TABLES_BYTES_MAX, Tables};
 
 /// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
 const FAILED: Duration = Duration::from_secs(30);
@@ -128,6 +132,7 @@ struct Ground {
     transport: Arc<dyn Transport>,
     domain: Arc<dyn Domain>,
     buffers: Arc<Buffers>,
+    tables: Arc<Tables>,
     /// Memory that datanodes may write small replicas to.
     small: Mutex<Vec<Arc<dyn Region>>>,
     /// Made for the first writer.
@@ -154,12 +159,20 @@ impl Key {
 /// What is known of a datanode.
 #[derive(Debug, Default)]
 struct Site {
-    /// Held by who connects, so that the others find the connection.
-    link: tokio::sync::Mutex<Option<Arc<Link>>>,
+    link: Mutex<Option<Arc<Link>>>,
+    /// Of who makes the connection.
+    connecting: Attempt,
     failed: Mutex<Option<Instant>>,
 }
 
 impl Site {
+    /// The connection, if there is one. One that has ended is let go of.
+    fn open_link(&self) -> Option<Arc<Link>> {
+        let mut link = self.link.lock();
+        link.take_if(|link| !link.is_open());
+        link.clone()
+    }
+
     fn failed_lately(&self) -> bool {
         self.failed.lock().is_some_and(|failed| failed.elapsed() < FAILED)
     }
@@ -204,6 +217,7 @@ impl OneSided {
                     transport,
                     domain,
                     buffers,
+                    tables: Tables::new(TABLES_BYTES_MAX),
                     small: Mutex::new(Vec::new()),
                     write_buffers: OnceLock::new(),
                     writers: Arc::default(),
@@ -440,19 +454,19 @@ impl OneSided {
         block: &LocatedBlock,
         datanode: &DatanodeId,
     ) -> Result<(Arc<Link>, bool), DatanodeError> {
-        let mut place = site.link.lock().await;
-        if let Some(link) = &*place
-            && link.is_open()
-        {
-            return Ok((link.clone(), false));
+        let find = || Some((site.open_link()?, false));
+        if let Some(found) = find() {
+            return Ok(found);
         }
-        *place = None;
-        let Some((connection, incarnation)) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
-            return Err(self.refuse(block, datanode, NOT_LISTENING));
+        let make = async {
+            let Some((connection, incarnation)) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
+                return Err(self.refuse(block, datanode, NOT_LISTENING));
+            };
+            let link = Arc::new(Link::new(connection, incarnation));
+            *site.link.lock() = Some(link.clone());
+            Ok((link, true))
         };
-        let link = Arc::new(Link::new(connection, incarnation));
-        *place = Some(link.clone());
-        Ok((link, true))
+        site.connecting.or_make(find, make).await
     }
 
     /// A new connection, and which life of the datanode it leads to. `None`: the datanode does not listen in this client's network.
@@ -517,17 +531,17 @@ impl OneSided {
             return Err(ANOTHER);
         }
         let buffers = ground.buffers.clone();
-        let replica = Arc::new(ShownReplica::new(link, buffers, told, self.options.timeout));
         let mut leases = self.leases.lock();
+        let table = leases.get(&key).and_then(|earlier| earlier.table_of(&told.advertisement));
+        let table = table.unwrap_or_else(|| ground.tables.another());
+        let replica = Arc::new(ShownReplica::new(link, buffers, table, told, self.options.timeout));
         if leases.len() >= LEASES_MAX {
             leases.retain(|_, kept| kept.is_usable());
             if leases.len() >= LEASES_MAX {
                 leases.clear();
             }
         }
-        if let Some(earlier) = leases.insert(key, replica.clone()) {
-            replica.inherit(&earlier);
-        }
+        leases.insert(key, replica.clone());
         Ok(replica)
     }
 
@@ -620,4 +634,73 @@ async fn address_in(
 ) -> Result<Option<SocketAddr>, DatanodeError> {
     let own = address_of(&shared.options, datanode, datanode.transfer_port).await?.ip();
     Ok(offer.listener(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use hearth_fabric::sim::Sim;
+    use hearth_types::{Block, ExtendedBlock, Token};
+
+    use super::*;
+
+    fn ground() -> Ground {
+        let transport: Arc<dyn Transport> = Arc::new(Sim::new());
+        let domain = transport.domain().unwrap();
+        Ground {
+            buffers: Arc::new(Buffers::new(domain.clone(), 0)),
+            transport,
+            domain,
+            tables: Tables::new(0),
+            small: Mutex::default(),
+            write_buffers: OnceLock::new(),
+            writers: Arc::default(),
+        }
+    }
+
+    fn extended(length: u64) -> ExtendedBlock {
+        let block = Block { id: BlockId(1), stamp: GenerationStamp(1), length };
+        ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }
+    }
+
+    fn located(length: u64) -> LocatedBlock {
+        LocatedBlock {
+            block: extended(length),
+            offset: 0,
+            locations: Vec::new(),
+            storage_ids: Vec::new(),
+            storage_types: Vec::new(),
+            handed_on: Vec::new(),
+            cached: Vec::new(),
+            corrupt: false,
+            token: Token::default(),
+        }
+    }
+
+    #[test]
+    fn a_small_replica_is_no_longer_than_the_memory_that_it_was_written_to() {
+        let ground = ground();
+        let copy = |length, bytes, into| {
+            let replica = SmallReplica { block: extended(length), checksum: ChecksumSpec::DEFAULT, bytes };
+            small_copy(&ground, &located(1000), replica, into)
+        };
+        let written = |length| copy(length, SmallBytes::Written, Some(ground.small_memory().unwrap()));
+        let (data, mut checksums) = (vec![7; 1000], Vec::new());
+        ChecksumSpec::DEFAULT.compute(&data, &mut checksums);
+        let into = ground.small_memory().unwrap();
+        into.memory().write(0, &data);
+        into.memory().write(1000, &checksums);
+        let taken = copy(1000, SmallBytes::Written, Some(into)).unwrap();
+        assert!(taken.data == data && taken.verify().is_ok());
+        // The longest that has room for its CRCs as well, and what somebody made up.
+        let most = SMALL_BYTES_MAX / 516 * 512;
+        assert_eq!(written(most).unwrap().data.len() as u64, most);
+        for length in [most + 512, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 1 << 62, u64::MAX - 1, u64::MAX] {
+            written(length).unwrap_err();
+        }
+        copy(1000, SmallBytes::Written, None).unwrap_err();
+        assert_eq!(copy(999, SmallBytes::Written, None).unwrap_err(), ANOTHER);
+        let (data, checksums) = (Bytes::from(data), Bytes::from(checksums));
+        assert!(copy(1000, SmallBytes::Inline { data, checksums }, None).unwrap().verify().is_ok());
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, NodeProcess, files_below, jmx_bean, skip_or_fail};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Make, NodeProcess, files_below, jmx_bean, skip_or_fail};
 use hearth_types::{FileKind, FsPermission};
 
 type Outcome = anyhow::Result<()>;
@@ -358,6 +358,9 @@ fn local_cluster(datanodes: usize, paths: &str, settings: &[(&str, &str)]) -> (C
     (cluster, fs, sockets)
 }
 
+/// 64,512 bytes of data, as in Apache's client: of those, 1 MiB is no multiple.
+const APACHE_PACKETS: (&str, &str) = ("dfs.client-write-packet-size", "65536");
+
 /// One-sided connections that need no card.
 const TRANSPORT: (&str, &str) = ("hearth.one-sided.transport", "tcp");
 
@@ -392,6 +395,7 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
         ("one-sided,packets", 1, &[TRANSPORT], true),
         ("one-sided,packets", 3, &[TRANSPORT], true),
         ("one-sided,packets", 2, &[TRANSPORT, ("hearth.memory.limit", "16m")], true),
+        ("one-sided,packets", 2, &[TRANSPORT, ("hearth.memory.limit", "16m"), APACHE_PACKETS], true),
     ] {
         let (cluster, fs, _sockets) = local_cluster(datanodes, paths, settings);
         block_on(async {
@@ -439,6 +443,32 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
     }
 }
 
+/// Packets that are filled before it is known where they go end anywhere, also behind what a datanode whose memory is full grants at a
+/// time.
+#[test]
+fn packets_that_lie_over_the_end_of_a_grant_are_sent_in_parts() {
+    // Full from the start, and in the middle of a block.
+    for limit in ["1k", "8m"] {
+        let patience = ("dfs.client.socket-timeout", "10000");
+        let settings = [TRANSPORT, APACHE_PACKETS, ("hearth.memory.limit", limit), patience];
+        let (cluster, fs, _sockets) = local_cluster(1, "one-sided,packets", &settings);
+        block_on(async {
+            let (content, block, rest) = (Content::new(27), 6 << 20, 77_777);
+            let mut writer = fs.create("/parts", CreateOptions::default()).await?;
+            // A block that begins so small goes in packets, and while it does, those of the next are filled.
+            writer.write(&content.bytes(0, 100)).await?;
+            writer.hflush().await?;
+            writer.write(&content.bytes(100, 3 * block + rest - 100)).await?;
+            writer.close().await?;
+            anyhow::ensure!(read(&fs, "/parts").await? == content.bytes(0, 3 * block + rest), "other bytes");
+            let port = cluster.datanodes[0].port("dfs.datanode.http.address")?;
+            let written = jmx_bean(port, "Hearth:service=DataNode,name=OneSided")?["BytesWritten"].as_u64();
+            anyhow::ensure!(written == Some((2 * block + rest) as u64), "{limit}: {written:?} bytes one-sidedly");
+            Ok(())
+        });
+    }
+}
+
 /// The replicas on the disk of each datanode: those behind the first of a pipeline are synced, too, whichever way the bytes came to it.
 #[test]
 fn what_is_synced_is_on_the_disk_of_every_datanode() {
@@ -478,6 +508,64 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
         });
         assert_eq!(committed(&cluster) > 0, (paths, forward_local) != ("packets", "false"), "{paths}");
     }
+}
+
+#[test]
+fn blocks_that_end_after_an_hsync_are_on_disk_with_their_end() {
+    // Nothing gets there by itself.
+    let (cluster, fs, _sockets) = local_cluster(1, "packets", &[("hearth.memory.flush.delay", "3600")]);
+    block_on(async {
+        let (content, block) = (Content::new(24), 1 << 20);
+        let options = CreateOptions { block_size: Some(block as u64), ..CreateOptions::default() };
+        let mut writer = fs.create("/several", options).await?;
+        // One that ends before, one that ends behind it, and one that both begins and ends behind it.
+        writer.write(&content.bytes(0, block + 1000)).await?;
+        writer.hsync().await?;
+        writer.write(&content.bytes(block as u64 + 1000, 2 * block)).await?;
+        writer.hflush().await?;
+        let files = block_files(&cluster.datanodes[0].data_directory().expect("it has a disk"));
+        let on_disk = files.iter().map(std::fs::read).collect::<Result<Vec<_>, _>>()?;
+        let whole = |index: usize| {
+            let expected = content.bytes((index * block) as u64, block);
+            on_disk.contains(&expected)
+        };
+        anyhow::ensure!([0, 1, 2, 3].map(whole) == [false, true, true, false], "{files:?}");
+        writer.close().await?;
+        Ok(())
+    });
+}
+
+/// At the first look no datanode answers, and at the second the writer is a block further.
+#[test]
+fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another_meanwhile() {
+    let (cluster, writing, _sockets) = local_cluster(1, "packets", &[]);
+    let patience =
+        [("ipc.client.rpc-timeout.ms", "500"), ("dfs.client.retry.interval-ms.get-last-block-length", "3000")];
+    let conf = cluster.conf_with("impatient", &patience).unwrap();
+    let conf = Configuration::load_dir(&conf, Environment::empty()).unwrap();
+    let reading = FileSystem::connect(&conf, None, &hearth_client::os_user_name()).unwrap();
+    let datanode = cluster.datanodes[0].process().expect("it runs");
+    block_on(async {
+        let (content, block, length) = (Content::new(25), 1 << 20, (1 << 20) + 70_000);
+        let options = CreateOptions { block_size: Some(block as u64), ..CreateOptions::default() };
+        let mut writer = writing.create("/growing", options).await?;
+        writer.write(&content.bytes(0, 5000)).await?;
+        writer.hflush().await?;
+        datanode.signal(rustix::process::Signal::STOP)?;
+        let opening = tokio::spawn(async move { reading.open("/growing").await });
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        datanode.signal(rustix::process::Signal::CONT)?;
+        writer.write(&content.bytes(5000, length - 5000)).await?;
+        writer.hflush().await?;
+        anyhow::ensure!(!opening.is_finished(), "it has looked once only");
+        let reader = opening.await??;
+        anyhow::ensure!(reader.length() == length as u64, "{} of {length}", reader.length());
+        let mut bytes = vec![0; length];
+        reader.read_at(0, &mut bytes).await?;
+        anyhow::ensure!(bytes == content.bytes(0, length), "other bytes");
+        writer.close().await?;
+        Ok(())
+    });
 }
 
 /// The files of blocks' data below `directory`.
@@ -526,6 +614,79 @@ fn loses_datanodes(paths: &str, settings: &[(&str, &str)]) {
             writer.close().await?;
             anyhow::ensure!(read(&fs, &path).await? == content.bytes(0, 11_500_000), "closed");
         }
+        Ok(())
+    });
+}
+
+/// What Apache's namenode has and this client cannot write is as it was, and nobody's.
+#[test]
+fn files_that_cannot_be_written_are_left_as_they_are() {
+    let keys = tempfile::tempdir().unwrap();
+    let provider = format!("jceks://file{}/keys.jceks", keys.path().display());
+    // The namenode looks for keys when it starts.
+    let create_key = |apache: Apache| {
+        let arguments = ["create", "key", "-provider", provider.as_str()];
+        apache.run(keys.path(), "org.apache.hadoop.crypto.key.KeyShell", arguments)?.success()
+    };
+    let spec = ClusterSpec::new(Make::Apache, Make::Apache).datanodes(1).set("dfs.replication", 1);
+    let spec = spec.set("hadoop.security.key.provider.path", &provider);
+    let cluster = match Apache::find().and_then(create_key).and_then(|_| spec.start()) {
+        Ok(cluster) => cluster,
+        Err(error) => return skip_or_fail("files_that_cannot_be_written", &error),
+    };
+    let fs = client(&cluster);
+    let tool = |main: &str, arguments: &[&str]| -> anyhow::Result<String> {
+        cluster.apache()?.run(cluster.conf(), main, arguments)?.success()
+    };
+    let coding = |arguments: &[&str]| tool("org.apache.hadoop.hdfs.tools.ECAdmin", arguments);
+    block_on(async {
+        let content = Content::new(26);
+        let old = |path: &str| path.replace("/new", "/old");
+        // Encrypted: a zone begins empty, and what is renamed into it is refused. What is in it, Java's client writes.
+        fs.mkdirs("/encrypted", None, true).await?;
+        tool("org.apache.hadoop.hdfs.tools.CryptoAdmin", &["-createZone", "-keyName", "key", "-path", "/encrypted"])?;
+        let local = keys.path().join("file");
+        std::fs::write(&local, content.bytes(0, 5000))?;
+        let arguments = ["-put".as_ref(), local.as_os_str(), "/encrypted/old".as_ref()];
+        cluster.apache()?.fs(cluster.conf(), arguments)?.success()?;
+        // Erasure-coded: what was there before is not.
+        write(&fs, "/coded/old", content, 5000).await?;
+        coding(&["-enablePolicy", "-policy", "RS-3-2-1024k"])?;
+        coding(&["-setPolicy", "-path", "/coded", "-policy", "RS-3-2-1024k"])?;
+        cluster.apache()?.fs(cluster.conf(), ["-touchz", "/coded/coded"])?.success()?;
+        // Below it again replicated.
+        fs.mkdirs("/coded/replicated", None, true).await?;
+        coding(&["-setPolicy", "-replicate", "-path", "/coded/replicated"])?;
+        for _ in 0..2 {
+            write(&fs, "/coded/replicated/file", content, 100).await?;
+        }
+
+        for new in ["/encrypted/new", "/coded/new"] {
+            let before = fs.status(&old(new)).await?;
+            for (path, overwrite) in [(new, false), (new, true), (&old(new), true)] {
+                let options = CreateOptions { overwrite, ..CreateOptions::default() };
+                let refused = fs.create(path, options).await.map(drop).unwrap_err();
+                anyhow::ensure!(refused.kind() == ErrorKind::Unsupported, "{path}: {refused:?}");
+                let found = fs.status(new).await.map_err(|error| error.kind());
+                anyhow::ensure!(found == Err(ErrorKind::NotFound), "{path}: {found:?}");
+            }
+            let after = fs.status(&old(new)).await?;
+            anyhow::ensure!(after == before, "{before:?} {after:?}");
+        }
+        anyhow::ensure!(read(&fs, "/coded/old").await? == content.bytes(0, 5000));
+
+        for (path, new_block) in [("/encrypted/old", false), ("/encrypted/old", true), ("/coded/coded", true)] {
+            let before = fs.status(path).await?;
+            // The second finds it closed.
+            for _ in 0..2 {
+                let refused = if new_block { fs.append_new_block(path).await } else { fs.append(path).await };
+                let refused = refused.map(drop).unwrap_err();
+                anyhow::ensure!(refused.kind() == ErrorKind::Unsupported, "{path}: {refused:?}");
+            }
+            anyhow::ensure!(fs.status(path).await?.length == before.length);
+        }
+        let encrypted = cluster.apache()?.fs(cluster.conf(), ["-cat", "/encrypted/old"])?;
+        anyhow::ensure!(encrypted.code == 0, "{}", encrypted.stderr);
         Ok(())
     });
 }

@@ -2,8 +2,8 @@
 //! datanode's towards the next one.
 //!
 //! ```text
-//! open ──► BlockWriter ──┬─ room, turn, send    down: data and CRCs are written, a slice behind them
-//!                        └─ next                up: acknowledgements, and with them further memory
+//! open ──► BlockWriter ──┬─ next_part, turn, send   down: data and CRCs are written, a slice behind them
+//!                        └─ next                   up: acknowledgements, and with them further memory
 //! ```
 //! Both directions run at once, one task each. What is under way at the receiver is bounded by the memory that it has for CRCs:
 //! that is used in turns, each piece again once its slice is acknowledged.
@@ -13,6 +13,7 @@ mod connections;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hearth_fabric::one_sided::{Connection, Error, Region, Transfer};
-use hearth_types::{DatanodeId, RemoteSlice};
+use hearth_types::{ChecksumSpec, DatanodeId, RemoteSlice};
 use hearth_wire::data_transfer::{AckReply, BlockOpResponse, PacketHeader, Status, UNKNOWN_SEQNO, WriteBlock};
 use hearth_wire::rdma_control::{Grant, Slice, WriteMessage};
 use parking_lot::Mutex;
@@ -175,9 +176,40 @@ impl BlockWriter {
         &self.connection
     }
 
+    /// What of `packet` goes next as one slice, from byte `at` of the block on: all that is left, or as many whole chunks as memory is
+    /// granted for. Waits until there is any. Who waited for all of it might wait for ever: a datanode whose memory is full grants more
+    /// only when what it has granted is used up.
+    pub async fn next_part(
+        &self,
+        packet: &PacketHeader,
+        at: u64,
+        checksum: ChecksumSpec,
+    ) -> Result<PacketHeader, WriterError> {
+        let chunk = u64::from(checksum.bytes_per_chunk);
+        let end = packet.end();
+        let (least, most) = match packet.offset.is_multiple_of(chunk) {
+            true => (end.min(at + chunk), end.min(at + (SLICE_BYTES_MAX / chunk).max(1) * chunk)),
+            // Within a chunk it has one CRC for all of it.
+            false => (end, end),
+        };
+        let room = self.room(at, least, most).await?;
+        let to = if room == end { end } else { room / chunk * chunk };
+        if to - at > SLICE_BYTES_MAX {
+            return Err(self.unexpected());
+        }
+        let is_end = to == end;
+        Ok(PacketHeader {
+            offset: at,
+            seqno: packet.seqno,
+            last: packet.last && is_end,
+            data_bytes: (to - at) as u32,
+            sync: packet.sync && is_end,
+        })
+    }
+
     /// Waits until memory is granted for the block's bytes from `from` to `least` without a gap, and says how far it reaches:
     /// at most to `most`.
-    pub async fn room(&self, from: u64, least: u64, most: u64) -> Result<u64, WriterError> {
+    async fn room(&self, from: u64, least: u64, most: u64) -> Result<u64, WriterError> {
         self.until("waiting for memory to write to", |state| {
             let end = state.granted_from(from, most);
             (end >= least).then_some(end)
@@ -319,6 +351,12 @@ impl BlockWriter {
     }
 }
 
+/// Where the CRCs of `part` are among those of the packet that it is a part of, bytes. A packet that begins within a chunk has one part.
+pub fn checksums_of(part: &PacketHeader, packet: &PacketHeader, checksum: ChecksumSpec) -> Range<u64> {
+    let from = checksum.checksum_bytes(part.offset - packet.offset);
+    from..from + checksum.checksum_bytes(u64::from(part.data_bytes))
+}
+
 impl State {
     fn grant_at(&self, byte: u64) -> Option<&Grant> {
         let holds = |grant: &&Grant| (grant.offset..grant.offset + grant.data.length).contains(&byte);
@@ -399,6 +437,17 @@ mod tests {
         assert_eq!(state.grant_at(1495).map(|grant| grant.offset), Some(1490));
         assert_eq!(state.grants.len(), 2, "what lies behind is forgotten");
         assert_eq!(state.granted_from(3000, 5000), 3000);
+    }
+
+    #[test]
+    fn a_part_has_the_crcs_of_its_own_chunks() {
+        let header = |offset, data_bytes| PacketHeader { offset, seqno: 1, last: false, data_bytes, sync: false };
+        let of = |part, packet: PacketHeader| checksums_of(&part, &packet, ChecksumSpec::DEFAULT);
+        let packet = header(1024, 1300);
+        assert_eq!([of(packet, packet), of(header(1024, 512), packet)], [0..12, 0..4]);
+        assert_eq!(of(header(1536, 788), packet), 4..12);
+        // One that begins within a chunk has one.
+        assert_eq!(of(header(100, 412), header(100, 412)), 0..4);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl SmallReplica {
         let wanted = Wanted { block: &self.block, token: &self.token, range };
         self.socket.links().fetch(wanted).await.inspect_err(|error| {
             if matches!(
-                error,
+                error.cause(),
                 DatanodeError::Transfer(_) | DatanodeError::Shared { .. } | DatanodeError::Protocol { .. }
             ) {
                 self.socket.disable(error);

@@ -14,6 +14,8 @@ use hearth_wire::data_transfer::{
 };
 use parking_lot::Mutex;
 
+use crate::DatanodeError;
+use crate::attempt::Attempt;
 use crate::multiplexed::Links;
 
 use super::slots::{SLOTS_MAX, Segment, Slot};
@@ -47,8 +49,8 @@ pub(crate) struct Socket {
     /// Who listens there: the answer to DESCRIBE and when it came; nothing in it when the datanode is not Hearth's.
     described: Mutex<Option<(Option<Arc<DatanodeDescription>>, Instant)>>,
     segments: Mutex<Vec<Arc<Segment>>>,
-    /// Held by who fetches a segment, so that the others find it.
-    fetching: tokio::sync::Mutex<()>,
+    /// Of who fetches a segment.
+    fetching: Attempt,
     /// The datanode has no slots to give.
     without_slots: AtomicBool,
     released: Mutex<Vec<Released>>,
@@ -131,7 +133,7 @@ impl Socket {
             disabled_until: Mutex::default(),
             described: Mutex::default(),
             segments: Mutex::default(),
-            fetching: tokio::sync::Mutex::default(),
+            fetching: Attempt::default(),
             without_slots: AtomicBool::new(false),
             released: Mutex::default(),
             releasing: AtomicBool::new(false),
@@ -257,17 +259,21 @@ impl Socket {
     }
 
     /// A slot for a replica that is about to be opened; `None` when the datanode gives none.
-    pub(super) async fn slot(self: &Arc<Self>, client_name: &str) -> Result<Option<Slot>, TransferError> {
-        if let Some(slot) = self.free_slot() {
-            return Ok(Some(slot));
+    pub(super) async fn slot(self: &Arc<Self>, client_name: &str) -> Result<Option<Slot>, DatanodeError> {
+        let find = || match self.free_slot() {
+            Some(slot) => Some(Some(slot)),
+            None if self.without_slots.load(Ordering::Relaxed) => Some(None),
+            None => None,
+        };
+        if let Some(found) = find() {
+            return Ok(found);
         }
-        if self.without_slots.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let _fetching = self.fetching.lock().await;
-        if let Some(slot) = self.free_slot() {
-            return Ok(Some(slot));
-        }
+        let make = async { self.fetch_segment(client_name).await.map_err(DatanodeError::Transfer) };
+        self.fetching.or_make(find, make).await
+    }
+
+    /// Asks for another segment of slots, and takes the first.
+    async fn fetch_segment(self: &Arc<Self>, client_name: &str) -> Result<Option<Slot>, TransferError> {
         if self.segments.lock().len() >= SEGMENTS_MAX {
             return Ok(None);
         }

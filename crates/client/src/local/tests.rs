@@ -478,7 +478,7 @@ async fn refusals_are_told_apart() {
     assert!(matches!(error, DatanodeError::AccessToken { .. }) && !doubted(1), "{error}");
     refuse(Status::Error);
     let error = replica(&local, 1).await.unwrap_err();
-    assert!(matches!(error, DatanodeError::Refused { .. }) && doubted(1) && !doubted(2), "{error}");
+    assert!(matches!(error.cause(), DatanodeError::Refused { .. }) && doubted(1) && !doubted(2), "{error}");
     refuse(Status::ErrorUnsupported);
     replica(&local, 2).await.unwrap_err();
     assert!(doubted(2) && doubted(3));
@@ -490,10 +490,25 @@ async fn refusals_are_told_apart() {
     // Another datanode's socket.
     let other = DatanodeId { uuid: DatanodeUuid("another".into()), ..datanode() };
     let error = local.open(&located(4, 100_000), &other).await.unwrap_err();
-    assert!(matches!(error, DatanodeError::OtherDatanode { .. }), "{error}");
+    assert!(matches!(error.cause(), DatanodeError::OtherDatanode { .. }), "{error}");
     assert!(!doubted(4));
     let elsewhere = DatanodeId { ip: "192.0.2.7".to_owned(), ..datanode() };
     assert!(local.failed_lately(&located(4, 100_000), &elsewhere).is_err());
+}
+
+#[tokio::test]
+async fn who_waited_for_a_replica_to_be_opened_is_refused_with_who_asked() {
+    let fake = Fake::start(with_blocks(true));
+    let local = fake.client(&[]);
+    let many = || futures_util::future::join_all((0..10).map(|_| replica(&local, 1)));
+    fake.behaviour.lock().refuse = Some(Status::Error);
+    let outcomes = many().await;
+    let all = outcomes.iter().all(Result::is_err);
+    assert_eq!((all, fake.count(|asked| &asked.descriptors)), (true, 1));
+    // The next come later.
+    let outcomes = many().await;
+    let all = outcomes.iter().all(Result::is_ok);
+    assert_eq!((all, fake.count(|asked| &asked.descriptors)), (true, 2));
 }
 
 #[tokio::test]
@@ -541,7 +556,7 @@ async fn a_replica_whose_files_do_not_fit_is_of_no_use() {
     let fake = Fake::start(with_blocks(true));
     let local = fake.client(&[]);
     let error = local.open(&located(1, 100_001), &datanode()).await.unwrap_err();
-    assert!(matches!(error, DatanodeError::Unusable { .. }), "{error}");
+    assert!(matches!(error.cause(), DatanodeError::Unusable { .. }), "{error}");
     fake.behaviour.lock().spoiled.push(2);
     let replica = replica(&local, 2).await.unwrap();
     let mapped = replica.mapped().unwrap();

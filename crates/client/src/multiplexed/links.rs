@@ -13,6 +13,7 @@ use super::lent::{self, Begun};
 use super::link::{Arrived, Asked, Credit, Failure, Link};
 use super::{MultiplexOptions, Place, Wanted};
 use crate::DatanodeError;
+use crate::attempt::Attempt;
 use crate::local::Fetched;
 
 /// How long a datanode that broke the protocol is read in other ways.
@@ -38,8 +39,8 @@ pub(crate) struct Links {
     options: MultiplexOptions,
     client_name: String,
     links: Mutex<Vec<Arc<Link>>>,
-    /// Held while the first connection is made: others wait for it.
-    opening: tokio::sync::Mutex<()>,
+    /// Of who makes the first connection.
+    opening: Attempt,
     growth: Mutex<Growth>,
     growing: AtomicBool,
     /// Bytes that came over connections that have ended.
@@ -54,7 +55,7 @@ impl Links {
             options,
             client_name,
             links: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
+            opening: Attempt::default(),
             growth: Mutex::default(),
             growing: AtomicBool::new(false),
             ended_bytes: Mutex::default(),
@@ -186,11 +187,8 @@ impl Links {
         if let Some(link) = self.pick() {
             return Ok((link, false));
         }
-        let _first = self.opening.lock().await;
-        if let Some(link) = self.pick() {
-            return Ok((link, false));
-        }
-        Ok((self.open().await?, true))
+        let find = || self.pick().map(|link| (link, false));
+        self.opening.or_make(find, async { Ok((self.open().await?, true)) }).await
     }
 
     async fn open(&self) -> Result<Arc<Link>, DatanodeError> {

@@ -540,6 +540,36 @@ async fn a_silent_datanode_is_waited_for_once() {
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
 
+#[tokio::test]
+async fn who_waited_for_a_connection_that_cannot_be_made_waits_no_longer() {
+    let brief = Duration::from_millis(300);
+    let silent = MultiplexOptions { timeouts: Timeouts { read: brief, ..options().timeouts }, ..options() };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dn");
+    let listener = local::Listener::bind(&path, 0o600, 16).unwrap();
+    // It answers none.
+    let connections = Arc::new(Mutex::new(Vec::new()));
+    let accepted = Arc::clone(&connections);
+    let server = tokio::spawn(async move {
+        while let Ok(connection) = listener.accept().await {
+            accepted.lock().push(connection);
+        }
+    });
+    let fake = Fake {
+        links: Arc::new(Links::new(Place::Socket(path), silent, "test".to_owned())),
+        connections: Arc::default(),
+        server,
+    };
+    for attempt in 1..=2 {
+        let outcomes = futures_util::future::join_all((0..20).map(|id| fetch(&fake.links, id, 0, 100))).await;
+        for error in outcomes.into_iter().map(Result::unwrap_err) {
+            let DatanodeError::Shared { source } = error.cause() else { panic!("{error}") };
+            assert!(source.is_time_out(), "{source}");
+        }
+        assert_eq!(connections.lock().len(), attempt);
+    }
+}
+
 /// More is asked for than one connection may owe; the first ends, and answers none.
 #[tokio::test]
 async fn a_connection_that_ends_under_many_is_not_waited_for() {

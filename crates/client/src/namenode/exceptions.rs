@@ -56,6 +56,7 @@ exceptions! {
     IllegalArgument = ILLEGAL_ARGUMENT, InvalidInput;
     UnsupportedOperation = UNSUPPORTED_OPERATION, Unsupported;
     UnsupportedAction = UNSUPPORTED_ACTION, Unsupported;
+    UnknownCryptoProtocolVersion = UNKNOWN_CRYPTO_PROTOCOL_VERSION, Unsupported;
     NoSuchMethod = RPC_NO_SUCH_METHOD, Unsupported;
     NoSuchProtocol = RPC_NO_SUCH_PROTOCOL, Unsupported;
     Standby = STANDBY, Unreachable;

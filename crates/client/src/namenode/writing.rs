@@ -1,10 +1,15 @@
 //! Calls of a file's life under construction, and leases.
+//!
+//! Apache's namenode also has files that this client cannot write, erasure-coded and encrypted ones. It lets one be made or opened, and says
+//! so in its answer only. What can be known before is found out before anything changes, and what was opened is not left open.
+
+use std::time::Duration;
 
 use hearth_types::{DatanodeId, DatanodeInfo, ExtendedBlock, FileStatus, FsPermission, LocatedBlock, StorageId};
 use hearth_wire::proto::hdfs::*;
 
-use super::Namenode;
 use super::files::converted;
+use super::{Exception, Namenode};
 use crate::Error;
 
 /// Bits of `CreateFlagProto`.
@@ -13,8 +18,11 @@ const OVERWRITE: u32 = 2;
 const APPEND: u32 = 4;
 const NEW_BLOCK: u32 = 32;
 
-/// What Java's client says that it speaks; without it a file in an encryption zone is refused.
-const CRYPTO_PROTOCOL_ENCRYPTION_ZONES: i32 = 2;
+/// Where inodes are by their number. Source: `FSDirectory.DOT_INODES_STRING`.
+const BY_INODE: &str = "/.reserved/.inodes";
+
+/// Pauses before the namenode is asked again to close a file that is as it was: it knows all of its blocks.
+const CLOSE_AGAIN_MS: [u64; 3] = [10, 100, 1000];
 
 pub(crate) struct Creation<'a> {
     pub path: &'a str,
@@ -28,7 +36,13 @@ pub(crate) struct Creation<'a> {
 }
 
 impl Namenode {
+    /// Errors: `Unsupported`: the file would be encrypted or erasure-coded. Nothing was changed then, unless its directory came to be so in
+    /// this moment.
     pub(crate) async fn create(&self, creation: &Creation<'_>) -> Result<Option<FileStatus>, Error> {
+        // The namenode would replace a file before it says what the new one is. That is worth a question; a new file can go again.
+        if creation.overwrite && self.is_erasure_coded_in(directory_of(creation.path)).await? {
+            return Err(Error::Unsupported { path: creation.path.to_owned() });
+        }
         let (masked, unmasked) = creation.permission;
         let request = CreateRequestProto {
             src: creation.path.to_owned(),
@@ -38,20 +52,44 @@ impl Namenode {
             create_parent: creation.parents,
             replication: u32::from(creation.replication),
             block_size: creation.block_size,
-            crypto_protocol_version: vec![CRYPTO_PROTOCOL_ENCRYPTION_ZONES],
+            // None: a file in an encryption zone is refused before anything changes.
+            crypto_protocol_version: Vec::new(),
             unmasked: Some(unmasked.into()),
             ec_policy_name: None,
             storage_policy: None,
         };
-        let answer: CreateResponseProto = self.call("create", &request).await?;
+        let unsupported = || Error::Unsupported { path: creation.path.to_owned() };
+        let answer: CreateResponseProto = match self.call("create", &request).await {
+            Err(error) if error.exception() == Some(Exception::UnknownCryptoProtocolVersion) => {
+                return Err(unsupported());
+            }
+            answer => answer?,
+        };
         let Some(status) = answer.fs else { return Ok(None) };
-        if status.ec_policy.is_some() || status.file_encryption_info.is_some() {
-            return Err(Error::Unsupported { path: creation.path.to_owned() });
+        if !is_written_here(&status) {
+            // By its number: another may have the path by now.
+            let made = format!("{BY_INODE}/{}", status.file_id());
+            if let Err(error) = self.delete(&made, false).await {
+                tracing::warn!(path = creation.path, %error, "an empty file that this client cannot write stays");
+            }
+            return Err(unsupported());
         }
         converted("create", status.try_into()).map(Some)
     }
 
+    /// Whether what is made in `directory` is erasure-coded.
+    async fn is_erasure_coded_in(&self, directory: &str) -> Result<bool, Error> {
+        match self.file_info(directory).await {
+            Ok(status) => Ok(status.is_some_and(|status| status.erasure_coding_policy.is_some())),
+            // What is the matter with the path, the creation says better.
+            Err(error) if error.exception().is_some() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The block to continue, if the last one has room, and the file's status.
+    ///
+    /// Errors: `Unsupported`: the file is encrypted or erasure-coded. It is closed again, as it was.
     pub(crate) async fn append(
         &self,
         path: &str,
@@ -61,12 +99,34 @@ impl Namenode {
         let flag = APPEND | if new_block { NEW_BLOCK } else { 0 };
         let request = AppendRequestProto { src: path.to_owned(), client_name: client.to_owned(), flag: Some(flag) };
         let answer: AppendResponseProto = self.call("append", &request).await?;
-        if answer.stat.as_ref().is_some_and(|stat| stat.ec_policy.is_some() || stat.file_encryption_info.is_some()) {
+        if let Some(status) = answer.stat.as_ref().filter(|status| !is_written_here(status)) {
+            // For a new block the last one was not opened again.
+            let last = answer.block.filter(|_| !new_block).and_then(|block| block.b.try_into().ok());
+            self.close_unchanged(path, status.file_id(), client, last.as_ref()).await;
             return Err(Error::Unsupported { path: path.to_owned() });
         }
         let block = answer.block.map(|block| converted("append", block.try_into())).transpose()?;
         let status = answer.stat.map(|status| converted("append", status.try_into())).transpose()?;
         Ok((block, status))
+    }
+
+    /// Closes a file that nothing was written to. Else nobody else could write it as long as this client renews its lease for others.
+    async fn close_unchanged(&self, path: &str, inode: u64, client: &str, last: Option<&ExtendedBlock>) {
+        let mut pauses = CLOSE_AGAIN_MS.into_iter().map(Duration::from_millis);
+        loop {
+            match self.complete(path, inode, client, last).await {
+                Ok(true) => return,
+                Ok(false) => {
+                    let Some(pause) = pauses.next() else { break };
+                    tokio::time::sleep(pause).await;
+                }
+                Err(error) => {
+                    tracing::warn!(path, %error, "a file that this client cannot write stays open");
+                    return;
+                }
+            }
+        }
+        tracing::warn!(path, "a file that this client cannot write stays open");
     }
 
     /// `previous`: the last block with its final length, which this call commits.
@@ -204,5 +264,18 @@ impl Namenode {
         let request = ReportBadBlocksRequestProto { blocks: blocks.iter().map(Into::into).collect() };
         let _: ReportBadBlocksResponseProto = self.call("reportBadBlocks", &request).await?;
         Ok(())
+    }
+}
+
+/// Whether this client can write a file that the namenode describes so.
+fn is_written_here(status: &HdfsFileStatusProto) -> bool {
+    status.ec_policy.is_none() && status.file_encryption_info.is_none()
+}
+
+/// Of an absolute path.
+fn directory_of(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some((directory, _)) if !directory.is_empty() => directory,
+        _ => "/",
     }
 }

@@ -1,23 +1,17 @@
 //! A replica that a datanode has advertised: reads of it, and how far they are to be believed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use hearth_fabric::one_sided::{Error, Transfer};
 use hearth_types::{ByteRange, ChecksumError, RemoteSlice, ShownRecord};
 use hearth_wire::rdma_control::Advertisement;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::buffers::{Buffer, Buffers};
 use super::link::Link;
-
-/// After so many reads of a replica its whole table of CRCs comes with the next: from then on a read is data and record.
-const READS_BEFORE_TABLE: u32 = 8;
-
-/// A table longer than this is never kept, bytes: that of a block of 1 GiB.
-const TABLE_BYTES_MAX: u64 = 8 << 20;
+use super::tables::Table;
 
 /// Bytes that are copied and checked at a time: they are in the processor's cache when they are checked.
 const WINDOW_BYTES: u64 = 128 << 10;
@@ -33,9 +27,8 @@ pub(crate) struct ShownReplica {
     until: Instant,
     /// For one batch of reads.
     timeout: Duration,
-    reads: AtomicU32,
     /// All CRCs, once they have come with a record that says whose they are.
-    table: RwLock<Option<Arc<[u8]>>>,
+    table: Arc<Table>,
 }
 
 /// Who has said where a replica's memory is.
@@ -74,6 +67,8 @@ pub(crate) struct Posted {
     /// Owned by the operation as well, until it is over.
     buffer: Buffer,
     pieces: Vec<Piece>,
+    /// All CRCs, if they were known: pieces then have none of their own, and others may have taken the table's room meanwhile.
+    table: Option<Arc<[u8]>>,
     /// The table of all CRCs begins here, if it was asked for.
     table_at: Option<u64>,
     shown_at: u64,
@@ -107,22 +102,24 @@ pub(crate) struct Fetched {
 }
 
 impl ShownReplica {
-    /// `timeout_max`: for a batch of reads.
-    pub(super) fn new(link: Arc<Link>, buffers: Arc<Buffers>, told: Told, timeout_max: Duration) -> Self {
+    /// `table`: of this copy. `timeout_max`: for a batch of reads.
+    pub(super) fn new(
+        link: Arc<Link>,
+        buffers: Arc<Buffers>,
+        table: Arc<Table>,
+        told: Told,
+        timeout_max: Duration,
+    ) -> Self {
         let Told { advertisement, asked, source } = told;
         // Whatever is posted has ended, one way or the other, when the lease does.
         let timeout = timeout_max.min(advertisement.lease / 3);
         let until = asked + advertisement.lease - timeout;
-        let (reads, table) = (AtomicU32::new(0), RwLock::new(None));
-        Self { link, buffers, advertisement, source, until, timeout, reads, table }
+        Self { link, buffers, advertisement, source, until, timeout, table }
     }
 
-    /// Takes over what is known of the same copy from an earlier lease.
-    pub(super) fn inherit(&self, earlier: &Self) {
-        if self.advertisement.record() == earlier.advertisement.record() {
-            self.reads.store(earlier.reads.load(Ordering::Relaxed), Ordering::Relaxed);
-            self.table.write().clone_from(&earlier.table.read());
-        }
+    /// The table, if this is a lease of the same copy as another with this advertisement.
+    pub(super) fn table_of(&self, advertisement: &Advertisement) -> Option<Arc<Table>> {
+        (self.advertisement.record() == advertisement.record()).then(|| Arc::clone(&self.table))
     }
 
     pub(crate) fn length(&self) -> u64 {
@@ -154,9 +151,9 @@ impl ShownReplica {
             return Err(ReadError::Withdrawn);
         }
         let advertisement = &self.advertisement;
-        let known = self.table.read().is_some() || advertisement.checksums.length == 0;
-        let reads = self.reads.fetch_add(1, Ordering::Relaxed);
-        let whole = !known && reads >= READS_BEFORE_TABLE && advertisement.checksums.length <= TABLE_BYTES_MAX;
+        let table = self.table.get();
+        let known = table.is_some() || advertisement.checksums.length == 0;
+        let whole = !known && self.table.is_due(advertisement.checksums.length);
         let mut at = 0;
         let mut reserve = |bytes: u64| {
             let start = at;
@@ -197,7 +194,7 @@ impl ShownReplica {
         }
         add(shown_at, advertisement.shown, all(advertisement.shown));
         let done = Mutex::new(self.link.connection().read(transfers, self.timeout));
-        Ok(Posted { replica: self.clone(), buffer, pieces, table_at, shown_at, done })
+        Ok(Posted { replica: self.clone(), buffer, pieces, table, table_at, shown_at, done })
     }
 }
 
@@ -206,7 +203,7 @@ impl Posted {
     ///
     /// Errors: `Withdrawn`; `Network`.
     pub(crate) async fn complete(self) -> Result<Fetched, ReadError> {
-        let Self { replica, buffer, pieces, table_at, shown_at, done } = self;
+        let Self { replica, buffer, pieces, mut table, table_at, shown_at, done } = self;
         done.into_inner().await?;
         let mut record = [0; ShownRecord::BYTES];
         buffer.memory().read(shown_at, &mut record);
@@ -215,11 +212,12 @@ impl Posted {
             return Err(ReadError::Withdrawn);
         }
         if let Some(table_at) = table_at {
-            let mut table = vec![0; replica.advertisement.checksums.length as usize];
-            buffer.memory().read(table_at, &mut table);
-            *replica.table.write() = Some(table.into());
+            let mut bytes = vec![0; replica.advertisement.checksums.length as usize];
+            buffer.memory().read(table_at, &mut bytes);
+            let whole: Arc<[u8]> = bytes.into();
+            replica.table.keep(Arc::clone(&whole));
+            table = Some(whole);
         }
-        let table = replica.table.read().clone();
         Ok(Fetched { replica, buffer: Some(buffer), pieces, table })
     }
 }
@@ -304,5 +302,148 @@ impl Drop for Fetched {
         if let Some(buffer) = self.buffer.take() {
             self.replica.buffers.give_back(buffer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use hearth_fabric::Memory;
+    use hearth_fabric::one_sided::{Access, Limits, Region, Transport};
+    use hearth_fabric::sim::Sim;
+    use hearth_types::{Block, BlockId, BlockPoolId, ChecksumSpec, ExtendedBlock, GenerationStamp};
+
+    use super::super::tables::Tables;
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(10);
+    const LENGTH: u64 = 100_000;
+    const TABLE_BYTES: u64 = LENGTH.div_ceil(512) * 4;
+    /// What is read.
+    const START: u64 = 700;
+    const END: u64 = 3000;
+
+    /// Replicas in the memory of a datanode, and a client's leases of them.
+    struct Shown {
+        memory: Vec<Arc<dyn Region>>,
+        replicas: Vec<Arc<ShownReplica>>,
+    }
+
+    fn content(replica: usize) -> Vec<u8> {
+        (0..LENGTH as usize).map(|index| (index / 7 + replica) as u8).collect()
+    }
+
+    /// `count` replicas, whose tables have room for `tables` together.
+    async fn shown(count: usize, tables: u64) -> Shown {
+        let sim = Sim::new();
+        let domain = sim.domain().unwrap();
+        let listener = sim.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let accept = async { listener.accept().await.unwrap().accept(&domain, b"", Limits::default(), WAIT).await };
+        let connect = sim.connect(&domain, listener.address(), b"", Limits::default(), WAIT);
+        let (near, far) = tokio::join!(connect, accept);
+        let link = Arc::new(Link::new(near.unwrap(), 1));
+        // It is never asked anything, but its end would be the other's.
+        tokio::spawn(async move { far.unwrap().closed().await });
+        let (buffers, tables) = (Arc::new(Buffers::new(domain.clone(), 1 << 20)), Tables::new(tables));
+        let (mut memory, mut replicas) = (Vec::new(), Vec::new());
+        for replica in 0..count {
+            let data = content(replica);
+            let mut crcs = Vec::new();
+            ChecksumSpec::DEFAULT.compute(&data, &mut crcs);
+            let block = Block { id: BlockId(replica as i64), stamp: GenerationStamp(1), length: LENGTH };
+            let record = ShownRecord { block, nonce: 7 }.encode();
+            let bytes = LENGTH + (crcs.len() + record.len()) as u64;
+            let all = Arc::new(Memory::fresh(bytes).unwrap());
+            all.write(0, &data);
+            all.write(LENGTH, &crcs);
+            all.write(LENGTH + crcs.len() as u64, &record);
+            let region = domain.register(&all, 0..bytes, Access::RemoteRead).unwrap();
+            let part = |start, length: usize| region.remote().part(start, length as u64).unwrap();
+            let advertisement = Advertisement {
+                block: ExtendedBlock { pool: BlockPoolId::new("BP-1"), block },
+                checksum: ChecksumSpec::DEFAULT,
+                nonce: 7,
+                data: part(0, data.len()),
+                checksums: part(LENGTH, crcs.len()),
+                shown: part(LENGTH + crcs.len() as u64, record.len()),
+                lease: 10 * WAIT,
+                incarnation: 1,
+            };
+            memory.push(region);
+            let told = Told { advertisement, asked: Instant::now(), source: Source::Datanode };
+            let table = tables.another();
+            replicas.push(Arc::new(ShownReplica::new(link.clone(), buffers.clone(), table, told, WAIT)));
+        }
+        Shown { memory, replicas }
+    }
+
+    impl Shown {
+        fn post(&self, replica: usize) -> Posted {
+            self.replicas[replica].post(&[ByteRange::new(START, END).unwrap()]).unwrap()
+        }
+
+        /// Whether a read brings the replica's bytes, or finds that they do not fit.
+        async fn reads(&self, replica: usize) -> bool {
+            fits(self.post(replica), replica).await
+        }
+
+        fn knows_table(&self, replica: usize) -> bool {
+            self.replicas[replica].table.get().is_some()
+        }
+
+        async fn learn_table(&self, replica: usize) {
+            while !self.knows_table(replica) {
+                assert!(self.reads(replica).await);
+            }
+        }
+
+        fn spoil(&self, replica: usize) {
+            self.memory[replica].memory().write(START + 1, &[255]);
+        }
+    }
+
+    async fn fits(posted: Posted, replica: usize) -> bool {
+        let mut bytes = vec![0; (END - START) as usize];
+        let copied = posted.complete().await.unwrap().copy(0, START, &mut bytes);
+        copied.inspect(|()| assert!(bytes == content(replica)[START as usize..END as usize])).is_ok()
+    }
+
+    #[tokio::test]
+    async fn no_more_tables_are_kept_than_there_is_room_for() {
+        let shown = shown(3, 2 * TABLE_BYTES).await;
+        for replica in 0..3 {
+            shown.learn_table(replica).await;
+        }
+        assert!(!shown.knows_table(0) && shown.knows_table(1) && shown.knows_table(2));
+        assert!(shown.reads(0).await, "with CRCs of its own again");
+        for replica in 0..3 {
+            shown.spoil(replica);
+            assert!(!shown.reads(replica).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_table_that_goes_while_a_read_is_under_way_still_checks_it() {
+        let shown = shown(2, TABLE_BYTES).await;
+        shown.learn_table(0).await;
+        let good = shown.post(0);
+        shown.learn_table(1).await;
+        assert!(!shown.knows_table(0) && fits(good, 0).await);
+        shown.learn_table(0).await;
+        shown.spoil(0);
+        let bad = shown.post(0);
+        shown.learn_table(1).await;
+        assert!(!fits(bad, 0).await);
+    }
+
+    #[tokio::test]
+    async fn a_table_that_is_longer_than_all_may_be_is_done_without() {
+        let shown = shown(1, TABLE_BYTES - 1).await;
+        for _ in 0..20 {
+            assert!(shown.reads(0).await && !shown.knows_table(0));
+        }
+        shown.spoil(0);
+        assert!(!shown.reads(0).await);
     }
 }

@@ -51,14 +51,17 @@ impl MultiplexedStream {
         let wanted = Wanted { block: &way.block.block, token: &way.block.token, range };
         match links.fetch(wanted).await {
             Ok(fetched) => Ok(Some(Self { fetched, left: range, shown: empty(range.start()) })),
-            // Who was silent for so long is not waited for as long again.
-            Err(DatanodeError::Shared { source }) if source.is_time_out() => Err(DatanodeError::Shared { source }),
-            // Asking in another form does not help.
-            Err(error @ (DatanodeError::AccessToken { .. } | DatanodeError::Transfer(_))) => Err(error),
-            Err(error) => {
-                tracing::info!(block = %way.block.block, datanode = %way.datanode().id, %error, "READ_BLOCK instead");
-                Ok(None)
-            }
+            Err(error) => match error.cause() {
+                // Who was silent for so long is not waited for as long again.
+                DatanodeError::Shared { source } if source.is_time_out() => Err(error),
+                // Asking in another form does not help.
+                DatanodeError::AccessToken { .. } | DatanodeError::Transfer(_) => Err(error),
+                _ => {
+                    let (block, datanode) = (&way.block.block, &way.datanode().id);
+                    tracing::info!(%block, %datanode, %error, "READ_BLOCK instead");
+                    Ok(None)
+                }
+            },
         }
     }
 

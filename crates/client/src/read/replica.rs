@@ -192,7 +192,7 @@ impl Replicas {
         let Way { block, path, .. } = way;
         let datanode = way.datanode();
         // What every reader meets now and then is no trouble.
-        let usual = match &error {
+        let usual = match error.cause() {
             DatanodeError::AccessToken { .. } => !failures.token_refreshed,
             DatanodeError::Withdrawn { .. } => !failures.withdrawn,
             DatanodeError::NotShown { .. } | DatanodeError::NoSocket { .. } => true,
@@ -204,7 +204,7 @@ impl Replicas {
         } else {
             tracing::info!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed");
         }
-        match &error {
+        match error.cause() {
             DatanodeError::AccessToken { .. } if !failures.token_refreshed => {
                 failures.token_refreshed = true;
                 failures.last = Some(Arc::new(error));

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use hearth_fabric::one_sided::{Error, Transfer};
-use hearth_protocol::one_sided_write::{BlockWriter, Opening, Waits, WriteBuffers, WriterError, open};
-use hearth_types::ExtendedBlock;
+use hearth_protocol::one_sided_write::{BlockWriter, Opening, Waits, WriteBuffers, WriterError, checksums_of, open};
+use hearth_types::{ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader};
 
 use super::packet::Packet;
@@ -19,6 +19,7 @@ use crate::file_system::Shared;
 pub(super) struct Link {
     writer: Arc<BlockWriter>,
     buffers: Arc<WriteBuffers>,
+    checksum: ChecksumSpec,
 }
 
 /// Asks the pipeline's first datanode over a one-sided connection. `None`: there is no such way to it.
@@ -40,7 +41,8 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(
             Opening::Refused(answer) => return Err(packets::refused(spec, *answer)),
             Opening::Opened(writer) => {
                 let acknowledgements = Acknowledgements { writer: writer.clone() };
-                return Ok(Some((Link { writer, buffers }, acknowledgements)));
+                let checksum = shared.options.checksum;
+                return Ok(Some((Link { writer, buffers, checksum }, acknowledgements)));
             }
         }
     }
@@ -64,6 +66,7 @@ impl Link {
         Ground::Remote { buffers: self.buffers.clone(), granted: self.writer.first_granted(), more: true }
     }
 
+    /// In one slice, or in several where less memory is granted than the packet takes: its acknowledgement is that of the last.
     pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
         let header = packet.header();
         if header.data_bytes == 0 {
@@ -78,18 +81,23 @@ impl Link {
                 region
             }
         };
-        // All of it: that comes with acknowledgements.
-        self.writer.room(header.offset, header.end(), header.end()).await?;
-        let transfers = self.writer.transfers(&region, 0, header.offset, header.end());
-        let Some(mut transfers) = transfers else { return Err(self.writer.unexpected().into()) };
-        let sums = packet.checksums();
-        let turn = self.writer.turn(sums.len() as u64).await?;
-        if !sums.is_empty() {
-            let at = self.buffers.data_bytes();
-            region.memory().write(at, sums);
-            transfers.push(Transfer { local: region.clone(), offset: at, remote: turn.checksums });
+        let sums_at = self.buffers.data_bytes();
+        region.memory().write(sums_at, packet.checksums());
+        let mut at = header.offset;
+        while at < header.end() {
+            let part = self.writer.next_part(&header, at, self.checksum).await?;
+            let transfers = self.writer.transfers(&region, at - header.offset, at, part.end());
+            let Some(mut transfers) = transfers else { return Err(self.writer.unexpected().into()) };
+            let sums = checksums_of(&part, &header, self.checksum);
+            let turn = self.writer.turn(sums.end - sums.start).await?;
+            if !sums.is_empty() {
+                let (local, offset) = (region.clone(), sums_at + sums.start);
+                transfers.push(Transfer { local, offset, remote: turn.checksums });
+            }
+            at = part.end();
+            self.writer.send(transfers, part, turn, at == header.end(), false).await?;
         }
-        Ok(self.writer.send(transfers, header, turn, true, false).await?)
+        Ok(())
     }
 
     pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
@@ -125,7 +133,9 @@ impl Acknowledgements {
             received => {
                 let ack = received?;
                 let failed = packets::failed(&ack.replies);
-                Ok(packets::Reply { sequence: ack.seqno, granted: ack.granted, failed })
+                // Of a part of a packet it says that more memory is granted, if it is, and that all are alive.
+                let sequence = if ack.is_whole || failed.is_some() { ack.seqno } else { HEARTBEAT_SEQNO };
+                Ok(packets::Reply { sequence, granted: ack.granted, failed })
             }
         }
     }

@@ -18,6 +18,7 @@ use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transfer, Transport};
 use hearth_protocol::one_sided_write::{
     self, BlockWriter, CHECKSUM_BYTES_MAX, Opening, SLICE_BYTES_MAX, WriteBuffers, WriterConnections, WriterError,
+    checksums_of,
 };
 use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
 use hearth_wire::data_transfer::{PacketHeader, PipelineAck, Status, WriteBlock};
@@ -247,23 +248,14 @@ impl Sender {
             let turn = writer.turn(0).await?;
             return Ok(writer.send(Vec::new(), *header, turn, true, false).await?);
         }
+        let checksum = self.shared.checksum;
         let (start, end) = (header.offset, header.end());
-        let chunk = u64::from(self.shared.checksum.bytes_per_chunk.max(1));
-        // Within a chunk it has one CRC for all of it.
-        let is_divisible = start.is_multiple_of(chunk);
-        let slice_bytes = (SLICE_BYTES_MAX / chunk).max(1) * chunk;
         let mut at = start;
         while at < end {
-            let (least, most) = match is_divisible {
-                true => (end.min(at + chunk), end.min(at + slice_bytes)),
-                false => (end, end),
-            };
-            let room = writer.room(at, least, most).await?;
-            let to = if room == end { end } else { room / chunk * chunk };
-            if to - at > SLICE_BYTES_MAX {
-                return Err(SendError::OneSided(writer.unexpected()));
-            }
-            let crcs = self.part_of(crcs, at - start, to - start, chunk);
+            let part = writer.next_part(header, at, checksum).await?;
+            let to = part.end();
+            let within = checksums_of(&part, header, checksum);
+            let crcs = crcs.get(within.start as usize..crcs.len().min(within.end as usize)).unwrap_or_default();
             let turn = writer.turn(crcs.len() as u64).await?;
             let (mut transfers, copy) = self.transfers(at, to, start, data).await?;
             if let Some(checksums) = self.shared.checksums.as_ref().filter(|_| !crcs.is_empty()) {
@@ -271,15 +263,7 @@ impl Sender {
                 let (local, offset) = (checksums.clone(), turn.checksums_at);
                 transfers.push(Transfer { local, offset, remote: turn.checksums });
             }
-            let is_whole = to == end;
-            let part = PacketHeader {
-                offset: at,
-                seqno: header.seqno,
-                last: header.last && is_whole,
-                data_bytes: (to - at) as u32,
-                sync: header.sync && is_whole,
-            };
-            writer.send(transfers, part, turn, is_whole, copy.is_some()).await?;
+            writer.send(transfers, part, turn, to == end, copy.is_some()).await?;
             if let Some(copy) = copy {
                 self.shared.forwarding.copies.give_back(copy);
             }
@@ -287,13 +271,6 @@ impl Sender {
             at = to;
         }
         Ok(())
-    }
-
-    /// The CRCs of bytes `from..to` of a packet, which begin with a chunk of it.
-    fn part_of<'a>(&self, crcs: &'a [u8], from: u64, to: u64, chunk: u64) -> &'a [u8] {
-        let size = self.shared.checksum.kind.size() as u64;
-        let [from, to] = [from / chunk, to.div_ceil(chunk)].map(|chunks| (chunks * size) as usize);
-        crcs.get(from..to.min(crcs.len())).unwrap_or_default()
     }
 
     /// Bytes `at..to` of the block, of a packet that begins at `start`; and the memory that they were copied to, if they were.
