@@ -134,6 +134,11 @@ impl Blockstore {
         self.inner.report(pool)
     }
 
+    /// Has every corrupt replica of a pool among the events once more: who hears a full report, which lists it, may not know.
+    pub fn say_corrupt_again(&self, pool: &BlockPoolId) {
+        self.inner.say_corrupt_again(pool);
+    }
+
     /// For heartbeats: one entry per healthy storage.
     pub fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
         self.inner.storage_reports(pool)

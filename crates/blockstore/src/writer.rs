@@ -134,9 +134,6 @@ impl ReplicaWriter {
     /// Errors: `Gap`; `BadWrite` (CRCs of a wrong size, data across a seam); `Corrupt` (the bytes before the seam);
     /// `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`.
     pub fn write(&mut self, offset: u64, data: &[u8], checksums: Checksums<'_>) -> Result<u64> {
-        if self.replica.slice.volume.is_failed() {
-            return Err(self.replica.slice.volume.failed_error());
-        }
         let shared = self.shared.clone();
         let mut hands = self.hands(&shared)?;
         let crc_bytes = match checksums {
@@ -205,6 +202,9 @@ impl ReplicaWriter {
         let hands = shared.hands.lock();
         if shared.is_stopped() {
             return Err(StoreError::WriterStopped { block: self.block() });
+        }
+        if self.replica.slice.volume.is_failed() {
+            return Err(self.replica.slice.volume.failed_error());
         }
         Ok(hands)
     }

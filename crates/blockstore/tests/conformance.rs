@@ -677,7 +677,7 @@ fn a_copy_that_a_kill_interrupted_is_made_anew() {
 }
 
 #[test]
-fn a_corrupt_replica_is_said_to_be_with_every_report() {
+fn a_corrupt_replica_is_said_to_be_again() {
     for_each_kind(|bed, kind| {
         let store = bed.open();
         put(&store, 1, 1, &bytes(1, 100_000));
@@ -695,6 +695,7 @@ fn a_corrupt_replica_is_said_to_be_with_every_report() {
         };
         assert_eq!(corrupt(&store), 1, "{kind:?}");
         for _ in 0..2 {
+            store.say_corrupt_again(&block(1, 1, 0).pool);
             assert_eq!(
                 store.report(&block(1, 1, 0).pool).iter().map(|storage| storage.replicas.len()).sum::<usize>(),
                 1

@@ -354,13 +354,14 @@ async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
     let n = TestNamenode::start_with(conf, clock.clone()).await;
-    let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    let mut datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
     let file = CreateRequestProto { replication: 2, ..new_file("/f", "W", 1) };
     n.create_request("root", file).await.unwrap();
     let block = n.add_block("/f", "W", None).await.unwrap();
     assert_eq!(block.locs.len(), 2);
     clock.advance(Duration::from_secs(61));
-    datanodes[0].heartbeat(&n).await;
+    // It starts anew without the replica.
+    datanodes[0] = TestDatanode::join(&n, 1).await;
     n.append("/f", "B", 4).await.unwrap_err();
     let task = recovery_command(&n, &datanodes[0]).await;
     refused(
@@ -373,7 +374,7 @@ async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
         ),
     );
     assert!(!n.is_closed("/f").await.unwrap());
-    // It is back, but was not asked: only the next attempt counts.
+    // The other one is back, but perhaps was not asked: it has to lead.
     datanodes[1].heartbeat(&n).await;
     datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap_err();
     clock.advance(Duration::from_secs(91));

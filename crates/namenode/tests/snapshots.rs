@@ -347,8 +347,10 @@ async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_wh
 async fn what_a_snapshot_has_and_all_have_lost_is_missing() {
     let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
     let n = TestNamenode::start_with(conf, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
-    let datanode = TestDatanode::join(&n, 1).await;
+    TestDatanode::join(&n, 1).await;
     let block = open_file_in_a_snapshot(&n).await;
+    // It starts anew without the replica.
+    let datanode = TestDatanode::join(&n, 1).await;
     assert!(n.delete_as("root", "/d/f", false).await.unwrap());
     let task = recovery(&n, &datanode).await;
     datanode.synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap();

@@ -30,7 +30,6 @@ impl Inner {
         Ok(summary)
     }
 
-    /// What a full report lists. Who hears it may have forgotten which of them are corrupt: that is said again.
     pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
         let Some(pool) = self.pools.read().get(pool).cloned() else { return Vec::new() };
         let mut lists: Vec<Vec<_>> = vec![Vec::new(); pool.slices.len()];
@@ -38,9 +37,6 @@ impl Inner {
             let core = replica.core();
             if core.state != hearth_types::ReplicaState::Temporary && !core.gone {
                 lists[replica.slice.volume.index].push((replica.block(&core).block, core.state));
-                if core.corrupt.is_some() {
-                    self.event(self.corrupt_event(replica, &core));
-                }
             }
         });
         let slices = pool.slices.iter().zip(lists).filter(|(slice, _)| !slice.volume.is_failed());
@@ -51,6 +47,16 @@ impl Inner {
                 replicas,
             })
             .collect()
+    }
+
+    pub fn say_corrupt_again(&self, pool: &BlockPoolId) {
+        let Some(pool) = self.pools.read().get(pool).cloned() else { return };
+        pool.replicas.for_each(|replica| {
+            let core = replica.core();
+            if core.corrupt.is_some() && !core.gone {
+                self.event(self.corrupt_event(replica, &core));
+            }
+        });
     }
 
     pub fn stop_writer(&self, block: &ExtendedBlock) -> Result<()> {

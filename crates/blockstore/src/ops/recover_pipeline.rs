@@ -77,6 +77,9 @@ impl Inner {
         new_stamp: GenerationStamp,
         states: &[ReplicaState],
     ) -> Result<()> {
+        if replica.slice.volume.is_failed() {
+            return Err(replica.slice.volume.failed_error());
+        }
         let core = replica.core();
         if core.gone {
             return Err(StoreError::ReplicaNotFound { block: block.clone() });
@@ -150,8 +153,14 @@ impl Inner {
                 Ok(())
             }
             Err(error) => {
-                record(old)?;
-                Err(self.disk_error(&replica.slice, "give a new stamp to a replica in", error))
+                let failed = self.disk_error(&replica.slice, "give a new stamp to a replica in", error);
+                if replica.slice.dirs.meta(disk.place, replica.id, stamp).exists() {
+                    // It has its new name, perhaps not durably: memory is not to be older.
+                    replica.core().disk = Some(copy::DiskCopy { stamp, ..disk });
+                } else {
+                    record(old)?;
+                }
+                Err(failed)
             }
         }
     }

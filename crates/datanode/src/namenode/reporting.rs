@@ -86,7 +86,12 @@ impl FullReports {
         let store = datanode.store.clone();
         let pool = registered.pool.id().clone();
         // Millions of replicas take a while to list: not on a thread that serves connections.
-        let storages = match tokio::task::spawn_blocking(move || store.report(&pool)).await {
+        let storages = match tokio::task::spawn_blocking(move || {
+            store.say_corrupt_again(&pool);
+            store.report(&pool)
+        })
+        .await
+        {
             Ok(storages) => storages,
             Err(_) => return Ok(None),
         };

@@ -120,15 +120,15 @@ pub(super) struct Expected {
     /// Bytes, as last reported; 0 before any report.
     pub length: u64,
     pub state: ReplicaState,
-    /// Its node has reported it since it registered. Until then it is only supposed to be there.
-    pub is_reported: bool,
+    /// Its node has started anew, or lost the storage, and has not reported it since: it may be gone.
+    pub is_doubted: bool,
     /// Was asked to lead the recovery in this round.
     pub was_primary: bool,
 }
 
 impl Expected {
     pub fn new(storage: StorageIndex, stamp: GenerationStamp) -> Self {
-        Self { storage, stamp, length: 0, state: ReplicaState::BeingWritten, is_reported: false, was_primary: false }
+        Self { storage, stamp, length: 0, state: ReplicaState::BeingWritten, is_doubted: false, was_primary: false }
     }
 }
 
@@ -141,8 +141,6 @@ pub(super) struct Recovery {
     pub attempted: Duration,
     /// Who was told to lead it; `None` when nobody was there.
     pub primary: Option<DatanodeIndex>,
-    /// Whom the primary was sent to, those that were heard of lately.
-    pub asked: Vec<StorageIndex>,
 }
 
 /// The replicas of a block by what they are good for.

@@ -26,15 +26,15 @@ pub struct RecoveryTask {
 pub enum Absence {
     /// None was ever acknowledged.
     Empty,
-    /// All of the pipeline was asked, and some had told of bytes before, `length` of them: they are gone.
+    /// All of the pipeline have lost it, and some had told of bytes before, `length` of them.
     Lost { length: u64 },
-    /// Somebody who could not be asked may have some.
+    /// Somebody may have some.
     Unknown,
 }
 
 impl BlockMap {
-    /// Whether a (further) attempt may be made: there is none running, or it is older than 30 heartbeats, or its primary has died or
-    /// started anew, or nobody was there to lead it and now somebody is. Ask before taking a new stamp for it.
+    /// Whether a (further) attempt may be made: there has been none, or somebody is there to lead it, and the last is older than 30
+    /// heartbeats, or its primary has died or started anew, or nobody led it. Ask before taking a new stamp for it.
     pub fn may_recover(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return false };
         let Some(construction) = entry.construction() else { return false };
@@ -43,7 +43,7 @@ impl BlockMap {
         // What it was doing when it stopped, a primary does not take up again.
         let primary = recovery.primary.and_then(|primary| self.nodes.get(primary));
         let is_led = primary.is_some_and(|node| node.alive && node.registered <= recovery.attempted);
-        is_late || (!is_led && self.has_live_holder(entry))
+        (is_late || !is_led) && self.has_live_holder(entry)
     }
 
     /// Whether somebody alive has an open block, or what it is to be copied from.
@@ -155,7 +155,7 @@ impl BlockMap {
             expected.was_primary = true;
             nodes.storage(expected.storage).node
         });
-        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary, asked: Vec::new() });
+        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary });
         let index = primary?;
         let node = self.nodes.node_mut(index);
         if !node.recoveries.contains(&block) {
@@ -168,20 +168,10 @@ impl BlockMap {
     /// The recoveries that this node is to lead now.
     pub(super) fn take_recoveries(&mut self, index: DatanodeIndex, now: Now) -> Vec<RecoveryTask> {
         let queued: Vec<BlockId> = self.nodes.node_mut(index).recoveries.drain(..).collect();
-        let mut tasks = Vec::with_capacity(queued.len());
-        for block in queued {
-            let Some((task, asked)) = self.recovery_task(block, now) else { continue };
-            let construction = self.entry_mut(block).construction_mut();
-            if let Some(recovery) = construction.and_then(|construction| construction.recovery.as_mut()) {
-                recovery.asked = asked;
-            }
-            tasks.push(task);
-        }
-        tasks
+        queued.into_iter().filter_map(|block| self.recovery_task(block, now)).collect()
     }
 
-    /// The task, and which of the places in it have been heard of lately.
-    fn recovery_task(&self, block: BlockId, now: Now) -> Option<(RecoveryTask, Vec<StorageIndex>)> {
+    fn recovery_task(&self, block: BlockId, now: Now) -> Option<RecoveryTask> {
         let entry = self.blocks.get(&block)?;
         let construction = entry.construction().filter(|construction| !construction.is_committed)?;
         let recovery = construction.recovery.as_ref()?;
@@ -193,18 +183,17 @@ impl BlockMap {
                 node.alive && !node.is_stale(&self.settings, now)
             })
             .collect();
-        let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh.clone() } else { holders().collect() };
+        let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh } else { holders().collect() };
         let source = match construction.copied_from {
             Some(source) => self.blocks.get(&source)?.block(),
             None => entry.block(),
         };
-        let task = RecoveryTask {
+        Some(RecoveryTask {
             block: ExtendedBlock { pool: self.pool.clone(), block: source },
             locations: storages.into_iter().map(|storage| self.target(storage)).collect(),
             recovery_id: recovery.id,
             truncate: construction.truncate_to.map(|length| Block { id: block, stamp: recovery.id, length }),
-        };
-        Some((task, fresh))
+        })
     }
 
     /// Whether a primary's result is the one that is waited for.
@@ -226,33 +215,31 @@ impl BlockMap {
         Ok(())
     }
 
-    /// What it means that a primary has found no byte of an open block. A node that was not asked may have some, and others may
-    /// have lost them: only an empty replica shows then that no byte was ever acknowledged, since an acknowledged one is on all of
-    /// the pipeline. (Apache's takes the primary's word.)
+    /// What it means that a primary has found no byte of an open block. (Apache's takes its word that there is none.) What is
+    /// acknowledged is on all of the pipeline. So it shows that there was nothing when the primary itself, which has surely been
+    /// asked, has run since the block began, and has none; and when all have started anew since, and reported without it, they
+    /// have lost what there was. Whoever else may have some, and could not be asked perhaps, will lead another attempt.
     pub fn judge_absence(&self, block: BlockId) -> Absence {
         let Some(entry) = self.blocks.get(&block) else { return Absence::Empty };
         let Some(construction) = entry.construction() else { return Absence::Unknown };
         let Some(recovery) = &construction.recovery else { return Absence::Unknown };
         let expected = &construction.expected;
-        let was_asked = |expected: &Expected| {
-            let node = self.nodes.node_of(expected.storage);
-            recovery.asked.contains(&expected.storage) && node.alive && node.registered <= recovery.attempted
+        let leads = |expected: &Expected| {
+            let storage = self.nodes.storage(expected.storage);
+            let node = self.nodes.node(storage.node);
+            recovery.primary == Some(storage.node) && node.alive && node.registered <= recovery.attempted
         };
-        // One that its datanode found empty when it started may have been more before the machine went down.
-        let shows = |expected: &Expected| {
-            expected.is_reported
-                && expected.length == 0
-                && expected.state == ReplicaState::BeingWritten
-                && was_asked(expected)
-        };
-        if entry.length() == 0 && expected.iter().any(shows) {
+        if entry.length() == 0 && expected.iter().any(|expected| leads(expected) && !expected.is_doubted) {
             return Absence::Empty;
         }
-        if expected.is_empty() || !expected.iter().all(was_asked) || construction.truncate_to.is_some() {
+        let has_lost = |expected: &Expected| {
+            let node = self.nodes.storage(expected.storage).node;
+            expected.is_doubted && self.nodes.node(node).alive && self.nodes.has_reported(node)
+        };
+        if expected.is_empty() || !expected.iter().all(has_lost) || construction.truncate_to.is_some() {
             return Absence::Unknown;
         }
-        let told = expected.iter().map(|expected| expected.length).fold(entry.length(), u64::max);
-        match told {
+        match expected.iter().map(|expected| expected.length).fold(entry.length(), u64::max) {
             0 => Absence::Empty,
             length => Absence::Lost { length },
         }

@@ -61,6 +61,7 @@ impl BlockMap {
                 self.nodes.insert(node).ok_or(RegistrationError::TableFull { datanode: name })?
             }
         };
+        let admin_before = self.nodes.node(index).admin;
         let node = self.nodes.node_mut(index);
         // It may have been let go when it was dead; what it has now, it has yet to say.
         if !node.alive {
@@ -91,7 +92,9 @@ impl BlockMap {
             storage.reports = 0;
             storage.received_under_lease.clear();
         }
-        self.doubt_pipelines(index);
+        for storage in self.nodes.node(index).storages.clone() {
+            self.doubt_pipelines(storage);
+        }
         self.keep_untold_excess(index, now);
         self.report_leases.drop_lease(index);
         self.forget_advertised(index);
@@ -99,16 +102,19 @@ impl BlockMap {
         self.cancel_transfers(index, now);
         self.recount_racks(now);
         self.apply_hosts(index, now);
+        if self.nodes.node(index).admin != admin_before {
+            self.refresh_blocks_of(index, now);
+        }
         self.check_safe_mode(now);
         Ok(index)
     }
 
-    /// Started anew, a node may have lost what it was writing: until it reports that, nobody knows.
-    fn doubt_pipelines(&mut self, index: DatanodeIndex) {
+    /// Started anew, or without this storage, a node may have lost what it was writing there: until it reports that, nobody knows.
+    fn doubt_pipelines(&mut self, storage: StorageIndex) {
         for block in &self.open {
             let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
             for expected in construction.into_iter().flat_map(|construction| &mut construction.expected) {
-                expected.is_reported &= self.nodes.storage(expected.storage).node != index;
+                expected.is_doubted |= expected.storage == storage;
             }
         }
     }
@@ -165,6 +171,7 @@ impl BlockMap {
         known.reports = 0;
         known.received_under_lease.clear();
         let held: BlockSet = std::mem::take(&mut known.blocks);
+        self.doubt_pipelines(storage);
         for block in held.iter() {
             self.forget_replica(block, storage);
             self.refresh(block, now);

@@ -68,11 +68,9 @@ impl BlockMap {
         for event in events {
             match event {
                 ReplicaEvent::Receiving(block) => {
-                    self.replica_reported(
-                        storage,
-                        ReportedReplica { block: *block, state: ReplicaState::BeingWritten },
-                        now,
-                    );
+                    // Its length is what the writer expects to write.
+                    let block = Block { length: 0, ..*block };
+                    self.replica_reported(storage, ReportedReplica { block, state: ReplicaState::BeingWritten }, now);
                 }
                 ReplicaEvent::Received { block, delete_hint } => {
                     self.nodes.node_mut(node).note_received();
@@ -265,7 +263,8 @@ impl BlockMap {
             stamp: replica.block.stamp,
             length: replica.block.length,
             state: replica.state,
-            is_reported: true,
+            // One that its datanode found empty when it started may have been more before the machine went down.
+            is_doubted: replica.state == ReplicaState::WaitingToBeRecovered && replica.block.length == 0,
             was_primary: false,
         };
         match construction.expected.iter_mut().find(|expected| nodes.storage(expected.storage).node == node) {

@@ -121,7 +121,7 @@ impl State {
                 }
                 self.reassign(slot, holder, now);
                 // Its writer can go on no more, and whose lease it is now may have others that are renewed: it is looked after by
-                // itself until it is closed.
+                // itself until it is closed. (After a restart by whose lease it is then, or who asks again.)
                 self.closing.insert(self.namespace.inode(slot).id());
                 Ok(false)
             }
@@ -132,7 +132,9 @@ impl State {
     pub fn is_recovery_running(&self, slot: Slot, now: Now) -> bool {
         let last = self.namespace.inode(slot).as_file().and_then(|file| file.blocks().last());
         last.is_some_and(|last| {
-            self.blocks.state(last.id) == Some(BlockState::UnderRecovery) && !self.blocks.may_recover(last.id, now)
+            self.blocks.state(last.id) == Some(BlockState::UnderRecovery)
+                && !self.blocks.may_recover(last.id, now)
+                && !self.blocks.is_nowhere(last.id, now)
         })
     }
 

@@ -30,8 +30,13 @@ pub async fn synchronize_block(namenode: &Namenode, result: Synchronization) -> 
 fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now: Now) -> Result<(), Error> {
     let block = result.block.block;
     let file = state.blocks.inode_of(block.id).map(InodeId);
-    if let Some(file) = file.filter(|file| state.namespace.unfinished_kept(*file) == Some(block.id)) {
-        return finish_kept(state, namenode, file, result, now);
+    // A report about a copy names the block that it was made of.
+    let is_meant =
+        |state: &State, other: BlockId| other == block.id || state.blocks.copied_from(other) == Some(block.id);
+    if let Some((file, kept)) = file.and_then(|file| Some((file, state.namespace.unfinished_kept(file)?)))
+        && is_meant(state, kept)
+    {
+        return finish_kept(state, namenode, file, kept, result, now);
     }
     let slot = file.and_then(|file| state.namespace.slot(file));
     let Some(slot) = slot else {
@@ -50,9 +55,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
             _ => Err(Error::SynchronizedFileClosed { block, path: state.namespace.path_of(slot) }),
         };
     }
-    // A report about a copy names the block that it was made of.
-    let is_meant = |last: BlockId| last == block.id || state.blocks.copied_from(last) == Some(block.id);
-    let Some(last) = last.map(|last| last.id).filter(|last| is_meant(*last)) else {
+    let Some(last) = last.map(|last| last.id).filter(|last| is_meant(state, *last)) else {
         return Err(Error::SynchronizedBlockMissing { block });
     };
     state.blocks.check_recovery(last, result.new_stamp).map_err(|error| namenode.refused(error))?;
@@ -90,24 +93,25 @@ fn finish_kept(
     state: &mut State,
     namenode: &Namenode,
     file: InodeId,
+    block: BlockId,
     result: &Synchronization,
     now: Now,
 ) -> Result<(), Error> {
-    let block = result.block.block;
-    state.blocks.check_recovery(block.id, result.new_stamp).map_err(|error| namenode.refused(error))?;
+    state.blocks.check_recovery(block, result.new_stamp).map_err(|error| namenode.refused(error))?;
     if result.delete_block {
         // Some bytes of it are known, or no snapshot would have it.
-        let Absence::Lost { length } = state.blocks.judge_absence(block.id) else {
-            return Err(Error::MayHaveBytes { block });
+        let Absence::Lost { length } = state.blocks.judge_absence(block) else {
+            return Err(Error::MayHaveBytes { block: result.block.block });
         };
         tracing::error!(%block, length, "none of its datanodes has this block of a snapshot any more");
-        state.blocks.give_up(block.id, length, now);
-        let stamp = state.blocks.block(block.id).map_or(block.stamp, |block| block.stamp);
-        state.namespace.finish_kept(file, Block { id: block.id, stamp, length });
+        state.blocks.give_up(block, length, now);
+        if let Some(block) = state.blocks.block(block) {
+            state.namespace.finish_kept(file, block);
+        }
         return Ok(());
     }
-    finish_in_map(state, namenode, block.id, result, now)?;
-    state.namespace.finish_kept(file, Block { id: block.id, stamp: result.new_stamp, length: result.new_length });
+    finish_in_map(state, namenode, block, result, now)?;
+    state.namespace.finish_kept(file, Block { id: block, stamp: result.new_stamp, length: result.new_length });
     Ok(())
 }
 

@@ -177,7 +177,7 @@ fn absence(cluster: &mut Cluster, block: Block) -> Absence {
 
 #[test]
 fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
-    // All are asked.
+    // Who leads has run since the block began.
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
     assert_eq!(absence(&mut cluster, block), Absence::Empty);
@@ -200,10 +200,14 @@ fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
     assert_eq!(absence(&mut cluster, block), Absence::Unknown, "the silent one may have it");
     cluster.nodes[nodes[0]].up = true;
     cluster.beat(nodes[0]);
-    assert_eq!(cluster.map.judge_absence(block.id), Absence::Unknown, "it is back, and was not asked");
+    assert_eq!(cluster.map.judge_absence(block.id), Absence::Unknown, "it is back, and did not lead");
     assert_eq!(absence(&mut cluster, block), Absence::Empty);
     start_anew(&mut cluster, &nodes);
-    assert_eq!(cluster.map.judge_absence(block.id), Absence::Unknown, "they may have lost it since");
+    assert_eq!(
+        cluster.map.judge_absence(block.id),
+        Absence::Empty,
+        "all say that they have none, and nobody told of any"
+    );
     cluster.nodes[nodes[0]].up = false;
     cluster.run(1000);
     assert_eq!(absence(&mut cluster, block), Absence::Unknown, "a dead one may come back");
@@ -214,10 +218,20 @@ fn a_block_that_all_have_lost_is_missing() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     cluster.map.set_length(block.id, 7).unwrap();
-    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 7 });
-    cluster.writing(nodes[0], Block { length: 44, ..block });
-    let found = absence(&mut cluster, block);
-    assert_eq!(found, Absence::Lost { length: 44 });
+    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "whoever leads had it");
+    let start_anew = |cluster: &mut Cluster| {
+        cluster.pass(Duration::from_secs(100));
+        for nth in &nodes {
+            cluster.nodes[*nth].registered = false;
+            cluster.beat(*nth);
+        }
+    };
+    cluster.nodes[nodes[0]].disk.get_mut(&block.id.0).unwrap().length = 44;
+    start_anew(&mut cluster);
+    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "both have it yet");
+    cluster.nodes.iter_mut().for_each(|node| node.disk.clear());
+    start_anew(&mut cluster);
+    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 44 });
     cluster.map.give_up(block.id, 44, cluster.now);
     assert_eq!(cluster.map.state(block.id), Some(BlockState::Complete));
     assert_eq!(cluster.map.figures(cluster.now).missing, 1);
@@ -247,4 +261,17 @@ fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
     let begun = cluster.new_block();
     cluster.map.begin(begun, 16386, 2, 0, &[]);
     assert!(cluster.map.is_nowhere(begun.id, cluster.now));
+}
+
+#[test]
+fn what_a_writer_expects_to_write_is_not_what_it_wrote() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.open(2);
+    for nth in &nodes {
+        // As clients have it in their first packet: the size of a block.
+        cluster.writing(*nth, Block { length: BLOCK_SIZE, ..block });
+        cluster.nodes[*nth].disk.clear();
+        cluster.nodes[*nth].registered = false;
+    }
+    assert_eq!(absence(&mut cluster, block), Absence::Empty);
 }
