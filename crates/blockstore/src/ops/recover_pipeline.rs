@@ -8,7 +8,7 @@ use crate::error::{Result, StoreError};
 use crate::hands::Wanted;
 use crate::inner::Inner;
 use crate::replica::{MemoryCopy, Replica};
-use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, Withdrawal};
+use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, Withdrawal, sys};
 
 impl Inner {
     pub fn recover_append(
@@ -137,7 +137,11 @@ impl Inner {
             (core.disk, core.stamp)
         };
         if old == stamp {
-            return Ok(());
+            // The answer may have been that this could not be made sure of.
+            return disk.map_or(Ok(()), |disk| {
+                sys::sync_dir(&replica.slice.dirs.dir(disk.place, replica.id))
+                    .map_err(|error| self.disk_error(&replica.slice, "give a new stamp to a replica in", error))
+            });
         }
         let _changing = self.begin_change(replica, Withdrawal::Recovery);
         let record = |stamp| {

@@ -262,17 +262,20 @@ impl BlockMap {
     }
 
     /// Whether an open block never came to be, as far as can be known: nobody has told of a byte, and no datanode has it or is to
-    /// have it. After a restart datanodes have until they would be dead to say that they do.
+    /// have it.
     pub fn is_nowhere(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let Some(construction) = entry.construction() else { return false };
-        let all_heard =
-            !construction.is_restored || now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
         entry.length() == 0
             && construction.expected.is_empty()
             && entry.replicas().next().is_none()
-            && all_heard
-            && !self.in_safe_mode()
+            && self.all_have_reported(construction, now)
+    }
+
+    /// Whether everybody who has an open block is known. After a restart datanodes have until they would be dead to say so.
+    pub(super) fn all_have_reported(&self, construction: &Construction, now: Now) -> bool {
+        let is_late = now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
+        (!construction.is_restored || is_late) && !self.in_safe_mode()
     }
 
     /// The file's replication changed: copies are made or deleted accordingly.

@@ -51,7 +51,9 @@ impl BlockMap {
         let is_alive = |storage: StorageIndex| self.nodes.node_of(storage).alive;
         let Some(construction) = entry.construction() else { return false };
         match construction.copied_from.and_then(|source| self.blocks.get(&source)) {
-            Some(source) => source.replicas().any(|replica| is_alive(replica.storage)),
+            Some(source) => {
+                source.replicas().any(|replica| replica.health == Health::Live && is_alive(replica.storage))
+            }
             None => construction.expected.iter().any(|expected| is_alive(expected.storage)),
         }
     }
@@ -219,7 +221,7 @@ impl BlockMap {
     /// acknowledged is on all of the pipeline. So it shows that there was nothing when the primary itself, which has surely been
     /// asked, has run since the block began, and has none; and when all have started anew since, and reported without it, they
     /// have lost what there was. Whoever else may have some, and could not be asked perhaps, will lead another attempt.
-    pub fn judge_absence(&self, block: BlockId) -> Absence {
+    pub fn judge_absence(&self, block: BlockId, now: Now) -> Absence {
         let Some(entry) = self.blocks.get(&block) else { return Absence::Empty };
         let Some(construction) = entry.construction() else { return Absence::Unknown };
         let Some(recovery) = &construction.recovery else { return Absence::Unknown };
@@ -229,8 +231,12 @@ impl BlockMap {
             let node = self.nodes.node(storage.node);
             recovery.primary == Some(storage.node) && node.alive && node.registered <= recovery.attempted
         };
-        if entry.length() == 0 && expected.iter().any(|expected| leads(expected) && !expected.is_doubted) {
+        let told = expected.iter().map(|expected| expected.length).fold(entry.length(), u64::max);
+        if told == 0 && expected.iter().any(|expected| leads(expected) && !expected.is_doubted) {
             return Absence::Empty;
+        }
+        if !self.all_have_reported(construction, now) {
+            return Absence::Unknown;
         }
         let has_lost = |expected: &Expected| {
             let node = self.nodes.storage(expected.storage).node;
@@ -239,7 +245,7 @@ impl BlockMap {
         if expected.is_empty() || !expected.iter().all(has_lost) || construction.truncate_to.is_some() {
             return Absence::Unknown;
         }
-        match expected.iter().map(|expected| expected.length).fold(entry.length(), u64::max) {
+        match told {
             0 => Absence::Empty,
             length => Absence::Lost { length },
         }

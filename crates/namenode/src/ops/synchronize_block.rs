@@ -60,7 +60,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     };
     state.blocks.check_recovery(last, result.new_stamp).map_err(|error| namenode.refused(error))?;
     if result.delete_block {
-        match state.blocks.judge_absence(last) {
+        match state.blocks.judge_absence(last, now) {
             Absence::Empty => state.drop_last(slot),
             Absence::Unknown => return Err(Error::MayHaveBytes { block }),
             Absence::Lost { length } => {
@@ -100,7 +100,7 @@ fn finish_kept(
     state.blocks.check_recovery(block, result.new_stamp).map_err(|error| namenode.refused(error))?;
     if result.delete_block {
         // Some bytes of it are known, or no snapshot would have it.
-        let Absence::Lost { length } = state.blocks.judge_absence(block) else {
+        let Absence::Lost { length } = state.blocks.judge_absence(block, now) else {
             return Err(Error::MayHaveBytes { block: result.block.block });
         };
         tracing::error!(%block, length, "none of its datanodes has this block of a snapshot any more");

@@ -172,7 +172,7 @@ fn absence(cluster: &mut Cluster, block: Block) -> Absence {
         cluster.beat(nth);
         cluster.nodes[nth].recoveries.clear();
     }
-    cluster.map.judge_absence(block.id)
+    cluster.map.judge_absence(block.id, cluster.now)
 }
 
 #[test]
@@ -200,11 +200,11 @@ fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
     assert_eq!(absence(&mut cluster, block), Absence::Unknown, "the silent one may have it");
     cluster.nodes[nodes[0]].up = true;
     cluster.beat(nodes[0]);
-    assert_eq!(cluster.map.judge_absence(block.id), Absence::Unknown, "it is back, and did not lead");
+    assert_eq!(cluster.map.judge_absence(block.id, cluster.now), Absence::Unknown, "it is back, and did not lead");
     assert_eq!(absence(&mut cluster, block), Absence::Empty);
     start_anew(&mut cluster, &nodes);
     assert_eq!(
-        cluster.map.judge_absence(block.id),
+        cluster.map.judge_absence(block.id, cluster.now),
         Absence::Empty,
         "all say that they have none, and nobody told of any"
     );
@@ -229,6 +229,14 @@ fn a_block_that_all_have_lost_is_missing() {
     cluster.nodes[nodes[0]].disk.get_mut(&block.id.0).unwrap().length = 44;
     start_anew(&mut cluster);
     assert_eq!(absence(&mut cluster, block), Absence::Unknown, "both have it yet");
+    // One says that nobody has it, and may not have asked himself in vain: he told of bytes.
+    cluster.nodes[nodes[1]].disk.clear();
+    cluster.nodes[nodes[1]].registered = false;
+    cluster.beat(nodes[1]);
+    for _ in 0..2 {
+        cluster.pass(Duration::from_secs(100));
+        assert_eq!(absence(&mut cluster, block), Absence::Unknown);
+    }
     cluster.nodes.iter_mut().for_each(|node| node.disk.clear());
     start_anew(&mut cluster);
     assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 44 });
@@ -273,5 +281,28 @@ fn what_a_writer_expects_to_write_is_not_what_it_wrote() {
         cluster.nodes[*nth].disk.clear();
         cluster.nodes[*nth].registered = false;
     }
+    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+}
+
+#[test]
+fn after_a_restart_all_are_those_who_have_had_time_to_report() {
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    let block = cluster.new_block();
+    cluster.map.restore(block, 16386, 2, 0, false);
+    cluster.map.restored(cluster.now);
+    // The machine went down: what is left here is empty, and others are not back.
+    let nth = cluster.add("/a");
+    let left = OnDisk {
+        stamp: block.stamp.0,
+        length: 0,
+        state: hearth_types::ReplicaState::WaitingToBeRecovered,
+        rotten: false,
+    };
+    cluster.nodes[nth].disk.insert(block.id.0, left);
+    cluster.nodes[nth].reported = false;
+    cluster.beat(nth);
+    cluster.pass(Duration::from_secs(10));
+    assert_eq!(absence(&mut cluster, block), Absence::Unknown);
+    cluster.run(700);
     assert_eq!(absence(&mut cluster, block), Absence::Empty);
 }
