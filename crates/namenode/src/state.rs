@@ -19,7 +19,7 @@ use crate::leases::Leases;
 use crate::namespace::{Caller, InodeId, Namespace};
 use crate::retries::StoredRetries;
 use crate::settings::Settings;
-use crate::store::{Durable, Store};
+use crate::store::Store;
 
 /// What the lock protects. Everything in it is a pure in-memory state machine: time comes in as an argument, nothing
 /// waits, nothing does I/O.
@@ -101,9 +101,6 @@ impl Namenode {
 
     /// Carries out one operation under the lock and returns its outcome when all it changed is on disk.
     ///
-    /// One that changes nothing waits, too: what it found done may be the change of another call that is not on disk yet, perhaps
-    /// of its own first attempt.
-    ///
     /// An operation that fails has checked before it changed anything; the few that fail and still change something (a
     /// create that starts a lease recovery) do so on purpose, and that is made durable too.
     pub async fn change<T>(&self, operation: impl FnOnce(&mut State, Now) -> Result<T, Error>) -> Result<T, Error> {
@@ -111,7 +108,7 @@ impl Namenode {
             let mut state = self.state.write();
             self.check_store()?;
             let outcome = operation(&mut state, self.now());
-            (outcome, self.submit(state.take_changes()))
+            (outcome, self.store.submit(state.take_changes()))
         };
         durable.wait().await.map_err(|failed| Error::StoreFailed { reason: failed.reason })?;
         outcome
@@ -136,18 +133,10 @@ impl Namenode {
                 state.retries.push(expires_ms);
                 context.remembered.store(true, Ordering::Relaxed);
             }
-            (outcome, self.submit(changes))
+            (outcome, self.store.submit(changes))
         };
         durable.wait().await.map_err(|failed| Error::StoreFailed { reason: failed.reason })?;
         outcome.map(|(answer, _)| answer)
-    }
-
-    /// Called with the lock held.
-    fn submit(&self, changes: Changes) -> Durable {
-        match changes.is_empty() {
-            true => self.store.settled(),
-            false => self.store.submit(changes),
-        }
     }
 
     fn check_store(&self) -> Result<(), Error> {

@@ -134,8 +134,7 @@ async fn wait_for_safe_mode_to_end(n: &TestNamenode) {
 #[tokio::test]
 async fn a_silent_writer_loses_its_file() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
-    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
-    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let datanode = TestDatanode::join(&n, 1).await;
     n.create("/soft", "W", 1).await.unwrap();
     n.create("/hard", "W", 1).await.unwrap();
@@ -169,46 +168,26 @@ async fn a_silent_writer_loses_its_file() {
     n.add_block("/left", "W", None).await.unwrap();
     clock.advance(Duration::from_secs(1201));
     datanode.heartbeat(&n).await;
-    let recovering = recovery_command(&n, &datanode).await;
+    let recovering = datanode.recovery(&n).await;
     datanode.synchronize(&n, &recovering.block.b, recovering.new_gen_stamp, 7).await.unwrap();
     assert!(n.is_closed("/left").await.unwrap());
-}
-
-/// The next recovery that the datanode is told to lead.
-async fn recovery_command(n: &TestNamenode, datanode: &TestDatanode) -> RecoveringBlockProto {
-    recovery_commands(n, datanode, 1).await.remove(0)
-}
-
-/// The next `count` of them.
-async fn recovery_commands(n: &TestNamenode, datanode: &TestDatanode, count: usize) -> Vec<RecoveringBlockProto> {
-    let mut led = Vec::new();
-    for _ in 0..200 {
-        let commands = datanode.heartbeat(n).await;
-        led.extend(commands.into_iter().filter_map(|command| command.recovery_cmd).flat_map(|command| command.blocks));
-        if led.len() >= count {
-            return led;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{} of {count} recoveries are begun", led.len());
 }
 
 #[tokio::test]
 async fn a_truncation_is_led_anew_when_its_primary_restarts_and_the_next_writer_is_left_alone() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
-    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
-    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let mut datanodes = [TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/t", 1000).await;
     assert!(!n.truncate("/t", 700, "T").await.unwrap());
-    let first = recovery_command(&n, &datanodes[0]).await;
+    let first = datanodes[0].recovery(&n).await;
     // Told once; and while it may be at it, not again.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
 
     clock.advance(Duration::from_secs(1));
     datanodes[0] = TestDatanode::join_with(&n, 1, std::slice::from_ref(&first.block.b)).await;
-    let second = recovery_command(&n, &datanodes[0]).await;
+    let second = datanodes[0].recovery(&n).await;
     assert_eq!(second.truncate_block.as_ref().map(|block| block.num_bytes()), Some(700));
     assert!(second.new_gen_stamp > first.new_gen_stamp);
     assert!(datanodes[0].synchronize(&n, &first.block.b, first.new_gen_stamp, 700).await.is_err());
@@ -326,8 +305,7 @@ async fn a_repeated_call_is_answered_when_what_it_finds_done_is_on_disk() {
 #[tokio::test]
 async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
-    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
-    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let datanode = TestDatanode::join(&n, 1).await;
     let open = async |path: &str, client: &str| {
         n.create(path, client, 1).await.unwrap();
@@ -339,12 +317,11 @@ async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
     let second = open("/second", "X").await;
     clock.advance(Duration::from_secs(601));
     datanode.heartbeat(&n).await;
-    assert_eq!(recovery_command(&n, &datanode).await.block.b.block_id, first);
+    assert_eq!(datanode.recovery(&n).await.block.b.block_id, first);
     // It comes to nothing. Meanwhile the other one's lease ends as well.
     clock.advance(Duration::from_secs(600));
     datanode.heartbeat(&n).await;
-    let mut led: Vec<u64> =
-        recovery_commands(&n, &datanode, 2).await.iter().map(|recovery| recovery.block.b.block_id).collect();
+    let mut led: Vec<u64> = datanode.recoveries(&n, 2).await.iter().map(|recovery| recovery.block.b.block_id).collect();
     led.sort();
     assert_eq!(led, [first, second]);
 }
@@ -352,8 +329,7 @@ async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
 #[tokio::test]
 async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
-    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
-    let n = TestNamenode::start_with(conf, clock.clone()).await;
+    let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let mut datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
     let file = CreateRequestProto { replication: 2, ..new_file("/f", "W", 1) };
     n.create_request("root", file).await.unwrap();
@@ -363,7 +339,7 @@ async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
     // It starts anew without the replica.
     datanodes[0] = TestDatanode::join(&n, 1).await;
     n.append("/f", "B", 4).await.unwrap_err();
-    let task = recovery_command(&n, &datanodes[0]).await;
+    let task = datanodes[0].recovery(&n).await;
     refused(
         datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await,
         "java.io.IOException",

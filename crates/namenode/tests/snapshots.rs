@@ -103,19 +103,6 @@ async fn blocks_go_with_the_last_snapshot_that_has_them() {
     assert!(!has(&n));
 }
 
-/// The recovery that a datanode is told to lead.
-async fn recovery(n: &TestNamenode, datanode: &TestDatanode) -> RecoveringBlockProto {
-    // After a restart it is the checker of leases that begins it.
-    for _ in 0..500 {
-        let commands = datanode.heartbeat(n).await;
-        if let Some(recovery) = commands.into_iter().find_map(|command| command.recovery_cmd) {
-            return recovery.blocks.into_iter().next().expect("a block");
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("no recovery command")
-}
-
 fn knows(n: &TestNamenode, block: u64) -> bool {
     n.handle().namenode().read().blocks.inode_of(BlockId(block as i64)).is_some()
 }
@@ -140,7 +127,7 @@ async fn a_block_that_a_snapshot_has_is_cut_by_a_copy() {
         "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException",
         "Failed to TRUNCATE_FILE /d/f for T on 127.0.0.1 because /d/f is being truncated.",
     );
-    let task = recovery(&n, &datanodes[0]).await;
+    let task = datanodes[0].recovery(&n).await;
     // The old block is what is there; the new one is to be made of it.
     assert_eq!((task.block.b.block_id, task.block.b.num_bytes(), task.block.locs.len()), (old[0].0, 1000, 1));
     let copy = task.truncate_block.unwrap();
@@ -155,7 +142,7 @@ async fn a_block_that_a_snapshot_has_is_cut_by_a_copy() {
     assert_eq!(lengths(&n, "/d/.snapshot/one/f").await, (old.clone(), 1000));
     // The copy is the file's own: it is cut in place.
     assert!(!n.truncate("/d/f", 500, "T").await.unwrap());
-    let task = recovery(&n, &datanodes[0]).await;
+    let task = datanodes[0].recovery(&n).await;
     assert_eq!((task.block.b.block_id, task.truncate_block.unwrap().block_id), (copy.block_id, copy.block_id));
     datanodes[0].synchronize(&n, &task.block.b, task.new_gen_stamp, 500).await.unwrap();
     assert!(n.is_closed("/d/f").await.unwrap());
@@ -190,7 +177,7 @@ async fn what_is_copied_from_stays_until_the_copy_is_made() {
             assert!(!knows(&n, source.block_id));
             continue;
         }
-        let task = recovery(&n, datanode).await;
+        let task = datanode.recovery(&n).await;
         let copy = task.truncate_block.unwrap();
         assert_eq!((task.block.b.block_id, copy.num_bytes()), (source.block_id, 700));
         datanode.synchronize(&n, &task.block.b, task.new_gen_stamp, 700).await.unwrap();
@@ -312,8 +299,7 @@ async fn open_file_in_a_snapshot(n: &TestNamenode) -> ExtendedBlockProto {
 #[tokio::test]
 async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_whole() {
     for restart in [false, true] {
-        let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
-        let mut n = TestNamenode::start_with(conf, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
+        let mut n = TestNamenode::start_with_quick_leases(std::sync::Arc::new(hearth_types::SystemClock::new())).await;
         let mut datanode = TestDatanode::join(&n, 1).await;
         let block = open_file_in_a_snapshot(&n).await;
         assert!(n.delete_as("root", "/d/f", false).await.unwrap());
@@ -324,7 +310,7 @@ async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_wh
             let written = ExtendedBlockProto { num_bytes: Some(120), ..block.clone() };
             datanode = TestDatanode::join_with(&n, 1, &[written]).await;
         }
-        let task = recovery(&n, &datanode).await;
+        let task = datanode.recovery(&n).await;
         assert_eq!(task.block.b.block_id, block.block_id);
         datanode.synchronize(&n, &task.block.b, task.new_gen_stamp, 120).await.unwrap();
         for _ in 0..2 {
@@ -345,14 +331,13 @@ async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_wh
 
 #[tokio::test]
 async fn what_a_snapshot_has_and_all_have_lost_is_missing() {
-    let conf = configuration().with("dfs.namenode.lease-recheck-interval-ms", "20");
-    let n = TestNamenode::start_with(conf, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
+    let n = TestNamenode::start_with_quick_leases(std::sync::Arc::new(hearth_types::SystemClock::new())).await;
     TestDatanode::join(&n, 1).await;
     let block = open_file_in_a_snapshot(&n).await;
     // It starts anew without the replica.
     let datanode = TestDatanode::join(&n, 1).await;
     assert!(n.delete_as("root", "/d/f", false).await.unwrap());
-    let task = recovery(&n, &datanode).await;
+    let task = datanode.recovery(&n).await;
     datanode.synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap();
     let state = n.handle().namenode().read().blocks.state(BlockId(block.block_id as i64));
     assert_eq!(state, Some(BlockState::Complete));

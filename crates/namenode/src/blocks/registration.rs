@@ -86,14 +86,7 @@ impl BlockMap {
         node.awaits_work = false;
         node.waiting = None;
         for storage in node.storages.clone() {
-            let storage = self.nodes.storage_mut(storage);
-            storage.stale = true;
-            storage.heartbeated = false;
-            storage.reports = 0;
-            storage.received_under_lease.clear();
-        }
-        for storage in self.nodes.node(index).storages.clone() {
-            self.doubt_pipelines(storage);
+            self.doubt(storage);
         }
         self.keep_untold_excess(index, now);
         self.report_leases.drop_lease(index);
@@ -109,8 +102,14 @@ impl BlockMap {
         Ok(index)
     }
 
-    /// Started anew, or without this storage, a node may have lost what it was writing there: until it reports that, nobody knows.
-    fn doubt_pipelines(&mut self, storage: StorageIndex) {
+    /// The storage's node starts anew, or is gone, or has lost it: until it reports, nobody knows what it holds, nor whether it has
+    /// yet what it was writing there.
+    fn doubt(&mut self, storage: StorageIndex) {
+        let known = self.nodes.storage_mut(storage);
+        known.stale = true;
+        known.heartbeated = false;
+        known.reports = 0;
+        known.received_under_lease.clear();
         for block in &self.open {
             let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
             for expected in construction.into_iter().flat_map(|construction| &mut construction.expected) {
@@ -147,12 +146,8 @@ impl BlockMap {
 
     /// The storage's node is away for maintenance. What it was to delete it may keep: it reports that when it is back.
     fn set_storage_aside(&mut self, storage: StorageIndex, now: Now) {
-        let known = self.nodes.storage_mut(storage);
-        known.stale = true;
-        known.heartbeated = false;
-        known.reports = 0;
-        known.received_under_lease.clear();
-        let held: Vec<BlockId> = known.blocks.iter().collect();
+        self.doubt(storage);
+        let held: Vec<BlockId> = self.nodes.storage(storage).blocks.iter().collect();
         for block in held {
             let health = self.entry(block).replica(storage).map(|replica| replica.health);
             if health != Some(Health::Live) {
@@ -165,13 +160,8 @@ impl BlockMap {
 
     /// Every replica of this storage is gone.
     pub(super) fn drain_storage(&mut self, storage: StorageIndex, now: Now) {
-        let known = self.nodes.storage_mut(storage);
-        known.stale = true;
-        known.heartbeated = false;
-        known.reports = 0;
-        known.received_under_lease.clear();
-        let held: BlockSet = std::mem::take(&mut known.blocks);
-        self.doubt_pipelines(storage);
+        self.doubt(storage);
+        let held: BlockSet = std::mem::take(&mut self.nodes.storage_mut(storage).blocks);
         for block in held.iter() {
             self.forget_replica(block, storage);
             self.refresh(block, now);

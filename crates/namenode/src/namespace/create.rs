@@ -158,7 +158,7 @@ impl Namespace {
         now_ms: u64,
     ) -> Result<(Slot, Removed), Error> {
         self.check_name(&trail, trail.names.len() - 1, trail.last_name())?;
-        if self.is_in_latest(replaced) || self.inode(replaced).history().is_some() {
+        if self.is_in_snapshots(replaced) {
             self.check_name_quota(self.inode(replaced).parent, 1)?;
         }
         let removed = self.remove_tree(replaced, now_ms);

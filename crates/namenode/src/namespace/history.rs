@@ -197,6 +197,11 @@ impl Namespace {
         self.is_in_any(main, self.inode(main).since(), self.counters.last_snapshot)
     }
 
+    /// Whether a snapshot has an inode, as it is or as it was.
+    pub(super) fn is_in_snapshots(&self, main: Slot) -> bool {
+        self.is_in_latest(main) || self.inode(main).history().is_some()
+    }
+
     /// An inode is about to change: keeps its state if a snapshot has it.
     pub(super) fn preserve(&mut self, main: Slot) {
         let (now, since) = (self.counters.last_snapshot, self.inode(main).since());

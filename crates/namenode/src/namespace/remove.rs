@@ -152,7 +152,7 @@ impl Namespace {
         if trail.parent() != target.parent() {
             return Err(Error::ConcatElsewhere { path: trail.path(), target: target.path() });
         }
-        if self.is_in_latest(slot) || self.inode(slot).history().is_some() {
+        if self.is_in_snapshots(slot) {
             return Err(Error::ConcatInSnapshot { path: trail.path() });
         }
         let inode = self.inode(slot);

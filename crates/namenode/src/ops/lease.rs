@@ -1,15 +1,15 @@
 //! Keeping, taking over and ending the right to write.
 
 use bytes::Bytes;
-use hearth_types::Access;
+use hearth_types::{Access, BlockId};
 use hearth_wire::proto::hdfs::{
     ListOpenFilesRequestProto, ListOpenFilesResponseProto, OpenFilesBatchResponseProto, RecoverLeaseRequestProto,
     RecoverLeaseResponseProto, RenewLeaseRequestProto, RenewLeaseResponseProto,
 };
 
-use crate::blocks::{BlockState, Now};
+use crate::blocks::{BlockError, BlockState, Now};
 use crate::error::Error;
-use crate::namespace::{Caller, InodeId, Need, Purpose, Slot};
+use crate::namespace::{BlockState as RecordState, Caller, InodeId, Need, Purpose, Slot};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Who wants a file that another has open, and what for.
@@ -115,10 +115,7 @@ impl State {
                     }
                     return Ok(false);
                 }
-                if self.blocks.may_recover(last.id, now) {
-                    let stamp = self.namespace.next_stamp();
-                    self.blocks.start_recovery(last.id, stamp, now).map_err(|error| namenode.refused(error))?;
-                }
+                self.recover_if_due(last.id, now).map_err(|error| namenode.refused(error))?;
                 self.reassign(slot, holder, now);
                 // Its writer can go on no more, and whose lease it is now may have others that are renewed: it is looked after by
                 // itself until it is closed. (After a restart by whose lease it is then, or who asks again.)
@@ -160,7 +157,7 @@ impl State {
         let Some(block) = self.namespace.pop_block(slot) else { return };
         if !self.namespace.keeps_block(slot, block) {
             self.blocks.abandon(block.id);
-        } else if self.namespace.unfinished_kept(self.namespace.inode(slot).id()).is_some() {
+        } else if block.state == RecordState::UnderConstruction {
             self.unfinished.insert(self.namespace.inode(slot).id());
         }
     }
@@ -169,13 +166,19 @@ impl State {
     /// (any more).
     pub fn recover_kept(&mut self, id: InodeId, now: Now) -> bool {
         let Some(block) = self.namespace.unfinished_kept(id) else { return true };
-        if self.blocks.may_recover(block, now) {
-            let stamp = self.namespace.next_stamp();
-            if let Err(error) = self.blocks.start_recovery(block, stamp, now) {
-                tracing::warn!(%block, %error, "a block that a snapshot keeps cannot be recovered");
-            }
+        if let Err(error) = self.recover_if_due(block, now) {
+            tracing::warn!(%block, %error, "a block that a snapshot keeps cannot be recovered");
         }
         false
+    }
+
+    /// Begins an attempt to recover an open block, if it is time for one.
+    fn recover_if_due(&mut self, block: BlockId, now: Now) -> Result<(), BlockError> {
+        if self.blocks.may_recover(block, now) {
+            let stamp = self.namespace.next_stamp();
+            self.blocks.start_recovery(block, stamp, now)?;
+        }
+        Ok(())
     }
 
     /// The map is ahead of the namespace where datanodes finished a block: takes its stamp and length over.

@@ -3,7 +3,7 @@ use hearth_types::{Block, BlockId};
 use crate::blocks::{Absence, Now, StorageIndex};
 use crate::datanode_service::Synchronization;
 use crate::error::Error;
-use crate::namespace::{BlockState as RecordState, InodeId, Slot};
+use crate::namespace::{BlockState as RecordState, InodeId};
 use crate::state::{Namenode, State};
 
 /// A datanode has brought the replicas of an open file's last block to one length: takes that over, and closes the
@@ -36,7 +36,10 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     if let Some((file, kept)) = file.and_then(|file| Some((file, state.namespace.unfinished_kept(file)?)))
         && is_meant(state, kept)
     {
-        return finish_kept(state, namenode, file, kept, result, now);
+        // Some bytes of it are known, or no snapshot would have it.
+        let (whole, _) = settle(state, namenode, kept, result, now)?.ok_or(Error::MayHaveBytes { block })?;
+        state.namespace.finish_kept(file, whole);
+        return Ok(());
     }
     let slot = file.and_then(|file| state.namespace.slot(file));
     let Some(slot) = slot else {
@@ -58,22 +61,13 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     let Some(last) = last.map(|last| last.id).filter(|last| is_meant(state, *last)) else {
         return Err(Error::SynchronizedBlockMissing { block });
     };
-    state.blocks.check_recovery(last, result.new_stamp).map_err(|error| namenode.refused(error))?;
-    if result.delete_block {
-        match state.blocks.judge_absence(last, now) {
-            Absence::Empty => state.drop_last(slot),
-            Absence::Unknown => return Err(Error::MayHaveBytes { block }),
-            Absence::Lost { length } => {
-                tracing::error!(path = state.namespace.path_of(slot), %block, length, "none of its datanodes has this block any more");
-                state.blocks.give_up(last, length, now);
-                state.namespace.file_mut(slot).change_last(|record| {
-                    record.length = length;
-                    record.state = RecordState::Complete;
-                });
-            }
-        }
-    } else {
-        finish(state, namenode, slot, last, result, now)?;
+    match settle(state, namenode, last, result, now)? {
+        None => state.drop_last(slot),
+        Some((block, state_now)) => state.namespace.file_mut(slot).change_last(|record| {
+            record.set_stamp(block.stamp);
+            record.length = block.length;
+            record.state = state_now;
+        }),
     }
     if let Some(source) = state.namespace.release_copied(slot) {
         state.blocks.remove(source);
@@ -88,59 +82,33 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     Ok(())
 }
 
-/// The block is of a file that lost it while it was written, and a snapshot has it.
-fn finish_kept(
+/// Ends the recovery of an open block in the map. Answers what the block is then, and how far with its replicas; `None`: nobody ever
+/// had a byte of it, and it is to go.
+fn settle(
     state: &mut State,
     namenode: &Namenode,
-    file: InodeId,
     block: BlockId,
     result: &Synchronization,
     now: Now,
-) -> Result<(), Error> {
-    state.blocks.check_recovery(block, result.new_stamp).map_err(|error| namenode.refused(error))?;
-    if result.delete_block {
-        // Some bytes of it are known, or no snapshot would have it.
-        let Absence::Lost { length } = state.blocks.judge_absence(block, now) else {
-            return Err(Error::MayHaveBytes { block: result.block.block });
-        };
-        tracing::error!(%block, length, "none of its datanodes has this block of a snapshot any more");
-        state.blocks.give_up(block, length, now);
-        if let Some(block) = state.blocks.block(block) {
-            state.namespace.finish_kept(file, block);
-        }
-        return Ok(());
+) -> Result<Option<(Block, RecordState)>, Error> {
+    let refused = |error| namenode.refused(error);
+    if !result.delete_block {
+        let holders: Vec<StorageIndex> =
+            result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
+        let (stamp, length) = (result.new_stamp, result.new_length);
+        state.blocks.finish_recovery(block, stamp, length, &holders, now).map_err(refused)?;
+        return Ok(Some((Block { id: block, stamp, length }, RecordState::Committed)));
     }
-    finish_in_map(state, namenode, block, result, now)?;
-    state.namespace.finish_kept(file, Block { id: block, stamp: result.new_stamp, length: result.new_length });
-    Ok(())
-}
-
-fn finish(
-    state: &mut State,
-    namenode: &Namenode,
-    slot: Slot,
-    last: BlockId,
-    result: &Synchronization,
-    now: Now,
-) -> Result<(), Error> {
-    finish_in_map(state, namenode, last, result, now)?;
-    state.namespace.file_mut(slot).change_last(|record| {
-        record.set_stamp(result.new_stamp);
-        record.length = result.new_length;
-        record.state = RecordState::Committed;
-    });
-    Ok(())
-}
-
-fn finish_in_map(
-    state: &mut State,
-    namenode: &Namenode,
-    block: BlockId,
-    result: &Synchronization,
-    now: Now,
-) -> Result<(), Error> {
-    let holders: Vec<StorageIndex> =
-        result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
-    let finished = state.blocks.finish_recovery(block, result.new_stamp, result.new_length, &holders, now);
-    finished.map(drop).map_err(|error| namenode.refused(error))
+    state.blocks.check_recovery(block, result.new_stamp).map_err(refused)?;
+    match state.blocks.judge_absence(block, now) {
+        Absence::Empty => Ok(None),
+        Absence::Unknown => Err(Error::MayHaveBytes { block: result.block.block }),
+        Absence::Lost { length } => {
+            let slot = state.blocks.inode_of(block).and_then(|file| state.namespace.slot(InodeId(file)));
+            let path = slot.map_or_else(|| "(in snapshots)".to_owned(), |slot| state.namespace.path_of(slot));
+            tracing::error!(path, %block, length, "none of its datanodes has this block any more");
+            state.blocks.give_up(block, length, now);
+            Ok(state.blocks.block(block).map(|block| (block, RecordState::Complete)))
+        }
+    }
 }

@@ -33,7 +33,7 @@ pub struct StoreFailed {
 pub struct Durable(Option<oneshot::Receiver<Result<(), StoreFailed>>>);
 
 impl Durable {
-    /// Of an operation that changed nothing.
+    /// There is nothing to wait for.
     pub fn already() -> Self {
         Self(None)
     }
@@ -134,9 +134,12 @@ impl Store {
     }
 
     /// Queues the changes of one operation. Called with the NameNode's lock held: order is order.
+    ///
+    /// One that changes nothing waits for what was queued before: what it found done may be the change of another call that is not
+    /// on disk yet, perhaps of its own first attempt.
     pub fn submit(&self, changes: Changes) -> Durable {
         if changes.is_empty() {
-            return Durable::already();
+            return self.settled();
         }
         let (answer, receiver) = oneshot::channel();
         let mut queue = self.shared.queue.lock();

@@ -50,6 +50,11 @@ impl TestNamenode {
         namenode
     }
 
+    /// One that looks after leases and recoveries every 20 ms.
+    pub async fn start_with_quick_leases(clock: Arc<dyn Clock>) -> Self {
+        Self::start_with(configuration().with("dfs.namenode.lease-recheck-interval-ms", "20"), clock).await
+    }
+
     async fn open(&mut self) {
         let options = NamenodeOptions {
             configuration: self.configuration.clone(),
@@ -383,6 +388,27 @@ impl TestDatanode {
         };
         let answer: HeartbeatResponseProto = self.call(namenode, "sendHeartbeat", &request).await;
         answer.cmds
+    }
+
+    /// The next recovery that it is told to lead.
+    pub async fn recovery(&self, namenode: &TestNamenode) -> RecoveringBlockProto {
+        self.recoveries(namenode, 1).await.remove(0)
+    }
+
+    /// The next `count` of them.
+    pub async fn recoveries(&self, namenode: &TestNamenode, count: usize) -> Vec<RecoveringBlockProto> {
+        let mut led = Vec::new();
+        // After a restart it is the checker of leases that begins them.
+        for _ in 0..500 {
+            let commands = self.heartbeat(namenode).await;
+            let recoveries = commands.into_iter().filter_map(|command| command.recovery_cmd);
+            led.extend(recoveries.flat_map(|command| command.blocks));
+            if led.len() >= count {
+                return led;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} of {count} recoveries are begun", led.len());
     }
 
     /// Says which blocks it has locked in memory.
