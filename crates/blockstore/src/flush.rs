@@ -205,9 +205,7 @@ impl Inner {
     }
 
     fn prepare(&self, replica: &Arc<Replica>, buffer: &mut Option<AlignedBuffer>) -> Result<Option<Job>> {
-        if replica.slice.volume.is_failed() {
-            return Err(replica.slice.volume.failed_error());
-        }
+        replica.slice.volume.check()?;
         let Some((snapshot, stamp, memory)) = self.look(replica)? else { return Ok(None) };
         match Prepared::write(&replica.slice.dirs, replica.id, stamp, &snapshot, buffer) {
             Ok(prepared) => Ok(Some(Job { replica: replica.clone(), stamp, memory, prepared })),
@@ -238,18 +236,10 @@ impl Inner {
         };
         let dirs = &replica.slice.dirs;
         let failed = |error| self.disk_error(&replica.slice, "sync a replica in", error);
-        let usable =
-            there.filter(|there| there.place == place && there.stamp == stamp && there.length <= content.length);
-        let writer = match usable {
-            Some(there) => DiskWriter::open(dirs, replica.id, there),
-            None => DiskWriter::create(dirs, place, replica.id, stamp, content.checksum),
-        }
-        .map_err(failed)?;
-        writer
-            .extend(&content, usable.map_or(0, |there| there.length))
+        let (writer, is_new) = DiskWriter::holding(dirs, place, replica.id, stamp, there, &content)
             .map_err(|error| self.flush_failed(replica, error))?;
         writer.sync().map_err(failed)?;
-        if usable.is_none() {
+        if is_new {
             sys::sync_dir(&dirs.dir(place, replica.id)).map_err(failed)?;
         }
         sys::drop_cache(&writer.files.data);

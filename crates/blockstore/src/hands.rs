@@ -301,21 +301,15 @@ impl Inner {
     /// Hands on disk, as being written, on all that `content` has, synced. What hsync has put there already is cut or added to: it is
     /// never less on disk in between than what was answered for. `core` is pointed at them.
     pub fn synced_hands(&self, wanted: &Wanted<'_>, core: &mut Core, content: &Snapshot) -> Result<Hands> {
-        let place = place_of(core.state);
+        self.cut_synced(wanted, core, content)?;
+        let (place, stamp) = (place_of(core.state), core.stamp);
         let dirs = &wanted.slice.dirs;
-        let failed = |error| self.disk_error(wanted.slice, "write a replica in", error);
-        let disk = match core.disk.filter(|there| there.place == place && there.stamp == core.stamp) {
-            Some(there) => {
-                let disk = DiskWriter::open(dirs, wanted.id, there).map_err(failed)?;
-                self.fit_to(wanted, &disk, core, there, content)?;
-                disk
-            }
-            None => {
-                let disk = self.disk_hands(wanted, core, Some(content))?;
-                disk.sync().and_then(|()| sys::sync_dir(&dirs.dir(place, wanted.id))).map_err(failed)?;
-                disk
-            }
-        };
+        let (disk, is_new) = DiskWriter::holding(dirs, place, wanted.id, stamp, core.disk, content)
+            .map_err(|error| self.copy_error(wanted.slice, wanted.id, stamp, error))?;
+        disk.sync()
+            .and_then(|()| if is_new { sys::sync_dir(&dirs.dir(place, wanted.id)) } else { Ok(()) })
+            .map_err(|error| self.disk_error(wanted.slice, "write a replica in", error))?;
+        core.disk = Some(DiskCopy { place, stamp, length: content.length });
         let hands = Hands::Disk(disk);
         hands.install(core);
         Ok(hands)
@@ -325,32 +319,11 @@ impl Inner {
     pub fn cut_synced(&self, wanted: &Wanted<'_>, core: &mut Core, content: &Snapshot) -> Result<()> {
         let longer = |there: &DiskCopy| there.place == Place::BeingWritten && there.length > content.length;
         let Some(there) = core.disk.filter(longer) else { return Ok(()) };
-        let disk = DiskWriter::open(&wanted.slice.dirs, wanted.id, there)
-            .map_err(|error| self.disk_error(wanted.slice, "open a replica in", error))?;
-        self.fit_to(wanted, &disk, core, there, content)
-    }
-
-    /// `disk`, the copy `there`, is cut or made longer to `content`, and synced.
-    fn fit_to(
-        &self,
-        wanted: &Wanted<'_>,
-        disk: &DiskWriter,
-        core: &mut Core,
-        there: DiskCopy,
-        content: &Snapshot,
-    ) -> Result<()> {
-        let failed = |error| self.disk_error(wanted.slice, "cut a replica in", error);
-        if there.length > content.length {
-            // So much of it is good whatever comes of the rest.
-            core.disk = Some(DiskCopy { length: content.length, ..there });
-            disk.truncate(content).map_err(failed)?;
-        } else {
-            disk.extend(content, there.length)
-                .map_err(|error| self.copy_error(wanted.slice, wanted.id, there.stamp, error))?;
-        }
-        disk.sync().map_err(failed)?;
+        // So much of it is good whatever comes of the rest.
         core.disk = Some(DiskCopy { length: content.length, ..there });
-        Ok(())
+        DiskWriter::open(&wanted.slice.dirs, wanted.id, there)
+            .and_then(|disk| disk.truncate(content).and_then(|()| disk.sync()))
+            .map_err(|error| self.disk_error(wanted.slice, "cut a replica in", error))
     }
 
     /// Copies all bytes of `content`, whole CRCs too, and the partial one into its place in the table.
@@ -440,7 +413,7 @@ impl Inner {
         if let Some(file) = self.take_file(&wanted, content.length)? {
             return self.move_to_file(replica, hands, &wanted, &content, file);
         }
-        self.move_to_disk(replica, hands, &wanted, &content)
+        self.move_to_disk(replica, hands, &content)
     }
 
     fn wanted<'a>(&self, replica: &'a Replica, expected_bytes: u64) -> Wanted<'a> {
@@ -501,31 +474,19 @@ impl Inner {
             return Ok(());
         }
         let content = replica.snapshot(&mut replica.core())?;
-        self.move_to_disk(replica, hands, &wanted, &content)
+        self.move_to_disk(replica, hands, &content)
     }
 
     /// Memory is full: the replica goes on in files. What hsync has put there already is used.
-    fn move_to_disk(
-        &self,
-        replica: &Arc<Replica>,
-        hands: &mut Hands,
-        wanted: &Wanted<'_>,
-        content: &Snapshot,
-    ) -> Result<()> {
+    fn move_to_disk(&self, replica: &Arc<Replica>, hands: &mut Hands, content: &Snapshot) -> Result<()> {
         let (stamp, state, there) = {
             let core = replica.core();
             (core.stamp, core.state, core.disk)
         };
         let place = place_of(state);
         let dirs = &replica.slice.dirs;
-        let failed = |error| self.disk_error(&replica.slice, "write a replica in", error);
-        let (disk, from) = match there {
-            Some(there) if there.place == place && there.stamp == stamp => {
-                (DiskWriter::open(dirs, replica.id, there).map_err(failed)?, there.length)
-            }
-            _ => (DiskWriter::create(dirs, place, replica.id, stamp, wanted.checksum).map_err(failed)?, 0),
-        };
-        disk.extend(content, from).map_err(|error| self.copy_error(&replica.slice, replica.id, stamp, error))?;
+        let (disk, _) = DiskWriter::holding(dirs, place, replica.id, stamp, there, content)
+            .map_err(|error| self.copy_error(&replica.slice, replica.id, stamp, error))?;
         let mut core = replica.core();
         core.disk = Some(DiskCopy { place, stamp, length: content.length });
         let old = core.memory.take();

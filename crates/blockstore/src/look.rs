@@ -32,8 +32,8 @@ impl Inner {
             let state = core.state_now();
             return Err(StoreError::WrongState { block: replica.block(&core), state, action: "read it" });
         };
-        if core.memory.is_none() && replica.slice.volume.is_failed() {
-            return Err(replica.slice.volume.failed_error());
+        if core.memory.is_none() {
+            replica.slice.volume.check()?;
         }
         // What may come into memory is not kept open on disk.
         let keep = replica.slice.volume.engine != Engine::Memory

@@ -91,6 +91,11 @@ impl Volume {
         true
     }
 
+    /// Errors: `VolumeFailed`, once it has.
+    pub fn check(&self) -> Result<()> {
+        if self.is_failed() { Err(self.failed_error()) } else { Ok(()) }
+    }
+
     pub fn failed_error(&self) -> StoreError {
         let reason = self.failure.read().clone().unwrap_or_default();
         StoreError::VolumeFailed { storage: self.id.clone(), dir: self.dir.clone(), reason }

@@ -203,9 +203,7 @@ impl ReplicaWriter {
         if shared.is_stopped() {
             return Err(StoreError::WriterStopped { block: self.block() });
         }
-        if self.replica.slice.volume.is_failed() {
-            return Err(self.replica.slice.volume.failed_error());
-        }
+        self.replica.slice.volume.check()?;
         Ok(hands)
     }
 

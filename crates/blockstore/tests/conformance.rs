@@ -502,10 +502,7 @@ fn hsync_survives_a_power_failure() {
             drop(writer);
             drop(store);
         }
-        // The machine went down: what was in memory is gone.
-        for entry in std::fs::read_dir(bed.memory.path()).unwrap() {
-            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
-        }
+        bed.lose_power();
         let store = bed.open();
         let found = info(&store, 1);
         assert_eq!((found.state, found.block.length), (ReplicaState::WaitingToBeRecovered, 100_300));
@@ -580,13 +577,6 @@ fn a_kill_loses_nothing_that_was_received() {
     });
 }
 
-/// The machine goes down: what is in memory is gone.
-fn power_failure(bed: &Bed) {
-    for entry in std::fs::read_dir(bed.memory.path()).unwrap() {
-        std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
-    }
-}
-
 #[test]
 fn what_was_synced_outlives_a_pipelines_recovery_and_a_power_failure() {
     for_each_kind(|bed, _| {
@@ -611,7 +601,7 @@ fn what_was_synced_outlives_a_pipelines_recovery_and_a_power_failure() {
             drop(store.recover_being_written(&block(id, 1, 0), recovery).unwrap());
             drop(writer);
             drop(store);
-            power_failure(bed);
+            bed.lose_power();
             let store = bed.open();
             let found = info(&store, id);
             assert_eq!((found.state, found.block.length), (ReplicaState::WaitingToBeRecovered, synced as u64));
@@ -683,7 +673,7 @@ fn a_corrupt_replica_is_said_to_be_again() {
         put(&store, 1, 1, &bytes(1, 100_000));
         bed.flush(&store);
         drop(store);
-        power_failure(bed);
+        bed.lose_power();
         let files = files_named(bed, "blk_1");
         let mut spoiled = std::fs::read(&files[0]).unwrap();
         spoiled[5000] ^= 1;

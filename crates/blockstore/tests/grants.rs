@@ -389,7 +389,7 @@ fn a_synced_grant_survives_the_loss_of_memory() {
     writer.sync().unwrap();
     assert!(info(&store, 1).on_disk);
     drop((writer, store));
-    std::fs::remove_dir_all(&bed.options.memory.dir).unwrap();
+    bed.lose_power();
     let store = bed.open();
     let named = block(1, 1, 900_000);
     store.initiate_recovery(&named, GenerationStamp(3)).unwrap().unwrap();

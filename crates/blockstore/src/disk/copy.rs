@@ -186,6 +186,27 @@ impl DiskWriter {
         Ok(Self { files: Arc::new(files) })
     }
 
+    /// A copy in `place` with all that `content` has, unsynced: `there` and what it lacks, if it is of that place and stamp and has no
+    /// more; else a new one, as the answer says.
+    pub fn holding(
+        dirs: &PoolDirs,
+        place: Place,
+        id: BlockId,
+        stamp: GenerationStamp,
+        there: Option<DiskCopy>,
+        content: &Snapshot,
+    ) -> Result<(Self, bool), CopyError> {
+        let usable =
+            there.filter(|there| there.place == place && there.stamp == stamp && there.length <= content.length);
+        let opened = match usable {
+            Some(there) => Self::open(dirs, id, there),
+            None => Self::create(dirs, place, id, stamp, content.checksum),
+        };
+        let writer = opened.map_err(CopyError::Write)?;
+        writer.extend(content, usable.map_or(0, |there| there.length))?;
+        Ok((writer, usable.is_none()))
+    }
+
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.files.data.write_all_at(bytes, offset)
     }

@@ -14,10 +14,8 @@ impl Inner {
     /// Fixes the replica's bytes: a slot that fits, or files without unused memory, or `finalized` on disk. Under `change`,
     /// by the holder of `hands`.
     pub fn finish(&self, replica: &Arc<Replica>, hands: &mut Hands, durability: Durability) -> Result<()> {
-        if replica.slice.volume.is_failed() {
-            // Nobody hears of what is finalized there.
-            return Err(replica.slice.volume.failed_error());
-        }
+        // Nobody hears of what is finalized on a failed one.
+        replica.slice.volume.check()?;
         self.take_back(replica, hands)?;
         self.end_stream(replica, hands)?;
         match hands {

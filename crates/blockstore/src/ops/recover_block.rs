@@ -199,9 +199,7 @@ impl Inner {
         let Some(disk) = replica.core().disk else {
             return Err(StoreError::ReplicaNotFound { block: replica.named(stamp) });
         };
-        if replica.slice.volume.is_failed() {
-            return Err(replica.slice.volume.failed_error());
-        }
+        replica.slice.volume.check()?;
         let dirs = &replica.slice.dirs;
         let failed = |error| self.disk_error(&replica.slice, "recover a replica in", error);
         let to = if shorter {

@@ -77,9 +77,7 @@ impl Inner {
         new_stamp: GenerationStamp,
         states: &[ReplicaState],
     ) -> Result<()> {
-        if replica.slice.volume.is_failed() {
-            return Err(replica.slice.volume.failed_error());
-        }
+        replica.slice.volume.check()?;
         let core = replica.core();
         if core.gone {
             return Err(StoreError::ReplicaNotFound { block: block.clone() });

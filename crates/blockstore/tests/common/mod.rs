@@ -109,6 +109,13 @@ impl Bed {
         store
     }
 
+    /// The machine goes down, and what is in memory is gone. The store is closed.
+    pub fn lose_power(&self) {
+        for entry in std::fs::read_dir(self.memory.path()).unwrap() {
+            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        }
+    }
+
     pub fn block(&self, id: i64, stamp: u64) -> ExtendedBlock {
         block(id, stamp, 0)
     }
