@@ -640,7 +640,7 @@ async fn address_in(
 mod tests {
     use bytes::Bytes;
     use hearth_fabric::sim::Sim;
-    use hearth_types::{Block, ExtendedBlock, Token};
+    use hearth_types::{Block, ExtendedBlock};
 
     use super::*;
 
@@ -663,26 +663,12 @@ mod tests {
         ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }
     }
 
-    fn located(length: u64) -> LocatedBlock {
-        LocatedBlock {
-            block: extended(length),
-            offset: 0,
-            locations: Vec::new(),
-            storage_ids: Vec::new(),
-            storage_types: Vec::new(),
-            handed_on: Vec::new(),
-            cached: Vec::new(),
-            corrupt: false,
-            token: Token::default(),
-        }
-    }
-
     #[test]
     fn a_small_replica_is_no_longer_than_the_memory_that_it_was_written_to() {
         let ground = ground();
         let copy = |length, bytes, into| {
             let replica = SmallReplica { block: extended(length), checksum: ChecksumSpec::DEFAULT, bytes };
-            small_copy(&ground, &located(1000), replica, into)
+            small_copy(&ground, &LocatedBlock::nowhere(extended(1000)), replica, into)
         };
         let written = |length| copy(length, SmallBytes::Written, Some(ground.small_memory().unwrap()));
         let (data, mut checksums) = (vec![7; 1000], Vec::new());

@@ -329,34 +329,26 @@ impl Writer {
     }
 }
 
+/// The first tenths of a second, in small steps: what Apache's client spends asleep.
+const SOON_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
 /// Asks the namenode to close the file until the datanodes' reports of the last block have reached it.
 async fn complete(shared: &Shared, file: &WrittenFile, last: Option<ExtendedBlock>) -> Result<(), Error> {
     let options = &shared.options;
     let mut delay = options.locate_following_delay;
     for attempt in 0..=options.locate_following_retries {
-        if shared.namenode.complete(&file.path, file.inode, &shared.client_name, last.as_ref()).await? {
+        let is_last = attempt == options.locate_following_retries;
+        // The report is usually on its way: look soon at first, then at the pace of the configuration.
+        let pauses_ms = if attempt == 0 && !is_last { &SOON_MS[..] } else { &[] };
+        let (path, client) = (&file.path, &shared.client_name);
+        if shared.namenode.complete_soon(path, file.inode, client, last.as_ref(), pauses_ms).await? {
             return Ok(());
         }
-        if attempt < options.locate_following_retries {
-            // The report is usually on its way: look soon at first, then at the pace of the configuration.
-            if attempt == 0 && soon_complete(shared, file, last.as_ref()).await? {
-                return Ok(());
-            }
+        if !is_last {
             tokio::time::sleep(delay).await;
             delay = backoff::doubled(delay, options.locate_following_delay_max);
         }
     }
     let block = last.map_or_else(|| "(none)".to_owned(), |block| block.to_string());
     Err(Error::NotComplete { path: file.path.clone(), block })
-}
-
-/// The first tenths of a second, in small steps: what Apache's client spends asleep.
-async fn soon_complete(shared: &Shared, file: &WrittenFile, last: Option<&ExtendedBlock>) -> Result<bool, Error> {
-    for step_ms in [1, 2, 4, 8, 16, 32, 64] {
-        tokio::time::sleep(std::time::Duration::from_millis(step_ms)).await;
-        if shared.namenode.complete(&file.path, file.inode, &shared.client_name, last).await? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -86,15 +86,9 @@ mod tests {
     fn located() -> LocatedBlock {
         let block = Block { id: BlockId(1), stamp: GenerationStamp(1001), length: 5 };
         LocatedBlock {
-            block: ExtendedBlock { pool: BlockPoolId::new("BP-1"), block },
-            offset: 0,
-            locations: Vec::new(),
             storage_ids: vec![StorageId("DS-1".into())],
             storage_types: vec![StorageType::Disk],
-            handed_on: Vec::new(),
-            cached: Vec::new(),
-            corrupt: false,
-            token: Default::default(),
+            ..LocatedBlock::nowhere(ExtendedBlock { pool: BlockPoolId::new("BP-1"), block })
         }
     }
 

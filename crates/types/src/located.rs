@@ -23,6 +23,23 @@ pub struct LocatedBlock {
     pub handed_on: Vec<HandedOn>,
 }
 
+impl LocatedBlock {
+    /// A file's first block of which no place is known, without a token.
+    pub fn nowhere(block: ExtendedBlock) -> Self {
+        Self {
+            block,
+            offset: 0,
+            locations: Vec::new(),
+            storage_ids: Vec::new(),
+            storage_types: Vec::new(),
+            corrupt: false,
+            cached: Vec::new(),
+            token: Token::default(),
+            handed_on: Vec::new(),
+        }
+    }
+}
+
 /// What a Hearth namenode hands on of one replica's memory without knowing what it means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandedOn {

@@ -187,15 +187,9 @@ mod tests {
     fn block(id: i64, length: u64, locations: Vec<DatanodeInfo>) -> LocatedBlock {
         let identity = Block { id: BlockId(id), stamp: GenerationStamp(1001), length };
         LocatedBlock {
-            block: ExtendedBlock { pool: BlockPoolId::new("BP-1-127.0.0.1-1"), block: identity },
-            offset: 0,
             locations,
-            storage_ids: Vec::new(),
-            storage_types: Vec::new(),
-            corrupt: false,
             token: Token { identifier: vec![id as u8], ..Token::default() },
-            handed_on: Vec::new(),
-            cached: Vec::new(),
+            ..LocatedBlock::nowhere(ExtendedBlock { pool: BlockPoolId::new("BP-1-127.0.0.1-1"), block: identity })
         }
     }
 

@@ -148,17 +148,7 @@ fn datanode() -> DatanodeId {
 
 fn located(id: i64, length: usize) -> LocatedBlock {
     let block = Block { id: BlockId(id), stamp: GenerationStamp(1001), length: length as u64 };
-    LocatedBlock {
-        block: ExtendedBlock { pool: BlockPoolId::new("BP-1"), block },
-        offset: 0,
-        locations: Vec::new(),
-        storage_ids: Vec::new(),
-        storage_types: Vec::new(),
-        handed_on: Vec::new(),
-        cached: Vec::new(),
-        corrupt: false,
-        token: Token::default(),
-    }
+    LocatedBlock::nowhere(ExtendedBlock { pool: BlockPoolId::new("BP-1"), block })
 }
 
 fn content(id: i64, length: usize) -> Vec<u8> {

@@ -112,21 +112,30 @@ impl Namenode {
 
     /// Closes a file that nothing was written to. Else nobody else could write it as long as this client renews its lease for others.
     async fn close_unchanged(&self, path: &str, inode: u64, client: &str, last: Option<&ExtendedBlock>) {
-        let mut pauses = CLOSE_AGAIN_MS.into_iter().map(Duration::from_millis);
-        loop {
-            match self.complete(path, inode, client, last).await {
-                Ok(true) => return,
-                Ok(false) => {
-                    let Some(pause) = pauses.next() else { break };
-                    tokio::time::sleep(pause).await;
-                }
-                Err(error) => {
-                    tracing::warn!(path, %error, "a file that this client cannot write stays open");
-                    return;
-                }
-            }
+        match self.complete_soon(path, inode, client, last, &CLOSE_AGAIN_MS).await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(path, "a file that this client cannot write stays open"),
+            Err(error) => tracing::warn!(path, %error, "a file that this client cannot write stays open"),
         }
-        tracing::warn!(path, "a file that this client cannot write stays open");
+    }
+
+    /// As `complete`, asked again after each of these pauses, milliseconds.
+    pub(crate) async fn complete_soon(
+        &self,
+        path: &str,
+        inode: u64,
+        client: &str,
+        last: Option<&ExtendedBlock>,
+        pauses_ms: &[u64],
+    ) -> Result<bool, Error> {
+        let mut pauses = pauses_ms.iter().map(|pause| Duration::from_millis(*pause));
+        loop {
+            if self.complete(path, inode, client, last).await? {
+                return Ok(true);
+            }
+            let Some(pause) = pauses.next() else { return Ok(false) };
+            tokio::time::sleep(pause).await;
+        }
     }
 
     /// `previous`: the last block with its final length, which this call commits.

@@ -131,15 +131,9 @@ mod tests {
         let block = ExtendedBlock { pool: BlockPoolId::new("BP-1"), block };
         let advertisement = advertisement.unwrap_or_else(|| self::advertisement(&block).encode());
         LocatedBlock {
-            block,
-            offset: 0,
             locations: vec![DatanodeInfo::of(datanode())],
-            storage_ids: Vec::new(),
-            storage_types: Vec::new(),
-            cached: Vec::new(),
             handed_on: vec![hearth_types::HandedOn { location, lease: LEASE, advertisement }],
-            corrupt: false,
-            token: Token::default(),
+            ..LocatedBlock::nowhere(block)
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hearth_protocol::data_transfer::TransferError;
-use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock, StorageId};
+use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
 
 use super::locate::Locations;
@@ -290,15 +290,10 @@ impl Replicas {
             return;
         }
         let report = LocatedBlock {
-            block: block.block.clone(),
             offset: block.offset,
             locations: bad,
-            storage_ids: Vec::<StorageId>::new(),
-            storage_types: Vec::new(),
-            handed_on: Vec::new(),
-            cached: Vec::new(),
-            corrupt: false,
             token: block.token.clone(),
+            ..LocatedBlock::nowhere(block.block.clone())
         };
         let shared = Arc::clone(&self.shared);
         let told = tokio::spawn(async move {

@@ -44,17 +44,7 @@ async fn an_abandoned_block_is_recovered_to_one_length_on_all_holders() {
     assert_eq!(missing.remote_class(), Some(exceptions::REPLICA_NOT_FOUND));
 
     let locations: Vec<DatanodeInfo> = [&first, &second].map(|node| target(node).datanode).to_vec();
-    let located = LocatedBlock {
-        block: open.clone(),
-        offset: 0,
-        locations,
-        storage_ids: Vec::new(),
-        storage_types: Vec::new(),
-        handed_on: Vec::new(),
-        cached: Vec::new(),
-        corrupt: false,
-        token: Default::default(),
-    };
+    let located = LocatedBlock { locations, ..LocatedBlock::nowhere(open.clone()) };
     let recovering = RecoveringBlockProto {
         new_gen_stamp: 1005,
         block: (&located).into(),

@@ -113,15 +113,11 @@ impl DatanodeService {
 fn located(task: &RecoveryTask) -> LocatedBlock {
     let each = |of: fn(&Target) -> _| task.locations.iter().map(of).collect();
     LocatedBlock {
-        block: task.block.clone(),
         offset: NO_OFFSET,
         locations: each(|target| target.datanode.clone()),
         storage_ids: task.locations.iter().map(|target| target.storage_id.clone()).collect(),
         storage_types: task.locations.iter().map(|target| target.storage_type).collect(),
-        handed_on: Vec::new(),
-        cached: Vec::new(),
-        corrupt: false,
-        token: Default::default(),
+        ..LocatedBlock::nowhere(task.block.clone())
     }
 }
 
