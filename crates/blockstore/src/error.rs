@@ -3,6 +3,8 @@ use std::path::PathBuf;
 
 use hearth_types::{ByteRange, ChecksumError, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType};
 
+use crate::sys;
+
 /// What the store refuses or fails at. Each names the block or the path that it is about.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -97,6 +99,15 @@ impl StoreError {
             | Self::Foreign { .. }
             | Self::Io { .. }
             | Self::BadOptions(_) => Reaction::Machine,
+        }
+    }
+
+    /// Why a storage cannot be used, if that is what it says, as of a broken disk or one that is not mounted: not of a full one, nor of
+    /// somebody else's.
+    pub(crate) fn volume_failure(&self) -> Option<String> {
+        match self {
+            Self::Io { source, .. } if !sys::is_out_of_space(source) => Some(format!("{self}: {source}")),
+            _ => None,
         }
     }
 

@@ -253,6 +253,7 @@ impl Inner {
 
     /// Everything that is in memory only goes to disk.
     pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
+        self.volumes.iter().filter(|volume| volume.is_failed()).for_each(|volume| self.leave_failed(volume, true));
         let mut open = Vec::new();
         let mut total = FlushProgress::default();
         self.for_each_replica(|replica| {
@@ -312,12 +313,13 @@ impl Inner {
         let now = self.now_ms();
         let short = self.budget.is_short_with(0);
         let before = if short { u64::MAX } else { now.saturating_sub(flush_delay.as_millis() as u64) };
-        let mut total = FlushProgress::default();
-        if !volume.is_failed() {
-            total = self.sync_behind(volume, now.checked_sub(flush_delay.as_millis() as u64));
+        if volume.is_failed() {
+            self.leave_failed(volume, false);
+            return FlushProgress::default();
         }
+        let mut total = self.sync_behind(volume, now.checked_sub(flush_delay.as_millis() as u64));
         let due = short || now >= flush_delay.as_millis() as u64;
-        if due && !volume.is_failed() {
+        if due {
             self.flush_volume(volume, before, &mut |batch| {
                 total.replicas_done += batch.replicas_done;
                 total.bytes_done += batch.bytes_done;

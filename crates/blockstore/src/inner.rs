@@ -350,7 +350,10 @@ impl Inner {
             self.settle_space(replica, &mut core);
             core.disk.take()
         };
-        if let Some(disk) = disk {
+        // What a failed one has is for whoever repairs it: it is reported when it is found again, and deleted then if nobody wants it.
+        if let Some(disk) = disk
+            && !replica.slice.volume.is_failed()
+        {
             copy::remove(&replica.slice.dirs, replica.id, disk);
         }
         if let Some(pool) = self.pools.read().get(&replica.slice.pool) {
@@ -410,7 +413,7 @@ impl Inner {
         StoreError::Io { action, path: slice.dirs.root.clone(), source }
     }
 
-    /// The volume is out of use from here on. Replicas that are in memory are still served; those on its disk are gone.
+    /// The volume is out of use from here on. Replicas that are in memory are still served, and leave it: see `ops/leave.rs`.
     pub fn fail_volume(&self, volume: &Arc<Volume>, reason: &str) {
         let capacity_lost = volume.space(self.used_on(volume)).map_or(0, |space| space.capacity);
         if !volume.fail(reason) {
@@ -418,11 +421,12 @@ impl Inner {
         }
         tracing::error!(dir = %volume.dir.display(), reason, "storage has failed");
         self.event(StoreEvent::VolumeFailed {
-            storage: volume.id.clone(),
+            storage: Some(volume.id.clone()),
             dir: volume.dir.clone(),
             reason: reason.to_owned(),
             capacity_lost,
         });
+        self.wake();
     }
 
     /// The end: writers and readers that outlive the store must not touch directories that others may have by then.

@@ -16,6 +16,8 @@ impl Inner {
         for pool in self.pools_on_disk()? {
             self.attach_pool(&pool)?;
         }
+        // What memory has of a failed one is not to be flushed now, and stays for when it is repaired.
+        self.volumes.iter().try_for_each(|volume| volume.check())?;
         let done = self.flush_all(progress);
         // Only what the disk has whole leaves memory.
         self.for_each_replica(|replica| {

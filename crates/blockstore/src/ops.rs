@@ -4,6 +4,7 @@ mod append;
 mod create;
 mod finalize;
 mod invalidate;
+mod leave;
 mod recover_block;
 mod recover_pipeline;
 mod relocate;

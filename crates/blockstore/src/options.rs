@@ -9,6 +9,9 @@ use hearth_types::{ChecksumSpec, Clock, DatanodeUuid, GenerationStamp, StorageTy
 pub struct StoreOptions {
     /// At least one. The order is that of the configuration and of the reports.
     pub volumes: Vec<VolumeOptions>,
+    /// So many volumes may be out of use, if another is not (`dfs.datanode.failed.volumes.tolerated`). With more from the start
+    /// `Blockstore::open` fails; those that fail later are for the caller to count. 0 by default.
+    pub failed_volumes_tolerated: usize,
     pub memory: MemoryOptions,
     /// What stays open between reads.
     pub keep: KeepOptions,
@@ -36,6 +39,7 @@ impl StoreOptions {
     pub fn new(volumes: Vec<VolumeOptions>, memory: MemoryOptions) -> Self {
         Self {
             volumes,
+            failed_volumes_tolerated: 0,
             memory,
             keep: KeepOptions::default(),
             flush_delay: Duration::from_secs(10),

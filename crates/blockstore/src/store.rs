@@ -21,7 +21,8 @@ pub struct Blockstore {
 }
 
 impl Blockstore {
-    /// Locks the directories and reads who they belong to. Replicas appear with `attach_pool`.
+    /// Locks the directories and reads who they belong to. Replicas appear with `attach_pool`. As many volumes as are tolerated
+    /// (`StoreOptions::failed_volumes_tolerated`) may be out of use; each is an event.
     ///
     /// Errors: `InUse` (another process, ours or Java's, has a directory), `BadDirectory`, `Foreign` (two volumes of
     /// different datanodes or clusters), `BadOptions`, `Io`.
@@ -59,9 +60,9 @@ impl Blockstore {
     }
 
     /// Makes or checks the pool's directories on every volume, and finds its replicas again in memory and on disk.
-    /// Attaching a pool twice is fine. Waits for the disks.
+    /// Attaching a pool twice is fine. A volume whose disk does not answer for it fails, with an event. Waits for the disks.
     ///
-    /// Errors: `Foreign` (the directories are another cluster's or namespace's).
+    /// Errors: `Foreign` (the directories are another cluster's or namespace's); `Io`, when all volumes have failed, or one is full.
     pub fn attach_pool(&self, pool: &PoolIdentity) -> Result<PoolSummary> {
         self.inner.attach_pool(pool)
     }
@@ -227,7 +228,7 @@ impl Blockstore {
         options: StoreOptions,
         progress: &mut dyn FnMut(FlushProgress) -> bool,
     ) -> Result<FlushProgress> {
-        let store = Self::open(StoreOptions { background: false, ..options })?;
+        let store = Self::open(StoreOptions { background: false, failed_volumes_tolerated: 0, ..options })?;
         store.inner.flush_offline(progress)
     }
 

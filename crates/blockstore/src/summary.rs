@@ -77,7 +77,10 @@ pub enum StoreEvent {
     /// No good copy is left here; it is not served any more. To be reported to the namenode.
     Corrupt { block: ExtendedBlock, storage: StorageId, storage_type: StorageType },
     /// A storage is out of use; its replicas are no longer listed.
-    VolumeFailed { storage: StorageId, dir: PathBuf, reason: String, capacity_lost: u64 },
+    /// `storage` is `None` when it could not even be read which one it is.
+    VolumeFailed { storage: Option<StorageId>, dir: PathBuf, reason: String, capacity_lost: u64 },
+    /// A finalized replica has left a failed storage for this one. To be reported to the namenode.
+    Moved(ReplicaSummary),
 }
 
 /// How far `flush_all` is.

@@ -31,6 +31,8 @@ pub struct Volume {
     pub version: Mutex<Option<VolumeVersion>>,
     failed: AtomicBool,
     pub failure: RwLock<Option<String>>,
+    /// Failed, when its replicas are looked at again, in ms of the monotonic clock; `u64::MAX`: all have left it.
+    leave_at_ms: AtomicU64,
     locks: Mutex<Vec<DirLock>>,
 }
 
@@ -67,6 +69,7 @@ impl Volume {
             version: Mutex::new(version),
             failed: AtomicBool::new(false),
             failure: RwLock::new(None),
+            leave_at_ms: AtomicU64::new(0),
             locks: Mutex::new(locks),
         }
     }
@@ -89,6 +92,16 @@ impl Volume {
         *failure = Some(reason.to_owned());
         self.failed.store(true, Ordering::Release);
         true
+    }
+
+    /// Whether replicas may be left on it that are to leave it, and it is time to look. It has failed.
+    pub fn leaves_at(&self, now_ms: u64) -> bool {
+        now_ms >= self.leave_at_ms.load(Ordering::Relaxed)
+    }
+
+    /// `None`: nothing is left on it that could.
+    pub fn leave_again_at(&self, when_ms: Option<u64>) {
+        self.leave_at_ms.store(when_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Errors: `VolumeFailed`, once it has.

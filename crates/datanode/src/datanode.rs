@@ -31,7 +31,7 @@ use crate::one_sided::OneSided;
 use crate::ops::OpError;
 use crate::options::DatanodeOptions;
 use crate::pool::{Pool, Pools};
-use crate::reports::Notice;
+use crate::reports::{Notice, ReplicaEvent};
 use crate::slots::Slots;
 use crate::streams::Streams;
 use crate::throttle::Throttle;
@@ -448,13 +448,21 @@ async fn watch_store(datanode: Arc<Datanode>) {
                     }
                 }
                 StoreEvent::VolumeFailed { storage, dir, reason, capacity_lost } => {
-                    tracing::error!(%storage, dir = %dir.display(), reason, capacity_lost, "a storage directory has failed");
+                    let storage = storage.map(|id| id.to_string()).unwrap_or_default();
+                    tracing::error!(storage, dir = %dir.display(), reason, capacity_lost, "a storage directory has failed");
                     let message = format!("storage directory {} has failed: {reason}", dir.display());
                     for pool in datanode.pools.all() {
                         pool.notice(&Notice::DiskError { message: message.clone() });
                     }
                     datanode.services.note_failed_volume(&dir, capacity_lost, datanode.options.clock.wall_ms());
                     end_when_too_many_failed(&datanode);
+                }
+                StoreEvent::Moved(replica) => {
+                    if let Some(pool) = datanode.pools.get(&replica.block.pool) {
+                        // No DELETED event: the namenode sees that the storage is another one.
+                        let received = ReplicaEvent::Received { delete_hint: None };
+                        pool.notify(&replica.storage, replica.block.block, received);
+                    }
                 }
             }
         }
@@ -464,8 +472,9 @@ async fn watch_store(datanode: Arc<Datanode>) {
 /// Ends the datanode when it may not go on with the storage directories that are left.
 fn end_when_too_many_failed(datanode: &Arc<Datanode>) {
     let failed = datanode.services.failed_volumes().dirs.len();
-    let volumes = datanode.options.store.volumes.len();
-    let tolerated = datanode.options.failed_volumes_tolerated.unwrap_or(volumes - 1).min(volumes - 1);
+    let store = &datanode.options.store;
+    let volumes = store.volumes.len();
+    let tolerated = store.failed_volumes_tolerated.min(volumes - 1);
     if failed <= tolerated || datanode.disks_failed.swap(true, Ordering::Relaxed) {
         return;
     }

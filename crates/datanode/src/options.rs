@@ -50,8 +50,6 @@ pub struct DatanodeOptions {
     pub revocation_timeout: Duration,
     /// Members may administer: `dfs.permissions.superusergroup`.
     pub superuser_group: String,
-    /// Storage directories that may fail before the datanode ends; `None`: all but one.
-    pub failed_volumes_tolerated: Option<usize>,
     /// The user this process runs as.
     pub user: String,
     pub clock: Arc<dyn Clock>,
@@ -218,7 +216,6 @@ impl DatanodeOptions {
             balance_moves_max: conf.get(keys::DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES)?.max(1) as usize,
             revocation_timeout: conf.get(keys::DFS_DATANODE_CACHE_REVOCATION_TIMEOUT)?,
             locked_memory: conf.get(keys::DFS_DATANODE_MAX_LOCKED_MEMORY)?,
-            failed_volumes_tolerated: usize::try_from(conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?).ok(),
             superuser_group: conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,
             user: user.to_owned(),
             clock,
@@ -307,6 +304,9 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
         bytes => bytes,
     };
     let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, limit));
+    // -1: all but one.
+    let tolerated = conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?;
+    store.failed_volumes_tolerated = usize::try_from(tolerated).unwrap_or(usize::MAX);
     store.keep.replicas_max = conf.get(keys::HEARTH_STORAGE_OPEN_MAX)? as usize;
     store.keep.mapped_bytes_max = conf.get(keys::HEARTH_STORAGE_MAPPED_MAX)?;
     store.flush_delay = conf.get(keys::HEARTH_MEMORY_FLUSH_DELAY)?;

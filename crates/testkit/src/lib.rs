@@ -18,6 +18,7 @@ mod places;
 mod ports;
 mod process;
 mod proxy;
+mod read_only;
 mod scratch;
 mod settings;
 mod usage;
@@ -36,6 +37,7 @@ pub use places::{
 pub use ports::free_port;
 pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};
+pub use read_only::ReadOnly;
 pub use scratch::Scratch;
 pub use settings::Settings;
 pub use usage::{Usage, threads_cpu, usage};

@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{
-    ClusterSpec, Content, Make, files_below, get_text, hearth_program, jmx_bean, sha256_hex, skip_or_fail, wait_until,
+    ClusterSpec, Content, Make, ReadOnly, files_below, get_text, hearth_program, jmx_bean, sha256_hex, skip_or_fail,
+    wait_until,
 };
 use serde_json::{Value, json};
 
@@ -787,41 +788,6 @@ fn protection_refused(session: &mut Session) -> Result<()> {
     session.cluster.wait_ready()
 }
 
-/// Writes below the directory fail with EROFS, as on a disk that the kernel gave up, until it is dropped.
-struct ReadOnly {
-    mounts: Vec<PathBuf>,
-    _aside: tempfile::TempDir,
-}
-
-impl ReadOnly {
-    /// A mount of the directory onto itself: files that are open do not keep that from becoming read-only. It becomes so aside, where
-    /// nobody can open a file for writing before that is done: then it would be busy.
-    fn new(at: &Path) -> Result<Self> {
-        let mount = |arguments: &[&str]| -> Result<()> {
-            let output = Command::new("mount").args(arguments).output()?;
-            ensure!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(())
-        };
-        let directory = tempfile::tempdir()?;
-        let aside = directory.path().to_owned();
-        mount(&["--bind", text(at)?, text(&aside)?])?;
-        let mut mounted = Self { mounts: vec![aside.clone()], _aside: directory };
-        mount(&["-o", "remount,ro,bind", text(&aside)?])?;
-        mount(&["--bind", text(&aside)?, text(at)?])?;
-        mounted.mounts.push(at.to_owned());
-        Ok(mounted)
-    }
-}
-
-impl Drop for ReadOnly {
-    fn drop(&mut self) {
-        for at in self.mounts.iter().rev() {
-            // Lazily: a DataNode may still run in it.
-            let _ = Command::new("umount").arg("-l").arg(at).status();
-        }
-    }
-}
-
 /// One of two storage directories fails while it is written to: borne once when that is tolerated, else the end.
 fn failed_volume(session: &mut Session) -> Result<()> {
     let second = session.cluster.directory().join("second-disk");
@@ -865,6 +831,10 @@ fn failed_volume(session: &mut Session) -> Result<()> {
     read(session, "/two-disks")?;
     read(session, "/one-disk")?;
     store(session, "/after-the-failure")?;
+    // Whatever was on the one that failed is made anew on the other.
+    for directory in ["/two-disks", "/one-disk", "/after-the-failure"] {
+        (0..8).try_for_each(|file| settles(session, &format!("{directory}/{file}"), &[(file, BLOCK)], 2))?;
+    }
 
     drop(failing);
     restart(session, &both, "0")?;

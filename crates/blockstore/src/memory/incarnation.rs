@@ -36,13 +36,15 @@ pub fn matches(memory_dir: &Path, pool_dir: &Path, version: &Path) -> io::Result
     Ok(accepted.contains(&id) && version_time == modified_ns(version)?)
 }
 
-/// Gives memory and disk a new common id. A kill at any moment leaves a match.
+/// Gives memory and disk a new common id. A kill at any moment leaves a match, and so does a disk that cannot be written, however often it
+/// is tried.
 pub fn renew(memory_dir: &Path, pool_dir: &Path, version: &Path, new: Incarnation) -> io::Result<()> {
+    let on_disk = read_disk(pool_dir)?.map(|(id, _)| id);
     let mut accepted = read_accepted(memory_dir)?;
+    // Of those that were tried before only one has got there.
+    accepted.retain(|id| Some(*id) == on_disk);
     accepted.push(new);
-    // Older entries than the last two cannot be on disk.
-    let keep = accepted.len().saturating_sub(2);
-    write_accepted(memory_dir, &accepted[keep..])?;
+    write_accepted(memory_dir, &accepted)?;
     let text = format!("id={:032x}\nversion_mtime_ns={}\n", new.0, modified_ns(version)?);
     write(pool_dir, ON_DISK, &text)?;
     write_accepted(memory_dir, &[new])

@@ -6,11 +6,14 @@ use crate::ReplicaSummary;
 use crate::error::{Result, StoreError};
 use crate::hands::Wanted;
 use crate::inner::Inner;
+use crate::pool::Pool;
 use crate::replica::{Core, Replica};
+use crate::snapshot::Snapshot;
+use crate::volume::Slice;
 
 impl Inner {
     /// Copies a finalized replica to a volume of another type, then removes it where it was.
-    pub fn move_to_storage_type(self: &Arc<Self>, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
+    pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
         let replica = self.replica(block)?;
         let _change = replica.change.lock();
         let content = {
@@ -34,7 +37,19 @@ impl Inner {
         }
         let pool = self.pool(block)?;
         let slice = self.place(&pool, to, content.length)?;
-        let mut core = Core::new(ReplicaState::BeingWritten, block.stamp());
+        self.relocate(&pool, &replica, &content, slice)
+    }
+
+    /// Copies the finalized `replica`, whose bytes `content` are, to `slice`, which has promised their room; when all is on disk there, the
+    /// replica is no more where it was. Under its `change`.
+    pub(super) fn relocate(
+        &self,
+        pool: &Pool,
+        replica: &Arc<Replica>,
+        content: &Snapshot,
+        slice: Arc<Slice>,
+    ) -> Result<ReplicaSummary> {
+        let mut core = Core::new(ReplicaState::BeingWritten, replica.core().stamp);
         core.reserved = content.length;
         core.received = content.length;
         core.acked = content.length;
@@ -43,12 +58,12 @@ impl Inner {
         let wanted =
             Wanted { slice: &slice, id: replica.id, checksum: content.checksum, expected_bytes: content.length };
         let mut hands = self
-            .hands_for(&wanted, &mut core, content.length, Some(&content))
+            .hands_for(&wanted, &mut core, content.length, Some(content))
             .inspect_err(|_| slice.volume.change_reserved(content.length, 0))?;
         let moved = Arc::new(Replica::new(replica.id, slice, core));
         let _moved = moved.change.lock();
         self.finish_copy(&moved, &mut hands)?;
-        self.discard(&replica);
+        self.discard(replica);
         match pool.replicas.insert(moved.clone()) {
             Ok(()) => Ok(self.summary(&moved)),
             Err(there) => {

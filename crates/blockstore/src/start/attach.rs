@@ -47,21 +47,33 @@ impl Inner {
         check_name(&identity.pool)?;
         // Everything is checked before anything is written.
         for volume in &self.volumes {
-            self.check_volume(volume, identity)?;
+            self.unless_failed(volume, || self.check_volume(volume, identity))?;
         }
         let mut summary = PoolSummary::default();
-        let mut slices = Vec::new();
-        for volume in &self.volumes {
-            slices.push(self.make_slice(volume, identity, &mut summary)?);
-        }
+        let slices = self.volumes.iter().map(|volume| self.slice(volume, identity)).collect();
         let pool = Pool { identity: identity.clone(), slices, replicas: ReplicaMap::new() };
         for slice in &pool.slices {
-            self.find_replicas(&pool, slice, &mut summary)?;
+            self.unless_failed(&slice.volume, || self.prepare_slice(slice, identity, &mut summary))?;
+        }
+        for slice in &pool.slices {
+            self.unless_failed(&slice.volume, || self.find_replicas(&pool, slice, &mut summary))?;
         }
         summary.replicas = pool.replicas.len() as u64;
         self.pools.write().insert(identity.pool.clone(), Arc::new(pool));
         self.wake();
         Ok(summary)
+    }
+
+    /// Does something on a volume that has not failed. Where that shows that the volume has, the pool does without it, as long as another
+    /// is left.
+    fn unless_failed(&self, volume: &Arc<Volume>, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        if volume.is_failed() {
+            return Ok(());
+        }
+        let Err(error) = work() else { return Ok(()) };
+        let Some(reason) = error.volume_failure() else { return Err(error) };
+        self.fail_volume(volume, &reason);
+        if self.volumes.iter().all(|volume| volume.is_failed()) { Err(error) } else { Ok(()) }
     }
 
     fn check_volume(&self, volume: &Volume, identity: &PoolIdentity) -> Result<()> {
@@ -83,12 +95,21 @@ impl Inner {
         }
     }
 
-    fn make_slice(
-        &self,
-        volume: &Arc<Volume>,
-        identity: &PoolIdentity,
-        summary: &mut PoolSummary,
-    ) -> Result<Arc<Slice>> {
+    fn slice(&self, volume: &Arc<Volume>, identity: &PoolIdentity) -> Arc<Slice> {
+        let memory_dir = volume.memory_dir.join(identity.pool.as_str());
+        Arc::new(Slice {
+            volume: volume.clone(),
+            pool: identity.pool.clone(),
+            slabs: Slabs::new(memory_dir.clone(), self.budget.clone()),
+            dirs: PoolDirs::new(&volume.dir, identity.pool.as_str()),
+            memory_dir,
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes the pool's directories on a volume where they are missing, and sees to it that its memory is its own.
+    fn prepare_slice(&self, slice: &Slice, identity: &PoolIdentity, summary: &mut PoolSummary) -> Result<()> {
+        let (volume, dirs) = (&slice.volume, &slice.dirs);
         let current = volume.dir.join("current");
         {
             let mut known = volume.version.lock();
@@ -102,21 +123,12 @@ impl Inner {
                 *known = Some(version);
             }
         }
-        let dirs = PoolDirs::new(&volume.dir, identity.pool.as_str());
         dirs.create().map_err(StoreError::io("make the directories of", &dirs.root))?;
         if version::read_pool(&dirs.current)?.is_none() {
             version::write_pool(&dirs.current, identity)?;
         }
-        let memory_dir = volume.memory_dir.join(identity.pool.as_str());
-        summary.quarantined |= self.take_memory(&memory_dir, &dirs)?;
-        Ok(Arc::new(Slice {
-            volume: volume.clone(),
-            pool: identity.pool.clone(),
-            slabs: Slabs::new(memory_dir.clone(), self.budget.clone()),
-            dirs,
-            memory_dir,
-            used: AtomicU64::new(0),
-        }))
+        summary.quarantined |= self.take_memory(&slice.memory_dir, dirs)?;
+        Ok(())
     }
 
     /// Makes sure that what is in `memory_dir` belongs to the disk. True: it did not, and was put aside.

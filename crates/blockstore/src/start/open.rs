@@ -13,7 +13,7 @@ use crate::inner::Inner;
 use crate::memory::budget::Budget;
 use crate::options::{Engine, VolumeOptions};
 use crate::volume::Volume;
-use crate::{MemoryOptions, StoreOptions, sys};
+use crate::{MemoryOptions, StoreEvent, StoreOptions, sys};
 
 /// Smallest memory tier that makes sense: a slab per class and a slice.
 const LIMIT_MIN: u64 = 1 << 20;
@@ -23,13 +23,16 @@ pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
     let mut warnings = Vec::new();
     make_private(&options.memory.dir)?;
     let mut seen: Vec<(&VolumeOptions, DirLock, Option<VolumeVersion>)> = Vec::new();
+    let tolerated = options.failed_volumes_tolerated.min(options.volumes.len() - 1);
+    let mut failed = Vec::new();
     for volume in &options.volumes {
-        let current = volume.dir.join("current");
-        make_private(&volume.dir)?;
-        let lock = DirLock::take(&volume.dir)?;
-        fs::create_dir_all(&current).map_err(StoreError::io("make", &current))?;
-        let version = VolumeVersion::read(&current)?;
-        seen.push((volume, lock, version));
+        match look_at(volume) {
+            Ok((lock, version)) => seen.push((volume, lock, version)),
+            Err(error) => match error.volume_failure() {
+                Some(reason) if failed.len() < tolerated => failed.push((volume.dir.clone(), reason)),
+                _ => return Err(error),
+            },
+        }
     }
     let uuid = common_uuid(&seen, &options)?;
     let uses_memory = options.volumes.iter().any(|volume| volume.engine == Engine::Memory);
@@ -76,7 +79,23 @@ pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
     }
     let mut nonce = [0; 8];
     random(&mut nonce)?;
-    Ok(Inner::new(options, uuid, volumes, warnings, Budget::new(limit.unwrap_or(0)), u64::from_le_bytes(nonce)))
+    let budget = Budget::new(limit.unwrap_or(0));
+    let inner = Inner::new(options, uuid, volumes, warnings, budget, u64::from_le_bytes(nonce));
+    for (dir, reason) in failed {
+        tracing::error!(dir = %dir.display(), reason, "storage cannot be used");
+        inner.event(StoreEvent::VolumeFailed { storage: None, dir, reason, capacity_lost: 0 });
+    }
+    Ok(inner)
+}
+
+/// Makes a volume's directories where they are missing, locks them, and reads whose they are.
+fn look_at(volume: &VolumeOptions) -> Result<(DirLock, Option<VolumeVersion>)> {
+    let current = volume.dir.join("current");
+    make_private(&volume.dir)?;
+    let lock = DirLock::take(&volume.dir)?;
+    fs::create_dir_all(&current).map_err(StoreError::io("make", &current))?;
+    let version = VolumeVersion::read(&current)?;
+    Ok((lock, version))
 }
 
 fn check(options: &StoreOptions) -> Result<()> {

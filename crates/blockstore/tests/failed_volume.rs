@@ -1,0 +1,183 @@
+//! A storage directory whose disk fails, at the start or later, beside one that works.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::*;
+use hearth_blockstore::*;
+use hearth_testkit::{ReadOnly, skip_or_fail};
+use hearth_types::*;
+
+/// Two storage directories, both there.
+fn two_volumes(kind: Kind) -> Bed {
+    let mut bed = Bed::new(kind);
+    let second = VolumeOptions { dir: bed.disk.path().join("v1"), ..bed.options.volumes[0].clone() };
+    bed.options.volumes.push(second);
+    drop(bed.open());
+    bed
+}
+
+fn first(bed: &Bed) -> PathBuf {
+    bed.options.volumes[0].dir.clone()
+}
+
+/// `None`, said aloud: not permitted here.
+fn fail(test: &str, directory: PathBuf) -> Option<ReadOnly> {
+    ReadOnly::new(&directory).inspect_err(|error| skip_or_fail(test, error)).ok()
+}
+
+fn storage_of(store: &Blockstore, bed: &Bed, id: i64) -> StorageId {
+    store.replica(&bed.pool.pool, BlockId(id)).expect("it is there").storage
+}
+
+/// The directories of `VolumeFailed`, and the blocks of `Moved`, in order.
+fn events(store: &Blockstore) -> (Vec<PathBuf>, Vec<i64>) {
+    let (mut failed, mut moved) = (Vec::new(), Vec::new());
+    for event in store.take_events() {
+        match event {
+            StoreEvent::VolumeFailed { dir, .. } => failed.push(dir),
+            StoreEvent::Moved(replica) => moved.push(replica.block.id().0),
+            other => panic!("{other:?}"),
+        }
+    }
+    moved.sort_unstable();
+    (failed, moved)
+}
+
+const LENGTH: usize = 100_000;
+
+fn content(id: i64) -> Vec<u8> {
+    bytes(id as u64, LENGTH)
+}
+
+#[test]
+fn what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew() {
+    for kind in KINDS {
+        let mut bed = two_volumes(kind);
+        let store = bed.open();
+        let (old, new) = (0..6, 10..16);
+        old.clone().for_each(|id| drop(put(&store, id, 1, &content(id))));
+        assert_eq!(bed.flush(&store).failures, 0);
+        drop(store);
+        bed.lose_power();
+        let store = bed.open();
+        new.clone().for_each(|id| drop(put(&store, id, 1, &content(id))));
+        let failed = store.storages()[0].id.clone();
+        let of_failed = |ids: std::ops::Range<i64>| -> Vec<i64> {
+            ids.filter(|id| storage_of(&store, &bed, *id) == failed).collect()
+        };
+        let (old_there, new_there) = (of_failed(old.clone()), of_failed(new.clone()));
+        assert!(!old_there.is_empty() && !new_there.is_empty());
+
+        let name = "what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew";
+        let Some(failing) = fail(name, first(&bed).join("current")) else { return };
+        bed.flush(&store);
+        if !kind.has_memory() {
+            // Nothing is flushed there: whoever writes finds out.
+            assert!((20..22).any(|id| store.create(&block(id, 1, 0), CREATE, &CreateOptions::default()).is_err()));
+        }
+        bed.flush(&store);
+        let in_memory = if kind.has_memory() { new_there.clone() } else { Vec::new() };
+        assert_eq!(events(&store), (vec![first(&bed)], in_memory.clone()), "{kind:?}");
+        assert_eq!(store.metrics().dirty_replicas, 0, "{kind:?}");
+        for id in &in_memory {
+            assert_ne!(storage_of(&store, &bed, *id), failed);
+            assert!(store.replica(&bed.pool.pool, BlockId(*id)).unwrap().on_disk);
+        }
+        let gone: Vec<i64> = old_there.iter().chain(&new_there).copied().filter(|id| !in_memory.contains(id)).collect();
+        for id in old.clone().chain(new.clone()) {
+            if gone.contains(&id) {
+                assert!(matches!(store.reader(&block(id, 1, 0)), Err(StoreError::ReplicaNotFound { .. })), "{kind:?}");
+            } else {
+                assert!(get(&store, id, 1) == content(id), "{kind:?}: {id}");
+            }
+        }
+        // As the namenode has them made.
+        for id in &gone {
+            let options = CreateOptions { expected_bytes: LENGTH as u64, ..CreateOptions::default() };
+            let mut writer = store.create(&block(*id, 1, 0), CreateKind::Temporary, &options).unwrap();
+            send(&mut writer, &content(*id), 64 << 10);
+            writer.finalize(Durability::Disk).unwrap();
+            assert_ne!(storage_of(&store, &bed, *id), failed);
+        }
+        assert_eq!(store.report(&bed.pool.pool).len(), 1);
+        drop(store);
+        // The machine, too.
+        bed.lose_power();
+        bed.options.failed_volumes_tolerated = 1;
+        let store = bed.open();
+        assert_eq!(events(&store), (vec![first(&bed)], Vec::new()));
+        for id in in_memory.iter().chain(&gone) {
+            assert!(get(&store, *id, 1) == content(*id), "{kind:?}: {id}");
+        }
+        drop(store);
+        drop(failing);
+        // Repaired: what is on both is one.
+        let store = bed.open();
+        assert_eq!(events(&store), (Vec::new(), Vec::new()));
+        for id in old.chain(new) {
+            assert!(get(&store, id, 1) == content(id), "{kind:?}: {id}");
+        }
+        assert_eq!(store.metrics().replicas, 12, "{kind:?}");
+    }
+}
+
+#[test]
+fn as_many_storages_may_be_out_of_use_from_the_start_as_are_tolerated() {
+    let mut bed = two_volumes(Kind::Memory);
+    let name = "as_many_storages_may_be_out_of_use_from_the_start_as_are_tolerated";
+    let Some(failing) = fail(name, first(&bed)) else { return };
+    let error = Blockstore::open(bed.options.clone()).err().expect("none is tolerated");
+    assert!(error.to_string().contains(first(&bed).to_str().unwrap()), "{error}");
+    bed.options.failed_volumes_tolerated = 1;
+    let store = bed.open();
+    assert_eq!(events(&store), (vec![first(&bed)], Vec::new()));
+    (0..4).for_each(|id| drop(put(&store, id, 1, &content(id))));
+    assert_eq!(store.storages().len(), 1);
+    drop(store);
+    bed.options.failed_volumes_tolerated = usize::MAX;
+    let Some(second) = fail(name, bed.options.volumes[1].dir.clone()) else { return };
+    assert!(Blockstore::open(bed.options.clone()).is_err(), "none is left");
+    drop((failing, second));
+    let store = bed.open();
+    (0..4).for_each(|id| assert!(get(&store, id, 1) == content(id)));
+}
+
+#[test]
+fn a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_keeps_its_memory() {
+    let bed = two_volumes(Kind::Memory);
+    let store = bed.open();
+    (0..6).for_each(|id| drop(put(&store, id, 1, &content(id))));
+    let failed = store.storages()[0].id.clone();
+    let (there, others): (Vec<i64>, Vec<i64>) = (0..6).partition(|id| storage_of(&store, &bed, *id) == failed);
+    drop(store);
+
+    let name = "a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_keeps_its_memory";
+    let Some(failing) = fail(name, first(&bed).join("current")) else { return };
+    let store = bed.open();
+    assert_eq!(events(&store), (vec![first(&bed)], Vec::new()));
+    for id in &others {
+        assert!(get(&store, *id, 1) == content(*id));
+    }
+    for id in &there {
+        assert!(matches!(store.reader(&block(*id, 1, 0)), Err(StoreError::ReplicaNotFound { .. })));
+    }
+    bed.flush(&store);
+    drop(store);
+    // Whoever wants all of it on disk hears that it cannot be.
+    let flushed = Blockstore::flush_offline(bed.options.clone(), &mut |_| true);
+    assert!(matches!(flushed, Err(StoreError::VolumeFailed { .. })), "{flushed:?}");
+    drop(failing);
+    let store = bed.open();
+    for id in 0..6 {
+        assert!(get(&store, id, 1) == content(id), "{id}");
+    }
+
+    // The only one.
+    let bed = Bed::new(Kind::Memory);
+    drop(bed.open());
+    let Some(_failing) = fail(name, first(&bed).join("current")) else { return };
+    let store = Blockstore::open(bed.options.clone()).unwrap();
+    assert!(matches!(store.attach_pool(&bed.pool), Err(StoreError::Io { .. })));
+}
