@@ -35,6 +35,8 @@ struct State {
     queued: HashSet<Name>,
     /// A task works off `wanted`.
     loading: bool,
+    /// The datanode ends: nothing is wanted any more.
+    stopped: bool,
 }
 
 impl Cache {
@@ -64,6 +66,9 @@ impl Cache {
         }
         let start = {
             let mut state = self.state.lock();
+            if state.stopped {
+                return;
+            }
             for id in blocks {
                 let name = (pool.clone(), *id);
                 if state.wanted.len() < WANTED_MAX
@@ -79,6 +84,14 @@ impl Cache {
             let (cache, store) = (self.clone(), store.clone());
             tokio::task::spawn_blocking(move || cache.load(&store));
         }
+    }
+
+    /// The datanode ends: what waits to be brought in is forgotten.
+    pub fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        state.wanted.clear();
+        state.queued.clear();
     }
 
     /// UNCACHE.

@@ -348,6 +348,7 @@ impl Handle {
         self.datanode.stop.send_replace(true);
         // Connections end at their next await; writers drop what they hold.
         self.datanode.writers.disconnect_all();
+        self.datanode.cache.stop();
         self.http.lock().take();
         self.ipc.lock().take();
         self.tasks_ended().await;
@@ -458,7 +459,12 @@ async fn watch_store(datanode: Arc<Datanode>) {
                     end_when_too_many_failed(&datanode);
                 }
                 StoreEvent::Moved(replica) => {
-                    if let Some(pool) = datanode.pools.get(&replica.block.pool) {
+                    // It may be deleted since, which the namenode has heard of already.
+                    let there = datanode.store.replica(&replica.block.pool, replica.block.id());
+                    let is_there = there.is_some_and(|there| {
+                        there.storage == replica.storage && there.block.stamp == replica.block.stamp()
+                    });
+                    if is_there && let Some(pool) = datanode.pools.get(&replica.block.pool) {
                         // No DELETED event: the namenode sees that the storage is another one.
                         let received = ReplicaEvent::Received { delete_hint: None };
                         pool.notify(&replica.storage, replica.block.block, received);

@@ -72,6 +72,8 @@ pub enum OpError {
     Unresolved { name: String },
     #[error("datanode {name} does not say what it offers")]
     Undescribed { name: String },
+    #[error("datanode {name} could not be reached a moment ago")]
+    Unreached { name: String },
     #[error("downstream datanode {peer} cannot take {block}: {message}")]
     Downstream { block: ExtendedBlock, peer: String, message: String },
     #[error("a connection of replicas")]

@@ -47,7 +47,9 @@ const NOTICES_MAX: usize = 1000;
 /// Events that wait at most; beyond that they are dropped and a full report makes up for it.
 const EVENTS_MAX: usize = 1 << 20;
 
-/// The events that one namenode has not been told yet; at most one for each replica, the newest.
+/// The events that one namenode has not been told yet; at most one for each block, the newest. A replica that has come to another storage
+/// of this datanode is one event: namenodes see that the storage is another one, and take a deletion, whatever storage it names, for
+/// this datanode's. Source: hdfs `BlockManager.processIncrementalBlockReport`, `BlockInfo.addStorage`.
 #[derive(Default)]
 pub struct PendingReports {
     events: Mutex<Events>,
@@ -59,29 +61,30 @@ pub struct PendingReports {
 
 #[derive(Default)]
 struct Events {
-    by_storage: HashMap<StorageId, HashMap<BlockId, (u64, ReportedReplica)>>,
-    count: usize,
-    /// Orders events, so that those put back after a failed call never replace newer ones, and are sent in order.
+    by_block: HashMap<BlockId, (u64, StorageId, ReportedReplica)>,
+    /// Orders events, so that they are sent in order.
     sequence: u64,
 }
 
+impl Events {
+    fn next(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+}
+
 impl PendingReports {
-    /// Adds an event; an older one of the same replica on the same storage is forgotten.
+    /// Adds an event; an older one of the same block is forgotten.
     pub fn add(&self, storage: &StorageId, block: Block, event: ReplicaEvent) {
         let urgent = matches!(event, ReplicaEvent::Received { .. });
         {
             let mut events = self.events.lock();
-            if events.count >= EVENTS_MAX {
-                events.by_storage.clear();
-                events.count = 0;
+            if events.by_block.len() >= EVENTS_MAX {
+                events.by_block.clear();
                 self.overflowed.store(true, Ordering::Relaxed);
             }
-            events.sequence += 1;
-            let sequence = events.sequence;
-            let of_storage = events.by_storage.entry(storage.clone()).or_default();
-            if of_storage.insert(block.id, (sequence, ReportedReplica { block, event })).is_none() {
-                events.count += 1;
-            }
+            let sequence = events.next();
+            events.by_block.insert(block.id, (sequence, storage.clone(), ReportedReplica { block, event }));
         }
         if urgent {
             self.wake.notify_one();
@@ -90,20 +93,14 @@ impl PendingReports {
 
     /// Takes everything that waits, per storage and in the order it happened.
     pub fn take(&self) -> Vec<(StorageId, Vec<ReportedReplica>)> {
-        let by_storage = {
-            let mut events = self.events.lock();
-            events.count = 0;
-            std::mem::take(&mut events.by_storage)
-        };
-        by_storage
-            .into_iter()
-            .map(|(storage, replicas)| {
-                let mut replicas: Vec<_> = replicas.into_values().collect();
-                replicas.sort_unstable_by_key(|(sequence, _)| *sequence);
-                (storage, replicas.into_iter().map(|(_, replica)| replica).collect())
-            })
-            .filter(|(_, replicas): &(StorageId, Vec<ReportedReplica>)| !replicas.is_empty())
-            .collect()
+        let by_block = std::mem::take(&mut self.events.lock().by_block);
+        let mut events: Vec<_> = by_block.into_values().collect();
+        events.sort_unstable_by_key(|(sequence, ..)| *sequence);
+        let mut by_storage: HashMap<StorageId, Vec<ReportedReplica>> = HashMap::new();
+        for (_, storage, replica) in events {
+            by_storage.entry(storage).or_default().push(replica);
+        }
+        by_storage.into_iter().collect()
     }
 
     /// Puts back what a failed call could not deliver, except where something newer has happened since.
@@ -111,13 +108,8 @@ impl PendingReports {
         let mut events = self.events.lock();
         for (storage, replicas) in taken {
             for replica in replicas {
-                events.sequence += 1;
-                let sequence = events.sequence;
-                let of_storage = events.by_storage.entry(storage.clone()).or_default();
-                if let std::collections::hash_map::Entry::Vacant(vacant) = of_storage.entry(replica.block.id) {
-                    vacant.insert((sequence, replica));
-                    events.count += 1;
-                }
+                let sequence = events.next();
+                events.by_block.entry(replica.block.id).or_insert((sequence, storage.clone(), replica));
             }
         }
     }
@@ -148,20 +140,18 @@ impl PendingReports {
 
     /// Drops everything: the namenode will be told by a full report.
     pub fn clear(&self) {
-        let mut events = self.events.lock();
-        events.by_storage.clear();
-        events.count = 0;
+        self.events.lock().by_block.clear();
     }
 
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.events.lock().count == 0
+        self.events.lock().by_block.is_empty()
     }
 
     /// Events waiting.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.events.lock().count
+        self.events.lock().by_block.len()
     }
 
     /// True once after events had to be dropped.
@@ -206,6 +196,19 @@ mod tests {
         let of = |id| taken[0].1.iter().find(|replica| replica.block.id.0 == id).unwrap().clone();
         assert_eq!(of(1), ReportedReplica { block: block(1, 7), event: ReplicaEvent::Received { delete_hint: None } });
         assert_eq!(of(2).event, ReplicaEvent::Receiving);
+    }
+
+    #[test]
+    fn a_block_that_has_come_to_another_storage_is_told_of_once() {
+        let reports = PendingReports::default();
+        let [first, second] = ["DS-1", "DS-2"].map(|id| StorageId(id.into()));
+        let received = || ReplicaEvent::Received { delete_hint: None };
+        reports.add(&first, block(1, 7), received());
+        let taken = reports.take();
+        reports.add(&first, block(1, 7), ReplicaEvent::Deleted);
+        reports.add(&second, block(1, 7), received());
+        reports.put_back(taken);
+        assert_eq!(reports.take(), [(second, vec![ReportedReplica { block: block(1, 7), event: received() }])]);
     }
 
     #[tokio::test]

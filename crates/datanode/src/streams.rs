@@ -22,7 +22,7 @@ mod threads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearth_blockstore::ReplicaWriter;
 use hearth_protocol::replica_stream::{CarryError, Job, StreamError, StreamWaits};
@@ -55,6 +55,8 @@ const INCOMING_MAX: usize = 64;
 /// A replica is tried so often without one byte more of it acknowledged, with such pauses.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
+/// An attempt to connect that failed only after that is not made again.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// On whose word a replica goes to another datanode: there is a bandwidth for each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -218,10 +220,12 @@ pub async fn carry(
     let mut attempt = 0;
     let mut acknowledged = 0;
     loop {
+        let asked = Instant::now();
         let link = match datanode.streams.peers.link(datanode, &target.datanode.id, order).await {
             Ok(Way::Link(link)) => link,
             Ok(Way::None) => return Ok(false),
-            Err(error) if attempt + 1 >= ATTEMPTS => return Err(error),
+            // Who does not answer for so long is not waited for again: the namenode may name another.
+            Err(error) if attempt + 1 >= ATTEMPTS || asked.elapsed() >= PATIENCE => return Err(error),
             Err(_) if datanode.is_stopping() => return Err(OpError::Interrupted),
             Err(_) => {
                 pause(&mut attempt).await;

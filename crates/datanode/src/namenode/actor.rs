@@ -53,6 +53,7 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: Namenode
         let namenode = &service.namenodes[index.0];
         namenode.pulse.beat();
         let registration = registered.registration.clone();
+        let since = Instant::now();
         let conversation = Conversation::new(&datanode, &service, index, proxy.clone(), registered);
         let ended = tokio::select! {
             ended = conversation.run() => ended,
@@ -65,6 +66,11 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: Namenode
                 if !pool.is_active(index) {
                     // The full report will tell it all.
                     pool.reports(index).clear();
+                }
+                // Two datanodes with one UUID have each other register anew: at this pace at most.
+                tokio::select! {
+                    () = tokio::time::sleep_until(since + datanode.options.timing.heartbeat) => {}
+                    () = datanode.stopping() => return,
                 }
             }
             Ended::Refused => break,
@@ -174,8 +180,12 @@ impl<'a> Conversation<'a> {
                     }
                     Err(error) => match error.meaning() {
                         Meaning::Refused => return self.refused(&error),
-                        Meaning::LeaseLost => self.full_reports.forget_lease(),
+                        Meaning::LeaseLost => {
+                            self.full_reports.forget_lease();
+                            signal.ask_again(forced);
+                        }
                         Meaning::Later => {
+                            signal.ask_again(forced);
                             tracing::warn!(%error, "full block report");
                             self.full_reports.forget_lease();
                             tokio::time::sleep(RETRY).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hearth_blockstore::StoreError;
+use hearth_blockstore::{Blockstore, StoreError};
 use hearth_types::{Block, BlockId, ExtendedBlock, ReplicaState, StorageId, StorageType};
 use hearth_wire::convert::{ConvertError, storage_type_from_wire};
 use hearth_wire::data_transfer::{PipelineTarget, Stage};
@@ -21,6 +21,8 @@ use crate::transfer::{self, Transfer};
 
 /// Copies to other datanodes that run at once; a namenode gives out fewer (`dfs.namenode.replication.max-streams`).
 const TRANSFERS_MAX: usize = 64;
+/// Those that wait for one of these places, and those that have one: a namenode orders further ones again.
+const TRANSFERS_WAITING_MAX: usize = 4096;
 /// Block recoveries that this datanode leads at once.
 const RECOVERIES_MAX: usize = 64;
 
@@ -121,20 +123,25 @@ async fn carry_out_one(
 async fn invalidate(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCommandProto) {
     let blocks: Vec<Block> = command.blocks.into_iter().map(Block::from).collect();
     datanode.cache.release(pool.id(), &blocks.iter().map(|block| block.id).collect::<Vec<_>>());
-    let store = datanode.store.clone();
-    let id = pool.id().clone();
-    let asked = blocks.clone();
-    let Ok(results) = tokio::task::spawn_blocking(move || store.invalidate(&id, &asked)).await else { return };
-    for (block, result) in blocks.iter().zip(results) {
-        match result {
-            Ok(replica) => {
-                if block.length != NO_ACK {
-                    pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Deleted);
-                }
+    let (store, pool) = (datanode.store.clone(), pool.clone());
+    let deleting = move || blocks.into_iter().for_each(|block| delete(&store, &pool, block));
+    // It panicked, or the datanode ends: a full report tells what is there.
+    let _ = tokio::task::spawn_blocking(deleting).await;
+}
+
+/// Told at once: one that has come again meanwhile must not be called deleted after it was called received.
+fn delete(store: &Blockstore, pool: &Pool, block: Block) {
+    let Some(result) = store.invalidate(pool.id(), &[block]).pop() else { return };
+    match result {
+        Ok(replica) => {
+            let there = store.replica(pool.id(), block.id);
+            let is_there = there.is_some_and(|replica| replica.state != ReplicaState::Temporary);
+            if block.length != NO_ACK && !is_there {
+                pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Deleted);
             }
-            Err(StoreError::ReplicaNotFound { .. }) => {}
-            Err(error) => tracing::warn!(%block, %error, "not deleting a replica"),
         }
+        Err(StoreError::ReplicaNotFound { .. }) => {}
+        Err(error) => tracing::warn!(%block, %error, "not deleting a replica"),
     }
 }
 
@@ -160,12 +167,20 @@ async fn transfer_blocks(
             }
         };
         let Some(block) = transferable(datanode, pool, &block) else { continue };
+        if datanode.load.transfers() >= TRANSFERS_WAITING_MAX {
+            tracing::warn!(%block, "a copy is not begun: too many wait already");
+            continue;
+        }
         let transfer = Transfer { block, stage: Stage::PipelineSetupCreate, client_name: String::new(), targets };
         // Counted from now on, so that the next heartbeat does not ask for more than can be done.
         let counted = datanode.load.transfer();
-        let Ok(place) = transfers.clone().acquire_owned().await else { return };
-        let (datanode, pool) = (datanode.clone(), pool.clone());
+        let (datanode, pool, transfers) = (datanode.clone(), pool.clone(), transfers.clone());
         tokio::spawn(async move {
+            // Here, not before: deletions and recoveries behind it do not wait for a target that does not answer.
+            let place = tokio::select! {
+                place = transfers.acquire_owned() => place,
+                () = datanode.stopping() => return,
+            };
             let block = transfer.block.clone();
             let target = transfer.targets[0].datanode.id.clone();
             match transfer::run(&datanode, &pool, transfer).await {

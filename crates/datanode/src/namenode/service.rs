@@ -32,6 +32,11 @@ impl Signal {
         self.full_report.swap(false, Ordering::Relaxed)
     }
 
+    /// What was taken did not come about: `forced`, as it was taken.
+    pub fn ask_again(&self, forced: bool) {
+        self.full_report.fetch_or(forced, Ordering::Relaxed);
+    }
+
     pub async fn woken(&self) {
         self.wake.notified().await;
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hearth_blockstore::{CreateKind, CreateOptions, Durability, ReplicaSummary};
+use hearth_blockstore::{Blockstore, CreateKind, CreateOptions, Durability, ReplicaSummary};
 use hearth_fabric::tcp;
 use hearth_protocol::block_token::AccessMode;
 use hearth_wire::data_transfer::{AckReply, CopyBlock, Operation, PipelineTarget, ReplaceBlock, Status, TransferBlock};
@@ -27,17 +27,25 @@ async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpEr
     check_token(&pool, &request.token, block, AccessMode::Replace)?;
     let _place = take_place(datanode, block, "receive")?;
     let delete_hint = (!request.delete_hint.is_empty()).then(|| request.delete_hint.clone());
-    let replica = if request.source.id.uuid == *datanode.store.datanode_uuid() {
-        let (block, storage_type) = (block.clone(), request.storage_type);
-        datanode.blocking(move |store| store.move_to_storage_type(&block, storage_type)).await?
-    } else if was_sent(datanode, &pool, &request, delete_hint.as_deref()).await? {
+    if request.source.id.uuid == *datanode.store.datanode_uuid() {
+        let (block, storage_type, storing) = (block.clone(), request.storage_type, datanode.clone());
+        let moving = move |store: &Blockstore| {
+            let replica = store.move_to_storage_type(&block, storage_type)?;
+            came(&storing, &pool, &replica, delete_hint);
+            Ok(())
+        };
+        return datanode.blocking(moving).await;
+    }
+    if was_sent(datanode, &pool, &request, delete_hint.as_deref()).await? {
         return Ok(());
-    } else {
-        fetch(datanode, &request).await?
-    };
+    }
+    fetch(datanode, &pool, &request, delete_hint).await
+}
+
+/// The replica is here. Called where nobody who gives up waiting keeps it from being told.
+fn came(datanode: &Datanode, pool: &Pool, replica: &ReplicaSummary, delete_hint: Option<String>) {
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
     datanode.note_finalized(&replica.block);
-    Ok(())
 }
 
 /// Has the datanode that the balancer named send the replica as it sends others: by a stream, or into memory here. It is reported as
@@ -87,7 +95,12 @@ async fn was_sent(
 }
 
 /// Copies the replica from the datanode that the balancer named.
-async fn fetch(datanode: &Arc<Datanode>, request: &ReplaceBlock) -> Result<ReplicaSummary, OpError> {
+async fn fetch(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    request: &ReplaceBlock,
+    delete_hint: Option<String>,
+) -> Result<(), OpError> {
     let block = &request.block;
     let waits = downstream::Waits::new(&datanode.options.transfer, 1);
     let mut session = downstream::connect(datanode, &request.source.id, waits).await?;
@@ -119,7 +132,12 @@ async fn fetch(datanode: &Arc<Datanode>, request: &ReplaceBlock) -> Result<Repli
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;
     // The source says that it is done; its word decides nothing any more.
     let _ = session.buffer.fill_to(&session.connection, DONE.len(), waits.read).await;
-    let replica = datanode.blocking(move |_| writer.finalize(Durability::Memory)).await?;
-    datanode.load.written_bytes(replica.block.length());
-    Ok(replica)
+    let (storing, pool) = (datanode.clone(), pool.clone());
+    let finalizing = move |_: &Blockstore| {
+        let replica = writer.finalize(Durability::Memory)?;
+        storing.load.written_bytes(replica.block.length());
+        came(&storing, &pool, &replica, delete_hint);
+        Ok(())
+    };
+    datanode.blocking(finalizing).await
 }

@@ -63,6 +63,8 @@ impl Default for Peer {
 #[derive(Default)]
 struct State {
     links: Vec<Link>,
+    /// When it could not be reached last.
+    failed: Option<Instant>,
     /// It takes no streams, or no more, until then.
     not_before: Option<Instant>,
     /// It has been asked what it speaks.
@@ -136,38 +138,23 @@ impl Peers {
         if let Some(way) = peer.state.lock().look(connections) {
             return Ok(way);
         }
+        let began = Instant::now();
         let _connecting = peer.connecting.lock().await;
-        // Another replica may have had it made meanwhile.
-        if let Some(way) = peer.state.lock().look(connections) {
-            return Ok(way);
-        }
-        let is_described = peer.state.lock().is_described;
-        if !is_described {
-            let description = described(datanode, target).await?;
-            if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
-                peer.state.lock().not_before = Some(Instant::now() + STRANGER);
-                return Ok(Way::None);
+        {
+            // Another replica may have had it made meanwhile, or in vain: not each of them tries again, one after the other.
+            let mut state = peer.state.lock();
+            if let Some(way) = state.look(connections) {
+                return Ok(way);
             }
-            peer.state.lock().is_described = true;
-        }
-        match connect(datanode, target).await {
-            Ok(link) => {
-                let taken = link.take();
-                peer.state.lock().links.push(link);
-                Ok(Way::Link(taken))
-            }
-            Err(error) => {
-                let mut state = peer.state.lock();
-                if matches!(error, OpError::Stream(StreamError::Refused { .. })) {
-                    state.not_before = Some(Instant::now() + FULL);
-                    return Ok(state.look(connections).unwrap_or(Way::None));
-                }
-                // It may be another one now.
-                state.is_described = false;
-                datanode.descriptions.forget(target);
-                Err(error)
+            if state.failed.is_some_and(|failed| failed >= began) {
+                return Err(OpError::Unreached { name: target.transfer_address() });
             }
         }
+        let made = make(datanode, target, &peer, connections).await;
+        if made.is_err() {
+            peer.state.lock().failed = Some(Instant::now());
+        }
+        made
     }
 
     /// Whether `source` sends replicas by streams when it is asked to.
@@ -202,6 +189,37 @@ impl Peers {
             peers.clear();
         }
         peers.entry(key).or_default().clone()
+    }
+}
+
+/// Makes a connection. Under `connecting`.
+async fn make(datanode: &Arc<Datanode>, target: &DatanodeId, peer: &Peer, connections: usize) -> Result<Way, OpError> {
+    let is_described = peer.state.lock().is_described;
+    if !is_described {
+        let description = described(datanode, target).await?;
+        if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
+            peer.state.lock().not_before = Some(Instant::now() + STRANGER);
+            return Ok(Way::None);
+        }
+        peer.state.lock().is_described = true;
+    }
+    match connect(datanode, target).await {
+        Ok(link) => {
+            let taken = link.take();
+            peer.state.lock().links.push(link);
+            Ok(Way::Link(taken))
+        }
+        Err(error) => {
+            let mut state = peer.state.lock();
+            if matches!(error, OpError::Stream(StreamError::Refused { .. })) {
+                state.not_before = Some(Instant::now() + FULL);
+                return Ok(state.look(connections).unwrap_or(Way::None));
+            }
+            // It may be another one now.
+            state.is_described = false;
+            datanode.descriptions.forget(target);
+            Err(error)
+        }
     }
 }
 

@@ -13,12 +13,13 @@ use hearth_wire::convert::{storage_info, storage_type_from_wire};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
-    AwaitWorkResponseProto, BlockReceivedAndDeletedRequestProto, BlockReceivedAndDeletedResponseProto,
-    BlockReportRequestProto, BlockReportResponseProto, CommitBlockSynchronizationRequestProto,
-    CommitBlockSynchronizationResponseProto, DatanodeCommandProto, DatanodeRegistrationProto, ErrorReportResponseProto,
-    HeartbeatRequestProto, HeartbeatResponseProto, NamespaceInfoProto, NnhaStatusHeartbeatProto,
-    RegisterDatanodeRequestProto, RegisterDatanodeResponseProto, ReportBadBlocksRequestProto,
-    ReportBadBlocksResponseProto, VersionResponseProto,
+    AwaitWorkResponseProto, BlockCommandProto, BlockReceivedAndDeletedRequestProto,
+    BlockReceivedAndDeletedResponseProto, BlockReportRequestProto, BlockReportResponseProto,
+    CommitBlockSynchronizationRequestProto, CommitBlockSynchronizationResponseProto, DatanodeCommandProto,
+    DatanodeRegistrationProto, ErrorReportResponseProto, HeartbeatRequestProto, HeartbeatResponseProto,
+    NamespaceInfoProto, NnhaStatusHeartbeatProto, RegisterDatanodeRequestProto, RegisterDatanodeResponseProto,
+    ReportBadBlocksRequestProto, ReportBadBlocksResponseProto, VersionResponseProto, block_command_proto,
+    datanode_command_proto,
 };
 use hearth_wire::rpc::protocols;
 use parking_lot::Mutex;
@@ -122,6 +123,20 @@ impl FakeNamenode {
 
     pub async fn wait_event(&self, status: BlockStatus, block: Block) {
         self.wait(&format!("{status:?} of {block:?}"), |told| told.events.contains(&(status, block))).await;
+    }
+}
+
+/// What tells a datanode to delete `blocks`.
+pub fn invalidate(blocks: &[Block]) -> DatanodeCommandProto {
+    DatanodeCommandProto {
+        cmd_type: datanode_command_proto::Type::Block as i32,
+        blk_cmd: Some(BlockCommandProto {
+            action: block_command_proto::Action::Invalidate as i32,
+            block_pool_id: POOL.to_owned(),
+            blocks: blocks.iter().map(|block| block.into()).collect(),
+            ..Default::default()
+        }),
+        ..Default::default()
     }
 }
 

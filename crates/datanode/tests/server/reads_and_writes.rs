@@ -1,10 +1,9 @@
 use hearth_types::Block;
 use hearth_wire::data_transfer::{BlockChecksum, BlockChecksumKind, BlockChecksumOptions, Operation, Stage, Status};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
-use hearth_wire::proto::hdfs::{BlockCommandProto, DatanodeCommandProto, block_command_proto, datanode_command_proto};
 
 use super::client::{Writer, block, content, open, read, read_on, read_request, write, write_request};
-use super::namenode::{FakeNamenode, POOL};
+use super::namenode::{FakeNamenode, invalidate};
 use super::{scratch, start_datanode};
 
 const SIZES: [usize; 9] = [0, 1, 511, 512, 513, 65_535, 65_536, 200_000, 3_000_001];
@@ -153,18 +152,7 @@ async fn replicas_survive_a_restart_and_go_when_the_namenode_says_so() {
 
     let gone = Block { length: 100_000, ..block(4, 1001, 0).block };
     let other_stamp = block(5, 999, 0).block;
-    namenode.told(|told| {
-        told.commands.push_back(DatanodeCommandProto {
-            cmd_type: datanode_command_proto::Type::Block as i32,
-            blk_cmd: Some(BlockCommandProto {
-                action: block_command_proto::Action::Invalidate as i32,
-                block_pool_id: POOL.to_owned(),
-                blocks: vec![(&gone).into(), (&other_stamp).into()],
-                ..Default::default()
-            }),
-            ..Default::default()
-        });
-    });
+    namenode.told(|told| told.commands.push_back(invalidate(&[gone, other_stamp])));
     namenode.wait_event(BlockStatus::Deleted, gone).await;
     assert!(read(&datanode, &block(4, 1001, 0), 0, None).await.is_err());
     assert!(read(&datanode, &block(5, 1001, 0), 0, None).await.is_ok(), "another stamp is another block");

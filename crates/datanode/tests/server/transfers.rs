@@ -1,7 +1,7 @@
 //! Copies from one datanode to another on a namenode's word, with memory for some of them only.
 
 use hearth_datanode::Handle;
-use hearth_types::{Block, DatanodeInfo};
+use hearth_types::{Block, DatanodeInfo, DatanodeUuid};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
     BlockCommandProto, DatanodeCommandProto, DatanodeInfosProto, StorageTypesProto, StorageUuidsProto,
@@ -9,7 +9,7 @@ use hearth_wire::proto::hdfs::{
 };
 
 use super::client::{block, content, read, target, write};
-use super::namenode::{FakeNamenode, POOL};
+use super::namenode::{FakeNamenode, POOL, invalidate};
 use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
 
@@ -90,4 +90,50 @@ async fn work_is_fetched_when_the_namenode_says_that_there_is_some() {
         namenodes[0].told(|told| told.commands.push_back(transfer(&[finalized], &nodes[1])));
         namenodes[1].wait_event(BlockStatus::Received, finalized).await;
     }
+}
+
+/// It takes connections, and says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_to_a_target_that_does_not_answer_hold_up_nothing_else() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start_datanode(&namenode, dir.path(), &[]).await;
+    let mut stored = Vec::new();
+    // More than are copied at once, and one that is to be deleted.
+    for id in 1..=71 {
+        let new = block(id, 1001, 128 << 20);
+        write(&node, &[], &new, &content(1000, id as u64)).await;
+        stored.push(Block { length: 1000, ..new.block });
+    }
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut target = target(&node).datanode;
+    target.id.uuid = DatanodeUuid("silent".into());
+    target.id.transfer_port = silent.local_addr().unwrap().port();
+    namenode.told(|told| {
+        told.commands.push_back(transfer_to(&stored[..70], &target));
+        told.commands.push_back(invalidate(&stored[70..]));
+    });
+    namenode.wait_event(BlockStatus::Deleted, stored[70]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namenode_that_always_asks_for_a_new_registration_gets_one_for_each_heartbeat() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let _node = start_datanode(&namenode, dir.path(), &[]).await;
+    let register =
+        || DatanodeCommandProto { cmd_type: datanode_command_proto::Type::Register as i32, ..Default::default() };
+    let asking = async {
+        loop {
+            namenode.told(|told| {
+                if told.commands.is_empty() {
+                    told.commands.push_back(register());
+                }
+            });
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    let _ = tokio::time::timeout(std::time::Duration::from_millis(3500), asking).await;
+    let registrations = namenode.told(|told| told.registrations.len());
+    assert!((2..=6).contains(&registrations), "{registrations} in three and a half seconds");
 }
