@@ -88,6 +88,8 @@ keys! {
     NET_TOPOLOGY_TABLE_FILE_NAME: OptionalKey<String> = "net.topology.table.file.name", text;
     /// Longest RPC request taken, bytes.
     IPC_MAXIMUM_DATA_LENGTH: Key<u64> = "ipc.maximum.data.length", bytes, "134217728";
+    /// Connections to one RPC port of the namenode at a time; 0 = as many as three quarters of the process's descriptors allow.
+    IPC_SERVER_MAX_CONNECTIONS: Key<u32> = "ipc.server.max.connections", int_u32, "0";
     /// Longest RPC response taken, bytes.
     IPC_MAXIMUM_RESPONSE_LENGTH: Key<u64> = "ipc.maximum.response.length", bytes, "134217728";
     /// RPC connection set-up.

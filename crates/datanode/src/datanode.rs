@@ -99,7 +99,7 @@ impl Datanode {
     /// Errors: the first thing that keeps it from serving. Namenodes that cannot be reached do not: they are tried
     /// for ever.
     pub async fn start(options: DatanodeOptions) -> Result<Handle, Error> {
-        raise_descriptor_limit();
+        hearth_fabric::raise_descriptor_limit();
         let store_options = options.store.clone();
         let store = tokio::task::spawn_blocking(move || Blockstore::open(store_options))
             .await
@@ -259,17 +259,6 @@ impl Datanode {
     /// For heartbeats and pages.
     pub(crate) fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
         self.store.storage_reports(pool)
-    }
-}
-
-/// Connections, segments of local clients and open replicas each take a descriptor, and the usual soft limit of 1024 is for
-/// programs that use `select`.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::debug!(%error, "the limit of descriptors stays as it is");
     }
 }
 

@@ -400,6 +400,9 @@ impl Intake<'_> {
         for (index, packet) in self.batch[..stored].iter().enumerate() {
             let (header, mut crcs) = (&packet.header, &available[packet.checksums.clone()]);
             if crcs.is_empty() && self.may_get_crcs(header) {
+                if !header.fits(self.checksum.checksum_bytes(u64::from(header.data_bytes)) as usize) {
+                    return Err(OpError::Malformed("a packet is too long to go on with the CRCs of its short chunks"));
+                }
                 // Where data may be in place already, what comes without CRCs could be taken for CRCs.
                 computed.clear();
                 self.checksum.compute(&available[packet.data.clone()], &mut computed);
@@ -493,7 +496,8 @@ impl Intake<'_> {
 
 /// Has the store check what a local writer says that it has put in place.
 fn commit(writer: &mut ReplicaWriter, header: &PacketHeader, crcs: &[u8]) -> Result<(), Rejected> {
-    if header.data_bytes as usize > IN_PLACE_BYTES_MAX {
+    // With the data it may have to go on as a packet.
+    if header.data_bytes as usize > IN_PLACE_BYTES_MAX || !header.fits(crcs.len()) {
         return Err(Rejected::Failed(OpError::Malformed("a packet of a local writer covers too much")));
     }
     match writer.commit(header.offset, u64::from(header.data_bytes), crcs) {

@@ -6,14 +6,18 @@
 
 mod choice;
 pub mod conformance;
+mod descriptors;
 pub mod local;
 mod memory;
 pub mod one_sided;
 pub mod rdma;
 pub mod sim;
 pub mod soft;
+mod strangers;
 pub mod stream;
 pub mod tcp;
 
 pub use choice::TransportName;
+pub use descriptors::raise_descriptor_limit;
 pub use memory::Memory;
+pub use strangers::{Stranger, Strangers};

@@ -160,12 +160,19 @@ impl Namenode {
         );
         datanodes.refresh_nodes().await.map_err(StartError::Hosts)?;
         let service = Arc::new(NamenodeService::new(namenode.clone(), datanodes, retry_cache));
+        let service_address = conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
+        let descriptors = hearth_protocol::rpc::raise_descriptor_limit();
         let rpc_options = RpcServerOptions {
             frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)? as usize,
+            connections_max: match conf.get(keys::IPC_SERVER_MAX_CONNECTIONS)? {
+                // The rest is for files and pages.
+                0 => descriptors / 4 * 3 / if service_address.is_some() { 2 } else { 1 },
+                most => most as usize,
+            },
             ..Default::default()
         };
         let rpc = RpcServer::start(&rpc_address(&options)?, service.clone(), rpc_options.clone()).await?;
-        let service_rpc = match conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)? {
+        let service_rpc = match service_address {
             Some(address) => Some(RpcServer::start(&address.to_string(), service, rpc_options).await?),
             None => None,
         };

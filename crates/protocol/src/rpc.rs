@@ -15,4 +15,5 @@ pub use retry_cache::{Attempt, InProgress, RetryCache, RetryCacheOptions};
 pub use server::{RpcServer, RpcServerOptions, ServeError};
 pub use service::{Call, Caller, Service, application_error, no_such_method, server_error, undecodable};
 
+pub use hearth_fabric::raise_descriptor_limit;
 pub use hearth_wire::rpc::{ClientId, RemoteError};

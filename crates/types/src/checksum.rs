@@ -74,6 +74,9 @@ impl ChecksumSpec {
     /// HDFS's default: CRC32C over 512 bytes.
     pub const DEFAULT: Self = Self { kind: ChecksumKind::Crc32c, bytes_per_chunk: 512 };
 
+    /// Bytes under one CRC at most: a chunk goes in a packet, with its CRC and a header, and those are of 16 MiB at most, Java's too.
+    pub const BYTES_PER_CHUNK_MAX: u32 = (16 << 20) - 1024;
+
     /// Bytes of the header of a block's meta file: version 1 (u16), kind (u8), bytes per chunk (u32), big-endian. CRCs follow.
     pub const META_HEADER_BYTES: usize = 7;
 
@@ -82,12 +85,11 @@ impl ChecksumSpec {
         [0, 1, self.kind as u8, a, b, c, d]
     }
 
-    /// `None` for another version, an unknown kind, or 0 bytes per chunk.
+    /// `None` for another version, an unknown kind, or a number of bytes per chunk that nobody can have written.
     pub fn from_meta_header(header: [u8; Self::META_HEADER_BYTES]) -> Option<Self> {
         let [0, 1, kind, a, b, c, d] = header else { return None };
         let bytes_per_chunk = u32::from_be_bytes([a, b, c, d]);
-        // Java reads the size as a signed number.
-        let usable = bytes_per_chunk > 0 && bytes_per_chunk <= i32::MAX as u32;
+        let usable = (1..=Self::BYTES_PER_CHUNK_MAX).contains(&bytes_per_chunk);
         usable.then_some(Self { kind: ChecksumKind::from_number(kind)?, bytes_per_chunk })
     }
 

@@ -1,6 +1,7 @@
 //! `hearth fs` beside `hdfs dfs`: the same command lines, the same output and exit codes.
 
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
@@ -8,6 +9,9 @@ use hearth_testkit::{ClusterSpec, Make, hearth_program};
 
 const CHECKS: &[Check] = &[
     ("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes),
+    ("copies_keep_what_they_are_asked_to_keep", kept),
+    ("local_paths_are_understood_alike", local_paths),
+    ("a_file_in_the_trash_is_in_nobodys_way", trash),
     ("snapshots_are_made_and_told_as_by_apaches_namenode", snapshots),
     ("snapshots_are_made_alike", own_snapshots),
     ("counts_quotas_and_shares_of_snapshots_are_shown_alike", counts),
@@ -72,6 +76,96 @@ fn acls_and_attributes(session: &mut Session) -> Result<()> {
 
 /// Of `hdfs dfs` and of `hearth fs`.
 const DIRECTORIES: [&str; 2] = ["/apache", "/hearth"];
+
+const KEPT_LINES: &[&str] = &[
+    "-mkdir -p DIR/kept/from/sub",
+    "-touchz DIR/kept/from/file",
+    "-setfacl --set user::rwx,user:bruce:rwx,group::r--,mask::rw-,other::--x DIR/kept/from/file",
+    "-setfacl -m user:carl:rwx,default:user:ann:r-x DIR/kept/from/sub",
+    "-chmod 1770 DIR/kept/from/sub",
+    "-setfattr -n user.note -v plain DIR/kept/from/file",
+    "-setfattr -n trusted.note -v 0x6162ff DIR/kept/from/file",
+    "-setfattr -n user.empty DIR/kept/from/sub",
+    "-cp -pa DIR/kept/from DIR/kept/acls",
+    "-getfacl -R DIR/kept/acls",
+    "-getfattr -R -d DIR/kept/acls",
+    "-cp -px DIR/kept/from DIR/kept/attributes",
+    "-getfacl -R DIR/kept/attributes",
+    // One at a time: Apache's order of several is a hash map's.
+    "-getfattr -n user.note DIR/kept/attributes/file",
+    "-getfattr -n trusted.note -e hex DIR/kept/attributes/file",
+    "-getfattr -d DIR/kept/attributes/sub",
+    "-cp -ptopax DIR/kept/from DIR/kept/all",
+    "-getfacl -R DIR/kept/all",
+    "-getfattr -n trusted.note -e hex DIR/kept/all/file",
+    "-cp -p DIR/kept/from DIR/kept/status",
+    "-getfacl -R DIR/kept/status",
+    "-getfattr -R -d DIR/kept/status",
+];
+
+fn kept(session: &mut Session) -> Result<()> {
+    said_alike(session, KEPT_LINES)
+}
+
+/// `LOCAL`: a directory with `tree/sub/file`.
+const LOCAL_LINES: &[&str] = &[
+    "-mkdir -p DIR/put/slash DIR/put/above",
+    "-put LOCAL/tree/ DIR/put/slash",
+    "-put LOCAL/tree/sub/.. DIR/put/above/",
+    "-copyFromLocal LOCAL/tree//sub/./ DIR/put/new",
+    "-find DIR/put",
+    "-put LOCAL/tree/sub/file DIR/put/none/",
+    "-put LOCAL/tree/ DIR/put/slash",
+    "-cp DIR/put/new/file DIR/put/none/",
+    "-touchz DIR/put/none/",
+    "-mkdir DIR/put/none/",
+    "-find DIR/put",
+];
+
+fn local_paths(session: &mut Session) -> Result<()> {
+    let local = session.local("paths")?;
+    std::fs::create_dir_all(local.join("tree/sub"))?;
+    std::fs::write(local.join("tree/sub/file"), "bytes")?;
+    let local = local.to_str().context("a path of text")?;
+    let lines: Vec<String> = LOCAL_LINES.iter().map(|line| line.replace("LOCAL", local)).collect();
+    said_alike(session, &lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A file is removed, then one in a directory of its name.
+const TRASH_LINES: &[&str] = &[
+    "-mkdir -p DIR/trash",
+    "-touchz DIR/trash/name",
+    "-D fs.trash.interval=60 -rm DIR/trash/name",
+    "-mkdir -p DIR/trash/name/sub",
+    "-touchz DIR/trash/name/file DIR/trash/name/sub/file",
+    "-D fs.trash.interval=60 -rm DIR/trash/name/file",
+];
+
+fn trash(session: &mut Session) -> Result<()> {
+    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    for line in TRASH_LINES {
+        // Apache says where things went in its log: the exit codes alone are compared.
+        let theirs = apache.fs(&conf, words(line, DIRECTORIES[0]))?.code;
+        let ours = hearth(&conf, words(line, DIRECTORIES[1]))?;
+        ensure!(theirs == 0 && ours.status.success(), "{line}: Apache: {theirs}, Hearth: {ours:?}");
+    }
+    // Apache's knows the namenode's answer of the directory itself only, not that of one below it.
+    let deeper = hearth(&conf, words("-D fs.trash.interval=60 -rm DIR/trash/name/sub/file", DIRECTORIES[1]))?;
+    ensure!(deeper.status.success(), "{deeper:?}");
+    // The directory is called as the file is, with milliseconds of 13 digits behind.
+    let digits = "[0-9]".repeat(13);
+    let [theirs, ours] = DIRECTORIES.map(|directory| format!(".Trash/Current{directory}/trash/name"));
+    for path in [
+        theirs.clone(),
+        format!("{theirs}{digits}/file"),
+        ours.clone(),
+        format!("{ours}{digits}/file"),
+        format!("{ours}{digits}/sub/file"),
+    ] {
+        apache.fs(&conf, ["-test", "-f", &path])?.success().with_context(|| format!("{path} in the trash"))?;
+    }
+    Ok(())
+}
 
 const OWN_SNAPSHOT_LINES: &[&str] = &[
     "-createSnapshot DIR one",
@@ -162,24 +256,27 @@ fn checksums(session: &mut Session) -> Result<()> {
     said_alike(session, CHECKSUM_LINES)
 }
 
+fn words(line: &str, directory: &str) -> Vec<String> {
+    line.split(' ').map(|word| word.replace("DIR", directory)).collect()
+}
+
+/// `hearth fs ARGUMENTS`
+fn hearth(conf: &Path, arguments: Vec<String>) -> Result<Output> {
+    let mut command = Command::new(hearth_program()?);
+    command.arg("fs").args(arguments).env("HADOOP_CONF_DIR", conf).output().context("hearth fs")
+}
+
 /// Output, reason and exit code of each line by `hdfs dfs` and by `hearth fs`.
 fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
     let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let mut failures = Vec::new();
     for line in lines {
-        let words =
-            |directory: &str| -> Vec<String> { line.split(' ').map(|word| word.replace("DIR", directory)).collect() };
-        let theirs = apache.fs(&conf, words(DIRECTORIES[0]))?;
-        let ours = Command::new(hearth_program()?)
-            .arg("fs")
-            .args(words(DIRECTORIES[1]))
-            .env("HADOOP_CONF_DIR", &conf)
-            .output()
-            .context("hearth fs")?;
+        let theirs = apache.fs(&conf, words(line, DIRECTORIES[0]))?;
+        let ours = hearth(&conf, words(line, DIRECTORIES[1]))?;
         let said = |stdout: &str, stderr: &str, directory: &str| {
             // Log lines and the list of all commands aside.
             let reason = stderr.lines().find(|line| {
-                let named = ["fattr:", "facl:", "Snapshot:", "ls:", "count:"];
+                let named = ["fattr:", "facl:", "Snapshot:", "ls:", "count:", "put:", "cp:", "touchz:"];
                 line.starts_with('-') || named.iter().any(|name| line.contains(name))
             });
             format!("{stdout}{}", reason.unwrap_or_default()).replace(directory, "DIR")

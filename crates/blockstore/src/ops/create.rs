@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use hearth_types::{ExtendedBlock, ReplicaState};
+use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
 
 use crate::error::{Result, StoreError};
 use crate::hands::Wanted;
@@ -63,7 +63,7 @@ impl Inner {
         kind: CreateKind,
         options: &CreateOptions,
     ) -> Result<(Arc<Replica>, crate::replica::Hands, u64)> {
-        if options.checksum.bytes_per_chunk == 0 || options.checksum.bytes_per_chunk > 16 << 20 {
+        if !(1..=ChecksumSpec::BYTES_PER_CHUNK_MAX).contains(&options.checksum.bytes_per_chunk) {
             let reason = format!("{} bytes per checksum", options.checksum.bytes_per_chunk);
             return Err(StoreError::BadWrite { block: block.clone(), reason });
         }

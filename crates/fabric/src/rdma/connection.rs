@@ -220,7 +220,7 @@ impl Starting {
         busy_poll: Duration,
     ) -> Result<RdmaConnection, Error> {
         let Self { events, ends: Ends { queue_pair, completions, outgoing }, peer, mut private, is_first } = self;
-        let shared = Shared::new(queue_pair, outgoing, peer, busy_poll);
+        let shared = Shared::new(queue_pair, outgoing, offer.limits.messages, peer, busy_poll);
         // From here on, dropping this ends the connection.
         let mut connection = RdmaConnection { shared: Arc::clone(&shared), private: Bytes::new(), peer };
         driver::start(&shared, completions, events).map_err(|source| Error::Connect { peer, source })?;

@@ -107,14 +107,16 @@ impl Shared {
             state.to_serve.clear();
             let reads = std::mem::take(&mut state.reads);
             let reading = std::mem::take(&mut state.reading);
+            // Under the lock: what is posted after this finds it over, and does not wait in a queue that nobody looks at.
+            self.over.send_replace(true);
             (reads, reading, std::mem::take(&mut state.writes))
         };
-        self.over.send_replace(true);
         // Regions go out of the lock: they may deregister.
         drop(flushed);
         self.arrived.notify_one();
     }
 
+    /// What is posted under the lock at which this was asked is flushed if the connection ends.
     pub(super) fn is_over(&self) -> bool {
         *self.over.borrow()
     }
@@ -127,5 +129,33 @@ impl Shared {
     pub(super) fn closed(&self) -> Error {
         let why = self.lock().why.clone().unwrap_or_else(|| "closed".to_owned());
         Error::Closed { peer: self.peer, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soft::SoftDomain;
+
+    #[test]
+    fn what_finds_its_queue_flushed_finds_the_connection_over() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        // Often: it would be a matter of some tens of nanoseconds.
+        for _ in 0..1000 {
+            let table = SoftDomain::default().table().clone();
+            let shared = Shared::new(peer, Bytes::new(), Limits::default(), table, None);
+            std::thread::scope(|scope| {
+                scope.spawn(|| shared.set_over("it ends".to_owned()));
+                loop {
+                    let state = shared.lock();
+                    if state.why.is_some() {
+                        assert!(shared.is_over());
+                        return;
+                    }
+                    drop(state);
+                    std::thread::yield_now();
+                }
+            });
+        }
     }
 }

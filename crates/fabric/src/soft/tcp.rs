@@ -11,9 +11,10 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
 use super::{Hello, SoftDomain, SoftIncoming, connect};
+use crate::Strangers;
 use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Transport};
 
-/// Connections that have not been accepted yet: of the kernel, and those that have not said hello.
+/// Connections that have not been accepted yet: of the kernel, those that have not said hello, and those that have.
 const BACKLOG: u32 = 128;
 
 /// How long a fresh connection may take to say hello.
@@ -75,9 +76,11 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Takes connections, and hands on those that say hello in time.
 async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
-    let strangers = Arc::new(Semaphore::new(BACKLOG as usize));
+    let strangers = Strangers::new(BACKLOG as usize);
+    // Half of them are left to those that have said hello, and wait for the listener.
+    let places = Arc::new(Semaphore::new(2 * BACKLOG as usize));
     loop {
-        let permit = strangers.clone().acquire_owned().await.expect("it is never closed");
+        let permit = places.clone().acquire_owned().await.expect("it is never closed");
         let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -87,6 +90,7 @@ async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
                 continue;
             }
         };
+        let (stranger, gives_way) = strangers.admit();
         let sender = sender.clone();
         tokio::spawn(async move {
             let _permit = permit;
@@ -94,7 +98,12 @@ async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
                 stream.set_nodelay(true)?;
                 Hello::receive(&mut stream).await
             };
-            match tokio::time::timeout(HELLO_WITHIN, hello).await {
+            let hello = tokio::select! {
+                hello = tokio::time::timeout(HELLO_WITHIN, hello) => hello,
+                Ok(()) = gives_way => return tracing::debug!(%peer, "a connection that says nothing, among too many"),
+            };
+            drop(stranger);
+            match hello {
                 Ok(Ok(hello)) => {
                     let stream = Some(Box::new(stream) as _);
                     // No listener any more: the connection is dropped with it.

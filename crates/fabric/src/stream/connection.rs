@@ -119,14 +119,16 @@ impl Connection {
         self.low_water.expect(bytes);
     }
 
-    /// Reads what is there, waiting at most `timeout` for the first byte. 0 means that the peer closed.
+    /// Reads what is there, waiting at most `timeout` for the first byte. 0 means that the peer closed. Nothing is lost when the caller
+    /// stops waiting.
     pub async fn read(&self, into: &mut [u8], timeout: Duration) -> Result<usize, Error> {
+        // A peer that always has more ready must not keep this thread from other connections. Before anything is taken: here the caller
+        // may stop waiting.
+        tokio::task::consume_budget().await;
         loop {
             match self.stream.try_read(into) {
                 Ok(bytes) => {
                     self.low_water.came(bytes);
-                    // A peer that always has more ready must not keep this thread from other connections.
-                    tokio::task::consume_budget().await;
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_readable(timeout).await?,
@@ -308,6 +310,12 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::tcp::{Listener, SocketOptions, connect};
 
@@ -337,6 +345,24 @@ mod tests {
         assert_eq!(&received[..33], &head[..]);
         assert!(received[33..received.len() - 3] == body[..]);
         assert_eq!(&received[received.len() - 3..], b"end");
+    }
+
+    #[tokio::test]
+    async fn a_read_that_is_given_up_has_taken_nothing() {
+        let (client, server) = pair().await;
+        client.write_all(b"some", WAIT).await.unwrap();
+        server.readable(WAIT).await.unwrap();
+        let mut some = [0; 4];
+        let given_up = std::future::poll_fn(|context| {
+            // What this task may do in one go, many times.
+            for _ in 0..1000 {
+                let _ = pin!(tokio::task::consume_budget()).poll(context);
+            }
+            Poll::Ready(server.read(&mut some, WAIT).now_or_never().is_none())
+        });
+        assert!(given_up.await);
+        assert_eq!(server.read(&mut some, Duration::from_millis(500)).await.unwrap(), 4);
+        assert_eq!(&some, b"some");
     }
 
     #[tokio::test]

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use super::{Connection, Error};
 
+/// Up to so many bytes the buffer grows at once; from there on it doubles, and only when it is full: what a peer only announces
+/// takes no memory.
+const GROWN_AT_ONCE: usize = 1 << 20;
+
 /// Bytes received and not yet consumed, in one piece of memory.
 ///
-/// Grows to the largest message that was asked for and never beyond `limit`.
+/// Grows to the largest message that was asked for, as that comes, and never beyond `limit`.
 #[derive(Debug)]
 pub struct ReceiveBuffer {
     memory: Vec<u8>,
@@ -66,8 +70,8 @@ impl ReceiveBuffer {
     ///
     /// Errors: `Closed` when the peer ends before that, `TooLong` when `bytes` is beyond the limit.
     pub async fn fill_to(&mut self, connection: &Connection, bytes: usize, timeout: Duration) -> Result<(), Error> {
-        self.make_room(connection, bytes)?;
         while self.end - self.start < bytes {
+            self.make_room(connection, bytes)?;
             match connection.read(&mut self.memory[self.end..], timeout).await? {
                 0 => return Err(Error::Closed { peer: connection.peer() }),
                 received => self.end += received,
@@ -84,9 +88,10 @@ impl ReceiveBuffer {
         bytes: usize,
         timeout: Duration,
     ) -> Result<(), Error> {
-        self.make_room(connection, bytes)?;
         while self.end - self.start < bytes {
-            match connection.read(&mut self.memory[self.end..self.start + bytes], timeout).await? {
+            self.make_room(connection, bytes)?;
+            let end = self.memory.len().min(self.start + bytes);
+            match connection.read(&mut self.memory[self.end..end], timeout).await? {
                 0 => return Err(Error::Closed { peer: connection.peer() }),
                 received => self.end += received,
             }
@@ -103,7 +108,8 @@ impl ReceiveBuffer {
         Ok(received > 0)
     }
 
-    /// Takes what is there without waiting, with room for `bytes` in all. `None` when nothing is there, `Some(0)` when the peer closed.
+    /// Takes what is there without waiting, with room for `bytes` in all, as far as it grows at once. `None` when nothing is there,
+    /// `Some(0)` when the peer closed.
     ///
     /// Errors: `TooLong` when `bytes` is beyond the limit.
     pub fn try_fill(&mut self, connection: &Connection, bytes: usize) -> Result<Option<usize>, Error> {
@@ -113,16 +119,21 @@ impl ReceiveBuffer {
         Ok(received)
     }
 
+    /// Room for `bytes` in all, as far as it grows at once, and for one more byte at least while there are fewer.
     fn make_room(&mut self, connection: &Connection, bytes: usize) -> Result<(), Error> {
         if bytes > self.limit {
             return Err(Error::TooLong { peer: connection.peer(), wanted: bytes, limit: self.limit });
         }
         if self.start + bytes > self.memory.len() {
-            self.memory.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-            if bytes > self.memory.len() {
-                self.memory.resize(bytes, 0);
+            if self.start > 0 {
+                self.memory.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            }
+            let most = if self.is_full() { 2 * self.memory.len() } else { self.memory.len() };
+            let size = bytes.min(most.max(GROWN_AT_ONCE));
+            if size > self.memory.len() {
+                self.memory.resize(size, 0);
             }
         }
         Ok(())
@@ -136,12 +147,16 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(10);
 
-    #[tokio::test]
-    async fn messages_cross_the_buffers_end_and_too_long_ones_are_refused() {
+    async fn pair() -> (Connection, Connection) {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
         let (client, server) =
             tokio::join!(connect(listener.address(), None, SocketOptions::default(), WAIT), listener.accept());
-        let (client, server) = (client.unwrap(), server.unwrap());
+        (client.unwrap(), server.unwrap())
+    }
+
+    #[tokio::test]
+    async fn messages_cross_the_buffers_end_and_too_long_ones_are_refused() {
+        let (client, server) = pair().await;
         let data: Vec<u8> = (0..100_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
         let send = async { client.write_all(&data, WAIT).await.unwrap() };
         let receive = async {
@@ -158,5 +173,38 @@ mod tests {
             assert!(matches!(error, Error::TooLong { wanted: 5001, limit: 5000, .. }), "{error}");
         };
         tokio::join!(send, receive);
+    }
+
+    #[tokio::test]
+    async fn what_is_only_announced_takes_no_memory() {
+        let (client, server) = pair().await;
+        let data: Vec<u8> = (0..5_000_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+        let brief = Duration::from_millis(100);
+        for no_further in [false, true] {
+            let mut buffer = ReceiveBuffer::new(1000, 1 << 30);
+            client.write_all(&data[..3000], WAIT).await.unwrap();
+            let error = if no_further {
+                buffer.fill_no_further(&server, 1 << 30, brief).await.unwrap_err()
+            } else {
+                buffer.fill_to(&server, 1 << 30, brief).await.unwrap_err()
+            };
+            assert!(matches!(error, Error::ReadTimedOut { .. }), "{error}");
+            assert!(buffer.capacity() <= GROWN_AT_ONCE, "{}", buffer.capacity());
+            assert!(buffer.available() == &data[..3000]);
+
+            // What does come has room, from the middle of the buffer on, too.
+            buffer.consume(1000);
+            let (sent, wanted) = tokio::join!(client.write_all(&data[3000..], WAIT), async {
+                if no_further {
+                    buffer.fill_no_further(&server, data.len() - 1000, WAIT).await
+                } else {
+                    buffer.fill_to(&server, data.len() - 1000, WAIT).await
+                }
+            });
+            sent.unwrap();
+            wanted.unwrap();
+            assert!(buffer.available() == &data[1000..]);
+            assert!(buffer.capacity() < 2 * data.len(), "{}", buffer.capacity());
+        }
     }
 }

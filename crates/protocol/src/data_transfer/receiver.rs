@@ -31,9 +31,6 @@ pub struct DataReceiver {
     lent: usize,
 }
 
-/// The buffer grows in such steps, as the bytes of a long packet arrive: what a peer only announces takes no memory.
-const GROW_BYTES: usize = 1 << 20;
-
 impl DataReceiver {
     /// `buffer_bytes`: the buffer's first size; `timeout`: longest wait for a byte.
     pub fn new(connection: Arc<Connection>, buffer_bytes: usize, timeout: Duration) -> Self {
@@ -112,10 +109,7 @@ impl DataReceiver {
             }
         };
         let bytes = head_bytes + head.body_bytes();
-        while self.buffer.available().len() < bytes {
-            let step = bytes.min(self.buffer.available().len() + GROW_BYTES);
-            self.buffer.fill_to(&self.connection, step, self.timeout).await?;
-        }
+        self.buffer.fill_to(&self.connection, bytes, self.timeout).await?;
         self.lent = bytes;
         let raw = &self.buffer.available()[..bytes];
         let (checksums, data) = raw[head_bytes..].split_at(head.checksum_bytes);

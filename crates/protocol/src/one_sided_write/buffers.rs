@@ -35,7 +35,9 @@ impl WriteBuffers {
         self.domain.register(&Arc::new(memory), 0..bytes, Access::Local)
     }
 
-    /// For another packet; unless a write from it may still be on its way: that one keeps it.
+    /// For another packet; unless a write on its way holds the region: that one keeps it. A card's queue pair holds only what is registered:
+    /// a write there that nobody waits for any more may still read what the next packet puts here, and its receiver then finds that
+    /// the CRCs do not fit.
     pub fn give_back(&self, region: Arc<dyn Region>) {
         let mut free = self.free.lock();
         if Arc::strong_count(&region) == 1 && free.len() < self.kept_max {

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
 use hearth_types::{ChecksumKind, ChecksumSpec};
@@ -11,6 +10,7 @@ use hearth_wire::data_transfer::{
     Decoded, OpenReplica, ReplicaPiece, ReplicaRefusal, Status, StreamLimits, ToReceiver, ToSender,
 };
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use super::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, StreamWaits, corrupt,
@@ -115,7 +115,9 @@ enum Step {
 
 impl<S: ReplicaStore> Intake<'_, S> {
     async fn run(&mut self) -> Result<(), StreamError> {
-        let mut quiet = Duration::ZERO;
+        let tick = self.waits.tick();
+        let mut heard = Instant::now();
+        let mut sent = heard;
         loop {
             let wanted = loop {
                 if let Step::Needs(wanted) = self.step()? {
@@ -125,16 +127,22 @@ impl<S: ReplicaStore> Intake<'_, S> {
             while let Some(outcome) = self.tasks.try_join_next() {
                 self.take(outcome)?;
             }
+            // Whatever the sender says meanwhile: it has to hear that somebody is here.
+            if !self.replicas.is_empty() && sent.elapsed() >= tick {
+                ToSender::Ping.encode_into(&mut self.out);
+            }
             if !self.out.is_empty() {
                 self.connection.write_all(&self.out, self.waits.write).await?;
                 self.out.clear();
+                sent = Instant::now();
             }
+            let wait = if self.replicas.is_empty() { tick } else { tick.saturating_sub(sent.elapsed()) };
             tokio::select! {
                 biased;
                 Some(outcome) = self.tasks.join_next(), if !self.tasks.is_empty() => self.take(outcome)?,
-                readable = self.connection.readable(self.waits.tick()) => match readable {
+                readable = self.connection.readable(wait) => match readable {
                     Ok(()) => {
-                        quiet = Duration::ZERO;
+                        heard = Instant::now();
                         // Room for a good piece, so that a remnant at the buffer's end does not make for short calls.
                         let room = self.buffer.available().len() + RECEIVE_BYTES / 2;
                         match self.buffer.try_fill(self.connection, wanted.max(room))? {
@@ -145,15 +153,13 @@ impl<S: ReplicaStore> Intake<'_, S> {
                         }
                     }
                     Err(tcp::Error::ReadTimedOut { .. }) => {
-                        quiet += self.waits.tick();
+                        let quiet = heard.elapsed();
                         if self.replicas.is_empty() {
                             if quiet >= self.waits.idle {
                                 return Ok(());
                             }
                         } else if quiet >= self.waits.silence {
                             return Err(StreamError::Silent { peer: self.connection.peer(), after: quiet });
-                        } else {
-                            ToSender::Ping.encode_into(&mut self.out);
                         }
                     }
                     Err(error) => return Err(error.into()),
@@ -213,6 +219,12 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let (length, checksum) = (request.block.length(), request.checksum);
         if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&checksum.bytes_per_chunk) {
             let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "its chunks are too short or too long");
+            ToSender::Refused { replica, refusal }.encode_into(&mut self.out);
+            return Ok(());
+        }
+        // Those that were called off are not among the replicas, but their tasks go on.
+        if self.tasks.len() >= 2 * self.limits.replicas_max as usize {
+            let refusal = ReplicaRefusal::new(Status::Error, "too many that were called off are not done with yet");
             ToSender::Refused { replica, refusal }.encode_into(&mut self.out);
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! The end that sends: replicas take turns, a run of frames each, as far as the receiver has given credit.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 
 use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
@@ -87,6 +88,7 @@ impl Outgoing<'_> {
         let mut next = 1u32;
         // Nobody can bring more; what is on its way goes on.
         let mut closed = false;
+        let mut sent = Instant::now();
         loop {
             while self.has_place()
                 && let Ok(job) = jobs.try_recv()
@@ -94,6 +96,7 @@ impl Outgoing<'_> {
                 self.open(&mut next, job, &mut turns, &mut head);
             }
             if self.send_one(&mut turns, &mut head).await? {
+                sent = Instant::now();
                 // Others that this thread serves have their turn.
                 tokio::task::yield_now().await;
                 continue;
@@ -101,9 +104,11 @@ impl Outgoing<'_> {
             if !head.is_empty() {
                 self.connection.write_all(&head, self.waits.write).await?;
                 head.clear();
+                sent = Instant::now();
             }
             let is_idle = self.shared.lock().active.is_empty();
-            let wait = if is_idle { self.waits.idle } else { self.waits.tick() };
+            // Whatever the receiver says meanwhile: it has to hear that somebody is here.
+            let until = if is_idle { Instant::now() + self.waits.idle } else { sent + self.waits.tick() };
             if is_idle && closed {
                 return Ok(());
             }
@@ -113,7 +118,7 @@ impl Outgoing<'_> {
                     None => closed = true,
                 },
                 () = self.changed.notified() => {}
-                () = tokio::time::sleep(wait) => {
+                () = tokio::time::sleep_until(until) => {
                     if is_idle {
                         return Ok(());
                     }
@@ -234,10 +239,25 @@ impl Outgoing<'_> {
         head: &mut Vec<u8>,
     ) -> Result<(), StreamError> {
         let range = ByteRange::new(piece.offset, piece.end()).expect("lies in the replica");
-        let (before, timeout) = (head.len(), self.waits.write);
+        let (mut before, timeout) = (head.len(), self.waits.write);
         piece.encode_into(head);
         let read = match source.checksums(range, head) {
-            Ok(()) => source.data(range).await,
+            Ok(()) => {
+                let mut reading = pin!(source.data(range));
+                loop {
+                    tokio::select! {
+                        biased;
+                        read = &mut reading => break read,
+                        () = tokio::time::sleep(self.waits.tick()) => {
+                            // The frame has not begun: a sign of life can go before it, with what else stands there.
+                            let mut early: Vec<u8> = head.drain(..before).collect();
+                            before = 0;
+                            ToReceiver::Ping.encode_into(&mut early);
+                            self.connection.write_all(&early, timeout).await?;
+                        }
+                    }
+                }
+            }
             Err(error) => Err(error),
         };
         let data = match read {

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection, Listener, SocketOptions};
 use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageType, Token,
 };
-use hearth_wire::data_transfer::{OpenReplica, ReplicaPiece, ReplicaRefusal, Status, StreamLimits, ToReceiver};
+use hearth_wire::data_transfer::{
+    Decoded, OpenReplica, ReplicaPiece, ReplicaRefusal, Status, StreamLimits, ToReceiver, ToSender,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -444,7 +446,6 @@ async fn a_sender_that_keeps_to_no_rules_is_shut_out() {
 
 #[tokio::test]
 async fn a_receiver_that_keeps_to_no_rules_ends_the_connection() {
-    use hearth_wire::data_transfer::ToSender;
     let cases = [
         ("credit for nothing", ToSender::Stored { replica: 1, offset: 0, credit: 1 << 30 }),
         ("acknowledged ahead", ToSender::Stored { replica: 1, offset: 1 << 40, credit: 0 }),
@@ -466,4 +467,179 @@ async fn a_receiver_that_keeps_to_no_rules_ends_the_connection() {
         assert!(matches!(outcome, Err(CarryError::Broken { .. })), "{what}: {outcome:?}");
         sending.await.unwrap();
     }
+}
+
+/// Waits so briefly that signs of life come soon.
+const SHORT_WAITS: StreamWaits = StreamWaits { silence: Duration::from_millis(300), write: WAIT, idle: WAIT };
+
+/// Says the same again and again. Panics after two seconds.
+async fn keep_saying(connection: &Connection, frame: &[u8]) {
+    for _ in 0..100 {
+        connection.write_all(frame, WAIT).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("no sign of life came");
+}
+
+/// The receiver's next frame.
+async fn from_receiver(connection: &Connection, buffer: &mut tcp::ReceiveBuffer) -> ToSender {
+    loop {
+        match ToSender::decode(buffer.available()).unwrap() {
+            Decoded::Complete(frame, bytes) => {
+                buffer.consume(bytes);
+                return frame;
+            }
+            Decoded::Needs(missing) => {
+                let wanted = buffer.available().len() + missing;
+                buffer.fill_to(connection, wanted, WAIT).await.unwrap();
+            }
+        }
+    }
+}
+
+/// Takes what the sender says until that is a ping.
+async fn until_senders_ping(connection: &Connection) {
+    let mut buffer = receive_buffer();
+    loop {
+        let (frame, bytes) = match ToReceiver::decode(buffer.available()).unwrap() {
+            Decoded::Complete(frame, bytes) => (frame, bytes),
+            Decoded::Needs(missing) => {
+                let wanted = buffer.available().len() + missing;
+                buffer.fill_to(connection, wanted, WAIT).await.unwrap();
+                continue;
+            }
+        };
+        buffer.consume(bytes);
+        let mut body = match frame {
+            ToReceiver::Ping => return,
+            ToReceiver::Data(piece) => piece.body_bytes() as usize,
+            _ => 0,
+        };
+        while body > 0 {
+            buffer.fill_to(connection, 1, WAIT).await.unwrap();
+            let some = body.min(buffer.available().len());
+            buffer.consume(some);
+            body -= some;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_with_nothing_to_say_is_heard_of_whatever_it_hears() {
+    let (here, there) = pair().await;
+    let store = Arc::new(ShelfStore(Shelf::new()));
+    let receiving =
+        tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, LIMITS, SHORT_WAITS).await });
+    let (mut open, mut ping) = (Vec::new(), Vec::new());
+    ToReceiver::Open { replica: 1, request: Box::new(request(1, 512)) }.encode_into(&mut open);
+    ToReceiver::Ping.encode_into(&mut ping);
+    here.write_all(&open, WAIT).await.unwrap();
+    let hearing = async {
+        let mut buffer = receive_buffer();
+        while !matches!(from_receiver(&here, &mut buffer).await, ToSender::Ping) {}
+    };
+    tokio::select! {
+        () = keep_saying(&here, &ping) => {}
+        () = hearing => {}
+    }
+    receiving.abort();
+}
+
+#[tokio::test]
+async fn a_sender_with_nothing_to_say_is_heard_of_whatever_it_hears() {
+    let (here, there) = pair().await;
+    let (jobs, mut queue) = mpsc::channel(1);
+    // More than it may send before some of it is stored.
+    let (job, _answer) = job(1, content(1, 5_000_000), None, &Arc::default());
+    jobs.send(job).await.ok().unwrap();
+    let (mut opened, mut ping) = (Vec::new(), Vec::new());
+    ToSender::Opened { replica: 1, offset: 0 }.encode_into(&mut opened);
+    ToSender::Ping.encode_into(&mut ping);
+    let receiving = async {
+        // Nothing can be said of a replica before it was opened.
+        there.readable(WAIT).await.unwrap();
+        there.write_all(&opened, WAIT).await.unwrap();
+        tokio::select! {
+            () = keep_saying(&there, &ping) => {}
+            () = until_senders_ping(&there) => {}
+        }
+    };
+    let mut buffer = receive_buffer();
+    tokio::select! {
+        outcome = send(&here, &mut buffer, LIMITS, SHORT_WAITS, &mut queue) => panic!("{outcome:?}"),
+        () = receiving => {}
+    }
+}
+
+/// Its bytes never come.
+struct Stuck;
+
+impl ReplicaSource for Stuck {
+    type Error = std::io::Error;
+
+    fn checksums(&mut self, range: ByteRange, into: &mut Vec<u8>) -> std::io::Result<()> {
+        ChecksumSpec::DEFAULT.compute(&vec![0; range.length() as usize], into);
+        Ok(())
+    }
+
+    async fn data(&mut self, _: ByteRange) -> std::io::Result<SourceData<'_>> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_sender_that_waits_for_its_source_is_heard_of() {
+    let (here, there) = pair().await;
+    let (jobs, mut queue) = mpsc::channel(1);
+    let (done, _answer) = oneshot::channel();
+    jobs.send(Job { request: request(1, 512), source: Stuck, done }).await.ok().unwrap();
+    let mut ping = Vec::new();
+    ToSender::Ping.encode_into(&mut ping);
+    let mut buffer = receive_buffer();
+    tokio::select! {
+        outcome = send(&here, &mut buffer, LIMITS, SHORT_WAITS, &mut queue) => panic!("{outcome:?}"),
+        () = keep_saying(&there, &ping) => {}
+        () = until_senders_ping(&there) => {}
+    }
+}
+
+/// Has no room for a replica, ever; counts the wishes.
+struct NoRoom(AtomicUsize);
+
+impl ReplicaStore for NoRoom {
+    type Sink = Place;
+
+    async fn open(&self, _: OpenReplica) -> Result<Place, ReplicaRefusal> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_are_called_off_while_they_are_opened_count_until_that_is_done() {
+    const OPENED: u32 = 100;
+    let (here, there) = pair().await;
+    let store = Arc::new(NoRoom(AtomicUsize::new(0)));
+    let receiving = tokio::spawn({
+        let store = store.clone();
+        async move { receive(&there, &mut receive_buffer(), store, LIMITS, WAITS).await }
+    });
+    let mut bytes = Vec::new();
+    for replica in 1..=OPENED {
+        ToReceiver::Open { replica, request: Box::new(request(u64::from(replica), 512)) }.encode_into(&mut bytes);
+        ToReceiver::Cancel { replica }.encode_into(&mut bytes);
+    }
+    here.write_all(&bytes, WAIT).await.unwrap();
+    let refused = async {
+        let mut buffer = receive_buffer();
+        loop {
+            if let ToSender::Refused { replica: OPENED, .. } = from_receiver(&here, &mut buffer).await {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(2), refused).await.expect("the last one is refused");
+    let most = 2 * LIMITS.replicas_max as usize;
+    assert!((1..=most).contains(&store.0.load(Ordering::SeqCst)));
+    receiving.abort();
 }

@@ -25,9 +25,10 @@ const CALLS_QUEUED_MAX: usize = 64;
 pub struct RpcClientOptions {
     /// `ipc.client.connect.timeout`.
     pub connect_timeout: Duration,
-    /// From a call to its answer: `ipc.client.rpc-timeout.ms`.
+    /// From a call to its answer: `ipc.client.rpc-timeout.ms`. A connection on which a call ends so, and nothing was heard since it was
+    /// sent, is closed: its path may be dead without anybody having said so.
     pub rpc_timeout: Duration,
-    /// A ping is sent when nothing has come for so long while a call is outstanding: `ipc.ping.interval`.
+    /// A ping is sent when nothing has come or gone for so long while a call is outstanding: `ipc.ping.interval`.
     pub ping_interval: Duration,
     /// A connection without calls for so long is closed: `ipc.client.connection.maxidletime`.
     pub idle_timeout: Duration,
@@ -149,6 +150,15 @@ struct Waiting {
     answer: oneshot::Sender<Result<Bytes, Lost>>,
     /// Takes the state id that comes with it.
     state: Option<StateId>,
+    /// When its caller gives up.
+    deadline: Instant,
+}
+
+impl Waiting {
+    fn lose(self, lost: Lost) {
+        // Who waited may have given up.
+        let _ = self.answer.send(Err(lost));
+    }
 }
 
 /// Why the answer to a call will not come.
@@ -243,7 +253,7 @@ impl RpcClient {
         let timed_out = |_| RpcError::TimedOut { address: target.address, method: method.to_string(), waited };
         let connection = self.connection(target).await?;
         let (answer, answered) = oneshot::channel();
-        let outgoing = Outgoing { call_id: id.0, frame, waiting: Waiting { answer, state: state.cloned() } };
+        let outgoing = Outgoing { call_id: id.0, frame, waiting: Waiting { answer, state: state.cloned(), deadline } };
         tokio::time::timeout_at(deadline, connection.send(outgoing))
             .await
             .map_err(timed_out)?
@@ -331,6 +341,8 @@ enum Broken {
     Refused(RemoteError),
     #[error("the other side does not take or send anything")]
     Stalled,
+    #[error("nothing came from the other side before a call timed out")]
+    Silent,
 }
 
 impl Connection {
@@ -351,41 +363,55 @@ impl Connection {
         calls.close();
         while let Ok(unsent) = calls.try_recv() {
             let reason = "connection ended".to_string();
-            let _ = unsent.waiting.answer.send(Err(Lost::Connection { sent: false, reason }));
+            unsent.waiting.lose(Lost::Connection { sent: false, reason });
         }
         let Some(broken) = broken else { return };
-        for (_, Waiting { answer, .. }) in self.waiting.drain() {
+        for (_, waiting) in self.waiting.drain() {
             let lost = match &broken {
                 Broken::Refused(error) => Lost::Remote(error.clone()),
                 other => Lost::Connection { sent: true, reason: other.to_string() },
             };
-            let _ = answer.send(Err(lost));
+            waiting.lose(lost);
         }
     }
 
     /// Ends with `Ok` after having been idle.
     async fn converse(&mut self, calls: &mut mpsc::Receiver<Outgoing>) -> Result<(), Broken> {
-        let mut heard = Instant::now();
-        let mut pinged = heard;
-        let mut used = heard;
+        // Bytes came or went, or a ping was begun.
+        let mut moved = Instant::now();
+        let mut used = moved;
+        // When the first of the calls since anything was heard times out. Pings are not answered, and what leaves for a dead path goes
+        // into the socket's buffer: nothing else tells that it is dead, for as long as the kernel goes on sending.
+        let mut silent_at: Option<Instant> = None;
         loop {
             let (mut reading, writing) = self.stream.split();
             if !self.output.is_empty() && self.output.write_to(&writing)? > 0 {
-                used = Instant::now();
+                moved = Instant::now();
+                used = moved;
             }
             self.waiting.retain(|_, waiting| !waiting.answer.is_closed());
-            let wake_up = if self.waiting.is_empty() {
+            let mut wake_up = if self.waiting.is_empty() {
                 used + self.options.idle_timeout
             } else {
-                heard.max(pinged) + self.options.ping_interval
+                moved + self.options.ping_interval
             };
+            if let Some(silent_at) = silent_at {
+                wake_up = wake_up.min(silent_at);
+            }
             tokio::select! {
                 call = calls.recv() => match call {
                     Some(call) => {
                         used = Instant::now();
-                        if self.waiting.is_empty() {
-                            heard = used;
+                        if silent_at.is_some_and(|at| at <= used) {
+                            // The one whose call has timed out may be the one who calls: this call needs a connection that works.
+                            call.waiting.lose(Lost::Connection { sent: false, reason: Broken::Silent.to_string() });
+                            return Err(Broken::Silent);
                         }
+                        if self.waiting.is_empty() {
+                            moved = used;
+                        }
+                        let deadline = call.waiting.deadline;
+                        silent_at = Some(silent_at.map_or(deadline, |at| at.min(deadline)));
                         self.waiting.insert(call.call_id, call.waiting);
                         self.output.push(call.frame);
                     }
@@ -396,20 +422,24 @@ impl Connection {
                     if count? == 0 {
                         return Err(Broken::Closed);
                     }
-                    heard = Instant::now();
-                    used = heard;
+                    moved = Instant::now();
+                    used = moved;
+                    silent_at = None;
                     self.take_answers()?;
                 }
                 ready = writing.writable(), if !self.output.is_empty() => ready?,
                 () = tokio::time::sleep_until(wake_up) => {
+                    if silent_at == Some(wake_up) {
+                        return Err(Broken::Silent);
+                    }
                     if self.waiting.is_empty() {
                         return if self.output.is_empty() { Ok(()) } else { Err(Broken::Stalled) };
                     }
                     if !self.output.is_empty() {
-                        // Not even the last ping has left.
+                        // Not a byte of it has left since, were it only the last ping.
                         return Err(Broken::Stalled);
                     }
-                    pinged = Instant::now();
+                    moved = Instant::now();
                     self.output.push(encode_ping(self.client));
                 }
             }
@@ -430,7 +460,7 @@ impl Connection {
             }
             let fatal = matches!(&outcome, Outcome::Error(error) if error.fatal);
             // An answer whose caller has given up is dropped.
-            if let Some(Waiting { answer, state }) = self.waiting.remove(&call_id) {
+            if let Some(Waiting { answer, state, .. }) = self.waiting.remove(&call_id) {
                 if let Some(state) = state {
                     state.note(state_id);
                 }

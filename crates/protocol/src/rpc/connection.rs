@@ -11,6 +11,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use hearth_fabric::Stranger;
 use hearth_wire::proto::common::RpcSaslProto;
 use hearth_wire::proto::common::rpc_sasl_proto::SaslState;
 use hearth_wire::rpc::{
@@ -68,6 +69,8 @@ pub(super) struct Connection<S> {
     service: Arc<S>,
     options: Arc<RpcServerOptions>,
     stage: Stage,
+    /// Until it has sent its context.
+    stranger: Option<Stranger>,
     input: FrameReader,
     output: FrameWriter,
     in_flight: FuturesUnordered<Answer>,
@@ -76,13 +79,20 @@ pub(super) struct Connection<S> {
 }
 
 impl<S: Service> Connection<S> {
-    pub fn new(stream: TcpStream, remote: SocketAddr, service: Arc<S>, options: Arc<RpcServerOptions>) -> Self {
+    pub fn new(
+        stream: TcpStream,
+        remote: SocketAddr,
+        service: Arc<S>,
+        options: Arc<RpcServerOptions>,
+        stranger: Stranger,
+    ) -> Self {
         Self {
             stream,
             remote,
             service,
             options,
             stage: Stage::Header,
+            stranger: Some(stranger),
             input: FrameReader::default(),
             output: FrameWriter::default(),
             in_flight: FuturesUnordered::new(),
@@ -115,15 +125,20 @@ impl<S: Service> Connection<S> {
         let mut look = pin!(tokio::time::sleep_until(self.deadline(progress).0));
         loop {
             self.read_frames()?;
-            let may_read = self.has_room();
+            let was_full = !self.has_room();
             let (deadline, _) = self.deadline(progress);
             if deadline < look.deadline() {
                 look.as_mut().reset(deadline);
             }
-            let (mut reading, writing) = self.stream.split();
-            if !self.output.is_empty() && self.output.write_to(&writing)? > 0 {
+            if !self.output.is_empty() && self.output.write_to(&self.stream.split().1)? > 0 {
                 progress = Instant::now();
             }
+            let may_read = self.has_room();
+            if was_full && may_read {
+                // The calls that are here already come first: nothing need ever follow them.
+                continue;
+            }
+            let (mut reading, writing) = self.stream.split();
             tokio::select! {
                 count = self.input.read_from(&mut reading), if may_read => {
                     if count? == 0 {
@@ -263,6 +278,7 @@ impl<S: Service> Connection<S> {
                     return Err(Ended::Refused(reason));
                 }
                 self.stage = Stage::Calls(Arc::new(caller));
+                self.stranger = None;
                 Ok(())
             }
             Request::Call(call) => match &self.stage {

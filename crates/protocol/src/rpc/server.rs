@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_fabric::Strangers;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -14,8 +15,10 @@ use super::service::Service;
 pub struct RpcServerOptions {
     /// Bytes of the longest frame accepted: `ipc.maximum.data.length`.
     pub frame_bytes_max: usize,
-    /// Connections at a time; the next one is closed at once.
+    /// Connections at a time; the next one is closed at once. The NameNode's: `ipc.server.max.connections`.
     pub connections_max: usize,
+    /// Of those, connections that have not sent their context, at most; at the next one the oldest is closed. Never more than half of all.
+    pub strangers_max: usize,
     /// Calls of one connection that are being answered at a time; more stay in the socket.
     pub calls_in_flight_max: usize,
     /// Bytes of the requests of one connection that are being answered at a time; the call that passes it is the last one taken.
@@ -33,6 +36,7 @@ impl Default for RpcServerOptions {
         Self {
             frame_bytes_max: hearth_wire::rpc::FRAME_BYTES_MAX_DEFAULT,
             connections_max: 4096,
+            strangers_max: 1024,
             calls_in_flight_max: 512,
             request_bytes_max: 64 << 20,
             answer_bytes_max: 16 << 20,
@@ -92,6 +96,7 @@ async fn accept<S: Service>(
     stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(options.connections_max));
+    let strangers = Strangers::new(options.strangers_max.min(options.connections_max / 2));
     loop {
         let (stream, remote) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -106,7 +111,8 @@ async fn accept<S: Service>(
             tracing::warn!("refusing RPC connection from {remote}: {} are open", options.connections_max);
             continue;
         };
-        let connection = Connection::new(stream, remote, service.clone(), options.clone());
+        let (stranger, gives_way) = strangers.admit();
+        let connection = Connection::new(stream, remote, service.clone(), options.clone(), stranger);
         let mut stopped = stopped.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -117,6 +123,9 @@ async fn accept<S: Service>(
                     }
                 }
                 _ = stopped.wait_for(|stop| *stop) => {}
+                Ok(()) = gives_way => {
+                    tracing::debug!("RPC connection from {remote} closed: too many have not said who they are");
+                }
             }
             drop(place);
         });

@@ -9,7 +9,7 @@ use hearth_wire::proto::hdfs::{BlockProto, ExtendedBlockProto};
 use hearth_wire::rpc::{RemoteError, exceptions, protocols};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::*;
 
@@ -133,6 +133,91 @@ async fn a_call_whose_connection_breaks_is_carried_to_its_end() {
     assert_eq!(service.finished.load(Ordering::SeqCst), 1);
 }
 
+/// Stands between clients and a server, and counts the connections. The first `silent` of them are taken, and nothing comes back.
+async fn between(target: &Target, silent: usize) -> (Target, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = Target { address: listener.local_addr().unwrap(), ..target.clone() };
+    let connections = Arc::new(AtomicUsize::new(0));
+    let (server, counted) = (target.address, connections.clone());
+    tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            if counted.fetch_add(1, Ordering::SeqCst) < silent {
+                taken.push(stream);
+                continue;
+            }
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(server).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut far).await;
+            });
+        }
+    });
+    (near, connections)
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_comes_back_ends_with_the_call_that_times_out() {
+    let (_server, _, target) = start(RpcServerOptions::default()).await;
+    let (near, connections) = between(&target, 1).await;
+    let client =
+        RpcClient::new(RpcClientOptions { rpc_timeout: Duration::from_millis(300), ..RpcClientOptions::default() });
+    let error = client.call::<BlockProto>(&near, "echo", &block(1)).await.unwrap_err();
+    assert!(matches!(error, RpcError::TimedOut { .. }), "{error}");
+    // Whoever calls again at once has a new one.
+    assert_eq!(client.call::<BlockProto>(&near, "echo", &block(2)).await.unwrap(), block(2));
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_times_out_does_not_end_a_connection_on_which_others_are_answered() {
+    let (_server, _, target) = start(RpcServerOptions::default()).await;
+    let (near, connections) = between(&target, 0).await;
+    let client =
+        RpcClient::new(RpcClientOptions { rpc_timeout: Duration::from_millis(300), ..RpcClientOptions::default() });
+    let slow = tokio::spawn({
+        let (client, near) = (client.clone(), near.clone());
+        async move { client.call::<BlockProto>(&near, "slow", &block(600)).await.unwrap_err() }
+    });
+    while !slow.is_finished() {
+        client.call::<BlockProto>(&near, "echo", &block(1)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(matches!(slow.await.unwrap(), RpcError::TimedOut { .. }));
+    client.call::<BlockProto>(&near, "echo", &block(2)).await.unwrap();
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_request_that_moves_is_not_stalled() {
+    let (_server, _, target) = start(RpcServerOptions::default()).await;
+    // Takes some tens of MB a second, in small pieces.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(128 << 10).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let near = Target { address: listener.local_addr().unwrap(), ..target.clone() };
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (mut reading, mut writing) = stream.into_split();
+        let (mut far_reading, mut far_writing) = TcpStream::connect(target.address).await.unwrap().into_split();
+        tokio::spawn(async move { tokio::io::copy(&mut far_reading, &mut writing).await });
+        let mut piece = vec![0; 128 << 10];
+        loop {
+            match reading.read(&mut piece).await {
+                Ok(0) | Err(_) => return,
+                Ok(count) => far_writing.write_all(&piece[..count]).await.unwrap(),
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    });
+    let client =
+        RpcClient::new(RpcClientOptions { ping_interval: Duration::from_millis(200), ..RpcClientOptions::default() });
+    let request = ExtendedBlockProto { pool_id: "x".repeat(32 << 20), ..ExtendedBlockProto::default() };
+    // It arrives whole: the service says that it is none of its requests.
+    let error = client.call::<BlockProto>(&near, "echo", &request).await.unwrap_err();
+    assert_eq!(error.remote_class(), Some(exceptions::RPC_SERVER), "{error}");
+}
+
 /// Sends `bytes`, shuts the sending side, and returns what the server says until it closes; `None` when it does not close.
 async fn say(target: &Target, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(target.address).await.unwrap();
@@ -253,6 +338,43 @@ async fn requests_beyond_the_bound_wait_in_the_socket() {
         other.await.unwrap();
     }
     assert_eq!(service.calls.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn calls_that_have_come_are_taken_on_as_soon_as_the_answers_have_left() {
+    // One answer fills it.
+    let (_server, service, target) = start(RpcServerOptions { answer_bytes_max: 1, ..Default::default() }).await;
+    let id = ClientId([3; 16]);
+    let context = hearth_wire::rpc::encode_context(id, &hearth_wire::rpc::ConnectionContext::default());
+    let call = hearth_wire::rpc::encode_call(5, id, 0, protocols::CLIENT, "echo", &block(1));
+    let mut stream = TcpStream::connect(target.address).await.unwrap();
+    stream.write_all(&[b"hrpc\x09\x00\x00", &context[..], &call[..], &call[..], &call[..]].concat()).await.unwrap();
+    let answers = async {
+        for _ in 0..3 {
+            let length = stream.read_u32().await.unwrap();
+            stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(2), answers).await.expect("three answers");
+    assert_eq!(service.calls.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn those_who_say_nothing_take_no_place_from_those_who_do() {
+    let options = RpcServerOptions { connections_max: 8, strangers_max: 2, ..RpcServerOptions::default() };
+    let (_server, _, target) = start(options).await;
+    let known = RpcClient::new(RpcClientOptions::default());
+    known.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(TcpStream::connect(target.address).await.unwrap());
+        // The oldest one's place is free when its task has ended.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap(), 0, "the oldest has given way");
+    let other = RpcClient::new(RpcClientOptions::default());
+    other.call::<BlockProto>(&target, "echo", &block(2)).await.unwrap();
+    known.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

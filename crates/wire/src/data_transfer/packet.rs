@@ -72,9 +72,21 @@ impl PacketHeader {
         self.encode_with(checksum_bytes, 0, into)
     }
 
+    /// Whether a packet of this header, its data and so many bytes of CRCs is one that is taken. Only such a one may be encoded: who
+    /// makes a packet of what a peer has sent asks first.
+    pub fn fits(&self, checksum_bytes: usize) -> bool {
+        let payload = 4 + checksum_bytes as u64 + u64::from(self.data_bytes);
+        payload + u64::from(self.message_bytes()) <= PACKET_BYTES_MAX as u64
+    }
+
+    /// Bytes of the header's protobuf.
+    fn message_bytes(&self) -> u16 {
+        if self.sync { 27 } else { 25 }
+    }
+
     fn encode_with(&self, checksum_bytes: usize, body_bytes: u32, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
         let payload = 4 + checksum_bytes as u64 + u64::from(body_bytes);
-        let header_bytes: u16 = if self.sync { 27 } else { 25 };
+        let header_bytes = self.message_bytes();
         assert!(payload + u64::from(header_bytes) <= PACKET_BYTES_MAX as u64, "a packet of {payload} bytes");
         into[0..4].copy_from_slice(&(payload as u32).to_be_bytes());
         into[4..6].copy_from_slice(&header_bytes.to_be_bytes());

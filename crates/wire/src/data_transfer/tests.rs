@@ -395,6 +395,22 @@ fn impossible_packets_are_refused() {
 }
 
 #[test]
+fn a_packet_fits_exactly_when_it_is_one_that_is_taken() {
+    let mut buffer = [0; PACKET_HEADER_BYTES_MAX];
+    for (sync, header_bytes) in [(false, 25), (true, 27)] {
+        let data_bytes = 8 << 20;
+        let header = PacketHeader { offset: 0, seqno: 0, last: false, data_bytes, sync };
+        let most = PACKET_BYTES_MAX - data_bytes as usize - header_bytes - 4;
+        assert!(header.fits(most) && !header.fits(most + 1));
+        let length = header.encode(most, &mut buffer);
+        assert!(matches!(PacketHead::decode(&buffer[..length]), Ok(Decoded::Complete(..))));
+        // Four bytes under each CRC: as many CRCs as data.
+        assert!(!header.fits(data_bytes as usize));
+        assert!(!PacketHeader { data_bytes: u32::MAX, ..header }.fits(0));
+    }
+}
+
+#[test]
 fn packets_of_a_local_writer_come_with_their_data_or_without() {
     let spec = ChecksumSpec::DEFAULT;
     for (data_bytes, sync) in [(1300u32, false), (0, true), (512, true), (300_000_000, false)] {

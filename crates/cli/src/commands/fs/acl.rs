@@ -1,6 +1,6 @@
 //! `-getfacl`, `-setfacl`
 
-use hearth_types::{AclChange, AclEntry, AclScope, AclStatus, FileFlags, effective};
+use hearth_types::{AclChange, AclEntry, AclScope, AclStatus, FileFlags, FsPermission, effective, whole_acl};
 
 use super::failure::Failure;
 use super::item::Item;
@@ -118,10 +118,54 @@ struct Change {
 impl Visit for Change {
     async fn visit(&self, _: &mut Shell, item: &Item) -> Result<(), Failure> {
         let change = if item.is_directory() { Some(&self.directories) } else { self.files.as_ref() };
-        let Some(change) = change else { return Ok(()) };
-        match &item.store {
-            Store::Hdfs(fs) => fs.change_acl(&item.path, change).await.map_err(|error| Failure::of(&item.shown, error)),
-            Store::Local => Err(Failure::path(&item.shown, "ACLs of local files are not changed here: use setfacl(1)")),
+        match change {
+            Some(change) => apply(change, item).await,
+            None => Ok(()),
         }
+    }
+}
+
+async fn apply(change: &AclChange, item: &Item) -> Result<(), Failure> {
+    match &item.store {
+        Store::Hdfs(fs) => fs.change_acl(&item.path, change).await.map_err(|error| Failure::of(&item.shown, error)),
+        Store::Local => Err(Failure::path(&item.shown, "ACLs of local files are not changed here: use setfacl(1)")),
+    }
+}
+
+/// Gives `target` the ACL of `source`, if that has more of one than its mode bits.
+pub async fn copy(source: &Item, target: &Item) -> Result<(), Failure> {
+    let status = source.status()?;
+    let Store::Hdfs(fs) = &source.store else { return Ok(()) };
+    if !status.flags.contains(FileFlags::HAS_ACL) {
+        return Ok(());
+    }
+    let acl = fs.acl(&source.path).await.map_err(|error| Failure::of(&source.shown, error))?;
+    apply(&AclChange::Set(entries(status.permission, &acl.entries)), target).await
+}
+
+/// All entries, those that the mode bits stand for among them: the namenode takes no ACL without them.
+fn entries(permission: FsPermission, stored: &[AclEntry]) -> Vec<AclEntry> {
+    let scopes = [AclScope::Access, AclScope::Default];
+    scopes.into_iter().flat_map(|scope| whole_acl(permission, stored, scope)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copied_acl_is_whole() {
+        let copied = |permission, stored| -> Vec<String> {
+            let stored = AclEntry::parse_all(stored, true).unwrap();
+            entries(FsPermission(permission), &stored).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            copied(0o1750, "user:bruce:rwx,group::r--"),
+            ["user::rwx", "user:bruce:rwx", "group::r--", "mask::r-x", "other::---"]
+        );
+        assert_eq!(
+            copied(0o750, "default:user::rwx,default:group::r-x,default:other::---"),
+            ["user::rwx", "group::r-x", "other::---", "default:user::rwx", "default:group::r-x", "default:other::---"]
+        );
     }
 }

@@ -94,7 +94,8 @@ pub const COMMANDS: &[Command] = &[
         "cp",
         Format::new(2, ANY, &["f", "d"]).with_values(THREADS).with_letters("p"),
         "[-f] [-p | -p[topax]] [-d] [-t <thread count>] [-q <thread pool queue size>] <src> ... <dst>",
-        "Copies. -f: replaces; -p: keeps times, owner, permission; -d: without a temporary file.",
+        "Copies. -f: replaces; -p: keeps times, owner, permission, or what its letters name, of ACLs (a) and extended attributes (x), \
+         too; -d: without a temporary file.",
     ),
     Command::new(
         "createSnapshot",

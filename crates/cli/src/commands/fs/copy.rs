@@ -1,7 +1,6 @@
 //! `-put`, `-get`, `-cp` and their kin: one engine, which copies trees between any two file systems.
 
 use hearth_client::CreateOptions;
-use hearth_types::FileStatus;
 
 use super::failure::Failure;
 use super::item::Item;
@@ -9,6 +8,7 @@ use super::options::Arguments;
 use super::progress::Progress;
 use super::shell::Shell;
 use super::store::{Source, Store};
+use super::{acl, xattrs};
 
 /// How files are copied.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +17,9 @@ struct Copying {
     times: bool,
     ownership: bool,
     permission: bool,
+    /// Set together with `permission`, which is a part of it.
+    acl: bool,
+    xattrs: bool,
     /// Into the file itself instead of a temporary one that is renamed.
     direct: bool,
     /// `-l`: replication 1.
@@ -44,8 +47,8 @@ impl Copying {
                     't' => copying.times = true,
                     'o' => copying.ownership = true,
                     'p' => copying.permission = true,
-                    // ACLs and extended attributes: what a file has of them goes with its permission here.
-                    'a' | 'x' => {}
+                    'a' => (copying.acl, copying.permission) = (true, true),
+                    'x' => copying.xattrs = true,
                     other => return Err(Failure::Usage(format!("No enum constant for attribute {other}"))),
                 }
             }
@@ -186,10 +189,10 @@ async fn copy_all(
             shell.report(&Failure::not_found(&source.shown));
             continue;
         }
-        let before = shell.exit_code();
+        let before = shell.failures();
         if let Err(failure) = copy_one(shell, &source, &target, copying).await {
             shell.report(&failure);
-        } else if remove && before == shell.exit_code() {
+        } else if remove && before == shell.failures() {
             source.store.delete(&source.path, &source.shown, true).await?;
         }
     }
@@ -239,7 +242,7 @@ async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Cop
             shell.report(&failure);
         }
     }
-    preserve(source.status()?, target, copying).await
+    preserve(source, target, copying).await
 }
 
 async fn copy_file(source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
@@ -247,16 +250,11 @@ async fn copy_file(source: &Item, target: &Item, copying: Copying) -> Result<(),
         return Err(Failure::exists(&target.shown));
     }
     let mut bytes = source.store.open(&source.path, &source.shown).await?;
-    copy_bytes(&mut bytes, source.status.as_ref(), target, copying).await
+    copy_bytes(&mut bytes, Some(source), target, copying).await
 }
 
-/// Writes `source` to a temporary file beside `target` and renames it, unless the copy is direct.
-async fn copy_bytes(
-    source: &mut Source,
-    status: Option<&FileStatus>,
-    target: &Item,
-    copying: Copying,
-) -> Result<(), Failure> {
+/// Writes `source` to a temporary file beside `target` and renames it, unless the copy is direct. `from`: whose bytes they are.
+async fn copy_bytes(source: &mut Source, from: Option<&Item>, target: &Item, copying: Copying) -> Result<(), Failure> {
     if target.exists() && (target.is_directory() || !copying.overwrite) {
         return Err(Failure::exists(&target.shown));
     }
@@ -277,8 +275,8 @@ async fn copy_bytes(
             return Err(Failure::path(&target.shown, format!("cannot rename {temporary} to it")));
         }
     }
-    match status {
-        Some(status) => preserve(status, target, copying).await,
+    match from {
+        Some(from) => preserve(from, target, copying).await,
         None => Ok(()),
     }
 }
@@ -291,7 +289,8 @@ async fn write(source: &mut Source, target: &Item, path: &str, options: CreateOp
 }
 
 /// Gives `target` the attributes of what it was copied from.
-async fn preserve(status: &FileStatus, target: &Item, copying: Copying) -> Result<(), Failure> {
+async fn preserve(source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+    let status = source.status()?;
     let (store, path, shown) = (&target.store, target.path.as_str(), target.shown.as_str());
     if copying.times {
         store.set_times(path, shown, Some(status.modification_time_ms), Some(status.access_time_ms)).await?;
@@ -301,6 +300,12 @@ async fn preserve(status: &FileStatus, target: &Item, copying: Copying) -> Resul
     }
     if copying.permission {
         store.set_permission(path, shown, status.permission).await?;
+    }
+    if copying.acl {
+        acl::copy(source, target).await?;
+    }
+    if copying.xattrs {
+        xattrs::copy(source, target).await?;
     }
     Ok(())
 }
@@ -341,4 +346,85 @@ pub async fn append_to_file(shell: &mut Shell, mut arguments: Arguments) -> Resu
         sink.take(source, |_| {}).await?;
     }
     sink.close().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use hearth_config::Configuration;
+
+    use super::super::commands;
+    use super::*;
+
+    /// Directories and files, each file with its own name in it.
+    fn fill(directory: &Path, directories: &[&str], files: &[&str]) {
+        for name in directories {
+            fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        for name in files {
+            fs::write(directory.join(name), name).unwrap();
+        }
+    }
+
+    async fn copy(shell: &mut Shell, from: &[String], to: &str, remove: bool) -> Result<(), Failure> {
+        let target = shell.local_item(to).await?;
+        let mut sources = Vec::new();
+        for source in from {
+            sources.push(shell.local_item(source).await?);
+        }
+        copy_all(shell, sources, from.len(), target, Copying::default(), remove).await
+    }
+
+    #[tokio::test]
+    async fn only_what_was_copied_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fill(
+            directory.path(),
+            &["first", "second", "third", "to/first", "to/second"],
+            &["first/a", "second/a", "second/b", "third/a", "to/first/a", "to/second/a"],
+        );
+        let mut shell = Shell::new(Configuration::empty());
+        let sources = ["missing", "first", "second", "third"].map(|name| at(name).to_str().unwrap().to_owned());
+        copy(&mut shell, &sources, at("to").to_str().unwrap(), true).await.unwrap();
+        assert_eq!(shell.failures(), 3);
+        assert!(at("first/a").exists() && at("second/a").exists() && at("second/b").exists());
+        assert_eq!(fs::read(at("to/second/b")).unwrap(), b"second/b");
+        assert!(!at("third").exists());
+        assert_eq!(fs::read(at("to/third/a")).unwrap(), b"third/a");
+    }
+
+    #[tokio::test]
+    async fn copies_have_the_names_of_what_was_copied_however_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let written = |name: &str| format!("{}/{name}", directory.path().display());
+        fill(directory.path(), &["tree/sub", "one", "two"], &["tree/sub/a"]);
+        let mut shell = Shell::new(Configuration::empty());
+        copy(&mut shell, &[written("tree/")], &written("one/"), false).await.unwrap();
+        copy(&mut shell, &[written("tree/sub/..")], &written("two"), false).await.unwrap();
+        assert!(directory.path().join("one/tree/sub/a").exists() && directory.path().join("two/tree/sub/a").exists());
+        // A directory that is not there is not taken for a new name.
+        let file = [written("tree/sub/a")];
+        assert!(matches!(copy(&mut shell, &file, &written("three/"), false).await, Err(Failure::Path { .. })));
+        assert!(!directory.path().join("three").exists());
+        copy(&mut shell, &file, &written("three"), false).await.unwrap();
+        assert!(directory.path().join("three").is_file());
+    }
+
+    #[test]
+    fn letters_name_what_is_kept() {
+        let cp = commands::find("cp").unwrap();
+        let kept = |option: &str| {
+            let words = [option, "from", "to"].map(str::to_owned).to_vec();
+            let copying = Copying::from(&cp.format.parse(words).unwrap()).unwrap();
+            [copying.times, copying.ownership, copying.permission, copying.acl, copying.xattrs]
+        };
+        assert_eq!(kept("-f"), [false; 5]);
+        assert_eq!(kept("-p"), [true, true, true, false, false]);
+        assert_eq!(kept("-pa"), [false, false, true, true, false]);
+        assert_eq!(kept("-px"), [false, false, false, false, true]);
+        assert_eq!(kept("-ptopax"), [true; 5]);
+    }
 }

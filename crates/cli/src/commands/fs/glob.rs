@@ -202,7 +202,12 @@ fn split_written(shown: &str, count: usize) -> (&str, usize) {
     let mut head = shown.trim_end_matches('/');
     let mut written = 0;
     while written < count && !head.is_empty() && !head.ends_with('/') {
-        head = &head[..head.rfind('/').map_or(0, |slash| slash + 1)];
+        let (above, last) = head.split_at(head.rfind('/').map_or(0, |slash| slash + 1));
+        // The path has no such components any more.
+        if matches!(last, "." | "..") {
+            break;
+        }
+        head = above;
         written += 1;
         if written < count {
             // The authority of a URI is no component.
@@ -227,6 +232,8 @@ mod tests {
         assert_eq!(split_written("x/b*", 4), ("", 2));
         assert_eq!(split_written("hdfs://ha:1/a/b*", 2), ("hdfs://ha:1/", 2));
         assert_eq!(split_written("/*", 1), ("/", 1));
+        assert_eq!(split_written("./b*", 3), (".", 1));
+        assert_eq!(split_written("../x/b*", 4), ("..", 2));
     }
 
     #[test]

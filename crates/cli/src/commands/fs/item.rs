@@ -82,9 +82,13 @@ impl Item {
             .collect())
     }
 
-    /// The directory above.
+    /// Whether the directory is there that this would be made in. What is written as a directory, with a slash at the end say, must
+    /// be there itself.
     pub async fn parent_exists(&self) -> Result<bool, Failure> {
-        Ok(self.store.status(self.parent_path(), &self.shown).await?.is_some())
+        match self.shown.rsplit('/').next() {
+            Some("" | "." | "..") => Ok(self.exists()),
+            _ => Ok(self.store.status(self.parent_path(), &self.shown).await?.is_some()),
+        }
     }
 
     pub fn parent_path(&self) -> &str {

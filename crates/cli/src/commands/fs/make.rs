@@ -31,7 +31,8 @@ pub async fn mkdir(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
                     (false, _) => Err(Failure::not_directory(&item.shown)),
                 };
             }
-            if !parents && !item.parent_exists().await? {
+            // Also of what is written with a slash at the end: it is to be a directory anyway.
+            if !parents && item.store.status(item.parent_path(), &item.shown).await?.is_none() {
                 return Err(Failure::not_found(format!("{}{}", item.store.uri(), item.parent_path())));
             }
             item.store.mkdirs(&item.path, &item.shown, parents).await

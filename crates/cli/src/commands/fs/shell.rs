@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
+use std::path::{Component, PathBuf};
 
 use hearth_client::{DataPath, FileSystem, Statistics};
 use hearth_config::{Configuration, keys};
@@ -44,6 +45,11 @@ impl Shell {
         self.flush();
         self.failures += 1;
         eprintln!("{}: {failure}", self.name);
+    }
+
+    /// How many there were so far.
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     pub fn exit_code(&self) -> u8 {
@@ -199,9 +205,43 @@ fn absolute(store: &Store, path: &str) -> Result<String, Failure> {
     }
 }
 
+/// Absolute and without `.`, `..` and slashes at the end, as paths in HDFS are: the last part is the name that a copy gets. `..` goes
+/// up by name, whatever links are there (as Hadoop's `Path` does).
 fn local_path(path: &str) -> String {
-    match std::path::absolute(path) {
-        Ok(path) => path.to_string_lossy().into_owned(),
-        Err(_) => path.to_owned(),
+    let Ok(path) = std::path::absolute(path) else { return path.to_owned() };
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_paths_are_absolute_and_plain() {
+        let here = std::env::current_dir().unwrap();
+        let above = here.parent().unwrap();
+        let below = |name: &str| here.join(name).to_str().unwrap().to_owned();
+        for (given, wanted) in [
+            ("/a/b/", "/a/b".to_owned()),
+            ("//a//./b/../c/.", "/a/c".to_owned()),
+            ("/../..", "/".to_owned()),
+            ("/", "/".to_owned()),
+            ("a/", below("a")),
+            ("./a*", below("a*")),
+            (".", here.to_str().unwrap().to_owned()),
+            ("..", above.to_str().unwrap().to_owned()),
+            ("../", above.to_str().unwrap().to_owned()),
+        ] {
+            assert_eq!(local_path(given), wanted, "{given}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The trash: a directory of the user's that deleted things are moved to, and `-expunge`.
 
-use hearth_client::{ErrorKind, FileSystem, RenameOptions};
-use hearth_types::FsPermission;
+use hearth_client::{Error, ErrorKind, FileSystem, RenameOptions};
+use hearth_types::{FileKind, FsPermission};
 
 use super::failure::Failure;
 use super::item::Item;
@@ -36,9 +36,9 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
         let what = format!("Cannot move \"{}\" to the trash, as it contains the trash", item.uri());
         return Err(Failure::Message(what));
     }
-    let target = format!("{root}/{CURRENT}{}", item.path);
-    let parent = target.rsplit_once('/').map_or("/", |(parent, _)| parent).to_owned();
-    fs.mkdirs_exact(&parent, FsPermission(0o700), true).await?;
+    let parent = format!("{root}/{CURRENT}{}", item.parent_path());
+    let parent = make_directory(fs, parent.trim_end_matches('/').to_owned()).await?;
+    let target = format!("{parent}/{}", item.name());
     let mut name = target.clone();
     for _ in 0..NAMES_MAX {
         let options = RenameOptions { overwrite: false, to_trash: true };
@@ -58,6 +58,43 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
         }
     }
     Err(Failure::Message(format!("Failed to move to trash: {}: no free name there", item.uri())))
+}
+
+/// Makes a directory of the trash with those above it. Where a file has the name that one of them should have, because it was deleted
+/// before a directory of its name was, the directory gets the time behind its name. Returns the path that was made.
+///
+/// Source: TrashPolicyDefault.java.
+async fn make_directory(fs: &FileSystem, mut path: String) -> Result<String, Failure> {
+    for _ in 0..NAMES_MAX {
+        let error = match fs.mkdirs_exact(&path, FsPermission(0o700), true).await {
+            Ok(()) => return Ok(path),
+            Err(error) => error,
+        };
+        if !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory) {
+            return Err(error.into());
+        }
+        let Some(end) = end_of_first_file(fs, &path).await? else { return Err(error.into()) };
+        path.insert_str(end, &now_ms().to_string());
+    }
+    Err(Failure::Message(format!("Failed to make {path} in the trash: no free name there")))
+}
+
+/// Where in `path` the name of the first thing that is no directory ends. From the root on: a namenode may refuse to look below a file.
+async fn end_of_first_file(fs: &FileSystem, path: &str) -> Result<Option<usize>, Error> {
+    for end in ends(path) {
+        match fs.status(&path[..end]).await {
+            Ok(status) if status.kind == FileKind::Directory => {}
+            Ok(_) => return Ok(Some(end)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Where the paths of what is above `path`, and its own, end; the root aside.
+fn ends(path: &str) -> impl Iterator<Item = usize> {
+    path.match_indices('/').map(|(slash, _)| slash).skip(1).chain([path.len()])
 }
 
 /// `-expunge`: removes checkpoints older than the interval, then makes one of what was deleted since.
@@ -136,5 +173,12 @@ mod tests {
         assert_eq!(checkpoint_time(&format!("{name}-2")), Some(now));
         assert_eq!(checkpoint_time("Current"), None);
         assert_eq!(checkpoint_time("269999999999"), None);
+    }
+
+    #[test]
+    fn directories_are_looked_at_from_the_root_on() {
+        let all = |path: &'static str| ends(path).map(|end| &path[..end]).collect::<Vec<_>>();
+        assert_eq!(all("/user/ada/.Trash"), ["/user", "/user/ada", "/user/ada/.Trash"]);
+        assert_eq!(all("/a"), ["/a"]);
     }
 }

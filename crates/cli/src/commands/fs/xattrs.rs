@@ -26,7 +26,7 @@ fn in_hdfs(item: &Item) -> Result<&FileSystem, Failure> {
     match &item.store {
         Store::Hdfs(fs) => Ok(fs),
         Store::Local => {
-            Err(Failure::path(&item.shown, "attributes of local files are not shown here: use getfattr(1)"))
+            Err(Failure::path(&item.shown, "attributes of local files are left to getfattr(1) and setfattr(1)"))
         }
     }
 }
@@ -142,6 +142,12 @@ enum Change {
 
 impl Visit for Change {
     async fn visit(&self, _: &mut Shell, item: &Item) -> Result<(), Failure> {
+        self.apply(item).await
+    }
+}
+
+impl Change {
+    async fn apply(&self, item: &Item) -> Result<(), Failure> {
         let fs = in_hdfs(item)?;
         let done = match self {
             Self::Set(xattr) => fs.set_xattr(&item.path, xattr.clone()).await,
@@ -149,6 +155,15 @@ impl Visit for Change {
         };
         done.map_err(|error| Failure::of(&item.shown, error))
     }
+}
+
+/// Gives `target` the attributes of `source`, of those that the user may see.
+pub async fn copy(source: &Item, target: &Item) -> Result<(), Failure> {
+    let xattrs = in_hdfs(source)?.xattrs(&source.path, Vec::new()).await;
+    for xattr in xattrs.map_err(|error| Failure::of(&source.shown, error))? {
+        Change::Set(xattr).apply(target).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

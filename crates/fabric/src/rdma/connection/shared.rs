@@ -40,6 +40,8 @@ pub struct Shared {
     owed: AtomicU32,
     /// What both sides agreed on, once they have introduced themselves.
     limits: OnceLock<Limits>,
+    /// Messages that this side is ready for, which hold until then.
+    messages_offered: u16,
     /// Whether the next end of a send is going to wake the driver.
     sends_armed: AtomicBool,
     /// Why the connection ended; empty while it is open.
@@ -51,7 +53,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(queue_pair: QueuePair<Batch>, outgoing: Outgoing, peer: SocketAddr, busy_poll: Duration) -> Arc<Self> {
+    pub fn new(
+        queue_pair: QueuePair<Batch>,
+        outgoing: Outgoing,
+        messages_offered: u16,
+        peer: SocketAddr,
+        busy_poll: Duration,
+    ) -> Arc<Self> {
         Arc::new(Self {
             queue_pair,
             peer,
@@ -63,6 +71,7 @@ impl Shared {
             arrived: Notify::new(),
             owed: AtomicU32::new(0),
             limits: OnceLock::new(),
+            messages_offered,
             sends_armed: AtomicBool::new(false),
             why: OnceLock::new(),
             ending: Notify::new(),
@@ -96,12 +105,20 @@ impl Shared {
 
     /// Ends the connection: nothing more is carried out, what is posted is flushed. The first reason counts.
     pub fn fail(&self, why: impl FnOnce() -> String) {
-        if !self.is_open() || self.why.set(why()).is_err() {
+        if !self.is_open() {
             return;
+        }
+        {
+            // Both under the lock: once it is known to end it may be wound up, and what a caller then posts on the queue pair that is gone
+            // would never be over.
+            let mut outgoing = self.outgoing.lock();
+            if self.why.set(why()).is_err() {
+                return;
+            }
+            outgoing.close();
         }
         // An error says that it is destroyed, or the device gone: either way nothing more is carried out.
         let _ = self.queue_pair.fail();
-        self.outgoing.lock().close();
         self.arrived.notify_waiters();
         self.ending.notify_one();
     }
@@ -300,7 +317,8 @@ impl Shared {
     }
 
     fn has_room(&self, inbox: &Inbox) -> bool {
-        self.limits.get().is_none_or(|limits| inbox.messages.len() < usize::from(limits.messages))
+        let most = self.limits.get().map_or(self.messages_offered, |limits| limits.messages);
+        inbox.messages.len() < usize::from(most)
     }
 
     /// The next message, if one is there.
