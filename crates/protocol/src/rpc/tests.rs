@@ -174,6 +174,8 @@ async fn a_call_that_times_out_does_not_end_a_connection_on_which_others_are_ans
     let (near, connections) = between(&target, 0).await;
     let client =
         RpcClient::new(RpcClientOptions { rpc_timeout: Duration::from_millis(300), ..RpcClientOptions::default() });
+    // Two that begin at once may each connect.
+    client.call::<BlockProto>(&near, "echo", &block(0)).await.unwrap();
     let slow = tokio::spawn({
         let (client, near) = (client.clone(), near.clone());
         async move { client.call::<BlockProto>(&near, "slow", &block(600)).await.unwrap_err() }
