@@ -77,11 +77,11 @@ impl Configuration {
         self
     }
 
-    /// Reads one more file on top of what is there (`-conf FILE`).
+    /// Reads one more file on top of the files that were read (`-conf FILE`). What was set stays, as in Hadoop.
     pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         for property in read_file(path)? {
             let name = current_name(&property.name);
-            if self.set.get(name).is_some_and(|stored| stored.is_final) {
+            if self.set.get(name).is_some_and(|stored| stored.is_final || matches!(stored.source, Source::Set)) {
                 continue;
             }
             let stored =
@@ -194,11 +194,13 @@ impl Configuration {
         entries
     }
 
-    /// True for keys whose value is not to be shown (`/conf`). Source: `hadoop.security.sensitive-config-keys`.
-    pub fn is_sensitive(name: &str) -> bool {
-        let lower = name.to_ascii_lowercase();
-        ["secret", "password", "keystore.pass", "secret.key", "credential"].iter().any(|end| lower.ends_with(end))
-            || lower.contains("oauth2.token")
+    /// The same for others to see (`/conf`): what is secret is not told.
+    pub fn shown_entries(&self) -> Vec<Entry<'_>> {
+        let mut entries = self.entries();
+        for entry in entries.iter_mut().filter(|entry| is_sensitive(entry.name)) {
+            entry.value = REDACTED;
+        }
+        entries
     }
 
     /// Writes everything that was set, values not expanded, as `core-site.xml` and `hdfs-site.xml` into `dir` (made when
@@ -229,6 +231,29 @@ impl Configuration {
         expand(raw, &self.environment, lookup)
             .map_err(|()| ConfigError::ExpansionDepth { key: name.to_owned(), value: raw.to_owned() })
     }
+}
+
+const REDACTED: &str = "<redacted>";
+
+/// True for keys whose value is a secret. Source: core-default.xml, `hadoop.security.sensitive-config-keys`, which itself is not looked at.
+fn is_sensitive(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let ends = ["secret", "password", "keystore.pass", "credential"];
+    let begins = [
+        "fs.azure.account.key.",
+        "fs.azure.oauth2.",
+        "fs.adl.oauth2.",
+        "fs.gs.encryption.",
+        "fs.gs.proxy.",
+        "fs.gs.auth.",
+    ];
+    let of_s3 =
+        ["secret", "encryption.key", "encryption.algorithm", "encryption-algorithm", "session.key", "session.token"];
+    let of_oauth = ["secret", "password", "token"];
+    ends.iter().any(|end| name.ends_with(end))
+        || begins.iter().any(|begin| name.starts_with(begin))
+        || name.starts_with("fs.s3") && of_s3.iter().any(|part| name.contains(part))
+        || name.split_once("oauth").is_some_and(|(_, rest)| of_oauth.iter().any(|part| rest.contains(part)))
 }
 
 fn default_of(name: &str) -> Option<&'static str> {
@@ -266,6 +291,41 @@ mod tests {
         assert!(error.contains("hdfs-site.xml"), "{error}");
         conf.set("fs.default.name", "hdfs://set");
         assert_eq!(conf.get(keys::FS_DEFAULT_FS).unwrap(), "hdfs://set");
+        // Also over a file that is read only then.
+        conf.set("my.own", "set");
+        let later = dir.path().join("later.xml");
+        let text = "<configuration><property><name>my.own</name><value>x</value></property>
+            <property><name>my.other</name><value>x</value></property></configuration>";
+        std::fs::write(&later, text).unwrap();
+        conf.add_file(&later).unwrap();
+        let of = |name| conf.entries().into_iter().find(|entry| entry.name == name).unwrap().value.to_owned();
+        assert_eq!((of("my.own").as_str(), of("my.other").as_str()), ("set", "x"));
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        for secret in [
+            "my.client.secret",
+            "ssl.server.keystore.password",
+            "ssl.keystore.pass",
+            "fs.s3a.secret.key",
+            "fs.s3a.bucket.logs.secret.key",
+            "fs.s3a.bucket.logs.session.token",
+            "fs.s3a.bucket.logs.server-side-encryption.key",
+            "fs.s3a.encryption.key",
+            "fs.azure.account.key.me.blob.core.windows.net",
+            "fs.azure.account.oauth2.client.secret",
+            "dfs.webhdfs.oauth2.refresh.token",
+            "my.credential",
+        ] {
+            let conf = Configuration::empty().with(secret, "hidden");
+            let shown = conf.shown_entries().into_iter().find(|entry| entry.name == secret).unwrap();
+            assert_eq!(shown.value, REDACTED, "{secret}");
+        }
+        for plain in ["dfs.block.access.token.enable", "fs.s3a.endpoint", "hadoop.security.credential.provider.path"] {
+            let conf = Configuration::empty().with(plain, "shown");
+            assert!(conf.shown_entries().iter().any(|entry| entry.name == plain && entry.value == "shown"), "{plain}");
+        }
     }
 
     #[test]

@@ -150,13 +150,16 @@ pub fn list(value: &str) -> Result<Vec<String>, String> {
     Ok(value.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect())
 }
 
-/// An umask: octal (`022`) or symbolic (`u=rwx,g=rx,o=`, what is kept). The bits to take away.
+/// An umask: octal (`022`) or symbolic (`u=rwx,g=rx,o=`, what is kept: nothing of whom it does not name). The bits to take away.
+///
+/// Of several clauses about the same the last one counts, and `-` keeps nothing. Source: hadoop-common `UmaskParser`,
+/// `PermissionParser.combineModes` over a mode of 0.
 pub fn umask(value: &str) -> Result<u16, String> {
     let wrong = || "wanted an octal umask such as 022, or a symbolic one such as u=rwx,g=rx,o=rx".to_owned();
     if value.bytes().all(|byte| byte.is_ascii_digit()) {
         return u16::from_str_radix(value, 8).ok().filter(|bits| *bits <= FsPermission::MASK).ok_or_else(wrong);
     }
-    let mut kept = 0o777u16;
+    let mut kept = 0u16;
     for clause in value.split(',') {
         let at = clause.find(['=', '+', '-']).ok_or_else(wrong)?;
         let (who, rest) = clause.split_at(at);
@@ -180,11 +183,8 @@ pub fn umask(value: &str) -> Result<u16, String> {
                 _ => return Err(wrong()),
             };
             for shift in shifts {
-                kept = match operator {
-                    "=" => kept & !(7 << shift) | bits << shift,
-                    "+" => kept | bits << shift,
-                    _ => kept & !(bits << shift),
-                };
+                let bits = if operator == "-" { 0 } else { bits };
+                kept = kept & !(7 << shift) | bits << shift;
             }
         }
     }
@@ -405,7 +405,11 @@ mod tests {
     fn umasks() {
         assert_eq!(umask("022"), Ok(0o022));
         assert_eq!(umask("u=rwx,g=rx,o="), Ok(0o027));
-        assert_eq!(umask("g-w,o-rwx"), Ok(0o027));
+        assert_eq!(umask("u=rwx,g=rx"), Ok(0o027));
+        assert_eq!(umask("u=rwx"), Ok(0o077));
+        assert_eq!(umask("a+rx"), Ok(0o222));
+        assert_eq!(umask("=rwx,o=r,o=x"), Ok(0o006));
+        assert_eq!(umask("u=rwx,g-w"), Ok(0o077));
         assert!(umask("99").is_err());
         assert!(umask("2777").is_err());
     }

@@ -194,15 +194,11 @@ fn front(datanode: &Weak<Datanode>) -> String {
 
 fn conf(configuration: &Configuration) -> Vec<ConfEntry> {
     configuration
-        .entries()
+        .shown_entries()
         .into_iter()
         .map(|entry| ConfEntry {
             key: entry.name.to_owned(),
-            value: if Configuration::is_sensitive(entry.name) {
-                "<redacted>".to_owned()
-            } else {
-                entry.value.to_owned()
-            },
+            value: entry.value.to_owned(),
             is_final: entry.is_final,
             source: entry.source.to_string(),
         })

@@ -14,7 +14,7 @@ use crate::state::Namenode;
 
 pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> Site {
     let entries: Vec<ConfEntry> = conf
-        .entries()
+        .shown_entries()
         .into_iter()
         .map(|entry| ConfEntry {
             key: entry.name.to_owned(),
