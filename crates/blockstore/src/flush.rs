@@ -309,14 +309,14 @@ impl Inner {
 
     /// What is due by age, or, with memory getting short, all of it.
     pub fn flush_due(&self, volume: &Volume) -> FlushProgress {
-        let StoreOptions { flush_delay, .. } = &self.options;
-        let now = self.now_ms();
-        let short = self.budget.is_short_with(0);
-        let before = if short { u64::MAX } else { now.saturating_sub(flush_delay.as_millis() as u64) };
         if volume.is_failed() {
             self.leave_failed(volume, false);
             return FlushProgress::default();
         }
+        let StoreOptions { flush_delay, .. } = &self.options;
+        let now = self.now_ms();
+        let short = self.budget.is_short_with(0);
+        let before = if short { u64::MAX } else { now.saturating_sub(flush_delay.as_millis() as u64) };
         let mut total = self.sync_behind(volume, now.checked_sub(flush_delay.as_millis() as u64));
         let due = short || now >= flush_delay.as_millis() as u64;
         if due {

@@ -112,6 +112,18 @@ impl Core {
         }
     }
 
+    /// Of a copy that `content` is being written into, whose room is promised.
+    pub fn of_copy(stamp: GenerationStamp, content: &Snapshot) -> Self {
+        Self {
+            reserved: content.length,
+            received: content.length,
+            acked: content.length,
+            partial_crc: content.partial_crc,
+            checksum: Some(content.checksum),
+            ..Self::new(ReplicaState::BeingWritten, stamp)
+        }
+    }
+
     /// What `replica` and recovery answers call the state.
     pub fn state_now(&self) -> ReplicaState {
         if self.recovery.is_some() { ReplicaState::UnderRecovery } else { self.state }

@@ -4,7 +4,6 @@ mod status;
 
 use std::sync::{Arc, Weak};
 
-use hearth_config::Configuration;
 pub use hearth_web::WebServer;
 use hearth_web::{Bean, ConfEntry, Figure, Page, Site, size};
 
@@ -20,7 +19,7 @@ pub async fn start(datanode: &Arc<Datanode>) -> Result<WebServer, Error> {
     Site::new(
         move || front(&for_front),
         move || beans(&for_beans),
-        move || conf(&configuration),
+        move || ConfEntry::all(&configuration),
         move || figures(&for_figures),
     )
     .serve(&address)
@@ -190,19 +189,6 @@ fn front(datanode: &Weak<Datanode>) -> String {
     .table("NameNodes", status::NAMENODE_COLUMNS, &status::namenodes(&datanode))
     .table("Storage", &["block pool", "storage", "type", "used", "free"], &volumes)
     .html(&[])
-}
-
-fn conf(configuration: &Configuration) -> Vec<ConfEntry> {
-    configuration
-        .shown_entries()
-        .into_iter()
-        .map(|entry| ConfEntry {
-            key: entry.name.to_owned(),
-            value: entry.value.to_owned(),
-            is_final: entry.is_final,
-            source: entry.source.to_string(),
-        })
-        .collect()
 }
 
 fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {

@@ -13,16 +13,7 @@ use crate::namespace::{Namespace, SNAPSHOT_QUOTA, Snapshottable};
 use crate::state::Namenode;
 
 pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> Site {
-    let entries: Vec<ConfEntry> = conf
-        .shown_entries()
-        .into_iter()
-        .map(|entry| ConfEntry {
-            key: entry.name.to_owned(),
-            value: entry.value.to_owned(),
-            is_final: entry.is_final,
-            source: entry.source.to_string(),
-        })
-        .collect();
+    let entries = ConfEntry::all(conf);
     let front = {
         let namenode = namenode.clone();
         move || front(&namenode, rpc)

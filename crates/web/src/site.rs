@@ -10,6 +10,7 @@ use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use hearth_config::Configuration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -44,6 +45,21 @@ pub struct ConfEntry {
     pub is_final: bool,
     /// The file or `code` it came from.
     pub source: String,
+}
+
+impl ConfEntry {
+    /// All of a server's, by name, without what is secret.
+    pub fn all(configuration: &Configuration) -> Vec<Self> {
+        let entries = configuration.shown_entries().into_iter();
+        entries
+            .map(|entry| Self {
+                key: entry.name.to_owned(),
+                value: entry.value.to_owned(),
+                is_final: entry.is_final,
+                source: entry.source.to_string(),
+            })
+            .collect()
+    }
 }
 
 /// What a server shows over HTTP.

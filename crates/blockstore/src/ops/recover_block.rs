@@ -247,12 +247,7 @@ impl Inner {
         if !volume.reserve(self.used_on(volume), cut.length)? {
             return Err(StoreError::NoSpace { storage_type: volume.storage_type, wanted: cut.length });
         }
-        let mut core = Core::new(ReplicaState::BeingWritten, stamp);
-        core.reserved = cut.length;
-        core.received = cut.length;
-        core.acked = cut.length;
-        core.partial_crc = cut.partial_crc;
-        core.checksum = Some(cut.checksum);
+        let mut core = Core::of_copy(stamp, cut);
         let wanted = Wanted { slice: &replica.slice, id, checksum: cut.checksum, expected_bytes: cut.length };
         let mut hands = self
             .hands_for(&wanted, &mut core, cut.length, Some(cut))

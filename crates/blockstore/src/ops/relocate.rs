@@ -49,12 +49,7 @@ impl Inner {
         content: &Snapshot,
         slice: Arc<Slice>,
     ) -> Result<ReplicaSummary> {
-        let mut core = Core::new(ReplicaState::BeingWritten, replica.core().stamp);
-        core.reserved = content.length;
-        core.received = content.length;
-        core.acked = content.length;
-        core.partial_crc = content.partial_crc;
-        core.checksum = Some(content.checksum);
+        let mut core = Core::of_copy(replica.core().stamp, content);
         let wanted =
             Wanted { slice: &slice, id: replica.id, checksum: content.checksum, expected_bytes: content.length };
         let mut hands = self

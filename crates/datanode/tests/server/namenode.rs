@@ -128,13 +128,22 @@ impl FakeNamenode {
 
 /// What tells a datanode to delete `blocks`.
 pub fn invalidate(blocks: &[Block]) -> DatanodeCommandProto {
+    with_blocks(block_command_proto::Action::Invalidate, blocks, BlockCommandProto::default())
+}
+
+/// What tells a datanode to do something with `blocks`, the rest as in `command`.
+pub fn with_blocks(
+    action: block_command_proto::Action,
+    blocks: &[Block],
+    command: BlockCommandProto,
+) -> DatanodeCommandProto {
     DatanodeCommandProto {
         cmd_type: datanode_command_proto::Type::Block as i32,
         blk_cmd: Some(BlockCommandProto {
-            action: block_command_proto::Action::Invalidate as i32,
+            action: action as i32,
             block_pool_id: POOL.to_owned(),
             blocks: blocks.iter().map(|block| block.into()).collect(),
-            ..Default::default()
+            ..command
         }),
         ..Default::default()
     }

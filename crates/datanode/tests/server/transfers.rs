@@ -9,7 +9,7 @@ use hearth_wire::proto::hdfs::{
 };
 
 use super::client::{block, content, read, target, write};
-use super::namenode::{FakeNamenode, POOL, invalidate};
+use super::namenode::{FakeNamenode, invalidate, with_blocks};
 use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
 
@@ -20,21 +20,14 @@ pub fn transfer(blocks: &[Block], to: &Handle) -> DatanodeCommandProto {
 
 /// The same to wherever it says that it is.
 pub fn transfer_to(blocks: &[Block], target: &DatanodeInfo) -> DatanodeCommandProto {
-    DatanodeCommandProto {
-        cmd_type: datanode_command_proto::Type::Block as i32,
-        blk_cmd: Some(BlockCommandProto {
-            action: block_command_proto::Action::Transfer as i32,
-            block_pool_id: POOL.to_owned(),
-            blocks: blocks.iter().map(|block| block.into()).collect(),
-            targets: blocks.iter().map(|_| DatanodeInfosProto { datanodes: vec![target.into()] }).collect(),
-            target_storage_uuids: blocks
-                .iter()
-                .map(|_| StorageUuidsProto { storage_uuids: vec![String::new()] })
-                .collect(),
-            target_storage_types: blocks.iter().map(|_| StorageTypesProto { storage_types: vec![0] }).collect(),
-        }),
+    let each = |_: &Block| DatanodeInfosProto { datanodes: vec![target.into()] };
+    let command = BlockCommandProto {
+        targets: blocks.iter().map(each).collect(),
+        target_storage_uuids: blocks.iter().map(|_| StorageUuidsProto { storage_uuids: vec![String::new()] }).collect(),
+        target_storage_types: blocks.iter().map(|_| StorageTypesProto { storage_types: vec![0] }).collect(),
         ..Default::default()
-    }
+    };
+    with_blocks(block_command_proto::Action::Transfer, blocks, command)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
