@@ -1,8 +1,10 @@
 //! The load generator of streams: many replicas from one process to another, synthetic, on a tmpfs at both ends. Over Hearth's streams; beside
 //! that over gRPC, and by a bare sendfile. CPU time of both ends, and what memory they take above idle, with a slow receiver as well.
 //!
-//! Each end is a process of its own, this very program ([`end`]). A carrier that joins them: a line in [`Carrier`] and in [`end`].
+//! Each end is a process of its own, this very program ([`end`]). A carrier that joins them: a line in [`Carrier`] and in [`end`]. Those of
+//! [`datanodes`] are whole DataNodes.
 
+mod datanodes;
 pub mod end;
 mod grpc;
 mod raw;
@@ -68,16 +70,19 @@ pub enum Carrier {
     Grpc,
     /// One file after the other, unverified: what the kernel can do
     Sendfile,
+    /// Two DataNodes of one machine, as a NameNode orders it: new replicas, 2 GiB of them at most. Not with --slow-receiver
+    Memory,
 }
 
 impl Carrier {
-    const ALL: [Self; 3] = [Self::Streams, Self::Grpc, Self::Sendfile];
+    const ALL: [Self; 4] = [Self::Streams, Self::Grpc, Self::Sendfile, Self::Memory];
 
     fn system(self) -> &'static str {
         match self {
             Self::Streams => "Hearth",
             Self::Grpc => "gRPC",
             Self::Sendfile => "raw sendfile",
+            Self::Memory => "Hearth, through memory",
         }
     }
 
@@ -86,6 +91,7 @@ impl Carrier {
             Self::Streams => "streams",
             Self::Grpc => "grpc",
             Self::Sendfile => "sendfile",
+            Self::Memory => "memory",
         }
     }
 
@@ -122,9 +128,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut figures = Figures::default();
     let runs = if arguments.slow_receiver.is_some() { 1 } else { arguments.runs };
     let mut carriers = arguments.carriers.clone();
+    if arguments.slow_receiver.is_some() {
+        // DataNodes that are whole cannot be slowed down.
+        carriers.retain(|carrier| *carrier != Carrier::Memory);
+    }
     for _ in 0..runs {
         for carrier in &carriers {
-            measure(arguments, *carrier, payload, folder.path(), &mut figures)?;
+            match carrier {
+                Carrier::Memory => datanodes::measure(payload, &mut figures)?,
+                _ => measure(arguments, *carrier, payload, folder.path(), &mut figures)?,
+            }
         }
         // Whatever the one before has left behind: the next round begins with another.
         let first = usize::from(!carriers.is_empty());
@@ -158,7 +171,8 @@ fn ratios(figures: &Figures) -> Vec<record::Figure> {
     else {
         return Vec::new();
     };
-    let others = figures.0.iter().filter(|figure| figure.system != ours.system && figure.what == what);
+    let is_other = |system: &str| [Carrier::Grpc, Carrier::Sendfile].iter().any(|carrier| carrier.system() == system);
+    let others = figures.0.iter().filter(|figure| is_other(&figure.system) && figure.what == what);
     let ratio = |other: &record::Figure| record::Figure {
         system: format!("Hearth / {}", other.system),
         client: other.system.clone(),

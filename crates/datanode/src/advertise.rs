@@ -22,14 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Blockstore, InPlace, ReplicaReader, StoreError, WithdrawHook, Withdrawal, Withdrawn};
+use hearth_blockstore::{Blockstore, InPlace, Reaction, ReplicaReader, StoreError, WithdrawHook, Withdrawal, Withdrawn};
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{self, Access, Domain, Region};
 use hearth_types::{BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, ShownRecord};
 use hearth_wire::rdma_control::Advertisement;
 use tokio::sync::{Notify, mpsc};
 
-pub use board::Figures;
+pub use board::{Bounds, Figures};
 use board::{Board, Left, Placing, Showing};
 use recent::Recent;
 
@@ -132,18 +132,18 @@ enum Outcome {
 }
 
 impl Advertiser {
-    /// `bytes_max`: of registered memory. The store is to be told of it as a [`WithdrawHook`].
+    /// `bounds`: of what is shown at once. The store is to be told of it as a [`WithdrawHook`].
     pub fn new(
         store: &Arc<Blockstore>,
         domain: Arc<dyn Domain>,
         incarnation: u64,
         lease: Duration,
-        bytes_max: u64,
+        bounds: Bounds,
     ) -> Arc<Self> {
         let (ahead, queue) = mpsc::channel(AHEAD_MAX);
         let this = Arc::new(Self {
             domain,
-            board: Board::new(bytes_max),
+            board: Board::new(bounds),
             incarnation,
             lease,
             started: Instant::now(),
@@ -295,7 +295,7 @@ impl Advertiser {
         let mut gone = Vec::new();
         let push = push.then(|| self.now_ms());
         if !self.board.reserve(place, length + (shown.end - shown.start), push, &mut gone) {
-            return Ok(Registered::Other(Found::NotShown("no more memory may be registered")));
+            return Ok(Registered::Other(Found::NotShown("no more replicas may be shown at once")));
         }
         drop(gone);
         let map = |file, bytes, writable| {
@@ -411,7 +411,9 @@ async fn register_ahead(
                         advertiser.note_use(&shown.block, shown.data.length + shown.checksums.length);
                     }
                 }
-                Ok(_) | Err(AdvertiseError::Store(_)) => {}
+                Ok(_) => {}
+                // It changed, or went, before its turn came.
+                Err(AdvertiseError::Store(error)) if error.reaction() != Reaction::Machine => {}
                 Err(error) => tracing::warn!(%block, %error, "not registered ahead"),
             }
         });

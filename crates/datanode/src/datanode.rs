@@ -99,7 +99,7 @@ impl Datanode {
     /// Errors: the first thing that keeps it from serving. Namenodes that cannot be reached do not: they are tried
     /// for ever.
     pub async fn start(options: DatanodeOptions) -> Result<Handle, Error> {
-        hearth_fabric::raise_descriptor_limit();
+        let descriptors = hearth_fabric::raise_descriptor_limit();
         let store_options = options.store.clone();
         let store = tokio::task::spawn_blocking(move || Blockstore::open(store_options))
             .await
@@ -122,7 +122,7 @@ impl Datanode {
         store.on_withdraw(withdrawals.clone());
         let store = Arc::new(store);
         let incarnation = incarnation()?;
-        let one_sided = OneSided::start(&options.one_sided, &store, incarnation).await?;
+        let one_sided = OneSided::start(&options.one_sided, &store, incarnation, descriptors).await?;
         let (one_sided, one_sided_listener) = one_sided.unzip();
         if let Some(one_sided) = &one_sided {
             let advertiser: Arc<Advertiser> = one_sided.advertiser.clone();

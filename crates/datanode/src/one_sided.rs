@@ -22,7 +22,7 @@ use hearth_wire::rdma_control::{
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::advertise::{AdvertiseError, Advertiser, Found, small_bytes};
+use crate::advertise::{AdvertiseError, Advertiser, Bounds, Found, small_bytes};
 use crate::datanode::Datanode;
 use crate::forward::Forwarding;
 use crate::ops::{OpError, check_token, write_one_sided};
@@ -65,6 +65,9 @@ const SMALL_WRITES: usize = 16;
 /// Room for one of them with its CRCs.
 const SMALL_BYTES_MAX: u64 = 80 << 10;
 
+/// Mappings that Linux lets a process have unless it is told otherwise (`DEFAULT_MAX_MAP_COUNT`).
+const DEFAULT_MAP_COUNT: u64 = 65_530;
+
 /// The one-sided side of a datanode.
 pub struct OneSided {
     pub advertiser: Arc<Advertiser>,
@@ -80,11 +83,12 @@ pub struct OneSided {
 }
 
 impl OneSided {
-    /// Listens. `None` when the configuration wants none of it, or the machine has no such network: the other paths remain.
+    /// Listens. `descriptors`: how many this process may have. `None` when the configuration wants none of it, or the machine has no such network: the other paths remain.
     pub async fn start(
         options: &OneSidedOptions,
         store: &Arc<hearth_blockstore::Blockstore>,
         incarnation: u64,
+        descriptors: usize,
     ) -> Result<Option<(Arc<Self>, Box<dyn Listener>)>, Error> {
         let Some(transport) = &options.transport else { return Ok(None) };
         let domain = match transport.domain() {
@@ -104,10 +108,10 @@ impl OneSided {
             }
             Err(error) => return Err(error),
         };
-        let bytes_max = options.registered_bytes_max;
+        let bounds = Bounds { bytes: options.registered_bytes_max, replicas: replicas_max(descriptors) };
         let this = Self {
             forwarding: Forwarding::new(transport)?,
-            advertiser: Advertiser::new(store, domain, incarnation, options.lease, bytes_max),
+            advertiser: Advertiser::new(store, domain, incarnation, options.lease, bounds),
             transport: transport.clone(),
             address: listener.address(),
             connections: Arc::new(Semaphore::new(options.connections_max)),
@@ -143,6 +147,16 @@ impl OneSided {
         writing.push(Arc::downgrade(&domain));
         Ok(domain)
     }
+}
+
+/// How many replicas may be shown at once: each keeps up to four descriptors and two mappings, and three quarters of both are left to
+/// connections, open replicas, writers and the allocator.
+fn replicas_max(descriptors: usize) -> u64 {
+    const DESCRIPTORS_EACH: u64 = 4;
+    const MAPPINGS_EACH: u64 = 2;
+    let setting = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    let mappings = setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_MAP_COUNT);
+    (descriptors as u64 / DESCRIPTORS_EACH).min(mappings / MAPPINGS_EACH) / 4
 }
 
 /// Takes connections until the datanode stops.

@@ -75,8 +75,15 @@ struct State {
     by_block: HashMap<BlockKey, Vec<ShmSlot>>,
     /// Segments of each process.
     by_process: HashMap<PeerAddress, usize>,
-    /// Since when the anchors of a replica that shall leave memory are waited for.
-    revoking: HashMap<BlockKey, Instant>,
+    /// Replicas that shall leave memory, and whose anchors are waited for.
+    revoking: HashMap<BlockKey, Revocation>,
+}
+
+/// How long anchors have been waited for.
+struct Revocation {
+    since: Instant,
+    /// When the replica was last asked to leave.
+    asked: Instant,
 }
 
 struct Segment {
@@ -274,8 +281,15 @@ impl WithdrawHook for Slots {
                 }
             }
             if anchored {
-                let since = *state.revoking.entry(key.clone()).or_insert_with(Instant::now);
-                if since.elapsed() < self.revocation_timeout {
+                let now = Instant::now();
+                let fresh = || Revocation { since: now, asked: now };
+                let revocation = state.revoking.entry(key.clone()).or_insert_with(fresh);
+                // Memory was found elsewhere the last time, and others have come to read since: they get as long.
+                if now.duration_since(revocation.asked) > self.revocation_timeout {
+                    *revocation = fresh();
+                }
+                revocation.asked = now;
+                if now.duration_since(revocation.since) < self.revocation_timeout {
                     return Withdrawn::Later;
                 }
                 tracing::warn!(%block, "leaves memory though a local reader has anchored it");
@@ -401,6 +415,25 @@ mod tests {
             assert_eq!(hasty.withdraw(&block(1), what), Withdrawn::Done);
             assert_eq!(words.word(index).load(Ordering::Acquire), 3);
         }
+    }
+
+    #[test]
+    fn an_eviction_that_was_given_up_does_not_shorten_the_next_one() {
+        let patience = Duration::from_millis(300);
+        let slots = Slots::new(patience);
+        let (held, words) = segment(&slots);
+        words.word(0).store(VALID, Ordering::Release);
+        slots.register(ShmSlot { segment: held.id, index: 0 }, &block(1)).unwrap().keep();
+        words.word(0).store(VALID | ANCHORABLE | 1, Ordering::Release);
+        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Later);
+        std::thread::sleep(patience + Duration::from_millis(50));
+        let again = Instant::now();
+        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Later);
+        // Asked again and again, it goes when the time is over.
+        while slots.withdraw(&block(1), Withdrawal::Eviction) == Withdrawn::Later {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(again.elapsed() >= patience, "after {:?}", again.elapsed());
     }
 
     #[test]

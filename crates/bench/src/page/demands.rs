@@ -317,6 +317,12 @@ pub const SECTIONS: &[Section] = &[
                 &[of("stream ", "stream", "raw sendfile", "", "both ends' CPU")],
             ),
             at_most(
+                "new replicas between DataNodes of one machine, which put them into each other's memory, CPU of both (base: gRPC)",
+                0.2,
+                &[of("stream ", "stream", "Hearth, through memory", "", "both ends' CPU")],
+                &[of("stream ", "stream", "gRPC", "", "both ends' CPU")],
+            ),
+            at_most(
                 "64 at once, receiver waits 1 s before each piece: MiB above idle, sender",
                 64.0,
                 &[of("stream, slow receiver", "stream", "Hearth", "", "sender's memory above idle")],

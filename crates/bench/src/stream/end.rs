@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::{Carrier, Payload, grpc, into_name, raw, replicas};
 
@@ -116,6 +116,7 @@ async fn listen(carrier: Carrier, plan: &Arc<Plan>) -> Result<()> {
             say(&format!("listening {}", listener.local_addr()?));
             grpc::serve(listener, plan.folder.clone()).await
         }
+        Carrier::Memory => bail!("its ends are DataNodes"),
     }
 }
 
@@ -151,6 +152,7 @@ async fn connect(carrier: Carrier, plan: &Arc<Plan>, peer: SocketAddr) -> Result
             }
             Ok(())
         }
+        Carrier::Memory => bail!("its ends are DataNodes"),
     }
 }
 

@@ -30,11 +30,19 @@ pub trait Showing {
     fn clear(&self);
 }
 
+/// How much may be shown at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Registered.
+    pub bytes: u64,
+    /// Each takes descriptors and mappings of the process, however small it is.
+    pub replicas: u64,
+}
+
 /// Times are in ms of one clock that never goes back.
 pub struct Board<K, S> {
     state: Mutex<State<K, S>>,
-    /// Bytes registered at most.
-    bytes_max: u64,
+    bounds: Bounds,
 }
 
 struct State<K, S> {
@@ -44,13 +52,16 @@ struct State<K, S> {
     tickets: u64,
     /// Of all that is advertised or leaving, and of places with room.
     bytes: u64,
+    /// How many those are.
+    replicas: u64,
 }
 
 enum Entry<S> {
     /// Somebody is about to show it.
     Placed {
         ticket: u64,
-        bytes: u64,
+        /// What it has room for, when it has.
+        room: Option<u64>,
     },
     Advertised {
         showing: S,
@@ -95,9 +106,9 @@ pub struct Figures {
 }
 
 impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
-    pub fn new(bytes_max: u64) -> Self {
-        let state = State { entries: HashMap::new(), leaving: Vec::new(), tickets: 0, bytes: 0 };
-        Self { state: Mutex::new(state), bytes_max }
+    pub fn new(bounds: Bounds) -> Self {
+        let state = State { entries: HashMap::new(), leaving: Vec::new(), tickets: 0, bytes: 0, replicas: 0 };
+        Self { state: Mutex::new(state), bounds }
     }
 
     /// Takes a place before the replica is opened.
@@ -110,18 +121,18 @@ impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
         }
         state.tickets += 1;
         let ticket = state.tickets;
-        state.entries.insert(key.clone(), Entry::Placed { ticket, bytes: 0 });
+        state.entries.insert(key.clone(), Entry::Placed { ticket, room: None });
         Placing::Yours(Place { key: key.clone(), ticket })
     }
 
-    /// Makes room for `bytes` of registrations. With `push`, advertised replicas that nobody has a lease of make way, those
+    /// Makes room for `bytes` of registrations, once for a place. With `push`, advertised replicas that nobody has a lease of make way, those
     /// whose lease ended first go first; they are added to `gone`. False: there is no room.
     pub fn reserve(&self, place: &Place<K>, bytes: u64, push: Option<u64>, gone: &mut Vec<S>) -> bool {
         let mut state = self.state.lock();
-        if bytes > self.bytes_max {
+        if bytes > self.bounds.bytes || self.bounds.replicas == 0 {
             return false;
         }
-        while state.bytes + bytes > self.bytes_max {
+        while state.bytes + bytes > self.bounds.bytes || state.replicas >= self.bounds.replicas {
             let Some(now) = push else { return false };
             let ended = state.entries.iter().filter_map(|(key, entry)| match entry {
                 Entry::Advertised { lease_end, .. } if *lease_end <= now => Some((*lease_end, key)),
@@ -133,9 +144,9 @@ impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
             }
         }
         match state.entries.get_mut(&place.key) {
-            Some(Entry::Placed { ticket, bytes: reserved }) if *ticket == place.ticket => {
-                *reserved += bytes;
-                state.bytes += bytes;
+            Some(Entry::Placed { ticket, room }) if *ticket == place.ticket => {
+                *room = Some(bytes);
+                state.enter(bytes);
                 true
             }
             // Withdrawn: `show` will say so.
@@ -148,9 +159,10 @@ impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
     pub fn show(&self, place: Place<K>, showing: S) -> Result<(), S> {
         let mut state = self.state.lock();
         match state.entries.get(&place.key) {
-            Some(Entry::Placed { ticket, bytes }) if *ticket == place.ticket => {
-                let reserved = *bytes;
-                state.bytes = state.bytes - reserved + showing.bytes();
+            Some(Entry::Placed { ticket, room }) if *ticket == place.ticket => {
+                let room = *room;
+                state.leave(room);
+                state.enter(showing.bytes());
                 showing.fill();
                 state.entries.insert(place.key, Entry::Advertised { showing, lease_end: 0 });
                 Ok(())
@@ -162,11 +174,11 @@ impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
     /// It is not shown after all.
     pub fn give_up(&self, place: Place<K>) {
         let mut state = self.state.lock();
-        if let Some(Entry::Placed { ticket, bytes }) = state.entries.get(&place.key)
+        if let Some(Entry::Placed { ticket, room }) = state.entries.get(&place.key)
             && *ticket == place.ticket
         {
-            let bytes = *bytes;
-            state.bytes -= bytes;
+            let room = *room;
+            state.leave(room);
             state.entries.remove(&place.key);
         }
     }
@@ -197,7 +209,7 @@ impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
         while at < state.leaving.len() {
             if state.leaving[at].0 <= now {
                 let (_, showing) = state.leaving.swap_remove(at);
-                state.bytes -= showing.bytes();
+                state.leave(Some(showing.bytes()));
                 over.push(showing);
             } else {
                 at += 1;
@@ -218,7 +230,7 @@ impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
             }
         }
         over.extend(std::mem::take(&mut state.leaving).into_iter().map(|(_, showing)| showing));
-        state.bytes = 0;
+        (state.bytes, state.replicas) = (0, 0);
         over
     }
 
@@ -230,17 +242,31 @@ impl<K: Clone + Eq + Hash, S: Showing> Board<K, S> {
 }
 
 impl<K: Clone + Eq + Hash, S: Showing> State<K, S> {
+    /// One more, of so many bytes.
+    fn enter(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.replicas += 1;
+    }
+
+    /// One less, if it had room.
+    fn leave(&mut self, room: Option<u64>) {
+        if let Some(bytes) = room {
+            self.bytes -= bytes;
+            self.replicas -= 1;
+        }
+    }
+
     fn withdraw(&mut self, key: &K, now: u64, at_once: bool) -> Left<S> {
         match self.entries.remove(key) {
             None => Left::Nothing,
-            Some(Entry::Placed { bytes, .. }) => {
-                self.bytes -= bytes;
+            Some(Entry::Placed { room, .. }) => {
+                self.leave(room);
                 Left::Nothing
             }
             Some(Entry::Advertised { showing, lease_end }) => {
                 showing.clear();
                 if at_once || lease_end <= now {
-                    self.bytes -= showing.bytes();
+                    self.leave(Some(showing.bytes()));
                     return Left::Over(showing);
                 }
                 self.leaving.push((lease_end, showing));
@@ -256,6 +282,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    const ROOM: Bounds = Bounds { bytes: 100, replicas: 9 };
 
     #[derive(Debug, Default)]
     struct Memory {
@@ -286,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_lease_keeps_memory_and_a_withdrawal_ends_what_it_shows() {
-        let board = Board::new(100);
+        let board = Board::new(ROOM);
         let shown = show(&board, 1, 60);
         assert!(shown.load(Ordering::Relaxed));
         assert!(matches!(board.place(&1), Placing::Advertised));
@@ -305,7 +333,7 @@ mod tests {
 
     #[test]
     fn without_a_lease_or_when_it_is_bad_memory_goes_at_once() {
-        let board = Board::new(100);
+        let board = Board::new(ROOM);
         show(&board, 1, 10);
         assert!(matches!(board.withdraw(&1, 0, false), Left::Over(_)));
         show(&board, 1, 10);
@@ -316,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_withdrawal_takes_the_place_away() {
-        let board = Board::new(100);
+        let board = Board::new(ROOM);
         let Placing::Yours(place) = board.place(&1) else { panic!() };
         assert!(matches!(board.place(&1), Placing::Taken));
         board.reserve(&place, 10, None, &mut Vec::new());
@@ -330,7 +358,7 @@ mod tests {
 
     #[test]
     fn registered_memory_has_a_limit_and_those_without_a_lease_make_way() {
-        let board = Board::new(100);
+        let board = Board::new(ROOM);
         show(&board, 1, 40);
         show(&board, 2, 40);
         board.lease(&1, 50, |_| ());
@@ -346,5 +374,31 @@ mod tests {
         assert!(board.lease(&1, 0, |_| ()).is_some());
         assert_eq!(board.figures().bytes, 80);
         assert_eq!(board.clear().len(), 1);
+    }
+
+    #[test]
+    fn replicas_have_a_limit_however_small_they_are() {
+        let board = Board::new(Bounds { bytes: 100, replicas: 2 });
+        show(&board, 1, 1);
+        board.lease(&1, 50, |_| ());
+        let Placing::Yours(second) = board.place(&2) else { panic!() };
+        assert!(board.reserve(&second, 1, None, &mut Vec::new()));
+        let Placing::Yours(third) = board.place(&3) else { panic!() };
+        let mut gone = Vec::new();
+        assert!(!board.reserve(&third, 1, Some(10), &mut gone), "one that is about to be shown counts");
+        assert!(board.reserve(&third, 1, Some(60), &mut gone));
+        assert_eq!(gone.len(), 1, "the one whose lease is over made way");
+        board.give_up(second);
+        board.show(third, Memory { bytes: 1, ..Memory::default() }).unwrap();
+        board.lease(&3, 50, |_| ());
+        show(&board, 4, 1);
+        assert!(matches!(board.withdraw(&3, 10, false), Left::Leased));
+        let Placing::Yours(fifth) = board.place(&5) else { panic!() };
+        assert!(!board.reserve(&fifth, 1, None, &mut gone), "one that is leaving counts until it has gone");
+        assert_eq!(board.sweep(50).len(), 1);
+        assert!(board.reserve(&fifth, 1, None, &mut gone));
+        board.give_up(fifth);
+        assert!(matches!(board.withdraw(&4, 50, false), Left::Over(_)));
+        assert_eq!(board.figures(), Figures::default());
     }
 }

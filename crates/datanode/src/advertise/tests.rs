@@ -11,7 +11,7 @@ use hearth_fabric::sim::{Fault, Sim, Step, Then};
 use hearth_types::*;
 use hearth_wire::rdma_control::Advertisement;
 
-use super::{Advertiser, Found};
+use super::{Advertiser, Bounds, Found};
 use crate::withdraw::Withdrawals;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -67,7 +67,7 @@ impl Bed {
         let store = Arc::new(Blockstore::open(options).unwrap());
         store.attach_pool(&pool()).unwrap();
         let sim = Sim::new();
-        let advertiser = Advertiser::new(&store, sim.domain().unwrap(), 1, lease, registered_max);
+        let advertiser = Advertiser::new(&store, sim.domain().unwrap(), 1, lease, bounds(registered_max));
         let withdrawals = Arc::new(Withdrawals::default());
         withdrawals.add(advertiser.clone());
         store.on_withdraw(withdrawals);
@@ -183,6 +183,10 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 const MANY: u64 = u64::MAX;
+
+fn bounds(bytes: u64) -> Bounds {
+    Bounds { bytes, replicas: MANY }
+}
 
 #[tokio::test]
 async fn what_is_advertised_is_read_with_its_crcs_and_its_record() {
@@ -457,7 +461,7 @@ async fn an_advertisement_of_an_earlier_life_opens_nothing() {
     bed.put(1, &bytes(1, 300_000));
     let advertisement = bed.located(1, 1001).await;
     // The same store and the same files, mapped where they were or not: what counts is the domain of the new life.
-    let next = Advertiser::new(&bed.store, bed.sim.domain().unwrap(), 2, FOR_EVER, MANY);
+    let next = Advertiser::new(&bed.store, bed.sim.domain().unwrap(), 2, FOR_EVER, bounds(MANY));
     let Found::Shown(now) = next.locate(&bed.store, &block(1, 1001)).await.unwrap() else { panic!("not shown") };
     assert_ne!(now.incarnation, advertisement.incarnation);
     let (near, domain, _far) = reader(&bed.sim, &next).await;

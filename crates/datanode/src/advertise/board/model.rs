@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Board, Left, Place, Placing, Showing};
+use super::{Board, Bounds, Left, Place, Placing, Showing};
 
 /// What memory holds that was given to somebody else.
 const REUSED: u64 = 999;
@@ -273,7 +273,7 @@ impl Actor {
 
 fn run(broken: Broken, make: fn() -> Vec<Actor>, schedule: &[usize]) -> Result<(), String> {
     let cells: Cells = Rc::new(RefCell::new(vec![Cell { content: 1, ..Cell::default() }]));
-    let board = Board::new(10);
+    let board = Board::new(Bounds { bytes: 10, replicas: 10 });
     let mut world = World { broken, board, cells, current: 0, withdrawals: 0, changing: false, now: 0, reading: 0 };
     let mut actors = make();
     for actor in schedule {
