@@ -37,16 +37,23 @@ impl HeldReplica {
 
 impl Inner {
     pub fn hold(&self, block: &ExtendedBlock) -> Result<Option<HeldReplica>> {
-        let replica = self.replica(block)?;
+        self.with_replica(block, |replica| match self.hold_replica(replica) {
+            // It may have moved to another storage.
+            Err(StoreError::ReplicaNotFound { .. }) if replica.core().gone => Ok(None),
+            other => other.map(Some),
+        })
+    }
+
+    fn hold_replica(&self, replica: &Arc<Replica>) -> Result<Option<HeldReplica>> {
         let engine = replica.slice.volume.engine;
         if engine == Engine::Memory {
-            self.read_back(&replica)?;
+            self.read_back(replica)?;
         }
-        self.verify_replica(&replica, &mut |_| true)?;
+        self.verify_replica(replica, &mut |_| true)?;
         let core = replica.core();
         let state = core.state_now();
         if core.gone {
-            return Err(StoreError::ReplicaNotFound { block: block.clone() });
+            return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
         }
         if state != ReplicaState::Finalized {
             return Err(StoreError::WrongState { block: replica.block(&core), state, action: "hold it in memory" });
@@ -54,6 +61,6 @@ impl Inner {
         let Some(copy) = core.memory.clone() else { return Ok(None) };
         let (stamp, length) = (core.stamp, core.received);
         drop(core);
-        Ok(Some(HeldReplica { replica, copy, stamp, length }))
+        Ok(Some(HeldReplica { replica: replica.clone(), copy, stamp, length }))
     }
 }

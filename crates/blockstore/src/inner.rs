@@ -148,6 +148,39 @@ impl Inner {
         found.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })
     }
 
+    /// Does `act` with the replica of the block, under its `change`: with the one that counts, if it has moved to another storage while it
+    /// was waited for.
+    pub fn change_replica<T>(
+        &self,
+        block: &ExtendedBlock,
+        mut act: impl FnMut(&Arc<Replica>) -> Result<T>,
+    ) -> Result<T> {
+        self.with_replica(block, |replica| {
+            let _change = replica.change.lock();
+            if replica.core().gone { Ok(None) } else { act(replica).map(Some) }
+        })
+    }
+
+    /// The same for those who do not take `change`. `act` says `None` of a replica that is gone.
+    pub fn with_replica<T>(
+        &self,
+        block: &ExtendedBlock,
+        mut act: impl FnMut(&Arc<Replica>) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let mut replica = self.replica(block)?;
+        loop {
+            if let Some(done) = act(&replica)? {
+                return Ok(done);
+            }
+            // One that moves is in the map in the place of the other before that is gone; one that is deleted leaves it last of all.
+            let now = self.replica(block)?;
+            if Arc::ptr_eq(&now, &replica) {
+                return Err(StoreError::ReplicaNotFound { block: block.clone() });
+            }
+            replica = now;
+        }
+    }
+
     pub fn for_each_replica(&self, mut visit: impl FnMut(&Arc<Replica>)) {
         let pools: Vec<Arc<Pool>> = self.pools.read().values().cloned().collect();
         for pool in pools {
@@ -252,7 +285,8 @@ impl Inner {
             }
             // The store's own descriptors hold nothing.
             core.kept = None;
-            let clean = core.state == ReplicaState::Finalized && core.is_on_disk();
+            // What a failed disk has may not be what was written to it: memory's copy leaves for another storage.
+            let clean = core.state == ReplicaState::Finalized && core.is_on_disk() && !replica.slice.volume.is_failed();
             let keep =
                 !clean || !core.memory.as_ref().is_some_and(&may) || core.corrupt.is_some() || core.recovery.is_some();
             let keep = keep
@@ -336,7 +370,7 @@ impl Inner {
         core.reserved = reserved;
     }
 
-    /// Takes a replica out: map, memory, disk. Under `change`, its writer stopped.
+    /// Takes a replica out: memory, disk, map, if it is there. Under `change`, its writer stopped.
     pub fn discard(&self, replica: &Arc<Replica>) {
         let disk = {
             let mut core = replica.core();

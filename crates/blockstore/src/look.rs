@@ -1,21 +1,27 @@
 //! Questions about the store: readers, infos, reports, metrics.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hearth_types::{BlockId, BlockPoolId, ExtendedBlock, ReplicaState, StorageReport};
+use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState, StorageReport};
 
 use crate::error::{Result, StoreError};
 use crate::inner::Inner;
 use crate::options::Engine;
+use crate::replica::Replica;
 use crate::{ReplicaInfo, ReplicaReader, StoreMetrics};
 
 impl Inner {
     pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
-        let replica = self.replica(block)?;
+        self.with_replica(block, |replica| self.reader_of(replica, block))
+    }
+
+    /// `Ok(None)`: it is gone.
+    fn reader_of(&self, replica: &Arc<Replica>, block: &ExtendedBlock) -> Result<Option<ReplicaReader>> {
         let mut core = replica.core();
         if core.gone {
-            return Err(StoreError::ReplicaNotFound { block: block.clone() });
+            return Ok(None);
         }
         if core.stamp < block.stamp() {
             return Err(StoreError::StampMismatch {
@@ -41,17 +47,17 @@ impl Inner {
             && core.memory.is_none()
             && core.disk_files.is_none();
         let opened = match keep {
-            true => self.kept.open(&replica, &mut core),
+            true => self.kept.open(replica, &mut core),
             false => replica.snapshot(&mut core).map(|snapshot| (snapshot, false)),
         };
         let (snapshot, mut tidy) = match opened {
-            Err(StoreError::Corrupt { reason, .. }) => return Err(self.mark_corrupt(&replica, &mut core, &reason)),
+            Err(StoreError::Corrupt { reason, .. }) => return Err(self.mark_corrupt(replica, &mut core, &reason)),
             other => other?,
         };
         core.referenced = true;
-        tidy |= self.kept.keep_memory(&replica, &mut core, &snapshot);
+        tidy |= self.kept.keep_memory(replica, &mut core, &snapshot);
         if !snapshot.in_memory() {
-            self.note_disk_read(&replica, &mut core);
+            self.note_disk_read(replica, &mut core);
         }
         let block = replica.block(&core);
         let (state, withdrawals) = (core.state, core.withdrawals);
@@ -59,25 +65,27 @@ impl Inner {
         if tidy {
             self.kept.tidy();
         }
-        Ok(ReplicaReader { replica, block, state, visible_length, snapshot, withdrawals })
+        let replica = replica.clone();
+        Ok(Some(ReplicaReader { replica, block, state, visible_length, snapshot, withdrawals }))
     }
 
     pub fn replica_info(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
-        let replica = self.pools.read().get(pool)?.replicas.get(id)?;
-        let core = replica.core();
-        if core.gone {
-            return None;
-        }
-        Some(ReplicaInfo {
-            block: replica.block(&core).block,
-            state: core.state_now(),
-            reported_state: core.state,
-            visible_length: core.visible_length(),
-            storage: replica.slice.volume.id.clone(),
-            storage_type: replica.slice.volume.storage_type,
-            in_memory: core.memory.is_some(),
-            on_disk: core.is_on_disk(),
-        })
+        let block = Block { id, stamp: GenerationStamp(0), length: 0 };
+        let found = self.with_replica(&ExtendedBlock { pool: pool.clone(), block }, |replica| {
+            let core = replica.core();
+            let info = || ReplicaInfo {
+                block: replica.block(&core).block,
+                state: core.state_now(),
+                reported_state: core.state,
+                visible_length: core.visible_length(),
+                storage: replica.slice.volume.id.clone(),
+                storage_type: replica.slice.volume.storage_type,
+                in_memory: core.memory.is_some(),
+                on_disk: core.is_on_disk(),
+            };
+            Ok((!core.gone).then(info))
+        });
+        found.ok()
     }
 
     pub fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {

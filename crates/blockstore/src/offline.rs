@@ -19,8 +19,11 @@ impl Inner {
         // What memory has of a failed one is not to be flushed now, and stays for when it is repaired.
         self.volumes.iter().try_for_each(|volume| volume.check())?;
         let done = self.flush_all(progress);
-        // Only what the disk has whole leaves memory.
+        // Only what the disk has whole leaves memory; what one has that failed meanwhile, nobody knows.
         self.for_each_replica(|replica| {
+            if replica.slice.volume.is_failed() {
+                return;
+            }
             let _change = replica.change.lock();
             let mut core = replica.core();
             let written = core.state == ReplicaState::WaitingToBeRecovered;

@@ -8,3 +8,5 @@ mod leave;
 mod recover_block;
 mod recover_pipeline;
 mod relocate;
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,18 @@ impl ReplicaMap {
         }
     }
 
+    /// `new` takes the place of `old`, in one step: who looks finds one of them. False: `old` is not there.
+    pub fn replace(&self, old: &Arc<Replica>, new: Arc<Replica>) -> bool {
+        debug_assert_eq!(old.id, new.id);
+        match self.shard(old.id).write().get_mut(&old.id) {
+            Some(there) if Arc::ptr_eq(there, old) => {
+                *there = new;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Only if it is this very one.
     pub fn remove(&self, replica: &Arc<Replica>) {
         let mut shard = self.shard(replica.id).write();

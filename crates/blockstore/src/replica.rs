@@ -2,6 +2,9 @@
 //!
 //! `change` is held through every change of state, also while that waits for a disk. `core` is held for moments only, and
 //! guards all that readers need. A writer's own state has a third lock. Order: change, writer, core.
+//!
+//! Nobody but the flusher waits for one replica's `change` while holding another's: it takes those of a batch, in no order. That of a
+//! replica that was just made is free, and may be held beside that of its source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +74,7 @@ pub struct Core {
     /// Reads from disk since it was last in memory.
     pub disk_reads: u8,
     pub corrupt: Option<Box<str>>,
-    /// Taken out of the map.
+    /// Taken out of the map, or about to be: it may have moved to another storage. See `Inner::change_replica`.
     pub gone: bool,
     /// How often what was shown of it was withdrawn.
     pub withdrawals: u32,

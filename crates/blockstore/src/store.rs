@@ -167,7 +167,7 @@ impl Blockstore {
 
     /// First step of block recovery: stops the writer and makes the replica UNDER_RECOVERY. `None`: no such replica.
     ///
-    /// Errors: `StampMismatch`, `RecoveryInProgress`, `WriterStillRunning`.
+    /// Errors: `StampMismatch`, `RecoveryInProgress`, `WriterStillRunning`; `VolumeFailed`: it may be found elsewhere later.
     pub fn initiate_recovery(
         &self,
         block: &ExtendedBlock,
@@ -180,7 +180,7 @@ impl Blockstore {
     /// finalized. With a `new_id` other than its own, that becomes a copy and the old replica stays (truncate).
     /// Waits for the disk.
     ///
-    /// Errors: `ReplicaNotFound`, `WrongState`, `StampMismatch`, `LengthMismatch`, `ReplicaExists`.
+    /// Errors: `ReplicaNotFound`, `WrongState`, `StampMismatch`, `LengthMismatch`, `ReplicaExists`, `VolumeFailed`.
     pub fn update_under_recovery(
         &self,
         old: &ExtendedBlock,
@@ -199,7 +199,7 @@ impl Blockstore {
     /// Checks every byte of every copy of the replica against its CRCs. Bad copies are dropped while a good one is left;
     /// with none left the replica is marked corrupt, with an event. Waits for the disk.
     ///
-    /// Errors: `Corrupt`, `ReplicaNotFound`.
+    /// Errors: `Corrupt`; `ReplicaNotFound`; `Io`, when a copy cannot be opened and no other is good: nothing is known of it.
     pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
         self.inner.verify(block)
     }

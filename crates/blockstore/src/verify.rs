@@ -5,19 +5,24 @@ use std::time::{Duration, Instant};
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
+use crate::disk::copy;
 use crate::error::{Result, StoreError};
 use crate::inner::{Inner, count};
-use crate::replica::Replica;
+use crate::replica::{Core, Replica};
 use crate::snapshot::{CopyError, Snapshot, Source};
 use crate::{Withdrawal, sys};
 
 impl Inner {
     pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
-        let replica = self.replica(block)?;
-        self.verify_replica(&replica, &mut |_| true)
+        self.with_replica(block, |replica| match self.verify_replica(replica, &mut |_| true) {
+            // It may have moved to another storage.
+            Err(StoreError::ReplicaNotFound { .. }) if replica.core().gone => Ok(None),
+            other => other.map(Some),
+        })
     }
 
-    /// Checks every copy of a finalized replica. A bad one is dropped while there is a good one.
+    /// Checks every copy of a finalized replica. A bad one is dropped while there is a good one; one that could not be looked at counts as
+    /// neither.
     pub fn verify_replica(&self, replica: &Arc<Replica>, pause: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let read_too;
         let (memory, disk, stamp, checked) = {
@@ -40,11 +45,15 @@ impl Inner {
         };
         let memory = memory.map(|opened| check(opened, read_too, pause));
         let disk = disk.map(|opened| check(opened, read_too, pause));
-        if [&memory, &disk].into_iter().flatten().all(|problem| problem.is_none()) {
-            if memory.is_some() {
+        if ![&memory, &disk].into_iter().flatten().any(|seen| matches!(seen, Seen::Bad(_))) {
+            if matches!(memory, Some(Seen::Good)) {
                 self.note_verified(replica, stamp);
             }
-            return Ok(());
+            return match (memory, disk) {
+                (Some(Seen::Good), _) | (_, Some(Seen::Good)) => Ok(()),
+                (Some(Seen::Unknown(Some(error))), _) | (_, Some(Seen::Unknown(Some(error)))) => Err(error),
+                _ => Ok(()),
+            };
         }
         let _change = replica.change.lock();
         let mut core = replica.core();
@@ -52,29 +61,81 @@ impl Inner {
             // Opened or recovered meanwhile: what was seen may have been a change in progress. Next time.
             return Ok(());
         }
-        let is_same = match (&core.memory, &checked) {
-            (Some(now), Some(then)) => now.same(then),
-            _ => false,
-        };
+        if let Some(now) = &core.memory
+            && !checked.as_ref().is_some_and(|then| now.same(then))
+        {
+            // Read back meanwhile, say.
+            return Ok(());
+        }
+        let memory = memory.filter(|_| core.memory.is_some());
         match (memory, disk) {
-            (Some(Some(problem)), Some(None)) if core.is_on_disk() => {
+            (Some(Seen::Bad(problem)), Some(Seen::Good)) if core.is_on_disk() => {
                 tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, the disk has a good one");
                 count(&self.counters.corruptions, 1);
                 self.withdraw(replica, &mut core, Withdrawal::Corruption);
                 self.drop_memory(&mut core);
                 Ok(())
             }
-            (Some(None), Some(Some(problem))) if is_same => {
-                tracing::error!(block = %replica.block(&core), problem, "copy on disk is bad, memory has a good one");
+            (Some(Seen::Bad(problem)), Some(Seen::Unknown(error))) if core.is_on_disk() => {
+                // The disk may have the good one.
+                tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, that on disk cannot be looked at");
+                core.verified = false;
+                error.map_or(Ok(()), Err)
+            }
+            (Some(seen @ (Seen::Good | Seen::Unknown(_))), Some(Seen::Bad(problem))) => {
+                tracing::error!(block = %replica.block(&core), problem, "copy on disk is bad, memory has one");
                 count(&self.counters.corruptions, 1);
-                // The next flush writes it anew over the old names.
-                core.disk = None;
-                self.note_dirty(replica, &mut core);
-                self.settle_space(replica, &mut core);
+                self.lose_disk(replica, &mut core, matches!(seen, Seen::Good));
                 Ok(())
             }
-            (Some(Some(problem)), _) | (_, Some(Some(problem))) => Err(self.mark_corrupt(replica, &mut core, &problem)),
+            (Some(Seen::Bad(problem)), _) | (_, Some(Seen::Bad(problem))) => {
+                Err(self.mark_corrupt(replica, &mut core, &problem))
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// The copy on disk is bad, that in memory is to be written anew. `remove`: memory's is known to be good.
+    fn lose_disk(&self, replica: &Arc<Replica>, core: &mut Core, remove: bool) {
+        let bad = core.disk.take();
+        // Left there, it would be taken for the replica's at the next start, and memory's for one that may go.
+        if let Some(bad) = bad
+            && remove
+            && !replica.slice.volume.is_failed()
+        {
+            copy::remove(&replica.slice.dirs, replica.id, bad);
+        }
+        self.note_dirty(replica, core);
+        self.settle_space(replica, core);
+    }
+
+    /// What a finalized replica that was found at a start is worth, beside another of the same block. Its bytes are read from the disk itself
+    /// while `room` bytes are enough for that: after a failed write the page cache has what the disk has not. A bad copy beside a good one
+    /// is given up.
+    pub fn judge(&self, replica: &Arc<Replica>, room: &mut u64) -> Worth {
+        let mut core = replica.core();
+        if core.state != ReplicaState::Finalized {
+            return Worth::Unknown;
+        }
+        let go_on = &mut |_| true;
+        let memory = core.memory.is_some().then(|| check(replica.snapshot(&mut core), false, go_on));
+        let disk = core.is_on_disk().then(|| match room.checked_sub(core.received) {
+            None => Seen::Unknown(None),
+            Some(left) => {
+                *room = left;
+                check(replica.disk_snapshot(&mut core).and_then(|disk| on_the_disk(replica, disk)), false, go_on)
+            }
+        });
+        match (&memory, &disk) {
+            (Some(Seen::Bad(_)), Some(Seen::Good)) => self.drop_memory(&mut core),
+            (Some(Seen::Good), Some(Seen::Bad(_))) => self.lose_disk(replica, &mut core, true),
+            _ => {}
+        }
+        match (memory, disk) {
+            (_, Some(Seen::Good)) => Worth::GoodOnDisk,
+            (Some(Seen::Good), _) => Worth::GoodInMemory,
+            (Some(Seen::Unknown(_)), _) | (_, Some(Seen::Unknown(_))) => Worth::Unknown,
+            _ => Worth::Bad,
         }
     }
 
@@ -112,31 +173,70 @@ impl Inner {
     }
 }
 
-/// `None`: every byte fits. `read_too`: others read it, so the page cache keeps it.
-fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) -> bool) -> Option<String> {
+/// What is known of a copy after a look at its bytes.
+enum Seen {
+    /// Every byte fits its CRC.
+    Good,
+    Bad(String),
+    /// It could not be opened, or the look was broken off.
+    Unknown(Option<StoreError>),
+}
+
+/// What a replica's best copy is worth; more is better.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Worth {
+    Bad,
+    Unknown,
+    GoodInMemory,
+    GoodOnDisk,
+}
+
+/// `read_too`: others read it, so the page cache keeps it.
+fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) -> bool) -> Seen {
     let snapshot = match opened {
         Ok(snapshot) => snapshot,
         Err(error @ (StoreError::Corrupt { .. } | StoreError::ReplicaNotFound { .. })) => {
-            return Some(error.to_string());
+            return Seen::Bad(error.to_string());
         }
+        Err(error) if is_not_there(&error) => return Seen::Bad(error.to_string()),
         // No descriptors left, say: nothing is known of the bytes.
         Err(error) => {
             tracing::warn!(%error, "could not open a replica to check it");
-            return None;
+            return Seen::Unknown(Some(error));
         }
     };
-    let outcome = snapshot.verify(pause);
+    let mut is_whole = true;
+    let outcome = snapshot.verify(&mut |bytes| {
+        is_whole = pause(bytes);
+        is_whole
+    });
     if let (Source::Disk(files), false) = (&snapshot.source, read_too) {
         sys::drop_cache(&files.data);
     }
     match outcome {
-        Ok(()) => None,
+        Ok(()) if is_whole => Seen::Good,
+        Ok(()) => Seen::Unknown(None),
         Err(CopyError::Read(error)) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
             // Of a disk this is as bad as wrong bytes; memory does not fail so.
-            Some(format!("reading failed: {error}"))
+            Seen::Bad(format!("reading failed: {error}"))
         }
-        Err(error) => Some(error.to_string()),
+        Err(error) => Seen::Bad(error.to_string()),
     }
+}
+
+fn is_not_there(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The same, of which nothing is in the page cache.
+fn on_the_disk(replica: &Replica, snapshot: Snapshot) -> Result<Snapshot> {
+    if let Source::Disk(files) = &snapshot.source {
+        for file in [&files.data, &files.meta] {
+            file.sync_data().map_err(StoreError::io("sync a replica in", &replica.slice.dirs.root))?;
+            sys::drop_cache(file);
+        }
+    }
+    Ok(snapshot)
 }
 
 impl crate::inner::Threads {

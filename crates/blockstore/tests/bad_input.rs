@@ -196,6 +196,61 @@ fn damage_on_disk_is_mended_from_memory() {
 }
 
 #[test]
+fn a_copy_on_disk_that_was_found_bad_does_not_come_back_with_the_next_start() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    let data = bytes(1, 100_000);
+    put(&store, 1, 1, &data);
+    bed.flush(&store);
+    flip(&files(bed.disk.path(), &|name| name == "blk_1")[0], 20);
+    store.verify(&block(1, 1, 0)).unwrap();
+    // Killed before memory's has been written anew.
+    drop(store);
+    let store = bed.open();
+    assert!(!info(&store, 1).on_disk);
+    bed.flush(&store);
+    drop(store);
+    bed.lose_power();
+    assert!(get(&bed.open(), 1, 1) == data);
+}
+
+#[test]
+fn a_copy_that_cannot_be_opened_is_neither_good_nor_bad() {
+    let bed = Bed::new(Kind::Memory);
+    let data = bytes(1, 100_000);
+    {
+        let store = bed.open();
+        put(&store, 1, 1, &data);
+        bed.flush(&store);
+    }
+    let store = bed.open();
+    let in_memory = files(bed.memory.path(), &|file| file.ends_with(".data")).remove(0);
+    let on_disk = files(bed.disk.path(), &|name| name == "blk_1").remove(0);
+
+    // Nothing is known of either.
+    let looped = [Loop::new(&in_memory), Loop::new(&on_disk)];
+    assert!(matches!(store.verify(&block(1, 1, 0)), Err(StoreError::Io { .. })));
+    drop(looped);
+    assert!(info(&store, 1).in_memory && info(&store, 1).on_disk);
+    assert!(store.take_events().is_empty());
+
+    // Nothing is known of memory's, that of the disk is good. (From here on the store keeps memory's open.)
+    let looped = Loop::new(&in_memory);
+    store.verify(&block(1, 1, 0)).unwrap();
+    drop(looped);
+    assert!(!store.reader(&block(1, 1, 0)).unwrap().show().unwrap().verified);
+
+    // Memory's is bad, and the disk's cannot be looked at: it is not the only one for that.
+    flip(&in_memory, 70_000);
+    let looped = Loop::new(&on_disk);
+    assert!(matches!(store.verify(&block(1, 1, 0)), Err(StoreError::Io { .. })));
+    assert!(info(&store, 1).in_memory && store.take_events().is_empty());
+    drop(looped);
+    store.verify(&block(1, 1, 0)).unwrap();
+    assert!(!info(&store, 1).in_memory && get(&store, 1, 1) == data);
+}
+
+#[test]
 fn a_replica_without_a_good_copy_is_never_served() {
     for kind in [Kind::Memory, Kind::File, Kind::Mmap] {
         let bed = Bed::new(kind);

@@ -197,6 +197,19 @@ fn what_is_finalized_in_files_reaches_the_disk_behind_the_write() {
 }
 
 #[test]
+fn what_a_recovery_gives_a_new_stamp_reaches_the_disk_behind_the_write() {
+    for kind in [Kind::Mmap, Kind::File, Kind::NoMemory] {
+        let bed = Bed::new(kind);
+        let store = bed.open();
+        put(&store, 1, 1, &bytes(1, 10_000));
+        store.recover_close(&block(1, 1, 0), GenerationStamp(2), 10_000).unwrap();
+        let done = bed.flush(&store);
+        assert_eq!((done.replicas_done, done.failures), (1, 0), "{kind:?}");
+        assert!(get(&store, 1, 2) == bytes(1, 10_000));
+    }
+}
+
+#[test]
 fn a_directory_goes_from_one_engine_to_the_other() {
     for from in ENGINES {
         for to in ENGINES {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::*;
 use hearth_blockstore::*;
@@ -180,4 +180,96 @@ fn a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_ke
     let Some(_failing) = fail(name, first(&bed).join("current")) else { return };
     let store = Blockstore::open(bed.options.clone()).unwrap();
     assert!(matches!(store.attach_pool(&bed.pool), Err(StoreError::Io { .. })));
+}
+
+/// A store with a replica whole on both volumes, as after a failure and a repair, and the data files of both, first volume first. Closed.
+fn on_both(kind: Kind) -> (Bed, [PathBuf; 2]) {
+    let bed = two_volumes(kind);
+    let store = bed.open();
+    put(&store, 1, 1, &content(1));
+    bed.flush(&store);
+    let pools: Vec<PathBuf> = (0..2)
+        .map(|nth| bed.options.volumes[nth].dir.join("current").join(bed.pool.pool.as_str()).join("current/finalized"))
+        .collect();
+    let there = usize::from(storage_of(&store, &bed, 1) == store.storages()[1].id);
+    drop(store);
+    bed.lose_power();
+    let dirs: Vec<PathBuf> = pools.iter().map(|pool| pool.join("subdir0/subdir0")).collect();
+    std::fs::create_dir_all(&dirs[1 - there]).unwrap();
+    for name in ["blk_1", "blk_1_1.meta"] {
+        std::fs::copy(dirs[there].join(name), dirs[1 - there].join(name)).unwrap();
+    }
+    (bed, [dirs[0].join("blk_1"), dirs[1].join("blk_1")])
+}
+
+fn spoil(file: &Path) {
+    let mut data = std::fs::read(file).unwrap();
+    data[LENGTH / 2] ^= 1;
+    std::fs::write(file, data).unwrap();
+}
+
+#[test]
+fn of_two_storages_replicas_a_good_one_is_kept() {
+    for kind in [Kind::Memory, Kind::File] {
+        for bad in [0, 1] {
+            let (bed, files) = on_both(kind);
+            spoil(&files[bad]);
+            let store = bed.open();
+            assert!(get(&store, 1, 1) == content(1), "{kind:?}: {bad}");
+            assert_eq!(storage_of(&store, &bed, 1), store.storages()[1 - bad].id);
+            assert_eq!(files.each_ref().map(|file| file.exists()), [bad == 1, bad == 0], "{kind:?}");
+            assert_eq!(events(&store), (Vec::new(), Vec::new()), "no good one was lost");
+        }
+        // Neither is: somebody may yet make something of them.
+        let (bed, files) = on_both(kind);
+        files.iter().for_each(|file| spoil(file));
+        drop(bed.open());
+        assert!(files.iter().all(|file| file.exists()));
+        // Both are: one is enough.
+        let (bed, files) = on_both(kind);
+        let store = bed.open();
+        assert!(get(&store, 1, 1) == content(1));
+        assert_eq!(files.each_ref().map(|file| file.exists()), [true, false]);
+    }
+}
+
+#[test]
+fn a_replica_that_cannot_be_looked_at_is_not_removed_for_one_that_is_bad() {
+    let (bed, files) = on_both(Kind::File);
+    spoil(&files[0]);
+    let meta = files[1].with_file_name("blk_1_1.meta");
+    let looped = Loop::new(&meta);
+    drop(bed.open());
+    drop(looped);
+    let store = bed.open();
+    assert!(get(&store, 1, 1) == content(1));
+}
+
+#[test]
+fn a_storage_that_fails_while_memory_is_emptied_keeps_what_is_there() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    put(&store, 1, 1, &content(1));
+    bed.flush(&store);
+    put(&store, 2, 1, &content(2));
+    drop(store);
+
+    let name = "a_storage_that_fails_while_memory_is_emptied_keeps_what_is_there";
+    let (mut failing, mut told) = (None, false);
+    let done = Blockstore::flush_offline(bed.options.clone(), &mut |_| {
+        if !std::mem::replace(&mut told, true) {
+            failing = fail(name, first(&bed).join("current"));
+        }
+        true
+    });
+    if failing.is_none() {
+        return;
+    }
+    assert!(done.unwrap().failures > 0);
+    drop(failing);
+    let store = bed.open();
+    for id in [1, 2] {
+        assert!(info(&store, id).in_memory, "{id}");
+        assert!(get(&store, id, 1) == content(id), "{id}");
+    }
 }

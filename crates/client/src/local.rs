@@ -504,4 +504,4 @@ async fn descriptors(conversation: &mut Conversation, slot: Option<&mut Slot>) -
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -432,13 +432,12 @@ impl OneSided {
         loop {
             let (link, fresh) = self.link(shared, ground, site, block, datanode).await?;
             // Most replicas are too large for it, and most of the others fit into the answer.
-            let small = block.block.length() <= SMALL_BYTES_MAX;
-            let into = if small { Some(ground.small_memory()?) } else { None };
+            let lend = block.block.length() <= SMALL_BYTES_MAX && link.may_lend();
+            let into = if lend { Some(ground.small_memory()?) } else { None };
             let asked = Instant::now();
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let slice = into.as_ref().map(|region| region.remote());
-            match link.locate(&block.block, &block.token, slice, self.options.timeout).await {
-                Ok(located) => return Ok((located, asked, link, into)),
+            match link.locate(&block.block, &block.token, into, self.options.timeout).await {
+                Ok((located, into)) => return Ok((located, asked, link, into)),
                 Err(Error::Closed { .. }) if again && !fresh => again = false,
                 Err(error) => return Err(error.into()),
             }

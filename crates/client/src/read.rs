@@ -13,6 +13,8 @@ mod one_sided;
 mod packets;
 mod replica;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod view;
 mod warm;
 mod way;
@@ -98,7 +100,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Fills `into` with the file's next bytes, less only at its end. 0 at the end (or when `into` is empty).
+    /// Fills `into` with the file's next bytes, less only at its end. 0 at the end (or when `into` is empty). Broken off, it leaves no
+    /// byte out: so many are in `into` as the position has moved.
     pub async fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
         let mut filled = 0;
         while filled < into.len() && self.position < self.length() {
@@ -109,9 +112,10 @@ impl Reader {
             match stream.read(&self.replicas.shared, &mut into[filled..]).await {
                 Ok(0) => self.end_block(),
                 Ok(count) => {
-                    self.replicas.came(&stream.way().block, &mut self.failures).await;
+                    // Before anything is waited for: the caller may be gone then.
                     self.position += count as u64;
                     filled += count;
+                    self.replicas.came(&stream.way().block, &mut self.failures).await;
                 }
                 Err(error) => self.block_failed(error).await?,
             }
@@ -174,7 +178,9 @@ impl Reader {
     }
 
     async fn open_block(&mut self) -> Result<(), Error> {
-        self.current = Some(Box::new(self.replicas.open(self.position, None, &mut self.failures).await?));
+        // The block may have grown since, and then the namenode says so.
+        let left = self.length() - self.position;
+        self.current = Some(Box::new(self.replicas.open(self.position, Some(left), &mut self.failures).await?));
         Ok(())
     }
 
@@ -186,7 +192,7 @@ impl Reader {
 
     async fn block_failed(&mut self, error: DatanodeError) -> Result<(), Error> {
         match self.current.take() {
-            Some(stream) => self.replicas.failed(stream.way(), error, &mut self.failures).await,
+            Some(stream) => self.replicas.broke(&stream, error, &mut self.failures).await,
             None => Ok(()),
         }
     }

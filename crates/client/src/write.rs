@@ -17,6 +17,7 @@ mod place;
 mod recovery;
 mod stream;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -70,15 +71,17 @@ pub struct Writer {
     chunker: Chunker,
     pool: Arc<PacketPool>,
     packets: mpsc::Sender<Arc<Packet>>,
+    /// Filled, and not yet handed to the task, in their order. Whoever drops a call half way leaves them here for the next one.
+    outgoing: VecDeque<Packet>,
     progress: watch::Receiver<Progress>,
     task: JoinHandle<Result<Option<ExtendedBlock>, Error>>,
-    /// Sequence number of the last packet handed to the task; -1 before the first.
+    /// Sequence number of the last packet that was filled; -1 before the first.
     queued: i64,
     /// Bytes of the file in front of the current block.
     before_block: u64,
     /// Of the block being filled, from 1.
     block: u64,
-    /// Whether a packet of that block was handed to the task.
+    /// Whether a packet of that block was filled.
     begun: bool,
     /// The datanode's memory may come: it is waited for rather than to fill packets meanwhile.
     local: bool,
@@ -109,6 +112,7 @@ impl Writer {
             file,
             pool,
             packets,
+            outgoing: VecDeque::new(),
             progress,
             task,
             queued: -1,
@@ -131,7 +135,8 @@ impl Writer {
         self.before_block + self.chunker.in_block()
     }
 
-    /// Takes all of `data`. Returns when the window has room for it, which says nothing of its having arrived.
+    /// Takes all of `data`. Returns when the window has room for it, which says nothing of its having arrived. Dropped before, it has
+    /// taken the bytes up to [`Writer::position`], and none of those are lost.
     pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
         while !data.is_empty() {
             self.begin_packet().await?;
@@ -161,6 +166,7 @@ impl Writer {
     /// Sees to it that there is a packet to fill.
     async fn begin_packet(&mut self) -> Result<(), Error> {
         self.check()?;
+        self.hand_over().await?;
         if !self.chunker.needs_body() {
             return Ok(());
         }
@@ -209,12 +215,12 @@ impl Writer {
     /// After bytes were added: sends the packet that they have filled, and ends the block that they have.
     async fn go_on(&mut self, packet: Option<Packet>) -> Result<(), Error> {
         if let Some(packet) = packet {
-            self.send(packet).await?;
+            self.queue(packet);
         }
         if self.chunker.block_full() {
-            self.end_block(self.syncs).await?;
+            self.end_block(self.syncs);
         }
-        Ok(())
+        self.hand_over().await
     }
 
     fn misplaced(&self, source: std::io::Error) -> Error {
@@ -237,16 +243,16 @@ impl Writer {
         self.check()?;
         self.file.flushed.store(true, Ordering::Relaxed);
         self.syncs |= sync;
-        let packet = self.chunker.flush(sync);
-        match packet {
-            Some(packet) => self.send(packet).await?,
+        match self.chunker.flush(sync) {
+            Some(packet) => self.queue(packet),
             // Bytes that are out already but were never synced.
             None if sync && self.chunker.in_block() > 0 => {
                 let packet = self.chunker.empty_sync();
-                self.send(packet).await?;
+                self.queue(packet);
             }
             None => {}
         }
+        self.hand_over().await?;
         self.acknowledged(self.queued).await?;
         self.persist().await
     }
@@ -267,11 +273,12 @@ impl Writer {
     pub async fn close(mut self) -> Result<(), Error> {
         self.check()?;
         if let Some(packet) = self.chunker.flush(false) {
-            self.send(packet).await?;
+            self.queue(packet);
         }
         if self.chunker.in_block() > 0 {
-            self.end_block(false).await?;
+            self.end_block(false);
         }
+        self.hand_over().await?;
         let Self { shared, file, packets, task, open, .. } = self;
         // The task ends when it has worked off the queue.
         drop(packets);
@@ -281,22 +288,30 @@ impl Writer {
         Ok(())
     }
 
-    async fn end_block(&mut self, sync: bool) -> Result<(), Error> {
+    fn end_block(&mut self, sync: bool) {
         self.before_block += self.chunker.in_block();
         let packet = self.chunker.end_block(sync);
-        self.send(packet).await?;
+        self.queue(packet);
         self.block += 1;
         self.begun = false;
-        Ok(())
     }
 
-    async fn send(&mut self, packet: Packet) -> Result<(), Error> {
+    /// The packet goes next, with [`Writer::hand_over`]. Nothing waits here: what a packet changes is changed whole.
+    fn queue(&mut self, packet: Packet) {
         self.queued = packet.sequence;
         self.begun = true;
-        match self.packets.send(Arc::new(packet)).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.failure().await),
+        self.outgoing.push_back(packet);
+    }
+
+    /// Hands what is filled to the task. Dropped while it waits for room, it has lost nothing.
+    async fn hand_over(&mut self) -> Result<(), Error> {
+        while !self.outgoing.is_empty() {
+            let Ok(room) = self.packets.reserve().await else { return Err(self.failure().await) };
+            if let Some(packet) = self.outgoing.pop_front() {
+                room.send(Arc::new(packet));
+            }
         }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), Error> {

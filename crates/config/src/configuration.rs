@@ -103,6 +103,14 @@ impl Configuration {
         self
     }
 
+    /// What stands under `from`, expanded, counts for `to`, whatever that says. Returns whether there is anything.
+    pub(crate) fn copy(&mut self, from: &str, to: &str) -> Result<bool, ConfigError> {
+        let Some(value) = self.get_as(from, crate::parse::text)? else { return Ok(false) };
+        let stored = Stored { value, ..self.set[current_name(from)].clone() };
+        self.set.insert(current_name(to).to_owned(), stored);
+        Ok(true)
+    }
+
     /// Takes a value back to its default.
     pub fn unset(&mut self, name: &str) {
         self.set.remove(current_name(name));

@@ -13,6 +13,7 @@ mod expand;
 mod key;
 pub mod keys;
 mod namenodes;
+mod own;
 pub mod parse;
 mod protection;
 mod xml;

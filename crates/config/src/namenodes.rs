@@ -25,20 +25,12 @@ pub struct NamenodeAddress {
 
 impl Configuration {
     /// Where a datanode registers: for each nameservice (all, or `dfs.internal.nameservices`), for each of its namenodes
-    /// the service address when set, else the RPC address; without nameservices, `dfs.namenode.servicerpc-address`,
-    /// `dfs.namenode.rpc-address` or the authority of `fs.defaultFS`.
+    /// the service address when set, else the RPC address, else the authority of `fs.defaultFS`; without nameservices the
+    /// same of `dfs.namenode.servicerpc-address` and `dfs.namenode.rpc-address`.
     ///
     /// Errors: `Missing` when none of them says where a namenode is.
     pub fn datanode_nameservices(&self) -> Result<Vec<Nameservice>, ConfigError> {
-        let internal = self.get(keys::DFS_INTERNAL_NAMESERVICES)?.unwrap_or_default();
-        let all = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
-        for name in &internal {
-            if !all.contains(name) {
-                let wanted = "wanted only names that stand in dfs.nameservices";
-                return Err(self.value_error(keys::DFS_INTERNAL_NAMESERVICES.name, name, wanted));
-            }
-        }
-        let names = if internal.is_empty() { all } else { internal };
+        let names = self.nameservices_here()?;
         if names.is_empty() {
             let service = self.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
             let rpc = match service {
@@ -51,24 +43,26 @@ impl Configuration {
         names.iter().map(|name| self.nameservice(name, true)).collect()
     }
 
-    /// The nameservice that a NameNode with this configuration serves, if that has a name (`dfs.nameservice.id`, or the only one) and
-    /// addresses.
-    pub fn own_nameservice(&self) -> Result<Option<Nameservice>, ConfigError> {
-        let id = self.get(keys::DFS_NAMESERVICE_ID)?;
-        let names = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
-        let Some(name) = id.or_else(|| <[String; 1]>::try_from(names).ok().map(|[name]| name)) else { return Ok(None) };
-        let has_addresses = [format!("dfs.ha.namenodes.{name}"), format!("dfs.namenode.rpc-address.{name}")]
-            .iter()
-            .any(|key| self.is_set(key));
-        if has_addresses { self.nameservice(&name, false).map(Some) } else { Ok(None) }
+    /// The names of this cluster's nameservices: `dfs.internal.nameservices`, or all.
+    pub(crate) fn nameservices_here(&self) -> Result<Vec<String>, ConfigError> {
+        let internal = self.get(keys::DFS_INTERNAL_NAMESERVICES)?.unwrap_or_default();
+        let all = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
+        if let Some(unknown) = internal.iter().find(|name| !all.contains(name)) {
+            let wanted = "wanted only names that stand in dfs.nameservices";
+            return Err(self.value_error(keys::DFS_INTERNAL_NAMESERVICES.name, unknown, wanted));
+        }
+        Ok(if internal.is_empty() { all } else { internal })
+    }
+
+    /// The names of a nameservice's namenodes (`dfs.ha.namenodes.NS`); none without high availability.
+    pub fn namenode_ids(&self, nameservice: &str) -> Result<Vec<String>, ConfigError> {
+        Ok(self.get_as(&format!("dfs.ha.namenodes.{nameservice}"), parse::list)?.unwrap_or_default())
     }
 
     /// Where a client finds `authority` (the `host[:port]` or nameservice of an `hdfs://` URI).
     pub fn client_nameservice(&self, authority: &str) -> Result<Nameservice, ConfigError> {
         let name = authority.strip_suffix(":8020").unwrap_or(authority);
-        let logical = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default().iter().any(|known| known == name)
-            && self.is_set(&format!("dfs.ha.namenodes.{name}"));
-        if logical {
+        if self.is_logical(name)? {
             return self.nameservice(name, false);
         }
         let rpc = HostPort::parse(authority, Some(DEFAULT_RPC_PORT))
@@ -81,19 +75,32 @@ impl Configuration {
         if let Some(address) = self.get(keys::DFS_NAMENODE_RPC_ADDRESS)? {
             return Ok(address);
         }
-        let default_fs = self.get(keys::FS_DEFAULT_FS)?;
-        match default_fs.strip_prefix("hdfs://") {
-            Some(authority) => HostPort::parse(authority, Some(DEFAULT_RPC_PORT))
-                .map_err(|wanted| self.value_error(keys::FS_DEFAULT_FS.name, &default_fs, wanted)),
+        match self.default_namenode()? {
+            Some(address) => Ok(address),
             None => Err(ConfigError::Missing {
                 key: keys::DFS_NAMENODE_RPC_ADDRESS.name.to_owned(),
-                why: format!("and fs.defaultFS ({default_fs}) names no hdfs:// namenode"),
+                why: format!("and fs.defaultFS ({}) names no hdfs:// namenode", self.get(keys::FS_DEFAULT_FS)?),
             }),
         }
     }
 
+    /// The authority of `fs.defaultFS`; `None`: that is no hdfs:// URI.
+    fn default_namenode(&self) -> Result<Option<HostPort>, ConfigError> {
+        let default_fs = self.get(keys::FS_DEFAULT_FS)?;
+        let Some(authority) = default_fs.strip_prefix("hdfs://") else { return Ok(None) };
+        HostPort::parse(authority, Some(DEFAULT_RPC_PORT))
+            .map(Some)
+            .map_err(|wanted| self.value_error(keys::FS_DEFAULT_FS.name, &default_fs, wanted))
+    }
+
+    /// Whether a host of `hdfs://` URIs is a nameservice with namenodes of its own, and no machine.
+    fn is_logical(&self, name: &str) -> Result<bool, ConfigError> {
+        let names = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
+        Ok(names.iter().any(|known| known == name) && self.is_set(&format!("dfs.ha.namenodes.{name}")))
+    }
+
     fn nameservice(&self, name: &str, for_datanode: bool) -> Result<Nameservice, ConfigError> {
-        let ids = self.get_as(&format!("dfs.ha.namenodes.{name}"), parse::list)?.unwrap_or_default();
+        let ids = self.namenode_ids(name)?;
         let namenodes = if ids.is_empty() {
             let lifeline = self.lifeline_of(name, for_datanode)?;
             vec![NamenodeAddress { id: None, rpc: self.namenode_of(name, for_datanode)?, lifeline }]
@@ -123,8 +130,18 @@ impl Configuration {
             return Ok(address);
         }
         let key = format!("{}.{suffix}", keys::DFS_NAMENODE_RPC_ADDRESS.name);
-        self.get_as(&key, parse::rpc_address)?
-            .ok_or_else(|| ConfigError::Missing { key, why: "the nameservice has no address".to_owned() })
+        if let Some(address) = self.get_as(&key, parse::rpc_address)? {
+            return Ok(address);
+        }
+        // Source: DFSUtil.java, getNNServiceRpcAddressesForCluster. Apache's takes the name of a nameservice, too, and looks for a
+        // machine of that name for ever.
+        if for_datanode
+            && let Some(address) = self.default_namenode()?
+            && !self.is_logical(&address.host)?
+        {
+            return Ok(address);
+        }
+        Err(ConfigError::Missing { key, why: "the nameservice has no address".to_owned() })
     }
 }
 
@@ -162,5 +179,20 @@ mod tests {
         assert_eq!(conf.datanode_nameservices().unwrap()[0].namenodes[0].rpc.to_string(), "h:9");
         assert!(Configuration::empty().datanode_nameservices().is_err());
         assert!(ha().with("dfs.internal.nameservices", "ns9").datanode_nameservices().is_err());
+    }
+
+    #[test]
+    fn a_nameservice_without_addresses_is_where_the_default_file_system_is() {
+        let conf = Configuration::empty().with("fs.defaultFS", "hdfs://h:9/").with("dfs.nameservices", "ns1");
+        let services = conf.datanode_nameservices().unwrap();
+        assert_eq!((services.len(), services[0].id.as_deref()), (1, Some("ns1")));
+        assert_eq!(services[0].namenodes[0].rpc.to_string(), "h:9");
+        // What is said of the nameservice counts first; what is said of none does not.
+        let said = conf.clone().with("dfs.namenode.rpc-address", "g:1").with("dfs.namenode.rpc-address.ns1", "i:2");
+        assert_eq!(said.datanode_nameservices().unwrap()[0].namenodes[0].rpc.to_string(), "i:2");
+        // Nobody listens at the name of a nameservice.
+        let logical = conf.with("fs.defaultFS", "hdfs://ns1").with("dfs.ha.namenodes.ns1", "a");
+        let said = logical.datanode_nameservices().unwrap_err().to_string();
+        assert!(said.contains("dfs.namenode.rpc-address.ns1.a"), "{said}");
     }
 }

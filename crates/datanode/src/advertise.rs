@@ -22,15 +22,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Blockstore, InPlace, Reaction, ReplicaReader, StoreError, WithdrawHook, Withdrawal, Withdrawn};
+use hearth_blockstore::{
+    Blockstore, InPlace, Reaction, ReplicaReader, StoreError, WithdrawHook, Withdrawal, Withdrawn,
+};
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{self, Access, Domain, Region};
 use hearth_types::{BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, ShownRecord};
 use hearth_wire::rdma_control::Advertisement;
 use tokio::sync::{Notify, mpsc};
 
-pub use board::{Bounds, Figures};
 use board::{Board, Left, Placing, Showing};
+pub use board::{Bounds, Figures};
 use recent::Recent;
 
 /// Replicas that wait to be registered ahead; those beyond it are registered when somebody asks for them.

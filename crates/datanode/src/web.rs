@@ -150,7 +150,11 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         ),
         gauge("hearth_cached_replicas", "Replicas held for centralised caching", datanode.cache.replicas() as u64),
         gauge("hearth_cached_bytes", "Bytes of them, in whole pages", datanode.cache.bytes()),
-        gauge("hearth_failed_volumes", "Storage directories out of use", metrics.failed_volumes),
+        gauge(
+            "hearth_failed_volumes",
+            "Storage directories out of use",
+            datanode.services.failed_volumes().dirs.len() as u64,
+        ),
     ]
 }
 
@@ -159,6 +163,12 @@ fn front(datanode: &Weak<Datanode>) -> String {
     let Some(datanode) = datanode.upgrade() else { return page.html(&[]) };
     let metrics = datanode.store.metrics();
     let addresses = datanode.addresses();
+    // Also those without which it started, which the store has nothing of.
+    let failed = datanode.services.failed_volumes().dirs;
+    let failed = match failed.len() {
+        0 => "0".to_owned(),
+        count => format!("{count}: {}", failed.join(", ")),
+    };
     let volumes: Vec<Vec<String>> = datanode
         .pools
         .all()
@@ -184,7 +194,7 @@ fn front(datanode: &Weak<Datanode>) -> String {
         ("Memory", format!("{} of {}", size(metrics.memory_used), size(metrics.memory_limit))),
         ("Not yet on disk", format!("{} in {} replicas", size(metrics.dirty_bytes), metrics.dirty_replicas)),
         ("Cached for namenodes", format!("{} in {} replicas", size(datanode.cache.bytes()), datanode.cache.replicas())),
-        ("Storage directories out of use", metrics.failed_volumes.to_string()),
+        ("Storage directories out of use", failed),
     ])
     .table("NameNodes", status::NAMENODE_COLUMNS, &status::namenodes(&datanode))
     .table("Storage", &["block pool", "storage", "type", "used", "free"], &volumes)

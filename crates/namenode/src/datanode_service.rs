@@ -37,6 +37,7 @@ use crate::block_tokens::BlockTokens;
 pub use background::run_block_monitor;
 pub use hosts_files::read_hosts;
 pub use racks::Racks;
+pub(crate) use register::is_of_this_machine;
 pub use synchronization::Synchronization;
 
 /// The release whose NameNode this one passes for: datanodes and clients compare it with their own.

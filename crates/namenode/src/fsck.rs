@@ -1,8 +1,9 @@
 //! `hdfs fsck`: the state of files and their blocks as text, which the tool asks for over HTTP (`/fsck`) and prints as it is.
 //! The last line decides the tool's exit code. Source of the texts: answers of an Apache NameNode 3.4.
 //!
-//! The tree is walked once under the lock to list its inodes; then they are looked at a few at a time, so that writers do not
-//! wait for a long report. What vanishes meanwhile is skipped.
+//! A few entries are looked at at a time under the lock, so that writers do not wait for a long report, and what is said of them
+//! goes to the client before the next ones are: a client that takes its time holds the walk up, one that has gone ends it, between
+//! two files. What vanishes meanwhile is skipped.
 
 mod blocks_asked;
 mod corrupt_files;
@@ -15,21 +16,28 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use hearth_web::{Gone, Telling};
 use hearth_wire::proto::hdfs::DeleteRequestProto;
 
 use crate::Namenode;
 use crate::audit::Event;
+use crate::blocks::Now;
 use crate::date::date_text;
+use crate::error::Error;
 use crate::namespace::Caller;
 use crate::ops::delete::delete;
 use crate::state::Context;
 
 use summary::Summary;
+use tree::Entry;
 
-/// Inodes looked at before the lock is given up for a moment.
+/// Inodes and blocks looked at before the lock is given up for a moment; a file is looked at as a whole.
 const BATCH: usize = 1_000;
-/// A report that grows longer is cut, and says so: it is held in memory.
-const REPORT_BYTES_MAX: usize = 256 << 20;
+/// So much of the report goes to the client before more is made.
+const PART_BYTES: usize = 64 << 10;
+/// A dot for so many files, where they are not named, and an end of a line for so many entries show that the walk goes on.
+const FILES_PER_DOT: u64 = 100;
+const ENTRIES_PER_LINE: u64 = 1_000;
 
 /// What is asked. Each field is a parameter of the query.
 #[derive(Clone, Debug, Default)]
@@ -93,8 +101,10 @@ impl FsckRequest {
     }
 }
 
-/// The whole report. Nobody but a superuser gets one of files that he may not reach.
-pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest) -> String {
+/// Tells the whole report. Nobody but a superuser gets one of files that he may not reach.
+///
+/// Errors: `Gone`, between two files: one that is being deleted is deleted.
+pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest, telling: Telling) -> Result<(), Gone> {
     let rights = namenode.groups.rights(&request.user).await;
     let caller = Caller {
         user: request.user.as_str().into(),
@@ -108,51 +118,81 @@ pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest) -> String {
             Event { allowed: true, user, machine, command: "fsck", source: Some(&request.path), ..Event::default() };
         log.write(event).await;
     }
-    let worker = (namenode.clone(), caller.clone());
-    let worked = tokio::task::spawn_blocking(move || Fsck::new(&worker.0, &request, &worker.1).run()).await;
-    let Report { mut text, to_delete, last_line } = match worked {
-        Ok(report) => report,
-        Err(error) => return format!("fsck failed: {error}"),
-    };
-    for path in to_delete {
-        let request = DeleteRequestProto { src: path.clone(), recursive: false };
-        let line = match delete(&namenode, &Context::new(caller.clone(), None), request).await {
-            Ok(_) => format!("\nFSCK deleted the corrupt file {path}\n"),
-            Err(error) => format!("\nFSCK cannot delete the corrupt file {path}: {error}\n"),
+    let mut fsck = Fsck::new(namenode.clone(), request, caller.clone());
+    loop {
+        let part = move || {
+            let next = fsck.go_on();
+            (fsck, next)
         };
-        text.push_str(&line);
+        let (back, next) = match tokio::task::spawn_blocking(part).await {
+            Ok(made) => made,
+            Err(error) => return telling.say(format!("fsck failed: {error}")).await,
+        };
+        fsck = back;
+        telling.say(std::mem::take(&mut fsck.out)).await?;
+        match next {
+            Next::GoOn => {}
+            Next::Delete(Found { path, target }) => {
+                let request = DeleteRequestProto { src: target, recursive: false };
+                let line = match delete(&namenode, &Context::new(caller.clone(), None), request).await {
+                    Ok(_) => format!("\nFSCK deleted the corrupt file {path}\n"),
+                    Err(error) => format!("\nFSCK cannot delete the corrupt file {path}: {error}\n"),
+                };
+                telling.say(line).await?;
+            }
+            Next::End => return Ok(()),
+        }
     }
-    text + &last_line
 }
 
-/// The text, the files to delete before its last line is said, and that line.
-struct Report {
-    text: String,
-    to_delete: Vec<String>,
-    last_line: String,
+/// What follows when a part of the report is told.
+enum Next {
+    GoOn,
+    /// A corrupt file is to be deleted first.
+    Delete(Found),
+    End,
 }
 
-impl Report {
-    fn of(text: String) -> Self {
-        Self { text, to_delete: Vec::new(), last_line: String::new() }
-    }
+/// A file where it was found.
+struct Found {
+    path: String,
+    /// What is deleted to delete it.
+    target: String,
 }
 
-struct Fsck<'a> {
-    namenode: &'a Namenode,
-    request: &'a FsckRequest,
-    caller: &'a Caller,
+struct Fsck {
+    namenode: Arc<Namenode>,
+    request: FsckRequest,
+    caller: Caller,
+    /// `None` until the first part.
+    began: Option<Now>,
+    /// What is yet to be looked at, the next one last.
+    left: Vec<Entry>,
+    /// What is yet to be said.
     out: String,
     summary: Summary,
+    /// The file that was just looked at is to be deleted.
+    doomed: Option<Found>,
 }
 
-impl<'a> Fsck<'a> {
-    fn new(namenode: &'a Namenode, request: &'a FsckRequest, caller: &'a Caller) -> Self {
-        Self { namenode, request, caller, out: String::new(), summary: Summary::default() }
+impl Fsck {
+    fn new(namenode: Arc<Namenode>, request: FsckRequest, caller: Caller) -> Self {
+        let (left, out, summary) = (Vec::new(), String::new(), Summary::default());
+        Self { namenode, request, caller, began: None, left, out, summary, doomed: None }
     }
 
-    fn run(mut self) -> Report {
+    /// Makes the next part, in `out`.
+    fn go_on(&mut self) -> Next {
+        let made = match self.began {
+            None => self.begin(),
+            Some(_) => self.walk_on(),
+        };
+        made.unwrap_or_else(|refused| self.fail(&refused))
+    }
+
+    fn begin(&mut self) -> Result<Next, Box<Error>> {
         let began = self.namenode.now();
+        self.began = Some(began);
         let (user, machine) = (&self.request.user, &self.request.machine);
         let at = date_text(began.wall_ms);
         if self.request.show_progress {
@@ -163,52 +203,37 @@ impl<'a> Fsck<'a> {
         if !self.request.block_ids.is_empty() {
             let _ = writeln!(self.out, "FSCK started by {user} (auth:SIMPLE) from /{machine} at {at}");
             self.look_up_blocks();
-            return Report::of(self.out);
+            return Ok(Next::End);
         }
         let path = &self.request.path;
         let _ = writeln!(self.out, "FSCK started by {user} (auth:SIMPLE) from /{machine} for path {path} at {at}");
         if self.request.list_corrupt {
             self.list_corrupt_files();
-            return Report::of(self.out);
+            return Ok(Next::End);
         }
-        self.out.push('\n');
-        let entries = match self.entries() {
-            Ok(Some(entries)) => entries,
-            Ok(None) => {
-                let _ = write!(self.out, "\nPath '{path}' does not exist");
-                return Report::of(self.out);
-            }
-            Err(refused) => {
-                let _ = write!(self.out, "{refused}\n\n\nFsck on path '{path}' FAILED");
-                return Report::of(self.out);
-            }
-        };
-        for batch in entries.chunks(BATCH) {
-            let state = self.namenode.read();
-            for entry in batch {
-                self.look_at(&state, entry);
-            }
+        if !self.enter()? {
+            let _ = write!(self.out, "\n\nPath '{}' does not exist", self.request.path);
+            return Ok(Next::End);
         }
+        Ok(Next::GoOn)
+    }
+
+    fn say(&mut self, text: std::fmt::Arguments<'_>) {
+        let _ = self.out.write_fmt(text);
+    }
+
+    fn mark_progress(&mut self) {
+        if (self.summary.directories + self.summary.files).is_multiple_of(ENTRIES_PER_LINE) {
+            self.out.push('\n');
+        }
+    }
+
+    fn finish(&mut self) -> Next {
         if self.request.move_to_lost && self.summary.corrupt_files > 0 {
             self.out.push_str(
                 "\nMoving corrupt files to /lost+found is not supported by this NameNode: nothing was moved. Copy what can be read, then use -delete.\n",
             );
         }
-        let last_line = self.finish(began);
-        Report { text: self.out, to_delete: self.summary.to_delete, last_line }
-    }
-
-    /// Adds to the report unless it is too long.
-    fn say(&mut self, text: std::fmt::Arguments<'_>) {
-        if self.out.len() < REPORT_BYTES_MAX {
-            let _ = self.out.write_fmt(text);
-            if self.out.len() >= REPORT_BYTES_MAX {
-                self.out.push_str("\n... the list of files is cut here: it is too long\n");
-            }
-        }
-    }
-
-    fn finish(&mut self, began: crate::blocks::Now) -> String {
         let now = self.namenode.now();
         let summary = {
             let state = self.namenode.read();
@@ -219,12 +244,21 @@ impl<'a> Fsck<'a> {
             let policies = self.summary.policies.text();
             self.out.push_str(&policies);
         }
-        let milliseconds = now.monotonic.saturating_sub(began.monotonic).as_millis();
-        let _ = writeln!(self.out, "FSCK ended at {} in {milliseconds} milliseconds", date_text(now.wall_ms));
-        format!(
-            "\n\nThe filesystem under path '{}' is {}",
-            self.request.path,
-            if self.summary.is_healthy() { "HEALTHY" } else { "CORRUPT" }
-        )
+        self.say_end(now);
+        let health = if self.summary.is_healthy() { "HEALTHY" } else { "CORRUPT" };
+        let _ = write!(self.out, "\n\nThe filesystem under path '{}' is {health}", self.request.path);
+        Next::End
+    }
+
+    fn fail(&mut self, refused: &Error) -> Next {
+        self.say_end(self.namenode.now());
+        let _ = write!(self.out, "{refused}\n\n\nFsck on path '{}' FAILED", self.request.path);
+        Next::End
+    }
+
+    fn say_end(&mut self, now: Now) {
+        let began = self.began.map_or(now.monotonic, |began| began.monotonic);
+        let milliseconds = now.monotonic.saturating_sub(began).as_millis();
+        self.say(format_args!("FSCK ended at {} in {milliseconds} milliseconds\n", date_text(now.wall_ms)));
     }
 }

@@ -113,9 +113,12 @@ impl Settings {
 ///
 /// Errors: this NameNode's nameservice has several.
 fn refuse_pair(conf: &Configuration) -> Result<(), ConfigError> {
-    let Some(own) = conf.own_nameservice()?.filter(|own| own.namenodes.len() > 1) else { return Ok(()) };
-    let ids: Vec<String> = own.namenodes.into_iter().filter_map(|namenode| namenode.id).collect();
-    let key = format!("dfs.ha.namenodes.{}", own.id.unwrap_or_default());
+    let Some(own) = conf.own_nameservice()? else { return Ok(()) };
+    let ids = conf.namenode_ids(&own)?;
+    if ids.len() < 2 {
+        return Ok(());
+    }
+    let key = format!("dfs.ha.namenodes.{own}");
     let wanted = "one name: Hearth's NameNode has no standby (a pair of Apache's takes Hearth's DataNodes)";
     Err(conf.value_error(&key, &ids.join(","), wanted))
 }

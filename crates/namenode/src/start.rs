@@ -1,6 +1,6 @@
 //! Bringing a NameNode up: format if asked to, read the namespace back, open the ports, watch over leases and disk.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::audit::{AuditError, AuditLog, AuditSettings};
 use crate::block_tokens::{BlockTokens, BlockTokensError};
 use crate::blocks::{BlockMap, Now};
 use crate::caching::Caching;
-use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, run_block_monitor};
+use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, is_of_this_machine, run_block_monitor};
 use crate::groups::Groups;
 use crate::leases::Leases;
 use crate::namespace::{BlockState, Namespace};
@@ -40,7 +40,9 @@ pub enum FormatPolicy {
 }
 
 /// What a NameNode needs from outside.
+#[derive(Clone)]
 pub struct NamenodeOptions {
+    /// As it is given to all servers: what is said in it of this NameNode alone is looked for at the start.
     pub configuration: Configuration,
     /// The user whom the process runs as: owner of the root, and superuser.
     pub user: String,
@@ -124,6 +126,8 @@ impl Drop for Handle {
 impl Namenode {
     /// Starts a NameNode on the current tokio runtime and returns when its ports are open.
     pub async fn start(options: NamenodeOptions) -> Result<Handle, StartError> {
+        let own = tokio::task::spawn_blocking(move || own_options(options));
+        let options = own.await.map_err(|_| StartError::Interrupted)??;
         let conf = &options.configuration;
         let settings = Settings::read(conf, options.host_name.clone())?;
         let groups = groups(&options)?;
@@ -200,10 +204,21 @@ impl Namenode {
 ///
 /// `force`: remove a namespace that is there.
 pub fn format_directory(options: &NamenodeOptions, force: bool) -> Result<PoolIdentity, StartError> {
+    let options = &own_options(options.clone())?;
     let settings = Settings::read(&options.configuration, options.host_name.clone())?;
     let groups = groups(options)?;
     let directory = Directory::lock(&directory_path(options)?)?;
     new_namespace(&directory, options, &settings, &groups, force)
+}
+
+/// With what the configuration says of this NameNode alone. May look names up.
+fn own_options(mut options: NamenodeOptions) -> Result<NamenodeOptions, ConfigError> {
+    let is_here = |address: &HostPort| {
+        let found = (address.host.as_str(), address.port).to_socket_addrs();
+        found.is_ok_and(|mut all| all.any(|one| is_of_this_machine(one.ip())))
+    };
+    options.configuration = options.configuration.for_namenode(is_here)?;
+    Ok(options)
 }
 
 fn groups(options: &NamenodeOptions) -> Result<Groups, ConfigError> {
@@ -228,22 +243,11 @@ fn rpc_address(options: &NamenodeOptions) -> Result<String, ConfigError> {
     if let Some(address) = &options.rpc_address {
         return Ok(address.clone());
     }
-    let mut address = own_address(&options.configuration)?;
+    let mut address = options.configuration.single_namenode()?;
     if let Some(host) = options.configuration.get(keys::DFS_NAMENODE_RPC_BIND_HOST)? {
         address.host = host;
     }
     Ok(address.to_string())
-}
-
-/// `dfs.namenode.rpc-address`, also where a nameservice with one namenode is configured.
-fn own_address(conf: &Configuration) -> Result<HostPort, ConfigError> {
-    if conf.get(keys::DFS_NAMENODE_RPC_ADDRESS)?.is_none()
-        && let Some(mut own) = conf.own_nameservice()?
-        && let Some(namenode) = own.namenodes.pop()
-    {
-        return Ok(namenode.rpc);
-    }
-    conf.single_namenode()
 }
 
 async fn open_store(
@@ -406,3 +410,47 @@ pub(crate) fn free_bytes(directory: &Path) -> std::io::Result<u64> {
 
 /// How often the disk is looked at.
 pub(crate) const DISK_INTERVAL: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::SystemClock;
+
+    use super::*;
+
+    /// One of two nameservices, of which the other one is on no machine of ours, with a directory and ports that are said of it alone.
+    fn options(directory: &Path) -> NamenodeOptions {
+        let in_directory = |name: &str| directory.join(name).display().to_string();
+        let configuration = Configuration::empty()
+            .with("fs.defaultFS", "hdfs://ns2")
+            .with("dfs.nameservices", "ns1,ns2")
+            // TEST-NET-1, RFC 5737.
+            .with("dfs.namenode.rpc-address.ns1", "192.0.2.1:8020")
+            .with("dfs.namenode.rpc-address.ns2", "127.0.0.1:0")
+            .with("dfs.namenode.http-address.ns2", "127.0.0.1:0")
+            .with("dfs.namenode.name.dir", in_directory("all"))
+            .with("dfs.namenode.name.dir.ns1", in_directory("ns1"))
+            .with("dfs.namenode.name.dir.ns2", in_directory("ns2"));
+        NamenodeOptions {
+            configuration,
+            user: "root".into(),
+            host_name: "namenode".into(),
+            clock: Arc::new(SystemClock::new()),
+            format: FormatPolicy::Never,
+            directory: None,
+            rpc_address: None,
+            http_address: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_said_of_its_nameservice_is_said_of_the_namenode() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        let identity = format_directory(&options, false).unwrap();
+        let made: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|made| made.unwrap().file_name()).collect();
+        assert_eq!(made, ["ns2"]);
+        let handle = Namenode::start(options).await.unwrap();
+        assert_eq!(handle.identity().cluster_id, identity.cluster_id);
+        assert!(handle.rpc_address().ip().is_loopback() && handle.http_address().ip().is_loopback());
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hearth_config::Configuration;
 use hearth_web::{Bean, ConfEntry, Figure, Page, Site, size};
 
-use crate::blocks::DatanodeFilter;
+use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::datanode_service::SOFTWARE_VERSION;
 use crate::fsck::{FsckRequest, fsck};
 use crate::namespace::{Namespace, SNAPSHOT_QUOTA, Snapshottable};
@@ -20,7 +20,9 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> S
     };
     let (checked, counted) = (namenode.clone(), namenode.clone());
     Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted))
-        .page("/fsck", move |query, peer| fsck(checked.clone(), FsckRequest::from_query(&query, &peer.to_string())))
+        .page("/fsck", move |query, peer, telling| {
+            fsck(checked.clone(), FsckRequest::from_query(&query, &peer.to_string()), telling)
+        })
 }
 
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
@@ -29,15 +31,17 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
     let figures = state.blocks.figures(now);
     let datanodes: Vec<Vec<String>> = state
         .blocks
-        .datanodes(DatanodeFilter::All)
-        .iter()
-        .map(|(info, _)| {
+        .datanode_reports(DatanodeFilter::All)
+        .into_iter()
+        .map(|DatanodeReport { info, software_version, failed_volumes }| {
             vec![
                 format!("{}:{}", info.id.host_name, info.id.transfer_port),
-                info.location.clone(),
+                info.location,
                 format!("{} s ago", now.wall_ms.saturating_sub(info.last_update_ms) / 1000),
                 format!("{} of {}", size(info.dfs_used), size(info.capacity)),
                 info.block_count.to_string(),
+                failed_volumes.to_string(),
+                software_version,
             ]
         })
         .collect();
@@ -60,7 +64,11 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
                 ),
             ),
         ])
-        .table("DataNodes", &["address", "rack", "heard of", "used", "blocks"], &datanodes)
+        .table(
+            "DataNodes",
+            &["address", "rack", "heard of", "used", "blocks", "storage directories out of use", "version"],
+            &datanodes,
+        )
         .html(&["/fsck"])
 }
 
@@ -101,6 +109,11 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
         ),
         gauge("hearth_namenode_cache_capacity_bytes", "What live DataNodes can lock in memory", figures.cache_capacity),
         gauge("hearth_namenode_cache_used_bytes", "Of it locked", figures.cache_used),
+        gauge(
+            "hearth_namenode_failed_volumes",
+            "Storage directories of live DataNodes that are out of use",
+            figures.failed_volumes,
+        ),
         gauge("hearth_namenode_load", "Operations that DataNodes are running", figures.load),
         gauge("hearth_namenode_advertisements", "Replicas whose memory readers are told of", advertised.kept),
         gauge("hearth_namenode_advertisement_bytes", "What is kept of them", advertised.bytes),
@@ -136,6 +149,7 @@ fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
             .with("NumLiveDataNodes", figures.live_nodes)
             .with("NumDeadDataNodes", figures.dead_nodes)
             .with("NumStaleDataNodes", figures.stale_nodes)
+            .with("VolumeFailuresTotal", figures.failed_volumes)
             .with("NumDecommissioningDataNodes", figures.decommissioning_nodes)
             .with("NumDecomLiveDataNodes", figures.decommissioned_nodes)
             .with("NumEnteringMaintenanceDataNodes", figures.entering_maintenance_nodes)
@@ -175,8 +189,8 @@ fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
             .with("TotalBlocks", figures.blocks)
             .with("NumberOfMissingBlocks", figures.missing)
             .with("NumberOfMissingBlocksWithReplicationFactorOne", figures.missing_with_replication_one)
-            .with("LiveNodes", nodes(&state.blocks.datanodes(DatanodeFilter::Live), now.wall_ms))
-            .with("DeadNodes", nodes(&state.blocks.datanodes(DatanodeFilter::Dead), now.wall_ms)),
+            .with("LiveNodes", nodes(&state.blocks.datanode_reports(DatanodeFilter::Live), now.wall_ms))
+            .with("DeadNodes", nodes(&state.blocks.datanode_reports(DatanodeFilter::Dead), now.wall_ms)),
         snapshot_info(&state.namespace),
     ]
 }
@@ -216,9 +230,9 @@ fn snapshot_info(namespace: &Namespace) -> Bean {
 }
 
 /// Datanodes as Hadoop shows them there: a JSON object in a string, by `host:port`.
-fn nodes(datanodes: &[(hearth_types::DatanodeInfo, Vec<hearth_types::StorageReport>)], now_ms: u64) -> String {
+fn nodes(datanodes: &[DatanodeReport], now_ms: u64) -> String {
     let mut object = serde_json::Map::new();
-    for (info, storages) in datanodes {
+    for DatanodeReport { info, software_version, failed_volumes } in datanodes {
         let percent = if info.capacity == 0 { 0.0 } else { info.block_pool_used as f64 * 100.0 / info.capacity as f64 };
         object.insert(
             format!("{}:{}", info.id.host_name, info.id.transfer_port),
@@ -236,8 +250,8 @@ fn nodes(datanodes: &[(hearth_types::DatanodeInfo, Vec<hearth_types::StorageRepo
                 "remaining": info.remaining,
                 "blockPoolUsed": info.block_pool_used,
                 "blockPoolUsedPercent": percent,
-                "volfails": storages.iter().filter(|storage| storage.failed).count(),
-                "version": SOFTWARE_VERSION,
+                "volfails": failed_volumes,
+                "version": software_version,
             }),
         );
     }

@@ -3,7 +3,6 @@
 
 mod support;
 
-use hearth_namenode::fsck::{FsckRequest, fsck};
 use hearth_protocol::rpc::RpcError;
 use hearth_wire::proto::hdfs::block_command_proto::Action;
 use hearth_wire::proto::hdfs::datanode_command_proto::Type;
@@ -264,69 +263,4 @@ async fn the_balancer_is_answered_and_others_are_not() {
     assert_eq!(answer.blocks.blocks[0].datanode_uuids, [datanodes[0].uuid.clone()]);
     let refused: Answer<GetBlocksResponseProto> = n.client().call(&target("bob"), "getBlocks", &request).await;
     assert!(class_of(refused).ends_with("AccessControlException"));
-}
-
-#[tokio::test]
-async fn fsck_tells_what_apaches_tells() {
-    let n = TestNamenode::start().await;
-    let datanodes = vec![TestDatanode::join(&n, 1).await];
-    n.write(&datanodes, "/d/f", 100).await;
-    n.create("/d/open", "W", 1).await.unwrap();
-    let ask = |request: FsckRequest| fsck(n.handle().namenode().clone(), request);
-    let request =
-        FsckRequest { user: "root".into(), machine: "1.2.3.4".into(), path: "/d".into(), ..Default::default() };
-    let healthy = ask(FsckRequest { files: true, blocks: true, locations: true, ..request.clone() }).await;
-    assert!(healthy.starts_with("FSCK started by root (auth:SIMPLE) from /1.2.3.4 for path /d at "), "{healthy}");
-    let pool = n.pool();
-    assert!(
-        healthy.contains(&format!(
-            "\n\n/d <dir>\n/d/f 100 bytes, replicated: replication=1, 1 block(s):  OK\n\
-             0. {pool}:blk_1073741825_1001 len=100 Live_repl=1  [DatanodeInfoWithStorage[127.0.0.1:10001,DS-1,DISK]]\n\n\
-             \nStatus: HEALTHY\n Number of data-nodes:\t1\n"
-        )),
-        "{healthy}"
-    );
-    assert!(healthy.contains("\n Total files:\t1 (Files currently being written: 1)\n"), "{healthy}");
-    assert!(healthy.ends_with(" milliseconds\n\n\nThe filesystem under path '/d' is HEALTHY"), "{healthy}");
-
-    let located = n.locations("/d/f", 0, 100).await.unwrap().blocks.remove(0);
-    let bad = ReportBadBlocksRequestProto { blocks: vec![located] };
-    let _: ReportBadBlocksResponseProto = n.call("reportBadBlocks", &bad).await.unwrap();
-    let corrupt = ask(request.clone()).await;
-    assert!(
-        corrupt.contains(&format!(
-            "\n/d/f: CORRUPT blockpool {pool} block blk_1073741825\n\n/d/f: CORRUPT 1 blocks of total size 100 B.\nStatus: CORRUPT\n"
-        )),
-        "{corrupt}"
-    );
-    assert!(corrupt.ends_with("is CORRUPT"), "{corrupt}");
-    let list = ask(FsckRequest { list_corrupt: true, ..request.clone() }).await;
-    assert!(
-        list.ends_with(
-            "\nCookie:\t1\nblk_1073741825\t1\t/d/f\n\n\nThe filesystem under path '/d' has 1 CORRUPT files\n\n"
-        ),
-        "{list}"
-    );
-    let block = ask(FsckRequest { block_ids: vec!["blk_1073741825".into(), "blk_9".into()], ..request.clone() }).await;
-    assert!(
-        block.contains("\nBlock Id: blk_1073741825\nBlock belongs to: /d/f\nNo. of Expected Replica: 1\n"),
-        "{block}"
-    );
-    assert!(block.contains("dn1/default-rack is CORRUPT\t ReasonCode: CORRUPTION_REPORTED\n"), "{block}");
-    assert!(block.ends_with("\nBlock blk_9 does not exist\n"), "{block}");
-    let missing = ask(FsckRequest { path: "/nope".into(), ..request.clone() }).await;
-    assert!(missing.ends_with("\n\n\nPath '/nope' does not exist"), "{missing}");
-
-    // Nobody sees below a directory that he cannot list.
-    n.mkdirs_as("root", "/d/private", 0o700, true).await.unwrap();
-    let hidden = ask(FsckRequest { user: "bob".into(), files: true, ..request.clone() }).await;
-    assert!(hidden.contains("Permission denied: user=bob") && hidden.ends_with("Fsck on path '/d' FAILED"), "{hidden}");
-    n.delete_as("root", "/d/private", true).await.unwrap();
-
-    // Whoever may not delete a file cannot do it by way of fsck.
-    let by_bob = ask(FsckRequest { user: "bob".into(), delete: true, ..request.clone() }).await;
-    assert!(by_bob.contains("cannot delete the corrupt file /d/f"), "{by_bob}");
-    assert!(n.info("/d/f").await.unwrap().is_some());
-    ask(FsckRequest { delete: true, ..request }).await;
-    assert!(n.info("/d/f").await.unwrap().is_none());
 }

@@ -1,18 +1,21 @@
 //! HTTP of both servers: `/jmx`, `/metrics`, `/conf`, a status page, and whatever text pages a server adds (`/fsck`).
 //!
-//! A [`Site`] is put together from closures that read the server's state when asked; nothing is cached here. Connections, text pages
-//! at work, query strings and the time a page may take are bounded.
+//! A [`Site`] is put together from closures that read the server's state when asked; nothing is cached here. Text pages are told
+//! while they are being made ([`Telling`]). Connections, text pages at work, what waits for a client and how long, and query strings
+//! are bounded.
 
 mod bounded;
 mod figures;
 mod jmx;
 mod page;
 mod site;
+mod telling;
 
 pub use figures::Figure;
 pub use jmx::{Bean, select_beans};
 pub use page::{Page, size};
 pub use site::{ConfEntry, Query, Site, WebServer};
+pub use telling::{Gone, Listening, Telling};
 
 /// What can go wrong while bringing up the web port.
 #[derive(Debug, thiserror::Error)]

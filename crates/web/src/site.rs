@@ -1,15 +1,18 @@
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, ready};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use futures_util::stream::{Stream, StreamExt, once, unfold};
 use hearth_config::Configuration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
@@ -19,12 +22,13 @@ use crate::Error;
 use crate::bounded::{BoundedListener, Peer};
 use crate::figures::{self, Figure, Figures};
 use crate::jmx::{Bean, select_beans};
+use crate::telling::{Gone, Listening, Telling};
 
 /// A request's parameters, decoded. The first value of a name counts.
 pub type Query = BTreeMap<String, String>;
 
-type TextAnswer = Pin<Box<dyn Future<Output = String> + Send>>;
-type TextPage = Arc<dyn Fn(Query, IpAddr) -> TextAnswer + Send + Sync>;
+type TextAnswer = Pin<Box<dyn Future<Output = Result<(), Gone>> + Send>>;
+type TextPage = Arc<dyn Fn(Query, IpAddr, Telling) -> TextAnswer + Send + Sync>;
 
 /// Longer query strings are refused with 414.
 const QUERY_BYTES_MAX: usize = 8 * 1024;
@@ -34,7 +38,8 @@ const REQUESTS_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = 256;
 /// A connection on which no byte moves for so long is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// A page that is not ready by then is answered with 503.
+/// A page that has said nothing by then is answered with 503. From then on it may take as long as it likes, while its client takes
+/// something of what it says within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One entry of `/conf`.
@@ -69,6 +74,8 @@ pub struct Site {
     front: Arc<dyn Fn() -> String + Send + Sync>,
     metrics: Figures,
     pages: Vec<(&'static str, TextPage)>,
+    request_timeout: Duration,
+    idle_timeout: Duration,
 }
 
 impl Site {
@@ -85,17 +92,21 @@ impl Site {
             front: Arc::new(front),
             metrics: Arc::new(metrics),
             pages: Vec::new(),
+            request_timeout: REQUEST_TIMEOUT,
+            idle_timeout: IDLE_TIMEOUT,
         }
     }
 
-    /// Adds a plain-text page, such as `/fsck`, made of the request's parameters and the address that it came from.
+    /// Adds a plain-text page, such as `/fsck`, made of the request's parameters and the address that it came from. It is a task of
+    /// its own, which nobody ends: that nobody hears it any more it learns when it says something. One that says nothing for as
+    /// long as a connection may be idle loses its client.
     #[must_use]
     pub fn page<F, A>(mut self, path: &'static str, page: F) -> Self
     where
-        F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
-        A: Future<Output = String> + Send + 'static,
+        F: Fn(Query, IpAddr, Telling) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<(), Gone>> + Send + 'static,
     {
-        self.pages.push((path, Arc::new(move |query, peer| Box::pin(page(query, peer)))));
+        self.pages.push((path, Arc::new(move |query, peer, telling| Box::pin(page(query, peer, telling)))));
         self
     }
 
@@ -107,12 +118,12 @@ impl Site {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let router = self.router();
         let listener = BoundedListener {
             listener,
             permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            idle_timeout: IDLE_TIMEOUT,
+            idle_timeout: self.idle_timeout,
         };
+        let router = self.router();
         let task = tokio::spawn(async move {
             let until = async {
                 let _ = stopped.await;
@@ -142,11 +153,11 @@ impl Site {
             .route("/prom", get(metrics))
             .route("/conf", get(conf));
         for (path, page) in self.pages {
-            let permits = state.permits.clone();
+            let (permits, patience) = (state.permits.clone(), self.request_timeout);
             router = router.route(
                 path,
                 get(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, RawQuery(raw): RawQuery| {
-                    text_page(page.clone(), permits.clone(), raw, address.ip().to_canonical())
+                    text_page(page.clone(), permits.clone(), patience, raw, address.ip().to_canonical())
                 }),
             );
         }
@@ -248,19 +259,52 @@ async fn conf(State(shared): State<Shared>, headers: HeaderMap, RawQuery(raw): R
     ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], text).into_response()
 }
 
-async fn text_page(page: TextPage, permits: Arc<Semaphore>, raw: Option<String>, peer: IpAddr) -> Response {
+async fn text_page(
+    page: TextPage,
+    permits: Arc<Semaphore>,
+    patience: Duration,
+    raw: Option<String>,
+    peer: IpAddr,
+) -> Response {
     let query = match parse_query(raw.as_deref().unwrap_or("")) {
         Ok(query) => query,
         Err(status) => return status.into_response(),
     };
     let answer = async {
-        let _permit = permits.acquire().await.ok()?;
-        Some(page(query, peer).await)
+        let permit = permits.acquire_owned().await.ok()?;
+        let (telling, mut listening) = Telling::new(patience);
+        let made = page(query, peer, telling.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            if made.await.is_ok() {
+                // Whoever is not there to hear it misses nothing.
+                let _ = telling.end().await;
+            }
+        });
+        Some((listening.next().await, listening))
     };
-    match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
-        Ok(Some(text)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
+    let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+    match tokio::time::timeout(patience, answer).await {
+        Ok(Some((Some(first), listening))) => {
+            let body = once(ready(Ok(first))).chain(rest_of(listening));
+            (kind, Body::from_stream(body)).into_response()
+        }
+        Ok(Some((None, listening))) if listening.is_whole() => (kind, "").into_response(),
+        Ok(Some((None, _))) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "busy: try again\n").into_response(),
     }
+}
+
+/// What is yet to be said. A page that was broken off ends with an error, and with it the connection.
+fn rest_of(listening: Listening) -> impl Stream<Item = io::Result<Bytes>> {
+    unfold(Some(listening), |listening| async {
+        let mut listening = listening?;
+        match listening.next().await {
+            Some(piece) => Some((Ok(piece), Some(listening))),
+            None if listening.is_whole() => None,
+            None => Some((Err(io::ErrorKind::UnexpectedEof.into()), None)),
+        }
+    })
 }
 
 /// Decodes `a=b&c=d` with `%XX` and `+`. Errors: 414 when too long, 400 when an escape or the text is not valid.
@@ -334,7 +378,9 @@ mod tests {
             move || vec![entry.clone()],
             || vec![Figure::counter("hearth_reads", "Reads", 7), Figure::gauge("hearth_files", "Files", 5)],
         )
-        .page("/fsck", |query: Query, peer| async move { format!("path {} from {peer}", query["path"]) });
+        .page("/fsck", |query: Query, peer, telling: Telling| async move {
+            telling.say(format!("path {} from {peer}", query["path"])).await
+        });
         let server = site.serve("127.0.0.1:0").await.unwrap();
         assert!(fetch(server.address(), "/").await.contains("<h1>front</h1>"));
         assert!(fetch(server.address(), "/jmx?qry=*:*").await.contains("Operational"));
@@ -349,5 +395,120 @@ mod tests {
             assert!(metrics.contains(line), "{line} in {metrics}");
         }
         assert!(fetch(server.address(), "/none").await.starts_with("HTTP/1.1 404"));
+    }
+
+    /// A site with nothing but one page, at `/told`, and these limits in milliseconds.
+    async fn told<A>(limits_ms: [u64; 2], page: impl Fn(Telling) -> A + Send + Sync + 'static) -> WebServer
+    where
+        A: Future<Output = Result<(), Gone>> + Send + 'static,
+    {
+        let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
+        [site.request_timeout, site.idle_timeout] = limits_ms.map(Duration::from_millis);
+        site.page("/told", move |_, _, telling| page(telling)).serve("127.0.0.1:0").await.unwrap()
+    }
+
+    async fn ask(server: &WebServer, version: &str) -> tokio::net::TcpStream {
+        let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        socket.write_all(format!("GET /told HTTP/{version}\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+        socket
+    }
+
+    /// Reads until `end` has come.
+    async fn read_until(socket: &mut tokio::net::TcpStream, end: &str) -> String {
+        let (mut text, mut bytes) = (String::new(), [0; 4096]);
+        while !text.contains(end) {
+            let count = socket.read(&mut bytes).await.unwrap();
+            assert_ne!(count, 0, "no {end} in {text}");
+            text.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        }
+        text
+    }
+
+    #[tokio::test]
+    async fn a_page_comes_as_it_is_told_and_may_take_longer_than_its_beginning() {
+        // What the client takes lets the page go on: the second line never comes before the first has been read.
+        let heard = Arc::new(Semaphore::new(0));
+        let lines = heard.clone();
+        let server = told([400, 10_000], move |telling| {
+            let lines = lines.clone();
+            async move {
+                for line in 0..8 {
+                    telling.say(format!("line {line}\n")).await?;
+                    lines.acquire().await.unwrap().forget();
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                telling.say("the end".to_owned()).await
+            }
+        })
+        .await;
+        let mut socket = ask(&server, "1.0").await;
+        for line in 0..8 {
+            read_until(&mut socket, &format!("line {line}\n")).await;
+            heard.add_permits(1);
+        }
+        assert!(read_until(&mut socket, "the end").await.ends_with("the end"));
+        assert_eq!(socket.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_page_hears_that_its_client_has_gone() {
+        let (sender, mut ended) = tokio::sync::mpsc::channel(1);
+        let server = told([60_000, 90_000], move |telling| {
+            let sender = sender.clone();
+            async move {
+                telling.say("first".to_owned()).await?;
+                // It has nothing more to say, and asks.
+                while telling.say(String::new()).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                sender.send(()).await.unwrap();
+                Err(Gone)
+            }
+        })
+        .await;
+        let mut socket = ask(&server, "1.1").await;
+        read_until(&mut socket, "first").await;
+        assert!(ended.try_recv().is_err());
+        drop(socket);
+        tokio::time::timeout(Duration::from_secs(20), ended.recv()).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_given_up_and_sees_that_the_page_is_not_whole() {
+        const MOST: usize = 256 << 20;
+        let (sender, mut said) = tokio::sync::mpsc::channel(1);
+        let server = told([300, 60_000], move |telling| {
+            let sender = sender.clone();
+            async move {
+                let mut said = 0;
+                while said < MOST && telling.say("x".repeat(64 << 10)).await.is_ok() {
+                    said += 64 << 10;
+                }
+                sender.send(said).await.unwrap();
+                Err(Gone)
+            }
+        })
+        .await;
+        let mut socket = ask(&server, "1.1").await;
+        // What fits into the buffers of the two sockets, no more.
+        let said = tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap();
+        assert!(said < MOST);
+        let mut answer = Vec::new();
+        // Where the connection is reset, that says it too.
+        let _ = socket.read_to_end(&mut answer).await;
+        assert!(answer.starts_with(b"HTTP/1.1 200") && !answer.ends_with(b"\r\n0\r\n\r\n"));
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_not_begun_in_time_is_refused_and_one_that_ends_without_a_word_has_failed() {
+        let late = told([100, 60_000], |telling| async move {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            telling.say("late".to_owned()).await
+        });
+        read_until(&mut ask(&late.await, "1.0").await, " 503 ").await;
+        let broken = told([20_000, 60_000], |_| async { Err(Gone) });
+        read_until(&mut ask(&broken.await, "1.0").await, " 500 ").await;
+        let empty = told([20_000, 60_000], |_| async { Ok(()) });
+        read_until(&mut ask(&empty.await, "1.0").await, " 200 ").await;
     }
 }

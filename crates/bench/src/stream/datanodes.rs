@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Content, Make, get_text, usage};
+use hearth_testkit::{Content, Make, get_text};
 
 use super::{Carrier, GB, PIECE, Payload};
 use crate::amounts::bar;
+use crate::measure::ServerClock;
 use crate::memory;
 use crate::party::System;
 use crate::record::Figures;
@@ -41,9 +42,8 @@ pub fn measure(payload: Payload, figures: &mut Figures) -> Result<()> {
         }
         anyhow::Ok(())
     })?;
-    let processes = system.datanodes()?;
-    let cpu = || processes.iter().map(|process| Ok(usage(*process)?.cpu())).sum::<Result<f64>>();
-    let (before, began) = (cpu()?, Instant::now());
+    let began = Instant::now();
+    let ends = system.datanodes()?.into_iter().map(ServerClock::start).collect::<Result<Vec<_>>>()?;
     let bar = bar(system_name, total);
     let copied = runtime.block_on(async {
         for replica in 0..replicas {
@@ -60,7 +60,11 @@ pub fn measure(payload: Payload, figures: &mut Figures) -> Result<()> {
         }
     });
     let (wall, gigabytes) = (began.elapsed().as_secs_f64(), total as f64 / GB);
-    let used = cpu()? - before;
+    let (mut used, mut flushers) = (0.0, 0.0);
+    for end in &ends {
+        let (cpu, flusher) = end.elapsed()?;
+        (used, flushers) = (used + cpu, flushers + flusher);
+    }
     bar.finish_and_clear();
     copied?;
     let located = runtime.block_on(fs.locations(&path(0), 0, payload.bytes))?;
@@ -70,6 +74,7 @@ pub fn measure(payload: Payload, figures: &mut Figures) -> Result<()> {
     let mut add = |what: &str, unit, value| figures.add("stream", system_name, "", what, unit, value);
     add("throughput", "MB/s", total as f64 / 1e6 / wall);
     add("both ends' CPU", "s/GB", used / gigabytes);
+    add("meanwhile their flushers' CPU", "s", flushers);
     Ok(())
 }
 
@@ -103,6 +108,6 @@ async fn copied(fs: &FileSystem, replicas: u64, bytes: u64) -> Result<u64> {
 /// Bytes that a DataNode has put into another one's memory.
 fn forwarded(http_port: u16) -> Result<u64> {
     let page = get_text(http_port, "/metrics")?;
-    let line = page.lines().find_map(|line| line.strip_prefix("hearth_locally_forwarded_bytes "));
-    Ok(line.map_or(Ok(0), str::parse)?)
+    let bytes = page.lines().find_map(|line| line.strip_prefix("hearth_locally_forwarded_bytes_total "));
+    bytes.context("a DataNode does not say what it forwards through memory")?.parse().context("a number")
 }

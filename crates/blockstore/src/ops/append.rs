@@ -18,13 +18,22 @@ impl Inner {
         new_stamp: GenerationStamp,
         length: u64,
     ) -> Result<ReplicaWriter> {
-        let replica = self.replica(block)?;
-        let _change = replica.change.lock();
+        self.change_replica(block, |replica| {
+            self.check_appendable(replica, block, new_stamp, length)?;
+            self.open_finalized(replica, new_stamp)
+        })
+    }
+
+    fn check_appendable(
+        &self,
+        replica: &Replica,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
+    ) -> Result<()> {
+        replica.slice.volume.check()?;
         let received = {
             let core = replica.core();
-            if core.gone {
-                return Err(StoreError::ReplicaNotFound { block: block.clone() });
-            }
             let state = core.state_now();
             if state != ReplicaState::Finalized {
                 return Err(StoreError::WrongState { block: replica.block(&core), state, action: "append" });
@@ -40,8 +49,7 @@ impl Inner {
             }
             core.received
         };
-        self.check_length(&replica, received, length)?;
-        self.open_finalized(&replica, new_stamp)
+        self.check_length(replica, received, length)
     }
 
     /// Errors: `LengthMismatch`. Not under the core lock.
@@ -95,28 +103,15 @@ impl Inner {
         expected_bytes: u64,
     ) -> Result<(Hands, Option<Box<dyn FnOnce()>>)> {
         let memory = replica.core().memory.clone();
-        let Some(memory) = memory else {
-            let moved = self.disk_for_more(replica, new_stamp)?;
-            let Some(disk) = moved else { return Err(StoreError::ReplicaNotFound { block: replica.named(new_stamp) }) };
-            let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
-            let disk = opened.map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
-            let mut core = replica.core();
-            let crc = disk.files.partial_crc(core.received);
-            core.partial_crc = crc.map_err(|error| self.disk_error(&replica.slice, "read a replica in", error))?;
-            core.checksum = Some(disk.files.checksum);
-            self.becomes_written(&mut core, new_stamp);
-            let hands = Hands::Disk(disk);
-            hands.install(&mut core);
-            return Ok((hands, None));
-        };
+        let Some(memory) = memory else { return Ok((self.disk_hands_for_more(replica, new_stamp)?, None)) };
         let hands = self.memory_for_more(replica, &memory, new_stamp, expected_bytes)?;
         let Some(hands) = hands else {
             // No memory for more of it: on disk it goes on.
             if replica.core().dirty_since.is_some() {
                 self.flush_one(replica)?;
             }
-            self.drop_memory(&mut replica.core());
-            return self.open_for_more(replica, new_stamp, expected_bytes);
+            let hands = self.disk_hands_for_more(replica, new_stamp)?;
+            return Ok((hands, Some(Box::new(move || memory.retire()))));
         };
         let shared = |file: &FileWriter| matches!(&memory, MemoryCopy::File(old) if file.copy.shares_data(old));
         let moved = self.disk_for_more(replica, new_stamp).inspect_err(|_| match &hands {
@@ -136,6 +131,28 @@ impl Inner {
             MemoryCopy::File(copy) => Box::new(move || copy.retire()),
         };
         Ok((hands, Some(old)))
+    }
+
+    /// Hands on the disk copy, which becomes one being written, as the replica does.
+    fn disk_hands_for_more(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Hands> {
+        let (disk, received) = {
+            let core = replica.core();
+            (core.disk, core.received)
+        };
+        let Some(disk) = disk else { return Err(StoreError::ReplicaNotFound { block: replica.named(new_stamp) }) };
+        // Before the files get their new names: they stay open.
+        let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
+        let writer = opened.map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
+        let crc = writer.files.partial_crc(received);
+        let partial_crc = crc.map_err(|error| self.disk_error(&replica.slice, "read a replica in", error))?;
+        self.disk_for_more(replica, new_stamp)?;
+        let mut core = replica.core();
+        core.partial_crc = partial_crc;
+        core.checksum = Some(writer.files.checksum);
+        self.becomes_written(&mut core, new_stamp);
+        let hands = Hands::Disk(writer);
+        hands.install(&mut core);
+        Ok(hands)
     }
 
     fn becomes_written(&self, core: &mut crate::replica::Core, new_stamp: GenerationStamp) {

@@ -28,9 +28,13 @@ impl Inner {
                     file.write_crcs(at, &crc);
                 }
                 file.trim(core.received).map_err(failed)?;
+                let before = (core.acked, core.state);
                 core.acked = core.received;
                 core.state = ReplicaState::Finalized;
-                core.record().map_err(StoreError::io("finalize a replica in", &replica.slice.memory_dir))?;
+                if let Err(error) = core.record() {
+                    (core.acked, core.state) = before;
+                    return Err(StoreError::io("finalize a replica in", &replica.slice.memory_dir)(error));
+                }
             }
             Hands::Disk(disk) => {
                 let durable = durability == Durability::Disk || self.options.sync_on_finalize;

@@ -1,42 +1,49 @@
-use hearth_types::{Block, BlockPoolId, ExtendedBlock};
+use hearth_types::{Block, BlockPoolId, ExtendedBlock, ReplicaState};
 
 use crate::error::{Result, StoreError};
 use crate::inner::Inner;
+use crate::replica::Replica;
 use crate::{ReplicaSummary, StorageReplicas};
 
 impl Inner {
     pub fn invalidate(&self, pool: &BlockPoolId, block: Block) -> Result<ReplicaSummary> {
         let block = ExtendedBlock { pool: pool.clone(), block };
-        let replica = self.replica(&block)?;
-        let _change = replica.change.lock();
-        {
-            let core = replica.core();
-            if core.gone {
-                return Err(StoreError::ReplicaNotFound { block });
+        self.change_replica(&block, |replica| {
+            {
+                let core = replica.core();
+                // The order may be about a life of the block before it was opened again.
+                if core.stamp != block.stamp() {
+                    return Err(StoreError::StampMismatch {
+                        block: replica.block(&core),
+                        stored: core.stamp,
+                        wanted: block.stamp().to_string(),
+                        action: "delete it",
+                    });
+                }
             }
-            // The order may be about a life of the block before it was opened again.
-            if core.stamp != block.stamp() {
-                return Err(StoreError::StampMismatch {
-                    block: replica.block(&core),
-                    stored: core.stamp,
-                    wanted: block.stamp().to_string(),
-                    action: "delete it",
-                });
-            }
-        }
-        replica.stop_writer(self.options.writer_stop_timeout)?;
-        let summary = self.summary(&replica);
-        self.discard(&replica);
-        Ok(summary)
+            replica.stop_writer(self.options.writer_stop_timeout)?;
+            let summary = self.summary(replica);
+            self.discard(replica);
+            Ok(summary)
+        })
     }
 
     pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
         let Some(pool) = self.pools.read().get(pool).cloned() else { return Vec::new() };
         let mut lists: Vec<Vec<_>> = vec![Vec::new(); pool.slices.len()];
-        pool.replicas.for_each(|replica| {
+        let mut list = |replica: &Replica| {
             let core = replica.core();
-            if core.state != hearth_types::ReplicaState::Temporary && !core.gone {
+            if core.state != ReplicaState::Temporary && !core.gone {
                 lists[replica.slice.volume.index].push((replica.block(&core).block, core.state));
+            }
+            core.gone
+        };
+        pool.replicas.for_each(|replica| {
+            // It may have moved to another storage since the list of its shard was made: there it is in no other list.
+            if list(replica)
+                && let Some(now) = pool.replicas.get(replica.id)
+            {
+                list(&now);
             }
         });
         let slices = pool.slices.iter().zip(lists).filter(|(slice, _)| !slice.volume.is_failed());

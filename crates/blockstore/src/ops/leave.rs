@@ -66,12 +66,10 @@ impl Inner {
                 return Ok(Outcome::Stays);
             }
             if core.state != ReplicaState::Finalized {
-                let may_end = core.writer.is_some() || core.recovery.is_some();
-                return Ok(if may_end { Outcome::NotYet } else { Outcome::Stays });
+                // A recovery does not end here.
+                return Ok(if core.writer.is_some() { Outcome::NotYet } else { Outcome::Stays });
             }
-            if core.recovery.is_some() {
-                return Ok(Outcome::NotYet);
-            }
+            // Also one that is to be recovered: nothing of it has changed, and the next attempt finds it where it is then.
             let good = core.memory.is_some() && core.corrupt.is_none();
             if good { Some(replica.snapshot(&mut core)?) } else { None }
         };

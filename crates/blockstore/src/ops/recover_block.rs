@@ -18,16 +18,23 @@ impl Inner {
         block: &ExtendedBlock,
         recovery_id: GenerationStamp,
     ) -> Result<Option<RecoveryInfo>> {
-        let replica = match self.replica(block) {
-            Err(StoreError::ReplicaNotFound { .. }) => return Ok(None),
-            other => other?,
-        };
-        let _change = replica.change.lock();
+        let initiated = self.change_replica(block, |replica| self.initiate(replica, block, recovery_id));
+        match initiated {
+            Err(StoreError::ReplicaNotFound { .. }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn initiate(
+        &self,
+        replica: &Arc<Replica>,
+        block: &ExtendedBlock,
+        recovery_id: GenerationStamp,
+    ) -> Result<RecoveryInfo> {
+        // There it could not end; what is whole in memory leaves for another storage, and is recovered there.
+        replica.slice.volume.check()?;
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let mut core = replica.core();
-        if core.gone {
-            return Ok(None);
-        }
         if core.stamp < block.stamp() || core.stamp >= recovery_id {
             return Err(StoreError::StampMismatch {
                 block: replica.block(&core),
@@ -40,7 +47,7 @@ impl Inner {
             return Err(StoreError::RecoveryInProgress { block: replica.block(&core), running, asked: recovery_id });
         }
         core.recovery = Some(recovery_id);
-        Ok(Some(RecoveryInfo { block: replica.block(&core).block, original_state: core.state }))
+        Ok(RecoveryInfo { block: replica.block(&core).block, original_state: core.state })
     }
 
     pub fn update_under_recovery(
@@ -50,25 +57,34 @@ impl Inner {
         new_length: u64,
         new_id: Option<BlockId>,
     ) -> Result<ReplicaSummary> {
-        let replica = self.replica(old)?;
-        let _change = replica.change.lock();
-        self.check_under_recovery(&replica, old, recovery_id, new_length)?;
-        let whole = replica.snapshot(&mut replica.core())?;
-        let cut =
-            whole.cut(new_length).map_err(|error| self.copy_error(&replica.slice, replica.id, recovery_id, error))?;
-        drop(whole);
-        match new_id.filter(|id| *id != replica.id && id.0 != 0) {
-            Some(id) => {
-                let summary = self.copy_as(&replica, id, recovery_id, &cut)?;
-                // The old replica is what it was.
-                replica.core().recovery = None;
-                Ok(summary)
-            }
-            None => {
-                self.becomes(&replica, recovery_id, &cut)?;
-                Ok(self.summary(&replica))
-            }
+        let copy_id = new_id.filter(|id| *id != old.id() && id.0 != 0);
+        if let Some(id) = copy_id {
+            self.change_replica(old, |replica| self.check_under_recovery(replica, old, recovery_id, new_length))?;
+            // Its files have the names that the copy's will have. Not with the source's `change` held: the flusher takes those of many
+            // replicas together, in an order of its own.
+            let block = Block { id, stamp: recovery_id, length: 0 };
+            self.drop_earlier_copy(&ExtendedBlock { pool: old.pool.clone(), block });
         }
+        self.change_replica(old, |replica| {
+            self.check_under_recovery(replica, old, recovery_id, new_length)?;
+            let whole = replica.snapshot(&mut replica.core())?;
+            let cut = whole
+                .cut(new_length)
+                .map_err(|error| self.copy_error(&replica.slice, replica.id, recovery_id, error))?;
+            drop(whole);
+            match copy_id {
+                Some(id) => {
+                    let summary = self.copy_as(replica, id, recovery_id, &cut)?;
+                    // The old replica is what it was.
+                    replica.core().recovery = None;
+                    Ok(summary)
+                }
+                None => {
+                    self.becomes(replica, recovery_id, &cut)?;
+                    Ok(self.summary(replica))
+                }
+            }
+        })
     }
 
     fn check_under_recovery(
@@ -78,11 +94,9 @@ impl Inner {
         recovery_id: GenerationStamp,
         new_length: u64,
     ) -> Result<()> {
+        replica.slice.volume.check()?;
         let core = replica.core();
         let block = replica.block(&core);
-        if core.gone {
-            return Err(StoreError::ReplicaNotFound { block: old.clone() });
-        }
         match core.recovery {
             None => {
                 let state = core.state;
@@ -126,21 +140,40 @@ impl Inner {
             return self.becomes_on_disk(replica, stamp, cut, false);
         }
         // The disk copy, stale as it is, must not carry the old stamp when this is answered: the flush replaces it.
-        let old_stamp = replica.core().stamp;
-        replica.core().stamp = stamp;
-        let mut hands = match self.resume_hands(replica) {
-            Ok(hands) => hands,
-            Err(error) => {
-                replica.core().stamp = old_stamp;
-                return Err(error);
-            }
+        let before = {
+            let mut core = replica.core();
+            let before = (core.stamp, core.dirty_since.is_some());
+            core.stamp = stamp;
+            self.clear_dirty(&mut core);
+            before
         };
-        self.clear_dirty(&mut replica.core());
-        if let Hands::File(file) = &hands {
-            file.distrust();
+        let finished = self.resume_hands(replica).and_then(|mut hands| {
+            if let Hands::File(file) = &hands {
+                file.distrust();
+            }
+            self.finish(replica, &mut hands, Durability::Memory)
+        });
+        if let Err(error) = finished {
+            self.stays(replica, before);
+            return Err(error);
         }
-        self.finish(replica, &mut hands, Durability::Memory)?;
         self.make_durable(replica, if had_disk { Durability::Disk } else { Durability::Memory })
+    }
+
+    /// It could not become what it was to become, and is what it was, with the stamp `old_stamp`. A recovery that begins anew may have it.
+    fn stays(&self, replica: &Arc<Replica>, (old_stamp, was_dirty): (GenerationStamp, bool)) {
+        let mut core = replica.core();
+        core.stamp = old_stamp;
+        core.recovery = None;
+        if let Err(error) = core.record() {
+            // With the stamp of the recovery, it is found again all the same.
+            tracing::warn!(%error, block = %replica.block(&core), "the stamp could not be recorded");
+        }
+        core.hot = None;
+        core.disk_files = None;
+        if was_dirty && core.state == ReplicaState::Finalized && core.memory.is_some() {
+            self.note_dirty(replica, &mut core);
+        }
     }
 
     /// Another copy in memory with only the bytes of `cut`. If memory is full, on disk.
@@ -240,9 +273,6 @@ impl Inner {
         stamp: GenerationStamp,
         cut: &Snapshot,
     ) -> Result<ReplicaSummary> {
-        // Its files have the names that this one's will have.
-        let pool = replica.slice.pool.clone();
-        self.drop_earlier_copy(&ExtendedBlock { pool, block: Block { id, stamp, length: 0 } });
         let volume = &replica.slice.volume;
         if !volume.reserve(self.used_on(volume), cut.length)? {
             return Err(StoreError::NoSpace { storage_type: volume.storage_type, wanted: cut.length });
@@ -273,16 +303,18 @@ impl Inner {
 
     /// The copy of an earlier attempt whose end the NameNode never heard of gives way: what it was made of is still there.
     fn drop_earlier_copy(&self, wanted: &ExtendedBlock) {
-        let Ok(earlier) = self.replica(wanted) else { return };
-        let _change = earlier.change.lock();
-        let is_older = {
-            let core = earlier.core();
-            // One that was not finished, too: nobody but an attempt of the same copying has written it.
-            let is_left = core.writer.is_none() && core.recovery.is_none() && core.state != ReplicaState::Temporary;
-            !core.gone && is_left && core.stamp < wanted.stamp()
-        };
-        if is_older {
-            self.discard(&earlier);
-        }
+        // None is there, as a rule.
+        let _ = self.change_replica(wanted, |earlier| {
+            let is_older = {
+                let core = earlier.core();
+                // One that was not finished, too: nobody but an attempt of the same copying has written it.
+                let is_left = core.writer.is_none() && core.recovery.is_none() && core.state != ReplicaState::Temporary;
+                is_left && core.stamp < wanted.stamp()
+            };
+            if is_older {
+                self.discard(earlier);
+            }
+            Ok(())
+        });
     }
 }

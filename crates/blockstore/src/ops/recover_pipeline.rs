@@ -17,14 +17,14 @@ impl Inner {
         new_stamp: GenerationStamp,
         length: u64,
     ) -> Result<ReplicaWriter> {
-        let replica = self.replica(block)?;
-        let _change = replica.change.lock();
-        if self.check_recoverable(&replica, block, new_stamp, length)? == ReplicaState::Finalized {
-            return self.open_finalized(&replica, new_stamp);
-        }
-        self.set_stamp(&replica, new_stamp)?;
-        let hands = self.resume_hands(&replica)?;
-        Ok(ReplicaWriter::new(self, &replica, hands, self.options.default_block_bytes))
+        self.change_replica(block, |replica| {
+            if self.check_recoverable(replica, block, new_stamp, length)? == ReplicaState::Finalized {
+                return self.open_finalized(replica, new_stamp);
+            }
+            self.set_stamp(replica, new_stamp)?;
+            let hands = self.resume_hands(replica)?;
+            Ok(ReplicaWriter::new(self, replica, hands, self.options.default_block_bytes))
+        })
     }
 
     pub fn recover_close(
@@ -33,18 +33,26 @@ impl Inner {
         new_stamp: GenerationStamp,
         length: u64,
     ) -> Result<ReplicaSummary> {
-        let replica = self.replica(block)?;
-        let _change = replica.change.lock();
-        let state = self.check_recoverable(&replica, block, new_stamp, length)?;
-        self.set_stamp(&replica, new_stamp)?;
+        self.change_replica(block, |replica| self.close_recovered(replica, block, new_stamp, length))
+    }
+
+    fn close_recovered(
+        self: &Arc<Self>,
+        replica: &Arc<Replica>,
+        block: &ExtendedBlock,
+        new_stamp: GenerationStamp,
+        length: u64,
+    ) -> Result<ReplicaSummary> {
+        let state = self.check_recoverable(replica, block, new_stamp, length)?;
+        self.set_stamp(replica, new_stamp)?;
         if state == ReplicaState::BeingWritten {
-            let mut hands = self.resume_hands(&replica)?;
-            self.finish(&replica, &mut hands, Durability::Memory)?;
+            let mut hands = self.resume_hands(replica)?;
+            self.finish(replica, &mut hands, Durability::Memory)?;
             // hsync has put a part of it on disk under the old state: see rule 4 of docs/design/0001.
             let half_on_disk = replica.core().disk.is_some();
-            self.make_durable(&replica, if half_on_disk { Durability::Disk } else { Durability::Memory })?;
+            self.make_durable(replica, if half_on_disk { Durability::Disk } else { Durability::Memory })?;
         }
-        Ok(self.summary(&replica))
+        Ok(self.summary(replica))
     }
 
     /// What stages 1 and 5 ask of a replica. Stops the writer. Returns FINALIZED or BEING_WRITTEN.
@@ -79,9 +87,6 @@ impl Inner {
     ) -> Result<()> {
         replica.slice.volume.check()?;
         let core = replica.core();
-        if core.gone {
-            return Err(StoreError::ReplicaNotFound { block: block.clone() });
-        }
         let state = core.state_now();
         if !states.contains(&state) {
             return Err(StoreError::WrongState { block: replica.block(&core), state, action: "recover its pipeline" });
@@ -102,9 +107,16 @@ impl Inner {
         block: &ExtendedBlock,
         recovery: PipelineRecovery,
     ) -> Result<ReplicaWriter> {
-        let replica = self.replica(block)?;
-        let _change = replica.change.lock();
-        self.check_open(&replica, block, recovery.new_stamp, &[ReplicaState::BeingWritten])?;
+        self.change_replica(block, |replica| self.recover_written(replica, block, recovery))
+    }
+
+    fn recover_written(
+        self: &Arc<Self>,
+        replica: &Arc<Replica>,
+        block: &ExtendedBlock,
+        recovery: PipelineRecovery,
+    ) -> Result<ReplicaWriter> {
+        self.check_open(replica, block, recovery.new_stamp, &[ReplicaState::BeingWritten])?;
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let (acked, received) = {
             let core = replica.core();
@@ -120,11 +132,11 @@ impl Inner {
             return Err(StoreError::LengthMismatch { block: named, what: "received", actual: received, wanted });
         }
         if received > acked {
-            self.cut_being_written(&replica, acked)?;
+            self.cut_being_written(replica, acked)?;
         }
-        self.set_stamp(&replica, recovery.new_stamp)?;
-        let hands = self.resume_hands(&replica)?;
-        Ok(ReplicaWriter::new(self, &replica, hands, self.options.default_block_bytes))
+        self.set_stamp(replica, recovery.new_stamp)?;
+        let hands = self.resume_hands(replica)?;
+        Ok(ReplicaWriter::new(self, replica, hands, self.options.default_block_bytes))
     }
 
     /// A new stamp for a replica without a writer: in memory first, then on disk, durably. A kill in between leaves the newer stamp
@@ -149,16 +161,24 @@ impl Inner {
         };
         record(stamp)?;
         let Some(disk) = disk else { return Ok(()) };
+        // `sync_behind` knows one that was finalized in files by what it was then: its bytes may not be on disk yet.
+        let renamed = |to| {
+            let mut core = replica.core();
+            core.disk = Some(to);
+            if core.state == ReplicaState::Finalized && core.memory.is_none() {
+                self.note_unsynced(replica, to);
+            }
+        };
         match copy::relocate(&replica.slice.dirs, replica.id, disk, disk.place, stamp, true) {
             Ok(to) => {
-                replica.core().disk = Some(to);
+                renamed(to);
                 Ok(())
             }
             Err(error) => {
                 let failed = self.disk_error(&replica.slice, "give a new stamp to a replica in", error);
                 if replica.slice.dirs.meta(disk.place, replica.id, stamp).exists() {
                     // It has its new name, perhaps not durably: memory is not to be older.
-                    replica.core().disk = Some(copy::DiskCopy { stamp, ..disk });
+                    renamed(copy::DiskCopy { stamp, ..disk });
                 } else {
                     record(old)?;
                 }

@@ -14,12 +14,14 @@ use crate::volume::Slice;
 impl Inner {
     /// Copies a finalized replica to a volume of another type, then removes it where it was.
     pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
-        let replica = self.replica(block)?;
-        let _change = replica.change.lock();
+        self.change_replica(block, |replica| self.move_replica(replica, block, to))
+    }
+
+    fn move_replica(&self, replica: &Arc<Replica>, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
         let content = {
             let mut core = replica.core();
             let state = core.state_now();
-            if state != ReplicaState::Finalized || core.gone {
+            if state != ReplicaState::Finalized {
                 return Err(StoreError::WrongState { block: replica.block(&core), state, action: "move it" });
             }
             if core.stamp != block.stamp() {
@@ -33,15 +35,17 @@ impl Inner {
             replica.snapshot(&mut core)?
         };
         if replica.slice.volume.storage_type == to {
-            return Ok(self.summary(&replica));
+            return Ok(self.summary(replica));
         }
         let pool = self.pool(block)?;
         let slice = self.place(&pool, to, content.length)?;
-        self.relocate(&pool, &replica, &content, slice)
+        self.relocate(&pool, replica, &content, slice)
     }
 
     /// Copies the finalized `replica`, whose bytes `content` are, to `slice`, which has promised their room; when all is on disk there, the
     /// replica is no more where it was. Under its `change`.
+    ///
+    /// At every moment one of them is in the map and has all bytes: a recovery that is told that there is none may have the block dropped.
     pub(super) fn relocate(
         &self,
         pool: &Pool,
@@ -58,14 +62,9 @@ impl Inner {
         let moved = Arc::new(Replica::new(replica.id, slice, core));
         let _moved = moved.change.lock();
         self.finish_copy(&moved, &mut hands)?;
+        let replaced = pool.replicas.replace(replica, moved.clone());
+        assert!(replaced, "a replica that is not gone, under its change, is in the map");
         self.discard(replica);
-        match pool.replicas.insert(moved.clone()) {
-            Ok(()) => Ok(self.summary(&moved)),
-            Err(there) => {
-                self.discard(&moved);
-                let core = there.core();
-                Err(StoreError::ReplicaExists { block: there.block(&core), state: core.state, stamp: core.stamp })
-            }
-        }
+        Ok(self.summary(&moved))
     }
 }

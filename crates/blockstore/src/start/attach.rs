@@ -1,3 +1,4 @@
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,7 +20,12 @@ use crate::memory::incarnation::{self, Incarnation};
 use crate::memory::slab::Slabs;
 use crate::pool::{Pool, ReplicaMap};
 use crate::replica::{Core, Replica};
+use crate::verify::Worth;
 use crate::volume::{Slice, Volume};
+
+/// Bytes that are read from the disks to find out which of two volumes' replicas are good, before a start goes on without: a minute of an
+/// ordinary disk. A namenode takes a datanode that says nothing for ten for dead.
+const COMPARED_BYTES_MAX: u64 = 8 << 30;
 
 /// What Java's datanode leaves beside its directories from the beginning of an upgrade to its end: a way back that this
 /// store would block by changing files. Source: hdfs `BlockPoolSliceStorage`.
@@ -55,8 +61,9 @@ impl Inner {
         for slice in &pool.slices {
             self.unless_failed(&slice.volume, || self.prepare_slice(slice, identity, &mut summary))?;
         }
+        let mut room = COMPARED_BYTES_MAX;
         for slice in &pool.slices {
-            self.unless_failed(&slice.volume, || self.find_replicas(&pool, slice, &mut summary))?;
+            self.unless_failed(&slice.volume, || self.find_replicas(&pool, slice, &mut summary, &mut room))?;
         }
         summary.replicas = pool.replicas.len() as u64;
         self.pools.write().insert(identity.pool.clone(), Arc::new(pool));
@@ -152,7 +159,7 @@ impl Inner {
         Ok(!matches)
     }
 
-    fn find_replicas(&self, pool: &Pool, slice: &Arc<Slice>, summary: &mut PoolSummary) -> Result<()> {
+    fn find_replicas(&self, pool: &Pool, slice: &Arc<Slice>, summary: &mut PoolSummary, room: &mut u64) -> Result<()> {
         let mut memory = find::in_memory(&slice.memory_dir, &self.budget, &slice.slabs)
             .map_err(StoreError::io("find the replicas in", &slice.memory_dir))?;
         let found = scan::scan(&slice.dirs).map_err(StoreError::io("find the replicas in", &slice.dirs.root))?;
@@ -170,11 +177,11 @@ impl Inner {
         }
         for (id, disk) in disk {
             let replica = self.merge(slice, id, memory.remove(&id), Some(disk));
-            self.adopt(pool, replica, summary);
+            self.adopt(pool, replica, summary, room);
         }
         for (id, found) in memory {
             let replica = self.merge(slice, id, Some(found), None);
-            self.adopt(pool, replica, summary);
+            self.adopt(pool, replica, summary, room);
         }
         Ok(())
     }
@@ -225,18 +232,57 @@ impl Inner {
         Some(Replica::new(id, slice.clone(), core))
     }
 
-    fn adopt(&self, pool: &Pool, replica: Option<Replica>, summary: &mut PoolSummary) {
+    /// Of two volumes' replicas of one block, the one that counts, and the other. That is removed when it is older, or the first was found
+    /// good on its disk; else it is left where it is for the next start.
+    ///
+    /// A move was cut short, or a volume is back that had failed, after whose failure a replica was made anew. Both may be whole then, but
+    /// the failed one's need not be: the kernel takes what it could not write for written.
+    fn better<'a>(
+        &self,
+        there: &'a Arc<Replica>,
+        replica: &'a Arc<Replica>,
+        room: &mut u64,
+    ) -> (&'a Arc<Replica>, &'a Arc<Replica>) {
+        let rank = |replica: &Replica| {
+            let core = replica.core();
+            (core.stamp, core.state == ReplicaState::Finalized, core.received)
+        };
+        let (keep, other, is_sure) = match rank(replica).cmp(&rank(there)) {
+            Ordering::Greater => (replica, there, true),
+            Ordering::Less => (there, replica, true),
+            Ordering::Equal => {
+                let (first, second) = (self.judge(there, room), self.judge(replica, room));
+                let (keep, other) = if second > first { (replica, there) } else { (there, replica) };
+                (keep, other, first.max(second) == Worth::GoodOnDisk)
+            }
+        };
+        let (block, storage) = (keep.named(keep.core().stamp), &keep.slice.volume.id);
+        if is_sure {
+            tracing::warn!(%block, %storage, "replica on two volumes, the other one is removed");
+            self.discard(other);
+        } else {
+            tracing::warn!(%block, %storage, other = %other.slice.volume.id, "replica on two volumes, both are left there: none is known to be good on disk");
+            self.pass_over(other);
+        }
+        (keep, other)
+    }
+
+    /// Its files stay where they are, and count for nothing before the next start.
+    fn pass_over(&self, replica: &Replica) {
+        let mut core = replica.core();
+        self.clear_dirty(&mut core);
+        core.gone = true;
+        core.memory = None;
+        core.disk = None;
+        self.settle_space(replica, &mut core);
+    }
+
+    /// `room`: bytes that may yet be read to compare replicas.
+    fn adopt(&self, pool: &Pool, replica: Option<Replica>, summary: &mut PoolSummary, room: &mut u64) {
         let Some(replica) = replica.map(Arc::new) else { return };
         if let Err(there) = pool.replicas.insert(replica.clone()) {
-            // On two volumes: a move was cut short. Both are whole, or the one with the higher stamp is newer.
-            let rank = |replica: &Replica| {
-                let core = replica.core();
-                (core.stamp, core.state == ReplicaState::Finalized, core.received)
-            };
-            let (keep, drop) = if rank(&replica) > rank(&there) { (&replica, &there) } else { (&there, &replica) };
-            tracing::warn!(block = %keep.named(keep.core().stamp), "replica on two volumes, one is removed");
-            pool.replicas.remove(drop);
-            self.discard(drop);
+            let (keep, other) = self.better(&there, &replica, room);
+            pool.replicas.remove(other);
             if Arc::ptr_eq(keep, &there) || pool.replicas.insert(replica.clone()).is_err() {
                 return;
             }

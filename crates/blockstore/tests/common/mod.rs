@@ -275,3 +275,24 @@ pub fn files_named(bed: &Bed, name: &str) -> Vec<std::path::PathBuf> {
     }
     found
 }
+
+/// While it lives, a file cannot be opened, whoever tries: a symbolic link to itself is in its place.
+pub struct Loop {
+    path: std::path::PathBuf,
+    aside: std::path::PathBuf,
+}
+
+impl Loop {
+    pub fn new(path: &std::path::Path) -> Self {
+        let aside = path.with_extension("aside");
+        std::fs::rename(path, &aside).unwrap();
+        std::os::unix::fs::symlink(path, path).unwrap();
+        Self { path: path.to_owned(), aside }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        std::fs::rename(&self.aside, &self.path).unwrap();
+    }
+}

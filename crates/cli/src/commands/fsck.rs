@@ -1,5 +1,6 @@
 //! `hearth fsck PATH`: the report of `hdfs fsck`, computed here from the located blocks of every file below the path.
 
+mod replicas;
 mod report;
 mod walk;
 

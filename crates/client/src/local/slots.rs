@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hearth_fabric::local::SharedWords;
-use hearth_fabric::stream::Connection;
+use hearth_fabric::stream::{self, Connection};
 use hearth_wire::data_transfer::{ShmId, ShmSlot};
 use parking_lot::Mutex;
 
@@ -44,7 +44,7 @@ impl Segment {
     /// Starts to watch `connection`, over which the segment came. Needs a tokio runtime.
     pub(super) fn new(id: ShmId, words: SharedWords, connection: Arc<Connection>) -> Arc<Self> {
         let segment = Arc::new(Self { id, words, connection, ended: AtomicBool::new(false), taken: Mutex::new(0) });
-        tokio::spawn(watch(Arc::clone(&segment)));
+        tokio::spawn(watch(Watched(Arc::clone(&segment))));
         segment
     }
 
@@ -87,18 +87,33 @@ impl Segment {
     }
 }
 
-/// Ends the segment when its connection ends, or when the runtime that would notice it does.
-async fn watch(segment: Arc<Segment>) {
-    struct Guard(Arc<Segment>);
-    impl Drop for Guard {
-        fn drop(&mut self) {
-            self.0.end();
-        }
+/// A segment that ends when nobody watches it any more: its connection has ended, or the runtime that would notice that.
+struct Watched(Arc<Segment>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.end();
     }
-    let guard = Guard(segment);
-    while !guard.0.has_ended() {
-        if guard.0.connection.wait_closed(WATCH).await {
-            break;
+}
+
+/// Waits until the segment's connection ends, or until something is said on it: that breaks the protocol.
+async fn watch(watched: Watched) {
+    let Watched(segment) = &watched;
+    while !segment.has_ended() {
+        match segment.connection.readable(WATCH).await {
+            Ok(()) => {}
+            Err(stream::Error::ReadTimedOut { .. }) => continue,
+            Err(_) => break,
+        }
+        // Taken, for a byte that is left there makes the connection readable again and again.
+        match segment.connection.try_read(&mut [0]) {
+            Ok(None) => {}
+            Ok(Some(1..)) => {
+                let peer = segment.connection.peer();
+                tracing::warn!(%peer, "the datanode does not keep to the protocol: its slots are given up");
+                break;
+            }
+            Ok(Some(0)) | Err(_) => break,
         }
     }
 }

@@ -23,7 +23,7 @@ const WAIT: Duration = Duration::from_secs(10);
 
 /// What the datanode of the test does.
 #[derive(Default)]
-struct Behaviour {
+pub(crate) struct Behaviour {
     /// Answers DESCRIBE and READ_MANY.
     hearth: bool,
     without_slots: bool,
@@ -38,8 +38,15 @@ struct Behaviour {
     registered: Vec<(ShmSlot, i64)>,
 }
 
+impl Behaviour {
+    /// Hearth's or another's, with these blocks.
+    pub(crate) fn of(hearth: bool, blocks: HashMap<i64, Vec<u8>>) -> Self {
+        Self { hearth, blocks, ..Self::default() }
+    }
+}
+
 /// A datanode on a socket of its own.
-struct Fake {
+pub(crate) struct Fake {
     behaviour: Arc<Mutex<Behaviour>>,
     asked: Arc<Asked>,
     server: tokio::task::JoinHandle<()>,
@@ -64,7 +71,7 @@ impl Drop for Fake {
 }
 
 impl Fake {
-    fn start(behaviour: Behaviour) -> Self {
+    pub(crate) fn start(behaviour: Behaviour) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let behaviour = Arc::new(Mutex::new(behaviour));
         let asked = Arc::new(Asked::default());
@@ -99,11 +106,14 @@ impl Fake {
         self.server = Self::listen(&self.directory.path().join("dn50010"), &self.behaviour, &self.asked);
     }
 
+    /// Where it listens, for clients' configurations.
+    pub(crate) fn socket_pattern(&self) -> String {
+        self.directory.path().join("dn_PORT").to_str().unwrap().to_owned()
+    }
+
     /// A client that knows it, with settings.
     fn client(&self, settings: &[(&str, &str)]) -> Arc<Local> {
-        let path = self.directory.path().join("dn_PORT");
-        let mut configuration =
-            Configuration::empty().with("dfs.domain.socket.path", path.to_str().unwrap().to_owned());
+        let mut configuration = Configuration::empty().with("dfs.domain.socket.path", self.socket_pattern());
         for (key, value) in settings {
             configuration = configuration.with(key, *value);
         }
@@ -134,7 +144,7 @@ impl Fake {
     }
 }
 
-fn datanode() -> DatanodeId {
+pub(crate) fn datanode() -> DatanodeId {
     DatanodeId {
         ip: "127.0.0.1".to_owned(),
         host_name: "localhost".to_owned(),
@@ -299,7 +309,7 @@ async fn hand_over(
 fn with_blocks(hearth: bool) -> Behaviour {
     let large = (1..=5).map(|id| (id, content(id, 100_000)));
     let small = (6..=20).map(|id| (id, content(id, 100)));
-    Behaviour { hearth, blocks: large.chain(small).collect(), ..Behaviour::default() }
+    Behaviour::of(hearth, large.chain(small).collect())
 }
 
 async fn replica(local: &Arc<Local>, id: i64) -> Result<Arc<LocalReplica>, DatanodeError> {
@@ -405,6 +415,21 @@ async fn a_datanode_that_restarts_takes_its_slots_with_it_and_is_found_again() {
     drop(before);
     replica(&local, 2).await.unwrap();
     assert_eq!(fake.registered(), 2);
+}
+
+#[tokio::test]
+async fn a_byte_where_nothing_is_to_be_said_ends_a_segment() {
+    let fake = Fake::start(with_blocks(true));
+    let local = fake.client(&[]);
+    let before = replica(&local, 1).await.unwrap();
+    let connection = Arc::clone(&fake.behaviour.lock().segments[0].2);
+    connection.write_all(&[0], WAIT).await.unwrap();
+    // Who only waited for the end would look at the byte without end.
+    until("the segment to end", || !before.is_valid()).await;
+    assert!(bytes_of(&before).await == content(1, 100_000));
+    let after = replica(&local, 1).await.unwrap();
+    assert!(after.is_valid());
+    assert_eq!(fake.count(|asked| &asked.segments), 2);
 }
 
 #[tokio::test]

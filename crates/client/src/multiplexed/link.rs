@@ -145,6 +145,27 @@ impl From<Failure> for DatanodeError {
     }
 }
 
+/// A link that ends, at the latest, with the task that receives on it: that may end with its runtime, and then nobody hands out answers.
+struct Receiving(Arc<Link>);
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        let Self(link) = self;
+        // Unless it has ended before, and why is known.
+        link.end(stream::Error::Closed { peer: link.connection.peer() }.into());
+    }
+}
+
+/// Receives until the link ends, and tells everybody why.
+async fn run(receiving: Receiving, has_terms: bool) {
+    let Receiving(link) = &receiving;
+    link.flush();
+    if let Err(failure) = link.receive(has_terms).await {
+        tracing::debug!(peer = %link.connection.peer(), ?failure, "a connection of many reads ends");
+        link.end(failure);
+    }
+}
+
 impl Link {
     /// Makes `connection` one of many reads, unless it has `begun` to be one.
     pub(super) fn start(
@@ -172,7 +193,7 @@ impl Link {
             answer_time: AtomicU64::new(0),
             round_trip,
         });
-        tokio::spawn(Arc::clone(&link).run(has_terms));
+        tokio::spawn(run(Receiving(Arc::clone(&link)), has_terms));
         link
     }
 
@@ -339,19 +360,6 @@ impl Link {
                 state.unsent.clear();
             }
         }
-    }
-
-    /// Receives until the link ends, and tells everybody why.
-    async fn run(self: Arc<Self>, has_terms: bool) {
-        self.flush();
-        let failure = match self.receive(has_terms).await {
-            Ok(()) => stream::Error::Closed { peer: self.connection.peer() }.into(),
-            Err(failure) => {
-                tracing::debug!(peer = %self.connection.peer(), ?failure, "a connection of many reads ends");
-                failure
-            }
-        };
-        self.end(failure);
     }
 
     fn end(&self, failure: Failure) {

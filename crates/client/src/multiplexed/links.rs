@@ -249,10 +249,11 @@ impl Links {
         Some(Arc::clone(best))
     }
 
-    /// Opens `count` further connections, while reads go on.
+    /// Opens `count` further connections, while reads go on. Called by who has set `growing`.
     fn grow(self: &Arc<Self>, count: usize) {
-        let links = Arc::clone(self);
+        let growing = Growing(Arc::clone(self));
         tokio::spawn(async move {
+            let Growing(links) = &growing;
             let opened = join_all((0..count).map(|_| links.open())).await;
             let error = opened.into_iter().find_map(Result::err);
             let count = links.links.lock().len();
@@ -260,13 +261,21 @@ impl Links {
                 None => tracing::debug!(place = ?links.place, count, "further connections, for the others are held up"),
                 Some(error) => tracing::debug!(place = ?links.place, count, %error, "not all further connections"),
             }
-            links.growing.store(false, Ordering::Release);
         });
     }
 
     #[cfg(test)]
     pub(super) fn connections(&self) -> usize {
         self.links.lock().iter().filter(|link| !link.has_ended()).count()
+    }
+}
+
+/// Lets the next look for further connections, also when the runtime ended this one.
+struct Growing(Arc<Links>);
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        self.0.growing.store(false, Ordering::Release);
     }
 }
 
@@ -305,4 +314,26 @@ fn refused(wanted: Wanted<'_>, refusal: ManyRefusal) -> DatanodeError {
 pub(super) fn credit(range: ByteRange, limit: u32) -> u32 {
     let length = range.length().min(u64::from(limit));
     u32::try_from(length + length / 100 + 1536).unwrap_or(u32::MAX).min(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_config::Configuration;
+    use hearth_protocol::data_transfer::Timeouts;
+
+    use super::*;
+
+    #[test]
+    fn further_connections_can_be_opened_though_a_runtime_ended_while_some_were() {
+        const WAIT: Duration = Duration::from_secs(10);
+        let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
+        let options = MultiplexOptions::read(&Configuration::empty(), timeouts).unwrap();
+        // Nobody is there; the attempts are over before they have begun.
+        let links = Arc::new(Links::new(Place::Socket("/nowhere".into()), options, "test".to_owned()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        links.growing.store(true, Ordering::Release);
+        runtime.block_on(async { links.grow(1) });
+        drop(runtime);
+        assert!(!links.growing.load(Ordering::Acquire));
+    }
 }

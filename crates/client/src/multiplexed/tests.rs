@@ -476,6 +476,23 @@ async fn a_connection_that_is_not_used_ends_and_the_next_read_makes_another() {
     }
 }
 
+/// The tasks of a connection live in the runtime of who made it.
+#[tokio::test]
+async fn a_connection_whose_runtime_has_ended_is_not_used_again() {
+    let fake = fake(options(), |connection, mut buffer, _| async move {
+        serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await;
+    });
+    let links = Arc::clone(&fake.links);
+    let elsewhere = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(fetch(&links, 1, 0, 1000)).unwrap()
+    });
+    assert!(elsewhere.await.unwrap() == content(1, 1000));
+    let fetched = tokio::time::timeout(WAIT / 2, fetch(&fake.links, 2, 0, 1000)).await;
+    assert!(fetched.expect("nobody answers on the first").unwrap() == content(2, 1000));
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 2);
+}
+
 /// Each of its connections, three at most, brings a range in 2 ms.
 fn slow() -> Fake {
     let three = MultiplexOptions { connections_max: 3, ..options() };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hearth_fabric::one_sided::{Connection, Error};
-use hearth_types::{ExtendedBlock, RemoteSlice, Token};
+use hearth_fabric::one_sided::{Connection, Error, Region};
+use hearth_types::{ExtendedBlock, Token};
 use hearth_wire::rdma_control::{ControlMessage, Locate, Located};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -17,6 +17,12 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest small replica that is answered within the message.
 const INLINE_BYTES_MAX: u32 = 7 << 10;
+
+/// Memory of askers who have gone that the datanode may still write to, on one connection: 5 MiB. Then no more is lent on it.
+const LEFT_BEHIND_MAX: usize = 64;
+
+/// An answer, and the memory that was lent for it: the datanode writes there no more.
+pub(super) type Answer = (Located, Option<Arc<dyn Region>>);
 
 /// A connection, as long as it lasts.
 #[derive(Debug)]
@@ -35,14 +41,39 @@ impl Drop for Link {
 }
 
 /// Questions that were asked and not answered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     next: AtomicU64,
     /// `None`: the connection has ended.
-    questions: Mutex<Option<HashMap<u64, oneshot::Sender<Located>>>>,
+    questions: Mutex<Option<Questions>>,
 }
 
-/// A question that is over, answered or not.
+#[derive(Debug, Default)]
+struct Questions {
+    open: HashMap<u64, Question>,
+    /// Those of `open` that keep memory of an asker who has gone.
+    left_behind: usize,
+}
+
+#[derive(Debug)]
+struct Question {
+    answer: oneshot::Sender<Answer>,
+    /// The datanode may write there until it has answered. Once that is deregistered its writing would end the connection, for all who
+    /// share it, or go to memory that has got the same key since.
+    into: Option<Arc<dyn Region>>,
+    /// Its asker has gone.
+    left_behind: bool,
+}
+
+impl Questions {
+    fn answered(&mut self, request: u64) -> Option<Question> {
+        let question = self.open.remove(&request)?;
+        self.left_behind -= usize::from(question.left_behind);
+        Some(question)
+    }
+}
+
+/// Somebody waits for the answer to a question.
 struct Asked<'a> {
     waiting: &'a Waiting,
     request: u64,
@@ -50,16 +81,23 @@ struct Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if let Some(questions) = &mut *self.waiting.questions.lock() {
-            questions.remove(&self.request);
+        if let Some(questions) = &mut *self.waiting.questions.lock()
+            && let Some(question) = questions.open.get_mut(&self.request)
+        {
+            if question.into.is_none() {
+                questions.open.remove(&self.request);
+            } else {
+                question.left_behind = true;
+                questions.left_behind += 1;
+            }
         }
     }
 }
 
 impl Link {
     pub(super) fn new(connection: Arc<dyn Connection>, incarnation: u64) -> Self {
-        let waiting = Arc::new(Waiting { next: AtomicU64::new(1), questions: Mutex::new(Some(HashMap::new())) });
-        let hearing = tokio::spawn(hear(connection.clone(), waiting.clone())).abort_handle();
+        let waiting = Arc::new(Waiting { next: AtomicU64::new(1), questions: Mutex::new(Some(Questions::default())) });
+        let hearing = tokio::spawn(hear(connection.clone(), Hearing(waiting.clone()))).abort_handle();
         Self { connection, incarnation, waiting, hearing }
     }
 
@@ -75,30 +113,35 @@ impl Link {
         self.waiting.questions.lock().is_some()
     }
 
-    /// Asks where the bytes of `block` are.
+    /// Whether memory may be lent for an answer.
+    pub(super) fn may_lend(&self) -> bool {
+        self.waiting.questions.lock().as_ref().is_some_and(|questions| questions.left_behind < LEFT_BEHIND_MAX)
+    }
+
+    /// Asks where the bytes of `block` are. `into`: lent for the answer, with which it comes back.
     pub(super) async fn locate(
         &self,
         block: &ExtendedBlock,
         token: &Token,
-        into: Option<RemoteSlice>,
+        into: Option<Arc<dyn Region>>,
         timeout: Duration,
-    ) -> Result<Located, Error> {
+    ) -> Result<Answer, Error> {
         let peer = self.connection.peer();
         let closed = || Error::Closed { peer, why: "it ended while an answer was waited for".to_owned() };
         let request = self.waiting.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
-        match &mut *self.waiting.questions.lock() {
-            Some(questions) => questions.insert(request, sender),
-            None => return Err(closed()),
-        };
-        let _asked = Asked { waiting: &self.waiting, request };
-        let (block, token) = (block.clone(), token.clone());
-        let message = Locate { request, block, token, inline_bytes_max: INLINE_BYTES_MAX, into };
+        let (block, token, slice) = (block.clone(), token.clone(), into.as_ref().map(|into| into.remote()));
+        let message = Locate { request, block, token, inline_bytes_max: INLINE_BYTES_MAX, into: slice };
         let message = ControlMessage::Locate(message).encode().map_err(|_| Error::TooLong {
             what: "a question",
             bytes: usize::MAX,
             limit: hearth_wire::rdma_control::MESSAGE_BYTES_MAX,
         })?;
+        let (sender, answer) = oneshot::channel();
+        match &mut *self.waiting.questions.lock() {
+            Some(questions) => questions.open.insert(request, Question { answer: sender, into, left_behind: false }),
+            None => return Err(closed()),
+        };
+        let _asked = Asked { waiting: &self.waiting, request };
         self.connection.send(message, timeout).await?;
         match tokio::time::timeout(timeout, answer).await {
             Ok(answer) => answer.map_err(|_| closed()),
@@ -111,16 +154,29 @@ impl Link {
     }
 }
 
+/// Nobody is left waiting, and nobody asks any more, when the task that hears the answers ends: also with its runtime.
+struct Hearing(Arc<Waiting>);
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        let ended = self.0.questions.lock().take();
+        drop(ended);
+    }
+}
+
 /// Hands out answers until the connection ends.
-async fn hear(connection: Arc<dyn Connection>, waiting: Arc<Waiting>) {
+async fn hear(connection: Arc<dyn Connection>, hearing: Hearing) {
+    let Hearing(waiting) = &hearing;
     loop {
         match connection.receive(RECEIVE_TIMEOUT).await {
             Ok(message) => match ControlMessage::decode(&message) {
                 Ok(ControlMessage::Located(located)) => {
-                    let question = waiting.questions.lock().as_mut().and_then(|open| open.remove(&located.request()));
-                    if let Some(question) = question {
+                    let mut questions = waiting.questions.lock();
+                    let question = questions.as_mut().and_then(|questions| questions.answered(located.request()));
+                    drop(questions);
+                    if let Some(Question { answer, into, .. }) = question {
                         // Who asked may have gone.
-                        let _ = question.send(located);
+                        let _ = answer.send((located, into));
                     }
                 }
                 other => {
@@ -133,5 +189,107 @@ async fn hear(connection: Arc<dyn Connection>, waiting: Arc<Waiting>) {
             Err(_) => break,
         }
     }
-    waiting.questions.lock().take();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use hearth_fabric::Memory;
+    use hearth_fabric::one_sided::{Access, Domain, Limits, Transport};
+    use hearth_fabric::sim::Sim;
+    use hearth_types::{Block, BlockId, BlockPoolId, GenerationStamp};
+    use hearth_wire::data_transfer::Status;
+    use hearth_wire::rdma_control::Refusal;
+
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    /// A link, the other end of its connection, and where memory for it is registered.
+    async fn link() -> (Link, Arc<dyn Connection>, Arc<dyn Domain>) {
+        let sim = Sim::new();
+        let domain = sim.domain().unwrap();
+        let listener = sim.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let accept = async { listener.accept().await.unwrap().accept(&domain, b"", Limits::default(), WAIT).await };
+        let connect = sim.connect(&domain, listener.address(), b"", Limits::default(), WAIT);
+        let (near, far) = tokio::join!(connect, accept);
+        (Link::new(near.unwrap(), 1), far.unwrap(), domain)
+    }
+
+    fn register(domain: &dyn Domain) -> Arc<dyn Region> {
+        domain.register(&Arc::new(Memory::fresh(4096).unwrap()), 0..4096, Access::RemoteWrite).unwrap()
+    }
+
+    async fn locate(link: &Link, into: Option<Arc<dyn Region>>) -> Result<Answer, Error> {
+        let block = Block { id: BlockId(1), stamp: GenerationStamp(1), length: 4096 };
+        link.locate(&ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }, &Token::default(), into, WAIT).await
+    }
+
+    /// Asks, and leaves when the question has come to the other side, which is given back.
+    async fn leave(link: &Link, far: &dyn Connection, into: Arc<dyn Region>) -> Locate {
+        let received = tokio::select! {
+            _ = locate(link, Some(into)) => panic!("nobody has answered"),
+            received = far.receive(WAIT) => received.unwrap(),
+        };
+        let Ok(ControlMessage::Locate(asked)) = ControlMessage::decode(&received) else { panic!("no question") };
+        asked
+    }
+
+    async fn answer(far: &dyn Connection, asked: &Locate) {
+        let refusal = Refusal { status: Status::Error, message: String::new() };
+        let located = Located::Refused { request: asked.request, refusal };
+        far.send(ControlMessage::Located(located).encode().unwrap(), WAIT).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn memory_stays_until_the_question_is_answered_whoever_has_gone_and_so_much_and_no_more() {
+        let (link, far, domain) = link().await;
+        let mut asked = Vec::new();
+        while link.may_lend() {
+            asked.push(leave(&link, &*far, register(&*domain)).await);
+        }
+        assert_eq!((asked.len(), domain.registered_bytes()), (LEFT_BEHIND_MAX, LEFT_BEHIND_MAX as u64 * 4096));
+        // The answers are heard before the one to a question that is asked behind them.
+        for asked in &asked {
+            answer(&*far, asked).await;
+        }
+        let into = register(&*domain);
+        let (last, _) = tokio::join!(locate(&link, Some(Arc::clone(&into))), async {
+            let Ok(ControlMessage::Locate(asked)) = ControlMessage::decode(&far.receive(WAIT).await.unwrap()) else {
+                panic!("no question")
+            };
+            answer(&*far, &asked).await;
+        });
+        let (_, lent) = last.unwrap();
+        assert!(Arc::ptr_eq(&lent.unwrap(), &into) && link.may_lend());
+        drop(into);
+        assert_eq!(domain.registered_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn nothing_stays_when_the_connection_has_ended() {
+        let (link, far, domain) = link().await;
+        leave(&link, &*far, register(&*domain)).await;
+        far.close().await;
+        assert!(locate(&link, None).await.is_err());
+        let noticed = async {
+            while link.is_open() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(WAIT, noticed).await.unwrap();
+        assert!(!link.may_lend());
+        assert_eq!(domain.registered_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_link_whose_runtime_has_ended_is_not_open() {
+        let elsewhere = tokio::task::spawn_blocking(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(link())
+        });
+        let (link, _far, _domain) = elsewhere.await.unwrap();
+        assert!(!link.is_open());
+    }
 }

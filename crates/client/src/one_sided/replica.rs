@@ -199,12 +199,16 @@ impl ShownReplica {
 }
 
 impl Posted {
-    /// Waits for the bytes. What comes back was the replica's when it was read.
+    /// Waits until the reads are over; once, but who breaks the wait off may wait again.
+    pub(crate) async fn over(&mut self) -> Result<(), Error> {
+        self.done.get_mut().await
+    }
+
+    /// The bytes, when the reads are `over` without an error. They were the replica's when they were read.
     ///
-    /// Errors: `Withdrawn`; `Network`.
-    pub(crate) async fn complete(self) -> Result<Fetched, ReadError> {
-        let Self { replica, buffer, pieces, mut table, table_at, shown_at, done } = self;
-        done.into_inner().await?;
+    /// Errors: `Withdrawn`.
+    pub(crate) fn fetched(self) -> Result<Fetched, ReadError> {
+        let Self { replica, buffer, pieces, mut table, table_at, shown_at, done: _ } = self;
         let mut record = [0; ShownRecord::BYTES];
         buffer.memory().read(shown_at, &mut record);
         if ShownRecord::decode(&record) != Some(replica.advertisement.record()) {
@@ -403,9 +407,10 @@ mod tests {
         }
     }
 
-    async fn fits(posted: Posted, replica: usize) -> bool {
+    async fn fits(mut posted: Posted, replica: usize) -> bool {
         let mut bytes = vec![0; (END - START) as usize];
-        let copied = posted.complete().await.unwrap().copy(0, START, &mut bytes);
+        posted.over().await.unwrap();
+        let copied = posted.fetched().unwrap().copy(0, START, &mut bytes);
         copied.inspect(|()| assert!(bytes == content(replica)[START as usize..END as usize])).is_ok()
     }
 

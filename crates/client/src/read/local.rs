@@ -71,6 +71,7 @@ impl LocalStream {
 
     /// Verifies the next bytes; what was not consumed before is gone. False when everything asked for has come.
     pub(super) async fn advance(&mut self, shared: &Shared, way: &Way) -> Result<bool, DatanodeError> {
+        tokio::task::consume_budget().await;
         self.shown = empty(self.left.start());
         if self.left.is_empty() {
             return Ok(false);
@@ -95,7 +96,6 @@ impl LocalStream {
         verified.map_err(|error| self.bad(shared, way, next.start(), error))?;
         self.left = range(next.end(), self.left.end());
         self.shown = next;
-        tokio::task::consume_budget().await;
         Ok(true)
     }
 
@@ -107,22 +107,23 @@ impl LocalStream {
     /// Copies out of the mapping, verified in the same go, without showing anything, into `into` (not empty). 0 when everything
     /// asked for has come.
     pub(super) async fn read(&mut self, shared: &Shared, way: &Way, into: &mut [u8]) -> Result<usize, DatanodeError> {
-        let Some(mapped) = self.mapped() else { return Ok(0) };
         if !self.shown.is_empty() {
             return Ok(self.copy_shown(into));
         }
         if self.left.is_empty() {
             return Ok(0);
         }
-        self.check_valid(way)?;
         let count = self.left.length().min(into.len() as u64).min(TURN_BYTES);
+        if count == TURN_BYTES {
+            // Before anything is taken: here the caller may break off.
+            tokio::task::yield_now().await;
+        }
+        let Some(mapped) = self.mapped() else { return Ok(0) };
+        self.check_valid(way)?;
         let start = self.left.start();
         let copied = mapped.copy(start as usize, &mut into[..count as usize]);
         copied.map_err(|error| self.bad(shared, way, start, error))?;
         self.left = range(start + count, self.left.end());
-        if count == TURN_BYTES {
-            tokio::task::yield_now().await;
-        }
         Ok(count as usize)
     }
 

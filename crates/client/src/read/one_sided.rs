@@ -39,7 +39,7 @@ enum Source {
 #[derive(Debug)]
 struct Windows {
     replica: Arc<ShownReplica>,
-    /// Not posted yet.
+    /// Not posted yet. Behind `posted`, which is behind `current`, without a gap.
     rest: ByteRange,
     posted: VecDeque<(ByteRange, Posted)>,
     current: Option<(ByteRange, Fetched)>,
@@ -163,11 +163,15 @@ impl Windows {
             }
             self.rest = ByteRange::new(end, self.rest.end()).expect("a part of it");
         }
-        let (window, posted) = self.posted.pop_front().expect("there is something left");
-        Ok((window, posted.complete().await?))
+        let (_, posted) = self.posted.front_mut().expect("there is something left");
+        // Whoever breaks off here finds it in its place the next time.
+        let over = posted.over().await;
+        let (window, posted) = self.posted.pop_front().expect("it has been waited for");
+        over?;
+        Ok((window, posted.fetched()?))
     }
 
-    /// Finds the replica anew after a failure; once, then the failure is the caller's.
+    /// Finds the replica anew after a failure; once, then the failure is the caller's. Whoever breaks it off reads on from `start`.
     async fn look_again(
         &mut self,
         shared: &Shared,
@@ -178,9 +182,10 @@ impl Windows {
         let datanode = &way.datanode().id;
         shared.one_sided.forget(&way.block, datanode, &self.replica);
         let withdrawn = || DatanodeError::Withdrawn { block: Box::new(way.block.block.clone()) };
+        let confirmed = self.confirmed || matches!(error, ReadError::Unconfirmed);
         let error = match error {
             ReadError::Withdrawn => withdrawn(),
-            ReadError::Unconfirmed if std::mem::replace(&mut self.confirmed, true) => {
+            ReadError::Unconfirmed if self.confirmed => {
                 return Err(shared.one_sided.refuse(
                     &way.block,
                     datanode,
@@ -190,7 +195,7 @@ impl Windows {
             ReadError::Unconfirmed => withdrawn(),
             ReadError::Network(error) => error.into(),
         };
-        if std::mem::replace(&mut self.retried, true) {
+        if self.retried {
             return Err(match error {
                 // It changes faster than it can be found.
                 DatanodeError::Withdrawn { .. } => {
@@ -200,12 +205,13 @@ impl Windows {
             });
         }
         tracing::debug!(block = %way.block.block, %datanode, %error, "looking for the replica again");
+        self.posted.clear();
+        self.current = None;
+        self.rest = ByteRange::new(start, self.rest.end()).expect("what comes is before what is left");
         match shared.one_sided.open(shared, &way.block, datanode).await? {
             Opened::Shown(replica) => {
-                self.posted.clear();
-                self.current = None;
                 self.replica = replica;
-                self.rest = ByteRange::new(start, self.rest.end()).expect("what comes is before what is left");
+                (self.retried, self.confirmed) = (true, confirmed);
                 Ok(())
             }
             // Another replica than the one that was begun.

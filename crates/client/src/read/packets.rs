@@ -22,7 +22,9 @@ pub(super) struct PacketStream {
     /// Of the packet that the receiver lends: what the caller has not consumed.
     start: usize,
     end: usize,
-    /// The datanode was told that all is well: the connection can serve another request.
+    /// The last packet has come: the datanode is told so, or was.
+    ended: bool,
+    /// It was told that all is well: the connection can serve another request.
     finished: bool,
 }
 
@@ -84,6 +86,7 @@ impl PacketStream {
             next_sequence: 0,
             start: 0,
             end: 0,
+            ended: false,
             finished: false,
         })
     }
@@ -102,7 +105,7 @@ impl PacketStream {
     /// for has come.
     pub(super) async fn advance(&mut self) -> Result<bool, DatanodeError> {
         (self.start, self.end) = (0, 0);
-        if self.finished {
+        if self.ended {
             return Ok(false);
         }
         let packet = self.peer.receiver.receive_packet().await?;
@@ -150,6 +153,8 @@ impl PacketStream {
     }
 
     async fn finished(&mut self) -> Result<bool, DatanodeError> {
+        // Who breaks off while it is sent does not wait for another packet the next time.
+        self.ended = true;
         let status = if self.checksum.kind.size() > 0 { Status::ChecksumOk } else { Status::Success };
         self.peer.sender.send_read_status(status).await?;
         self.finished = true;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hearth_fabric::stream;
 use hearth_protocol::data_transfer::TransferError;
 use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
@@ -27,7 +28,7 @@ pub(super) struct Replicas {
     dead: Mutex<HashMap<(DatanodeUuid, DataPath), Instant>>,
     /// Open replicas on this machine, for reads that need not wait for anything.
     warm: Warm,
-    /// Replicas whose data did not fit their checksums, not yet reported.
+    /// Replicas whose data did not fit their checksums, not yet reported; each datanode of a block once.
     corrupt: Mutex<HashMap<BlockId, Vec<DatanodeInfo>>>,
 }
 
@@ -115,7 +116,7 @@ impl Replicas {
                         self.came(&stream.way().block, &mut failures).await;
                     }
                     Err(error) => {
-                        self.failed(stream.way(), error, &mut failures).await?;
+                        self.broke(&stream, error, &mut failures).await?;
                         break;
                     }
                 }
@@ -187,6 +188,26 @@ impl Replicas {
         })
     }
 
+    /// As `failed`, of a stream that was open. One over which bytes have come may just have been idle for longer than its datanode waits, or
+    /// the datanode was started again: it is asked once more, for one that brings nothing then has failed.
+    ///
+    /// Source: `DFSInputStream.readBuffer`, `retryCurrentNode`.
+    pub(super) async fn broke(
+        &self,
+        stream: &BlockStream,
+        error: DatanodeError,
+        failures: &mut Failures,
+    ) -> Result<(), Error> {
+        let way = stream.way();
+        if !stream.has_brought() || !is_closed(&error) {
+            return self.failed(way, error, failures).await;
+        }
+        let (file, datanode, path) = (self.locations.path(), &way.datanode().id, way.path);
+        tracing::info!(file, block = %way.block.block, %datanode, %path, %error, "reading on over another connection");
+        failures.last = Some(Arc::new(error));
+        Ok(())
+    }
+
     /// Draws the consequences of a failure: whether to go on is the result.
     pub(super) async fn failed(&self, way: &Way, error: DatanodeError, failures: &mut Failures) -> Result<(), Error> {
         let Way { block, path, .. } = way;
@@ -219,7 +240,12 @@ impl Replicas {
             }
             // The last path to the replica judges it: bytes that came another way may have been hurt on it.
             DatanodeError::Checksum { .. } if self.is_last_path(way) => {
-                self.corrupt.lock().entry(block.block.id()).or_default().push(datanode.clone());
+                let mut corrupt = self.corrupt.lock();
+                let bad = corrupt.entry(block.block.id()).or_default();
+                // Several reads may meet it at once.
+                if bad.iter().all(|known| known.id.uuid != datanode.id.uuid) {
+                    bad.push(datanode.clone());
+                }
             }
             DatanodeError::Transfer(TransferError::Connection(_)) if *path == DataPath::Packets => {
                 self.shared.unreachable.insert(datanode.id.uuid.clone())
@@ -303,6 +329,17 @@ impl Replicas {
         });
         // Later it goes on by itself.
         let _ = tokio::time::timeout(REPORT_AWAITED, told).await;
+    }
+}
+
+/// Whether the datanode ended a connection; one that falls silent has not.
+fn is_closed(error: &DatanodeError) -> bool {
+    use stream::Error::{ReadTimedOut, WriteTimedOut};
+    match error {
+        DatanodeError::Transfer(TransferError::Connection(error)) => {
+            error.is_disconnect() && !matches!(error, ReadTimedOut { .. } | WriteTimedOut { .. })
+        }
+        _ => false,
     }
 }
 

@@ -18,6 +18,8 @@ use crate::{DataPath, DatanodeError};
 pub(super) struct BlockStream {
     way: Way,
     source: Source,
+    /// Bytes have come over it.
+    brought: bool,
 }
 
 #[derive(Debug)]
@@ -41,13 +43,18 @@ impl BlockStream {
             DataPath::OneSided => OneSidedStream::open(shared, &way, range).await.map(Source::OneSided),
         };
         match opened {
-            Ok(source) => Ok(Self { way, source }),
+            Ok(source) => Ok(Self { way, source, brought: false }),
             Err(error) => Err((way, error)),
         }
     }
 
     pub(super) fn way(&self) -> &Way {
         &self.way
+    }
+
+    /// Whether bytes have come over it.
+    pub(super) fn has_brought(&self) -> bool {
+        self.brought
     }
 
     /// The replica, when it is open on this machine.
@@ -85,33 +92,28 @@ impl BlockStream {
             Source::Packets(stream) => stream.advance().await,
             Source::Multiplexed(stream) => stream.advance(&self.way),
         }?;
+        self.brought |= more;
         shared.counters.count_read(self.way.path, self.data().len());
         Ok(more)
     }
 
     /// Copies verified bytes into `into` (not empty), as many as come in one go. 0 when everything asked for has come.
     pub(super) async fn read(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
-        if let Source::Local(stream) = &mut self.source
-            && stream.is_mapped()
-        {
-            let shown = stream.data().len();
-            let count = stream.read(shared, &self.way, into).await?;
-            // What was shown is counted already.
-            shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
-            return Ok(count);
-        }
-        if let Source::OneSided(stream) = &mut self.source {
-            let shown = stream.data().len();
-            let count = stream.read(shared, &self.way, into).await?;
-            shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
-            return Ok(count);
-        }
-        if let Source::Multiplexed(stream) = &mut self.source {
-            let shown = stream.data().len();
-            let count = stream.read(&self.way, into)?;
-            shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { count });
-            return Ok(count);
-        }
+        let shown = self.data().len();
+        let copied = match &mut self.source {
+            Source::Local(stream) if stream.is_mapped() => stream.read(shared, &self.way, into).await?,
+            Source::OneSided(stream) => stream.read(shared, &self.way, into).await?,
+            Source::Multiplexed(stream) => stream.read(&self.way, into)?,
+            Source::Local(_) | Source::Packets(_) => return self.read_shown(shared, into).await,
+        };
+        self.brought |= copied > 0;
+        // What was shown is counted already.
+        shared.counters.count_read(self.way.path, if shown > 0 { 0 } else { copied });
+        Ok(copied)
+    }
+
+    /// As `read`, of what `advance` brings.
+    async fn read_shown(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
         while self.data().is_empty() {
             if !self.advance(shared).await? {
                 return Ok(0);

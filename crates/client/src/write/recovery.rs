@@ -13,7 +13,7 @@ use super::pipeline::{Failure, Pipeline, Target, Window};
 use super::stream::Stream;
 use crate::{DatanodeError, Error};
 
-/// Recoveries without the oldest packet getting through.
+/// Recoveries without a further packet getting through.
 const RECOVERIES_PER_PACKET_MAX: u32 = 5;
 
 impl Stream {
@@ -26,7 +26,7 @@ impl Stream {
         failure: Failure,
     ) -> Result<Option<Pipeline>, Error> {
         window.rewind();
-        self.count_recovery(window, &failure)?;
+        self.count_recovery(&failure)?;
         let block = broken.block().clone();
         let mut targets = std::mem::take(&mut broken.targets);
         let appended = broken.appended;
@@ -57,15 +57,16 @@ impl Stream {
         Ok(None)
     }
 
-    fn count_recovery(&mut self, window: &Window, failure: &Failure) -> Result<(), Error> {
-        let oldest = window.oldest().unwrap_or(-1);
-        if self.recovering.0 == oldest {
+    fn count_recovery(&mut self, failure: &Failure) -> Result<(), Error> {
+        // Whatever was acknowledged since the last one is progress; a pipeline may well fail while there is nothing to acknowledge.
+        let acknowledged = self.progress.borrow().acknowledged;
+        if self.recovering.0 == acknowledged {
             self.recovering.1 += 1;
         } else {
-            self.recovering = (oldest, 1);
+            self.recovering = (acknowledged, 1);
         }
         if self.recovering.1 > RECOVERIES_PER_PACKET_MAX {
-            tracing::warn!(path = %self.file.path, sequence = oldest, %failure, "giving up after repeated recoveries");
+            tracing::warn!(path = %self.file.path, acknowledged, %failure, "giving up after repeated recoveries");
             return Err(Error::PipelineSetup {
                 path: self.file.path.clone(),
                 attempts: RECOVERIES_PER_PACKET_MAX,

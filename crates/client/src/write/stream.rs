@@ -39,7 +39,7 @@ pub(super) struct Stream {
     append: Option<LocatedBlock>,
     /// The last block written, with its final length.
     pub(super) previous: Option<ExtendedBlock>,
-    /// Sequence number of the oldest packet at the last recovery, and how many recoveries it has seen.
+    /// The last packet that was acknowledged before the last recovery, and how many recoveries it has seen.
     pub(super) recovering: (i64, u32),
     /// Datanodes that failed this writer, and when.
     excluded: Vec<(DatanodeInfo, Instant)>,

@@ -20,7 +20,7 @@ use super::handshake::Registered;
 use super::proxy::{CallError, Proxy};
 use crate::datanode::Datanode;
 use crate::options::TimingOptions;
-use crate::reports::{Notice, PendingReports, ReplicaEvent};
+use crate::reports::{self, Notice, PendingReports, ReplicaEvent};
 
 /// Codes of errorReport.
 const DISK_ERROR: u32 = 1;
@@ -170,18 +170,23 @@ pub async fn send_incremental(
     registered: &Registered,
     reports: &PendingReports,
 ) -> Result<(), CallError> {
-    let taken = reports.take();
+    let mut taken = reports.take();
+    let mut storages = Vec::new();
     if !taken.is_empty() {
-        let types: Vec<_> =
-            datanode.store.storages().into_iter().map(|storage| (storage.id, storage.storage_type)).collect();
+        storages = datanode.store.storages();
+        let failed: Vec<&StorageId> =
+            storages.iter().filter(|storage| storage.failed).map(|storage| &storage.id).collect();
+        leave_out_failed(&mut taken, &failed);
+    }
+    if !taken.is_empty() {
         let request = BlockReceivedAndDeletedRequestProto {
             registration: registered.registration.clone(),
             block_pool_id: registered.pool.id().as_str().to_owned(),
             blocks: taken
                 .iter()
                 .map(|(storage, replicas)| {
-                    let storage_type =
-                        types.iter().find(|(id, _)| id == storage).map_or(StorageType::Disk, |(_, kind)| *kind);
+                    let known = storages.iter().find(|known| known.id == *storage);
+                    let storage_type = known.map_or(StorageType::Disk, |known| known.storage_type);
                     StorageReceivedDeletedBlocksProto {
                         storage_uuid: storage.0.as_ref().to_owned(),
                         blocks: replicas.iter().map(event_proto).collect(),
@@ -207,6 +212,18 @@ pub async fn send_incremental(
     Ok(())
 }
 
+/// Leaves out what is not to be told any more, since its storage has failed. A namenode that has taken that out of its tables would take it
+/// in again with a replica that it hears of late, and count that for ever. A replica that leaves it is told of anew, where it is then; that
+/// one is gone stays true.
+fn leave_out_failed(taken: &mut Vec<(StorageId, Vec<reports::ReportedReplica>)>, failed: &[&StorageId]) {
+    for (storage, replicas) in taken.iter_mut() {
+        if failed.contains(&&*storage) {
+            replicas.retain(|replica| replica.event == ReplicaEvent::Deleted);
+        }
+    }
+    taken.retain(|(_, replicas)| !replicas.is_empty());
+}
+
 /// Tells which blocks are cached.
 pub async fn send_cache(datanode: &Arc<Datanode>, proxy: &Proxy, registered: &Registered) -> Result<(), CallError> {
     let blocks = datanode.cache.report(registered.pool.id());
@@ -219,7 +236,7 @@ pub async fn send_cache(datanode: &Arc<Datanode>, proxy: &Proxy, registered: &Re
     Ok(())
 }
 
-fn event_proto(replica: &crate::reports::ReportedReplica) -> ReceivedDeletedBlockInfoProto {
+fn event_proto(replica: &reports::ReportedReplica) -> ReceivedDeletedBlockInfoProto {
     let (status, delete_hint) = match &replica.event {
         ReplicaEvent::Receiving => (BlockStatus::Receiving, None),
         ReplicaEvent::Received { delete_hint } => (BlockStatus::Received, delete_hint.clone()),
@@ -264,4 +281,42 @@ fn random() -> u64 {
 /// A random part of `whole`.
 fn random_part(whole: Duration) -> Duration {
     whole.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::{Block, BlockId, GenerationStamp};
+
+    use super::*;
+
+    #[test]
+    fn of_a_failed_storage_only_deletions_are_told() {
+        let [failed, sound] = ["DS-1", "DS-2"].map(|id| StorageId(id.into()));
+        let block = |id| Block { id: BlockId(id), stamp: GenerationStamp(1001), length: 7 };
+        let received = || ReplicaEvent::Received { delete_hint: None };
+        let reports = PendingReports::default();
+        reports.add(&failed, block(1), received());
+        reports.add(&failed, block(2), ReplicaEvent::Receiving);
+        reports.add(&failed, block(3), ReplicaEvent::Deleted);
+        // It has left the storage.
+        reports.add(&failed, block(4), received());
+        reports.add(&sound, block(4), received());
+        let told = |failed: &[&StorageId]| {
+            let mut taken = reports.take();
+            leave_out_failed(&mut taken, failed);
+            let mut told: Vec<_> = taken
+                .into_iter()
+                .flat_map(|(storage, replicas)| replicas.into_iter().map(move |told| (storage.clone(), told)))
+                .map(|(storage, told)| (told.block.id.0, storage, told.event))
+                .collect();
+            told.sort_unstable_by_key(|(id, ..)| *id);
+            told
+        };
+        let left = told(&[&failed]);
+        assert_eq!(left, [(3, failed.clone(), ReplicaEvent::Deleted), (4, sound, received())]);
+        reports.add(&failed, block(1), received());
+        assert_eq!(told(&[&failed]), [], "no call is made for nothing");
+        reports.add(&failed, block(1), received());
+        assert_eq!(told(&[]).len(), 1);
+    }
 }

@@ -12,6 +12,7 @@ mod namenode;
 mod one_sided;
 mod one_sided_copies;
 mod one_sided_writes;
+mod pages;
 mod pipelines;
 mod reads_and_writes;
 mod recovery;

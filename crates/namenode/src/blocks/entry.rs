@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
+use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState, StorageId};
 
 use super::datanodes::{DatanodeIndex, Datanodes, StorageIndex};
 use super::plain::Plain;
@@ -106,6 +106,8 @@ pub(super) struct Construction {
     /// It was open when the namenode stopped: who has it is not known before the datanodes report.
     pub is_restored: bool,
     pub expected: Vec<Expected>,
+    /// Who was expected to have it, on storages that the map no longer knows.
+    pub gone: Vec<Gone>,
     pub recovery: Option<Recovery>,
     /// Recovery is to cut the block to this length, bytes.
     pub truncate_to: Option<u64>,
@@ -129,6 +131,50 @@ pub(super) struct Expected {
 impl Expected {
     pub fn new(storage: StorageIndex, stamp: GenerationStamp) -> Self {
         Self { storage, stamp, length: 0, state: ReplicaState::BeingWritten, is_doubted: false, was_primary: false }
+    }
+}
+
+/// What was told of an open block by a storage whose disk has failed since, or whose datanode has given way to another. What was
+/// acknowledged may be there yet, in that datanode's memory, and be found when it starts with the disk again.
+#[derive(Clone, Debug)]
+pub(super) struct Gone {
+    pub storage: StorageId,
+    pub stamp: GenerationStamp,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// So many are known by name; the last stands for all further ones. No writer's pipeline loses as many.
+const GONE_MAX: usize = 64;
+
+impl Construction {
+    /// The storage leaves the map.
+    pub fn lose(&mut self, storage: StorageIndex, id: &StorageId) {
+        for Expected { stamp, length, .. } in self.expected.extract_if(.., |expected| expected.storage == storage) {
+            let is_full = self.gone.len() >= GONE_MAX;
+            let known = self.gone.iter().position(|gone| gone.storage == *id);
+            match known.or(is_full.then_some(GONE_MAX - 1)) {
+                Some(at) => {
+                    let gone = &mut self.gone[at];
+                    gone.stamp = gone.stamp.max(stamp);
+                    gone.length = gone.length.max(length);
+                }
+                None => self.gone.push(Gone { storage: id.clone(), stamp, length }),
+            }
+        }
+    }
+
+    /// A storage of that name has come into the map. It is expected as before, and doubted until it has reported the block.
+    pub fn find_again(&mut self, storage: StorageIndex, id: &StorageId) {
+        let Some(at) = self.gone.iter().position(|gone| gone.storage == *id) else { return };
+        let Gone { stamp, length, .. } = self.gone.remove(at);
+        self.expected.push(Expected { length, is_doubted: true, ..Expected::new(storage, stamp) });
+    }
+
+    /// The most that anybody has told of, bytes.
+    pub fn told(&self) -> u64 {
+        let expected = self.expected.iter().map(|expected| expected.length);
+        expected.chain(self.gone.iter().map(|gone| gone.length)).max().unwrap_or(0)
     }
 }
 

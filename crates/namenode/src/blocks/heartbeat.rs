@@ -145,7 +145,7 @@ impl BlockMap {
             .storages
             .iter()
             .filter_map(|report| {
-                let storage = self.nodes.storage_or_insert(index, &report.storage, report.storage_type)?;
+                let storage = self.storage_or_insert(index, &report.storage, report.storage_type)?;
                 let known = self.nodes.storage_mut(storage);
                 known.failed = report.failed;
                 known.capacity = report.capacity;

@@ -1,4 +1,7 @@
 //! Which datanodes may be part of the cluster (`dfs.hosts`), and which are to leave it (`dfs.hosts.exclude`).
+//!
+//! Only the address that a datanode's connection comes from lets it in: the name that it gives itself may be anybody's. As Apache's
+//! HostFileManager and DatanodeManager.registerDatanode have it.
 
 use std::time::Duration;
 
@@ -17,13 +20,19 @@ pub struct HostEntry {
 }
 
 impl HostEntry {
-    fn matches(&self, id: &DatanodeId) -> bool {
-        self.port.is_none_or(|port| port == id.transfer_port)
-            && self.names.iter().any(|name| *name == id.ip || name.eq_ignore_ascii_case(&id.host_name))
+    /// It comes from there.
+    fn is_of(&self, id: &DatanodeId) -> bool {
+        self.port.is_none_or(|port| port == id.transfer_port) && self.names.contains(&id.ip)
+    }
+
+    /// It comes from there, or says so. For what nobody wins by saying it.
+    fn may_be_of(&self, id: &DatanodeId) -> bool {
+        let is_called = self.names.iter().any(|name| name.eq_ignore_ascii_case(&id.host_name));
+        self.is_of(id) || is_called && self.port.is_none_or(|port| port == id.transfer_port)
     }
 }
 
-/// The include and exclude files. An empty include list lets everyone in.
+/// The include and exclude files. An empty include list lets everyone in; one whose names have no address, nobody.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HostLists {
     pub include: Vec<HostEntry>,
@@ -34,18 +43,18 @@ pub struct HostLists {
 
 impl HostLists {
     pub fn is_included(&self, id: &DatanodeId) -> bool {
-        self.include.is_empty() || self.include.iter().any(|entry| entry.matches(id))
+        self.include.is_empty() || self.include.iter().any(|entry| entry.is_of(id))
     }
 
     pub fn is_excluded(&self, id: &DatanodeId) -> bool {
-        self.exclude.iter().any(|entry| entry.matches(id))
+        self.exclude.iter().any(|entry| entry.may_be_of(id))
     }
 }
 
 impl HostLists {
     /// Until when the node is in maintenance; `None`: it is not, or not any more.
     pub fn maintenance_until(&self, id: &DatanodeId, now_ms: u64) -> Option<u64> {
-        let named = self.maintenance.iter().find(|(entry, _)| entry.matches(id));
+        let named = self.maintenance.iter().find(|(entry, _)| entry.may_be_of(id));
         named.map(|(_, until)| *until).filter(|until| *until > now_ms)
     }
 }

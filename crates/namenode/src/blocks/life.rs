@@ -261,13 +261,14 @@ impl BlockMap {
             .unwrap_or_default()
     }
 
-    /// Whether an open block never came to be, as far as can be known: nobody has told of a byte, and no datanode has it or is to
-    /// have it.
+    /// Whether an open block never came to be, as far as can be known: nobody has told of a byte, and no datanode has it, is to have it, or
+    /// was to have it on a storage that has been lost.
     pub fn is_nowhere(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let Some(construction) = entry.construction() else { return false };
         entry.length() == 0
             && construction.expected.is_empty()
+            && construction.gone.is_empty()
             && entry.replicas().next().is_none()
             && self.all_have_reported(construction, now)
     }

@@ -70,7 +70,7 @@ pub use recovery::{Absence, RecoveryTask};
 pub use registration::{Registration, RegistrationError};
 pub use reports::{ReplicaEvent, ReportContext, ReportError, StorageContents};
 pub use settings::BlockSettings;
-pub use statistics::{BlockReport, ClusterFigures, DatanodeFilter, ReplicaReport};
+pub use statistics::{BlockReport, ClusterFigures, DatanodeFilter, DatanodeReport, ReplicaReport};
 pub use topology::{DEFAULT_RACK, normalized_rack};
 
 use datanodes::Datanodes;

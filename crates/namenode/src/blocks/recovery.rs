@@ -220,7 +220,8 @@ impl BlockMap {
     /// What it means that a primary has found no byte of an open block. (Apache's takes its word that there is none.) What is
     /// acknowledged is on all of the pipeline. So it shows that there was nothing when the primary itself, which has surely been
     /// asked, has run since the block began, and has none; and when all have started anew since, and reported without it, they
-    /// have lost what there was. Whoever else may have some, and could not be asked perhaps, will lead another attempt.
+    /// have lost what there was. Whoever else may have some, and could not be asked perhaps, will lead another attempt: also a
+    /// storage whose disk has failed, when it is back.
     pub fn judge_absence(&self, block: BlockId, now: Now) -> Absence {
         let Some(entry) = self.blocks.get(&block) else { return Absence::Empty };
         let Some(construction) = entry.construction() else { return Absence::Unknown };
@@ -231,11 +232,11 @@ impl BlockMap {
             let node = self.nodes.node(storage.node);
             recovery.primary == Some(storage.node) && node.alive && node.registered <= recovery.attempted
         };
-        let told = expected.iter().map(|expected| expected.length).fold(entry.length(), u64::max);
+        let told = entry.length().max(construction.told());
         if told == 0 && expected.iter().any(|expected| leads(expected) && !expected.is_doubted) {
             return Absence::Empty;
         }
-        if !self.all_have_reported(construction, now) {
+        if !construction.gone.is_empty() || !self.all_have_reported(construction, now) {
             return Absence::Unknown;
         }
         let has_lost = |expected: &Expected| {

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use hearth_types::{BlockId, DatanodeAdminState, DatanodeId};
+use hearth_types::{BlockId, DatanodeAdminState, DatanodeId, StorageId, StorageType};
 
 use super::datanodes::{Datanode, DatanodeIndex, StorageIndex};
 use super::replicas::Health;
@@ -169,16 +169,44 @@ impl BlockMap {
         self.cancel_pending_target(storage, now);
     }
 
-    /// Takes a storage, and every mention of it, out of the map.
+    /// Takes a storage, and every mention of its place in the tables, out of the map. Open blocks remember its name: what was acknowledged
+    /// of them may be there.
     pub(super) fn wipe_storage(&mut self, storage: StorageIndex, now: Now) {
         self.drain_storage(storage, now);
-        let open: Vec<BlockId> = self.open.iter().copied().collect();
-        for block in open {
-            if let Some(construction) = self.entry_mut(block).construction_mut() {
-                construction.expected.retain(|expected| expected.storage != storage);
+        let id = &self.nodes.storage(storage).id;
+        for block in &self.open {
+            if let Some(construction) = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut()) {
+                construction.lose(storage, id);
             }
         }
         self.nodes.remove_storage(storage);
+    }
+
+    /// The storage of that name, made when it is new; `None` when the node has too many. One that was taken out of the map is expected to
+    /// have again what it was to have.
+    pub(super) fn storage_or_insert(
+        &mut self,
+        node: DatanodeIndex,
+        id: &StorageId,
+        storage_type: StorageType,
+    ) -> Option<StorageIndex> {
+        let is_new = self.nodes.storage_of(node, id).is_none();
+        let storage = self.nodes.storage_or_insert(node, id, storage_type)?;
+        if is_new {
+            let nodes = &self.nodes;
+            for block in &self.open {
+                let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
+                // A node counts once, with the storage it last named.
+                let open = construction.filter(|construction| {
+                    let mut holders = construction.expected.iter().map(|expected| nodes.storage(expected.storage).node);
+                    !construction.is_committed && !holders.any(|holder| holder == node)
+                });
+                if let Some(construction) = open {
+                    construction.find_again(storage, id);
+                }
+            }
+        }
+        Some(storage)
     }
 
     fn wipe_node(&mut self, index: DatanodeIndex, now: Now) {

@@ -64,7 +64,8 @@ impl BlockMap {
         now: Now,
     ) -> Result<(), ReportError> {
         let node = self.find_live(datanode)?;
-        let Some(storage) = self.nodes.storage_or_insert(node, storage, storage_type) else { return Ok(()) };
+        let Some(storage) = self.storage_or_insert(node, storage, storage_type) else { return Ok(()) };
+        let storages = self.nodes.node(node).storages.clone();
         for event in events {
             match event {
                 ReplicaEvent::Receiving(block) => {
@@ -93,10 +94,14 @@ impl BlockMap {
                     self.delete_hints.remove(&block.id);
                 }
                 ReplicaEvent::Deleted(block) => {
-                    self.nodes.storage_mut(storage).received_under_lease.remove(block.id);
                     self.nodes.node_mut(node).invalidations.remove(&block.id);
                     self.forget_rot(node, block.id);
-                    self.forget_replica(block.id, storage);
+                    // A datanode has one replica of a block, and tells the last that became of it: not that it had moved to the storage
+                    // where it was deleted. Source: hdfs `BlocksMap.removeNode`.
+                    for storage in &storages {
+                        self.nodes.storage_mut(*storage).received_under_lease.remove(block.id);
+                        self.forget_replica(block.id, *storage);
+                    }
                     self.refresh(block.id, now);
                 }
             }
@@ -135,7 +140,7 @@ impl BlockMap {
         self.check_report(datanode, context, now)?;
         let node = self.find_live(datanode)?;
         for contents in storages {
-            let Some(storage) = self.nodes.storage_or_insert(node, &contents.storage, contents.storage_type) else {
+            let Some(storage) = self.storage_or_insert(node, &contents.storage, contents.storage_type) else {
                 continue;
             };
             self.storage_reported(storage, &contents.replicas, now);

@@ -2,6 +2,7 @@
 
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeInfo, StorageReport};
 
+use super::datanodes::{Datanode, DatanodeIndex};
 use super::entry::Counts;
 use super::locate::Target;
 use super::redundancy::{HIGHEST, MISSING};
@@ -42,6 +43,8 @@ pub struct ClusterFigures {
     pub dead_in_maintenance_nodes: usize,
     /// Connections served by live nodes.
     pub load: u64,
+    /// Storage directories of live nodes that are out of use.
+    pub failed_volumes: u64,
     pub live_nodes: usize,
     pub dead_nodes: usize,
     pub stale_nodes: usize,
@@ -73,6 +76,16 @@ impl DatanodeFilter {
     }
 }
 
+/// A datanode as pages show it: with what it says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DatanodeReport {
+    pub info: DatanodeInfo,
+    /// As it registered.
+    pub software_version: String,
+    /// As of its last heartbeat.
+    pub failed_volumes: u32,
+}
+
 /// A replica as fsck shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaReport {
@@ -98,6 +111,8 @@ pub struct BlockReport {
     pub decommissioning: u16,
     pub decommissioned: u16,
     pub maintenance: u16,
+    /// Those of `maintenance` whose nodes may be switched off at any moment, or are.
+    pub in_maintenance: u16,
     pub excess: u16,
     pub corrupt: u16,
     pub stale: u16,
@@ -115,6 +130,15 @@ impl BlockReport {
     pub fn is_missing(&self) -> bool {
         self.live + self.decommissioning + self.decommissioned + self.maintenance + self.excess == 0
     }
+}
+
+/// In the order of their addresses.
+fn by_name<T>(mut found: Vec<T>, info: impl Fn(&T) -> &DatanodeInfo) -> Vec<T> {
+    found.sort_by(|left, right| {
+        let (left, right) = (&info(left).id, &info(right).id);
+        (&left.ip, left.transfer_port).cmp(&(&right.ip, right.transfer_port))
+    });
+    found
 }
 
 impl BlockMap {
@@ -153,6 +177,7 @@ impl BlockMap {
             figures.cache_capacity += node.cache_capacity;
             figures.cache_used += node.cache_used;
             figures.load += u64::from(node.xceivers);
+            figures.failed_volumes += u64::from(node.failed_volumes);
             let info = self.nodes.info(index);
             figures.used += info.dfs_used;
             figures.block_pool_used += info.block_pool_used;
@@ -182,31 +207,35 @@ impl BlockMap {
 
     /// The datanodes of one kind, by name, each with its storages.
     pub fn datanodes(&self, filter: DatanodeFilter) -> Vec<(DatanodeInfo, Vec<StorageReport>)> {
-        let mut found: Vec<_> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| match filter {
-                DatanodeFilter::All => true,
-                DatanodeFilter::Live => node.alive,
-                DatanodeFilter::Dead => !node.alive,
-                DatanodeFilter::Decommissioning => {
-                    node.alive && node.admin == DatanodeAdminState::DecommissionInProgress
-                }
-                DatanodeFilter::EnteringMaintenance => node.admin == DatanodeAdminState::EnteringMaintenance,
-                DatanodeFilter::InMaintenance => node.admin == DatanodeAdminState::InMaintenance,
-            })
-            .map(|(index, _)| (self.nodes.info(index), self.nodes.reports(index)))
-            .collect();
-        found.sort_by(|(left, _), (right, _)| {
-            (&left.id.ip, left.id.transfer_port).cmp(&(&right.id.ip, right.id.transfer_port))
+        let found = self.chosen(filter).map(|(index, _)| (self.nodes.info(index), self.nodes.reports(index)));
+        by_name(found.collect(), |(info, _)| info)
+    }
+
+    /// The same with what they say of themselves.
+    pub fn datanode_reports(&self, filter: DatanodeFilter) -> Vec<DatanodeReport> {
+        let found = self.chosen(filter).map(|(index, node)| DatanodeReport {
+            info: self.nodes.info(index),
+            software_version: node.software_version.clone(),
+            failed_volumes: node.failed_volumes,
         });
-        found
+        by_name(found.collect(), |report| &report.info)
+    }
+
+    fn chosen(&self, filter: DatanodeFilter) -> impl Iterator<Item = (DatanodeIndex, &Datanode)> {
+        self.nodes.iter().filter(move |(_, node)| match filter {
+            DatanodeFilter::All => true,
+            DatanodeFilter::Live => node.alive,
+            DatanodeFilter::Dead => !node.alive,
+            DatanodeFilter::Decommissioning => node.alive && node.admin == DatanodeAdminState::DecommissionInProgress,
+            DatanodeFilter::EnteringMaintenance => node.admin == DatanodeAdminState::EnteringMaintenance,
+            DatanodeFilter::InMaintenance => node.admin == DatanodeAdminState::InMaintenance,
+        })
     }
 
     /// Everything that fsck tells of one block.
     pub fn block_report(&self, block: BlockId, now: Now) -> Option<BlockReport> {
         let entry = self.blocks.get(&block)?;
-        let Counts { live, decommissioning, decommissioned, maintenance, excess, corrupt, stale, .. } =
+        let Counts { live, decommissioning, decommissioned, maintenance, out_of_reach, excess, corrupt, stale } =
             entry.counts(&self.nodes);
         let replicas = entry
             .replicas()
@@ -233,6 +262,7 @@ impl BlockMap {
             decommissioning,
             decommissioned,
             maintenance,
+            in_maintenance: out_of_reach,
             excess,
             corrupt,
             stale,

@@ -90,7 +90,7 @@ impl DatanodeService {
 }
 
 /// Only an address of this machine can be bound.
-fn is_of_this_machine(ip: IpAddr) -> bool {
+pub(crate) fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 

@@ -5,7 +5,7 @@ use hearth_types::{BlockId, DatanodeAdminState};
 use super::Fsck;
 use crate::namespace::InodeId;
 
-impl Fsck<'_> {
+impl Fsck {
     /// `-blockId`: whose the blocks are and how their replicas do.
     pub(super) fn look_up_blocks(&mut self) {
         let now = self.namenode.now();

@@ -1,6 +1,6 @@
 use hearth_types::ExtendedBlock;
 
-use super::Fsck;
+use super::{FILES_PER_DOT, Found, Fsck};
 use crate::State;
 use crate::blocks::{BlockReport, BlockState, ReplicaReport, Target};
 use crate::namespace::Slot;
@@ -16,21 +16,21 @@ struct OfFile {
     badly_spread: u64,
 }
 
-impl Fsck<'_> {
-    /// A file as it is now, or as a snapshot has it.
-    pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, path: &str) {
+impl Fsck {
+    /// A file as it is now, or as a snapshot has it. How much there was to look at: it, and its blocks.
+    pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, found: Found) -> usize {
         let inode = state.namespace.inode(slot);
-        let Some(file) = inode.as_file() else { return };
-        let open = file.is_open();
+        let Some(file) = inode.as_file() else { return 1 };
+        let (path, open, weight) = (found.path.as_str(), file.is_open(), 1 + file.blocks().len());
         if open && !self.request.open_for_write {
             self.summary.open_files += 1;
             self.summary.open_bytes += file.length();
             self.summary.open_blocks += file.blocks().len() as u64;
-            return;
+            return 1;
         }
         self.summary.files += 1;
         self.summary.bytes += file.length();
-        if self.request.files {
+        if self.request.files || open {
             self.say(format_args!(
                 "{path} {} bytes, replicated: replication={}, {} block(s){}: ",
                 file.length(),
@@ -38,6 +38,8 @@ impl Fsck<'_> {
                 file.blocks().len(),
                 if open { ", OPENFORWRITE" } else { "" }
             ));
+        } else if self.summary.files.is_multiple_of(FILES_PER_DOT) {
+            self.out.push('.');
         }
         let mut of_file = OfFile::default();
         let mut lines = String::new();
@@ -57,7 +59,12 @@ impl Fsck<'_> {
                 lines.push_str(&self.block_line(nth, &block, &report));
             }
         }
-        self.end_file(path, &of_file, &lines);
+        let bad = self.end_file(path, &of_file, &lines);
+        // Its writer may yet make an open one whole.
+        if bad && !open && self.request.delete {
+            self.doomed = Some(found);
+        }
+        weight
     }
 
     fn look_at_block(
@@ -74,9 +81,13 @@ impl Fsck<'_> {
         self.summary.policies.count(report);
         self.summary.target_replicas += u64::from(target);
         let present = u64::from(report.live + report.decommissioning + report.decommissioned + report.maintenance);
+        let in_maintenance = u64::from(report.in_maintenance);
+        let entering_maintenance = u64::from(report.maintenance) - in_maintenance;
         self.summary.replicas += present;
         self.summary.decommissioned += u64::from(report.decommissioned);
         self.summary.decommissioning += u64::from(report.decommissioning);
+        self.summary.entering_maintenance += entering_maintenance;
+        self.summary.in_maintenance += in_maintenance;
         let readable = u64::from(report.excess) + present;
         if present >= u64::from(minimum) {
             self.summary.minimally_replicated += 1;
@@ -98,14 +109,21 @@ impl Fsck<'_> {
             of_file.missing_bytes += block.length();
             return;
         }
-        if u64::from(report.live) < u64::from(target) {
+        // Those that leave are made anew elsewhere before they go, and those in maintenance come back.
+        if present < u64::from(target) {
             of_file.under_replicated += 1;
-            self.summary.missing_replicas += u64::from(target - report.live);
+            self.summary.missing_replicas += u64::from(target) - present;
             self.begin_line(path);
             self.say(format_args!(
-                " Under replicated {block}. Target Replicas is {target} but found {} live replica(s), {} decommissioned replica(s), {} decommissioning replica(s).\n",
+                " Under replicated {block}. Target Replicas is {target} but found {} live replica(s), {} decommissioned replica(s), {} decommissioning replica(s)",
                 report.live, report.decommissioned, report.decommissioning
             ));
+            if self.request.maintenance {
+                self.say(format_args!(
+                    "{entering_maintenance}, entering maintenance replica(s) and {in_maintenance} in maintenance replica(s)"
+                ));
+            }
+            self.say(format_args!(".\n"));
         }
         if report.badly_spread {
             of_file.badly_spread += 1;
@@ -124,7 +142,8 @@ impl Fsck<'_> {
         }
     }
 
-    fn end_file(&mut self, path: &str, of_file: &OfFile, lines: &str) {
+    /// Whether something of the file cannot be read.
+    fn end_file(&mut self, path: &str, of_file: &OfFile, lines: &str) -> bool {
         let summary = &mut self.summary;
         summary.missing += of_file.missing;
         summary.missing_bytes += of_file.missing_bytes;
@@ -133,12 +152,7 @@ impl Fsck<'_> {
         summary.under_replicated += of_file.under_replicated;
         summary.badly_spread += of_file.badly_spread;
         let bad = of_file.missing > 0 || of_file.corrupt > 0;
-        if bad {
-            summary.corrupt_files += 1;
-            if self.request.delete {
-                summary.to_delete.push(path.to_owned());
-            }
-        }
+        summary.corrupt_files += u64::from(bad);
         let (files, end) = (self.request.files, if self.request.files { "\n" } else { "." });
         for (count, bytes, name) in
             [(of_file.missing, of_file.missing_bytes, "MISSING"), (of_file.corrupt, of_file.corrupt_bytes, "CORRUPT")]
@@ -156,6 +170,7 @@ impl Fsck<'_> {
         if files && self.request.blocks {
             self.say(format_args!("{lines}\n"));
         }
+        bad
     }
 
     fn block_line(&self, nth: usize, block: &ExtendedBlock, report: &BlockReport) -> String {

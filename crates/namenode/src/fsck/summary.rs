@@ -24,14 +24,14 @@ pub(super) struct Summary {
     pub missing_replicas: u64,
     pub decommissioned: u64,
     pub decommissioning: u64,
+    pub entering_maintenance: u64,
+    pub in_maintenance: u64,
     pub missing: u64,
     pub missing_bytes: u64,
     pub corrupt: u64,
     pub corrupt_bytes: u64,
     pub corrupt_files: u64,
     pub policies: Policies,
-    /// Paths of corrupt files, with -delete.
-    pub to_delete: Vec<String>,
 }
 
 impl Summary {
@@ -91,11 +91,15 @@ impl Summary {
             self.missing_replicas,
             percent(self.missing_replicas, self.target_replicas)
         );
-        if self.decommissioned > 0 {
-            let _ = write!(out, "\n DecommissionedReplicas:\t{}", self.decommissioned);
-        }
-        if self.decommissioning > 0 {
-            let _ = write!(out, "\n DecommissioningReplicas:\t{}", self.decommissioning);
+        for (name, count) in [
+            ("DecommissionedReplicas", self.decommissioned),
+            ("DecommissioningReplicas", self.decommissioning),
+            ("EnteringMaintenanceReplicas", self.entering_maintenance),
+            ("InMaintenanceReplicas", self.in_maintenance),
+        ] {
+            if count > 0 {
+                let _ = write!(out, "\n {name}:\t{count}");
+            }
         }
         let _ = write!(out, "\n Blocks queued for replication:\t{}\n", figures.pending_replication);
         out.push_str(ERASURE_CODED);

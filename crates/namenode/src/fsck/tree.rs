@@ -1,125 +1,130 @@
+//! The walk over a tree: parents first, names in order, a page of a directory at a time. What is left of it is a stack of which
+//! each level of the tree adds a page at most. Between two entries the lock may be given up: a directory is found again by its
+//! path, as a client of Apache's lists it, and an entry is looked at where it was found, or not at all.
+
 use std::sync::Arc;
 
-use hearth_types::Access;
-
-use super::Fsck;
+use super::{BATCH, Found, Fsck, Next, PART_BYTES};
 use crate::State;
 use crate::error::Error;
-use crate::namespace::{Caller, InodeId, Namespace, Need, Purpose, Slot, SnapshotId, join};
+use crate::namespace::{InodeId, Namespace, Purpose, Slot, SnapshotId, compare_names, join};
 
-/// What is to be looked at.
+/// Entries of a directory that are listed at a time.
+const PAGE: usize = 1_000;
+
+/// What is yet to be looked at.
 pub(super) enum Entry {
-    Inode(InodeId),
+    /// A file or directory as it is now, found in the directory with that path.
+    Now { inode: InodeId, within: Arc<str> },
     /// As a snapshot has it.
-    InSnapshot {
-        snapshot: SnapshotId,
-        inode: InodeId,
-        path: String,
-    },
+    InSnapshot { snapshot: SnapshotId, inode: InodeId, within: Arc<str> },
+    /// A directory as a snapshot has it, under the snapshot's name.
+    SnapshotTop { path: Arc<str> },
     /// The `.snapshot` of a directory.
-    SnapshotList {
-        path: String,
-    },
+    SnapshotList { path: Arc<str> },
+    /// A directory whose snapshots have been looked at.
+    Directory { path: Arc<str> },
+    /// The entries of a directory whose names come after this one; all, if it is empty.
+    Rest { path: Arc<str>, after: Vec<u8> },
+    /// The same of snapshots. `path`: that of the `.snapshot`.
+    RestOfSnapshots { path: Arc<str>, after: Vec<u8> },
 }
 
-/// Lists a tree, parents first, names in order.
-struct Walk<'a> {
-    namespace: &'a Namespace,
-    caller: &'a Caller,
-    include_snapshots: bool,
-    found: Vec<Entry>,
-}
-
-impl Walk<'_> {
-    fn now(&mut self, top: Slot) -> Result<(), Box<Error>> {
-        let mut left = vec![top];
-        while let Some(slot) = left.pop() {
-            let inode = self.namespace.inode(slot);
-            // A directory's snapshots come before it, as with Apache's NameNode.
-            if self.include_snapshots && inode.snapshots().is_some() {
-                self.snapshots_of(slot)?;
-            }
-            self.found.push(Entry::Inode(inode.id()));
-            if let Some(children) = inode.children() {
-                let names: Vec<_> = children.iter().collect();
-                left.extend(names.into_iter().rev());
-            }
-        }
-        Ok(())
-    }
-
-    /// What is below the `.snapshot` of a directory, itself included.
-    fn snapshots_of(&mut self, root: Slot) -> Result<(), Box<Error>> {
-        let list = join(&self.namespace.path_of(root), b".snapshot");
-        self.found.push(Entry::SnapshotList { path: list.clone() });
-        for snapshot in self.namespace.inode(root).snapshots().unwrap_or_default() {
-            if let Some(top) = self.namespace.top_of(root, snapshot) {
-                let path = join(&list, snapshot.name.as_bytes());
-                readable(self.namespace, self.caller, &path)?;
-                self.within(SnapshotId(snapshot.id), top, path);
-            }
-        }
-        Ok(())
-    }
-
-    fn within(&mut self, snapshot: SnapshotId, top: Slot, path: String) {
-        let mut left = vec![(top, Arc::<str>::from(""), path)];
-        while let Some((slot, parent, name)) = left.pop() {
-            let inode = self.namespace.inode(slot);
-            let path = if parent.is_empty() { name } else { join(&parent, name.as_bytes()) };
-            if inode.is_directory() {
-                let own: Arc<str> = path.as_str().into();
-                let children = self.namespace.children_in(snapshot, slot).into_iter().rev();
-                let named = |child: Slot| String::from_utf8_lossy(&self.namespace.inode(child).name).into_owned();
-                left.extend(children.map(|child| (child, own.clone(), named(child))));
-            }
-            self.found.push(Entry::InSnapshot { snapshot, inode: inode.id(), path });
-        }
+/// The path of the directory that a path lies in; the root's is its own.
+fn parent_of(path: &str) -> &str {
+    match path.rfind('/') {
+        None | Some(0) => "/",
+        Some(at) => &path[..at],
     }
 }
 
-impl Fsck<'_> {
-    /// Everything below the path. `None`: there is no such path.
-    pub(super) fn entries(&self) -> Result<Option<Vec<Entry>>, Box<Error>> {
-        let state = self.namenode.read();
+impl Fsck {
+    /// Begins at the path that was asked for. False: there is none.
+    pub(super) fn enter(&mut self) -> Result<bool, Box<Error>> {
+        let namenode = self.namenode.clone();
+        let state = namenode.read();
         let namespace = &state.namespace;
-        let trail = namespace.resolve(self.caller, &self.request.path, Purpose::Read)?;
-        let (caller, include_snapshots) = (self.caller, self.request.include_snapshots);
-        let mut walk = Walk { namespace, caller, include_snapshots, found: Vec::new() };
+        let trail = namespace.resolve(&self.caller, &self.request.path, Purpose::Read)?;
+        let path: Arc<str> = trail.path().into();
         if trail.is_snapshot_list {
-            walk.snapshots_of(trail.ancestor())?;
-            return Ok(Some(walk.found));
+            self.left.push(Entry::SnapshotList { path });
+            return Ok(true);
         }
-        let Some(top) = trail.target() else { return Ok(None) };
-        readable(namespace, caller, &self.request.path)?;
-        match trail.snapshot {
-            Some(snapshot) => walk.within(snapshot, top, trail.path()),
-            None => walk.now(top)?,
-        }
-        Ok(Some(walk.found))
+        let Some(top) = trail.target() else { return Ok(false) };
+        let (inode, within) = (namespace.id_of(top), parent_of(&path).into());
+        self.left.push(match trail.snapshot {
+            Some(_) if namespace.inode(top).is_directory() => Entry::SnapshotTop { path },
+            Some(snapshot) => Entry::InSnapshot { snapshot, inode, within },
+            None => Entry::Now { inode, within },
+        });
+        Ok(true)
     }
 
-    pub(super) fn look_at(&mut self, state: &State, entry: &Entry) {
+    /// Looks at the next entries: as many as the lock may be held for, or until there is something to do about one, or enough to
+    /// say.
+    pub(super) fn walk_on(&mut self) -> Result<Next, Box<Error>> {
+        let namenode = self.namenode.clone();
+        let state = namenode.read();
+        let mut looked_at = 0;
+        while looked_at < BATCH && self.out.len() < PART_BYTES {
+            let Some(entry) = self.left.pop() else {
+                drop(state);
+                return Ok(self.finish());
+            };
+            looked_at += self.look_at(&state, entry)?;
+            if let Some(doomed) = self.doomed.take() {
+                return Ok(Next::Delete(doomed));
+            }
+        }
+        Ok(Next::GoOn)
+    }
+
+    /// Looks at one entry. How much that was: an entry or a block is one.
+    fn look_at(&mut self, state: &State, entry: Entry) -> Result<usize, Box<Error>> {
+        let namespace = &state.namespace;
         match entry {
-            Entry::Inode(inode) => {
-                if let Some(slot) = state.namespace.slot(*inode) {
-                    self.look_at_inode(state, slot, state.namespace.path_of(slot));
+            Entry::Now { inode, within } => {
+                let found = namespace.slot(inode).map(|slot| (slot, namespace.path_of(slot)));
+                // What has moved away is not here any more, wherever it is now.
+                let Some((slot, path)) = found.filter(|(_, path)| parent_of(path) == &*within) else { return Ok(1) };
+                self.mark_progress();
+                if !namespace.inode(slot).is_directory() {
+                    // By its number: another file may stand there when it is deleted.
+                    let target = format!("/.reserved/.inodes/{}", inode.0);
+                    return Ok(self.look_at_file(state, slot, Found { path, target }));
+                }
+                self.left.push(Entry::Directory { path: path.as_str().into() });
+                // A directory's snapshots come before it, as with Apache's NameNode.
+                if self.request.include_snapshots && namespace.inode(slot).snapshots().is_some() {
+                    self.left.push(Entry::SnapshotList { path: join(&path, b".snapshot").into() });
                 }
             }
-            Entry::InSnapshot { snapshot, inode, path } => {
-                if let Some(slot) = state.namespace.inode_in(*snapshot, *inode) {
-                    self.look_at_inode(state, slot, path.clone());
+            Entry::InSnapshot { snapshot, inode, within } => {
+                let Some(slot) = namespace.inode_in(snapshot, inode) else { return Ok(1) };
+                self.mark_progress();
+                let path = join(&within, &namespace.inode(slot).name);
+                if !namespace.inode(slot).is_directory() {
+                    return Ok(self.look_at_file(state, slot, Found { target: path.clone(), path }));
                 }
+                self.left.push(Entry::Directory { path: path.into() });
             }
-            Entry::SnapshotList { path } => self.look_at_directory(path),
+            Entry::SnapshotTop { path } => {
+                self.mark_progress();
+                self.left.push(Entry::Directory { path });
+            }
+            Entry::SnapshotList { path } => {
+                self.mark_progress();
+                self.look_at_directory(&path);
+                self.left.push(Entry::RestOfSnapshots { path, after: Vec::new() });
+            }
+            Entry::Directory { path } => {
+                self.look_at_directory(&path);
+                self.left.push(Entry::Rest { path, after: Vec::new() });
+            }
+            Entry::Rest { path, after } => return self.list(namespace, path, &after),
+            Entry::RestOfSnapshots { path, after } => return self.list_snapshots(namespace, &path, &after),
         }
-    }
-
-    fn look_at_inode(&mut self, state: &State, slot: Slot, path: String) {
-        match state.namespace.inode(slot).is_directory() {
-            true => self.look_at_directory(&path),
-            false => self.look_at_file(state, slot, &path),
-        }
+        Ok(1)
     }
 
     fn look_at_directory(&mut self, path: &str) {
@@ -128,10 +133,49 @@ impl Fsck<'_> {
             self.say(format_args!("{path} <dir>\n"));
         }
     }
-}
 
-/// Names and blocks are told only of directories that the caller could list.
-fn readable(namespace: &Namespace, caller: &Caller, path: &str) -> Result<(), Error> {
-    let trail = namespace.resolve(caller, path, Purpose::Read)?;
-    namespace.check(caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })
+    /// Leaves a page of a directory to be looked at, and the rest behind it. Only of directories that the caller could list.
+    fn list(&mut self, namespace: &Namespace, path: Arc<str>, after: &[u8]) -> Result<usize, Box<Error>> {
+        let page = namespace.list(&self.caller, &path, after, PAGE, |_| 0)?;
+        // It was removed meanwhile, or a file has taken its place.
+        let Some(page) = page.filter(|page| !page.is_file) else { return Ok(1) };
+        let snapshot = match page.in_snapshot {
+            true => namespace.resolve(&self.caller, &path, Purpose::Read)?.snapshot,
+            false => None,
+        };
+        if page.remaining > 0
+            && let Some(last) = page.entries.last()
+        {
+            self.left.push(Entry::Rest { path: path.clone(), after: namespace.inode(*last).name.to_vec() });
+        }
+        let entry = |slot: &Slot| {
+            let (inode, within) = (namespace.id_of(*slot), path.clone());
+            match snapshot {
+                Some(snapshot) => Entry::InSnapshot { snapshot, inode, within },
+                None => Entry::Now { inode, within },
+            }
+        };
+        self.left.extend(page.entries.iter().rev().map(entry));
+        Ok(1 + page.entries.len())
+    }
+
+    /// The same of a directory's snapshots.
+    fn list_snapshots(&mut self, namespace: &Namespace, path: &Arc<str>, after: &[u8]) -> Result<usize, Box<Error>> {
+        let trail = namespace.resolve(&self.caller, path, Purpose::Read)?;
+        if !trail.is_snapshot_list {
+            return Ok(1);
+        }
+        let all = namespace.inode(trail.ancestor()).snapshots().unwrap_or_default();
+        let is_before = |name: &str| !after.is_empty() && compare_names(name.as_bytes(), after).is_le();
+        let rest = &all[all.partition_point(|snapshot| is_before(&snapshot.name))..];
+        let page = &rest[..rest.len().min(PAGE)];
+        if page.len() < rest.len()
+            && let Some(last) = page.last()
+        {
+            self.left.push(Entry::RestOfSnapshots { path: path.clone(), after: last.name.as_bytes().to_vec() });
+        }
+        let top = |name: &str| Entry::SnapshotTop { path: join(path, name.as_bytes()).into() };
+        self.left.extend(page.iter().rev().map(|snapshot| top(&snapshot.name)));
+        Ok(1 + page.len())
+    }
 }

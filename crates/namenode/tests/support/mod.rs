@@ -309,6 +309,21 @@ impl TestDatanode {
         number: u32,
         blocks: &[ExtendedBlockProto],
     ) -> Self {
+        Self::join_registering(namenode, client, number, blocks, "3.4.2").await
+    }
+
+    /// As `join`, with software of this version.
+    pub async fn join_of_version(namenode: &TestNamenode, number: u32, version: &str) -> Self {
+        Self::join_registering(namenode, namenode.client.clone(), number, &[], version).await
+    }
+
+    async fn join_registering(
+        namenode: &TestNamenode,
+        client: RpcClient,
+        number: u32,
+        blocks: &[ExtendedBlockProto],
+        version: &str,
+    ) -> Self {
         let identity = namenode.handle().identity().clone();
         let uuid = format!("00000000-0000-4000-8000-{number:012}");
         let registration = DatanodeRegistrationProto {
@@ -328,7 +343,7 @@ impl TestDatanode {
                 c_time: identity.created_ms,
             },
             keys: Default::default(),
-            software_version: "3.4.2".into(),
+            software_version: version.into(),
         };
         let mut datanode = Self { uuid, storage: format!("DS-{number}"), port: 10_000 + number, registration, client };
         let request =
@@ -372,6 +387,25 @@ impl TestDatanode {
         capacity: u64,
         used: u64,
     ) -> Vec<DatanodeCommandProto> {
+        let said = HeartbeatRequestProto {
+            cache_capacity: Some(capacity),
+            cache_used: Some(used),
+            ..HeartbeatRequestProto::default()
+        };
+        self.heartbeat_saying(namenode, said).await
+    }
+
+    /// Of a datanode with so many storage directories out of use.
+    pub async fn heartbeat_with_failed_volumes(&self, namenode: &TestNamenode, count: u32) {
+        let said = HeartbeatRequestProto { failed_volumes: Some(count), ..HeartbeatRequestProto::default() };
+        self.heartbeat_saying(namenode, said).await;
+    }
+
+    async fn heartbeat_saying(
+        &self,
+        namenode: &TestNamenode,
+        said: HeartbeatRequestProto,
+    ) -> Vec<DatanodeCommandProto> {
         let request = HeartbeatRequestProto {
             registration: self.registration.clone(),
             reports: vec![StorageReportProto {
@@ -382,9 +416,7 @@ impl TestDatanode {
                 ..Default::default()
             }],
             request_full_block_report_lease: Some(false),
-            cache_capacity: Some(capacity),
-            cache_used: Some(used),
-            ..Default::default()
+            ..said
         };
         let answer: HeartbeatResponseProto = self.call(namenode, "sendHeartbeat", &request).await;
         answer.cmds

@@ -1,9 +1,11 @@
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::time::Instant;
 
 use hearth_client::{DatanodeReportKind, FileSystem};
-use hearth_types::{FileStatus, LocatedBlock};
+use hearth_types::LocatedBlock;
 
+use super::replicas::Replicas;
 use crate::commands::fs::time::{Calendar, now_ms};
 
 /// What a walk over files counts, and how it is printed.
@@ -21,9 +23,11 @@ pub struct Report {
     under_replicated: u64,
     missing_replicas: u64,
     wanted_replicas: u64,
-    live_replicas: u64,
-    missing_blocks: u64,
-    corrupt_blocks: u64,
+    replicas: Replicas,
+    /// Blocks without any replica that their NameNode tells of, and their bytes.
+    missing: (u64, u64),
+    /// Blocks of which all replicas are bad, and their bytes.
+    corrupt: (u64, u64),
     /// Block name and path.
     broken: Vec<(String, String)>,
     broken_files: BTreeSet<String>,
@@ -35,6 +39,10 @@ impl Report {
             let when = Calendar::java_date(now_ms());
             println!("FSCK started by {} (auth:SIMPLE) for path {path} at {when}\n", fs.user());
         }
+        Self::of(path)
+    }
+
+    fn of(path: String) -> Self {
         Self {
             path,
             start: Instant::now(),
@@ -49,54 +57,58 @@ impl Report {
             under_replicated: 0,
             missing_replicas: 0,
             wanted_replicas: 0,
-            live_replicas: 0,
-            missing_blocks: 0,
-            corrupt_blocks: 0,
+            replicas: Replicas::default(),
+            missing: (0, 0),
+            corrupt: (0, 0),
             broken: Vec::new(),
             broken_files: BTreeSet::new(),
         }
     }
 
-    /// Counts a file. What is wrong with it, one line each.
-    pub fn count_file(&mut self, path: &str, status: &FileStatus, blocks: &[&LocatedBlock]) -> Vec<String> {
+    /// Counts a file of `length` bytes. What is wrong with it, one line each.
+    pub fn count_file(&mut self, path: &str, length: u64, replication: u16, blocks: &[&LocatedBlock]) -> Vec<String> {
         let mut findings = Vec::new();
-        let (mut missing, mut missing_bytes) = (0, 0);
+        let wanted = u64::from(replication);
+        let (mut missing, mut corrupt) = ((0, 0), (0, 0));
         self.files += 1;
-        self.bytes += status.length;
+        self.bytes += length;
         for located in blocks {
             let block = &located.block;
-            let wanted = u64::from(status.replication);
-            let live = if located.corrupt { 0 } else { located.locations.len() as u64 };
+            let replicas = Replicas::of(located);
+            let total = replicas.total();
             self.blocks += 1;
             self.wanted_replicas += wanted;
-            self.live_replicas += live;
-            if live > 0 {
-                self.minimally_replicated += 1;
-            }
-            if live > wanted {
-                self.over_replicated += 1;
-            }
-            if located.corrupt {
-                self.corrupt_blocks += 1;
-                findings.push(format!("{path}: CORRUPT blockpool {} block {}", block.pool, block.id()));
-            }
-            if live == 0 {
-                missing += 1;
-                missing_bytes += block.length();
-                self.missing_blocks += 1;
+            self.replicas.add(&replicas);
+            self.minimally_replicated += u64::from(total > 0);
+            self.over_replicated += u64::from(replicas.live > wanted);
+            if total == 0 {
                 self.broken.push((block.id().to_string(), path.to_owned()));
-            } else if live < wanted {
+                // The bytes of a corrupt one may be good yet: a client can have been wrong. Then it is not missing.
+                let (count, bytes) = if located.corrupt { &mut corrupt } else { &mut missing };
+                *count += 1;
+                *bytes += block.length();
+                if located.corrupt {
+                    findings.push(format!("{path}: CORRUPT blockpool {} block {}", block.pool, block.id()));
+                }
+            } else if total < wanted {
+                // Those that leave are made anew elsewhere before they go, and those in maintenance come back.
                 self.under_replicated += 1;
-                self.missing_replicas += wanted - live;
+                self.missing_replicas += wanted - total;
+                let Replicas { live, decommissioned, decommissioning, .. } = replicas;
                 findings.push(format!(
                     "{path}:  Under replicated {block}. Target Replicas is {wanted} but found {live} live replica(s), \
-                     0 decommissioned replica(s), 0 decommissioning replica(s).",
+                     {decommissioned} decommissioned replica(s), {decommissioning} decommissioning replica(s).",
                 ));
             }
         }
-        if missing > 0 {
-            self.broken_files.insert(path.to_owned());
-            findings.push(format!("{path}: MISSING {missing} blocks of total size {missing_bytes} B."));
+        for ((count, bytes), all, name) in
+            [(missing, &mut self.missing, "MISSING"), (corrupt, &mut self.corrupt, "CORRUPT")]
+        {
+            *all = (all.0 + count, all.1 + bytes);
+            if count > 0 {
+                self.broken_files.insert(path.to_owned());
+                findings.push(format!("{path}: {name} {count} blocks of total size {bytes} B."));
+            }
         }
         findings
     }
@@ -117,7 +129,7 @@ impl Report {
 
     /// The report and the exit code.
     pub async fn print(&self, fs: &FileSystem) -> anyhow::Result<u8> {
-        let healthy = self.missing_blocks == 0 && self.corrupt_blocks == 0;
+        let healthy = self.missing.0 + self.corrupt.0 == 0;
         // Superusers only; others get the rest of the report.
         let datanodes = fs.datanodes(DatanodeReportKind::Live).await.unwrap_or_default();
         let racks: BTreeSet<&str> = datanodes.iter().map(|datanode| datanode.location.as_str()).collect();
@@ -129,40 +141,7 @@ impl Report {
         println!(" Total dirs:\t\t\t{}", self.directories);
         println!(" Total symlinks:\t\t{}", self.symlinks);
         println!();
-        println!("Replicated Blocks:");
-        println!(" Total size:\t{} B", self.bytes);
-        let open =
-            |count: u64| if count > 0 { format!(" (Files currently being written: {count})") } else { String::new() };
-        println!(" Total files:\t{}{}", self.files, open(self.open_files));
-        let average = self
-            .bytes
-            .checked_div(self.blocks)
-            .map_or_else(String::new, |bytes| format!(" (avg. block size {bytes} B)"));
-        println!(" Total blocks (validated):\t{}{average}", self.blocks);
-        if !healthy {
-            println!("  ********************************");
-            println!("  UNDER MIN REPL'D BLOCKS:\t{}{}", self.missing_blocks, self.of_blocks(self.missing_blocks));
-            println!("  dfs.namenode.replication.min:\t1");
-            println!("  CORRUPT FILES:\t{}", self.broken_files.len());
-            println!("  MISSING BLOCKS:\t{}", self.missing_blocks);
-            println!("  ********************************");
-        }
-        println!(
-            " Minimally replicated blocks:\t{}{}",
-            self.minimally_replicated,
-            self.of_blocks(self.minimally_replicated)
-        );
-        println!(" Over-replicated blocks:\t{}{}", self.over_replicated, self.of_blocks(self.over_replicated));
-        println!(" Under-replicated blocks:\t{}{}", self.under_replicated, self.of_blocks(self.under_replicated));
-        println!(" Mis-replicated blocks:\t\t0{}", self.of_blocks(0));
-        println!(" Default replication factor:\t{default_replication}");
-        println!(" Average block replication:\t{}", java_double(self.live_replicas as f64 / self.blocks.max(1) as f64));
-        println!(" Missing blocks:\t\t{}", self.missing_blocks);
-        println!(" Corrupt blocks:\t\t{}", self.corrupt_blocks);
-        let missing_part = share(self.missing_replicas, self.wanted_replicas);
-        println!(" Missing replicas:\t\t{}{missing_part}", self.missing_replicas);
-        println!(" Blocks queued for replication:\t0");
-        println!();
+        println!("{}", self.replicated_blocks(default_replication));
         println!("Erasure Coded Block Groups:");
         for (name, value) in [
             ("Total size:\t", "0 B"),
@@ -187,8 +166,70 @@ impl Report {
         Ok(u8::from(!healthy))
     }
 
-    fn of_blocks(&self, count: u64) -> String {
-        share(count, self.blocks)
+    /// The section of that name.
+    fn replicated_blocks(&self, default_replication: u16) -> String {
+        let mut out = String::new();
+        let of_blocks = |count: u64| share(count, self.blocks);
+        let open = match self.open_files {
+            0 => String::new(),
+            count => format!(" (Files currently being written: {count})"),
+        };
+        let average = self.bytes.checked_div(self.blocks);
+        let average = average.map_or_else(String::new, |bytes| format!(" (avg. block size {bytes} B)"));
+        let _ = write!(
+            out,
+            "Replicated Blocks:\n Total size:\t{} B\n Total files:\t{}{open}\n Total blocks (validated):\t{}{average}\n",
+            self.bytes, self.files, self.blocks
+        );
+        let stars = "  ********************************\n";
+        // The least that a NameNode keeps is its own to know; with 1 those are the blocks of which nothing is there.
+        let none = self.missing.0 + self.corrupt.0;
+        if none > 0 {
+            let _ = write!(
+                out,
+                "{stars}  UNDER MIN REPL'D BLOCKS:\t{none}{}\n  MINIMAL BLOCK REPLICATION:\t1\n  CORRUPT FILES:\t{}\n",
+                of_blocks(none),
+                self.broken_files.len()
+            );
+            if let (count @ 1.., bytes) = self.missing {
+                let _ = write!(out, "  MISSING BLOCKS:\t{count}\n  MISSING SIZE:\t\t{bytes} B\n");
+            }
+            if let (count @ 1.., bytes) = self.corrupt {
+                let _ = write!(out, "  CORRUPT BLOCKS: \t{count}\n  CORRUPT SIZE:\t\t{bytes} B\n");
+            }
+            out.push_str(stars);
+        }
+        for (name, count) in [
+            ("Minimally replicated blocks:\t", self.minimally_replicated),
+            ("Over-replicated blocks:\t", self.over_replicated),
+            ("Under-replicated blocks:\t", self.under_replicated),
+            ("Mis-replicated blocks:\t\t", 0),
+        ] {
+            let _ = writeln!(out, " {name}{count}{}", of_blocks(count));
+        }
+        let replicas = &self.replicas;
+        let _ = write!(
+            out,
+            " Default replication factor:\t{default_replication}\n Average block replication:\t{}\n Missing blocks:\t\t{}\n \
+             Corrupt blocks:\t\t{}\n Missing replicas:\t\t{}{}\n",
+            java_double(replicas.total() as f64 / self.blocks.max(1) as f64),
+            self.missing.0,
+            self.corrupt.0,
+            self.missing_replicas,
+            share(self.missing_replicas, self.wanted_replicas)
+        );
+        for (name, count) in [
+            ("DecommissionedReplicas", replicas.decommissioned),
+            ("DecommissioningReplicas", replicas.decommissioning),
+            ("EnteringMaintenanceReplicas", replicas.entering_maintenance),
+            ("InMaintenanceReplicas", replicas.in_maintenance),
+        ] {
+            if count > 0 {
+                let _ = writeln!(out, " {name}:\t{count}");
+            }
+        }
+        out.push_str(" Blocks queued for replication:\t0\n");
+        out
     }
 }
 
@@ -203,8 +244,78 @@ fn java_double(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use hearth_types::{
+        Block, BlockId, BlockPoolId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, ExtendedBlock,
+        GenerationStamp,
+    };
+
     use super::*;
+
+    pub fn block(id: i64) -> ExtendedBlock {
+        let block = Block { id: BlockId(id), stamp: GenerationStamp(1001), length: 100 };
+        ExtendedBlock { pool: BlockPoolId::new("BP-1-127.0.0.1-1"), block }
+    }
+
+    /// On DataNodes in these states.
+    pub fn located(id: i64, states: &[DatanodeAdminState], corrupt: bool) -> LocatedBlock {
+        let datanode = |state: &DatanodeAdminState| {
+            let id = DatanodeId {
+                ip: "127.0.0.1".to_owned(),
+                host_name: "localhost".to_owned(),
+                uuid: DatanodeUuid("uuid".into()),
+                transfer_port: 9866,
+                info_port: 0,
+                ipc_port: 0,
+                info_secure_port: 0,
+            };
+            DatanodeInfo { admin_state: *state, ..DatanodeInfo::of(id) }
+        };
+        let locations = states.iter().map(datanode).collect();
+        LocatedBlock { locations, corrupt, ..LocatedBlock::nowhere(block(id)) }
+    }
+
+    #[test]
+    fn replicas_that_leave_are_no_live_ones_and_a_corrupt_block_is_not_missing() {
+        use DatanodeAdminState::*;
+        let mut report = Report::of("/".to_owned());
+        let blocks = [
+            // Nothing is wrong with what leaves in good order.
+            located(1, &[Normal, Decommissioned, DecommissionInProgress], false),
+            located(2, &[Normal, Decommissioned], false),
+            located(3, &[DecommissionInProgress, EnteringMaintenance, EnteringMaintenance], false),
+            located(4, &[Normal; 4], false),
+            located(5, &[Normal, Normal], true),
+            located(6, &[], false),
+        ];
+        let found = report.count_file("/f", 600, 3, &blocks.iter().collect::<Vec<_>>());
+        let pool = block(1).pool;
+        assert_eq!(
+            found,
+            [
+                format!(
+                    "/f:  Under replicated {pool}:blk_2_1001. Target Replicas is 3 but found 1 live replica(s), \
+                     1 decommissioned replica(s), 0 decommissioning replica(s)."
+                ),
+                format!("/f: CORRUPT blockpool {pool} block blk_5"),
+                "/f: MISSING 1 blocks of total size 100 B.".to_owned(),
+                "/f: CORRUPT 1 blocks of total size 100 B.".to_owned(),
+            ]
+        );
+        // Both are what cannot be read.
+        assert_eq!(report.broken.len(), 2);
+        assert_eq!(
+            report.replicated_blocks(3),
+            "Replicated Blocks:\n Total size:\t600 B\n Total files:\t1\n Total blocks (validated):\t6 (avg. block size 100 B)\n  \
+             ********************************\n  UNDER MIN REPL'D BLOCKS:\t2 (33.333332 %)\n  MINIMAL BLOCK REPLICATION:\t1\n  \
+             CORRUPT FILES:\t1\n  MISSING BLOCKS:\t1\n  MISSING SIZE:\t\t100 B\n  CORRUPT BLOCKS: \t1\n  CORRUPT SIZE:\t\t100 B\n  \
+             ********************************\n Minimally replicated blocks:\t4 (66.666664 %)\n \
+             Over-replicated blocks:\t1 (16.666666 %)\n Under-replicated blocks:\t1 (16.666666 %)\n \
+             Mis-replicated blocks:\t\t0 (0.0 %)\n Default replication factor:\t3\n Average block replication:\t2.0\n \
+             Missing blocks:\t\t1\n Corrupt blocks:\t\t1\n Missing replicas:\t\t1 (5.5555553 %)\n DecommissionedReplicas:\t2\n \
+             DecommissioningReplicas:\t2\n EnteringMaintenanceReplicas:\t2\n Blocks queued for replication:\t0\n"
+        );
+    }
 
     #[test]
     fn shares_are_printed_as_java_does() {

@@ -1,6 +1,7 @@
 use hearth_client::{Error, ErrorKind, FileSystem};
 use hearth_types::{FileKind, FileStatus, LocatedBlock};
 
+use super::replicas::Replicas;
 use super::report::Report;
 use crate::commands::fs::shown_name;
 
@@ -92,7 +93,7 @@ async fn file(
     } else if located.under_construction {
         println!("{path} {} bytes, {} block(s){open}: ", status.length, blocks.len());
     }
-    let findings = report.count_file(path, status, &blocks);
+    let findings = report.count_file(path, status.length, status.replication, &blocks);
     if shown.files {
         if findings.is_empty() {
             println!(" OK");
@@ -113,11 +114,12 @@ async fn file(
 fn block_line(index: usize, located: &LocatedBlock, shown: &Shown) -> String {
     let block = &located.block;
     let mut line = format!("{index}. {block} len={}", block.length());
-    if located.locations.is_empty() || located.corrupt {
-        line.push_str(if located.corrupt { " CORRUPT!" } else { " MISSING!" });
+    let replicas = Replicas::of(located);
+    if replicas.total() == 0 && !located.corrupt {
+        line.push_str(" MISSING!");
         return line;
     }
-    line.push_str(&format!(" Live_repl={}", located.locations.len()));
+    line.push_str(&format!(" Live_repl={}", replicas.live));
     if shown.locations {
         let places: Vec<String> = located
             .locations
@@ -135,4 +137,24 @@ fn block_line(index: usize, located: &LocatedBlock, shown: &Shown) -> String {
         line.push_str(&format!("  [{}]", places.join(", ")));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::{block, located};
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_block_says_how_many_replicas_stay() {
+        use hearth_types::DatanodeAdminState::*;
+        let of = |located: &LocatedBlock, shown: Shown| block_line(0, located, &shown);
+        let name = block(7);
+        let leaving = located(7, &[Normal, Decommissioned, EnteringMaintenance], false);
+        assert_eq!(of(&leaving, Shown::default()), format!("0. {name} len=100 Live_repl=1"));
+        assert_eq!(of(&located(7, &[], false), Shown::default()), format!("0. {name} len=100 MISSING!"));
+        // As Apache's has it, with the places of the bad ones.
+        let corrupt = located(7, &[Normal], true);
+        let shown = Shown { locations: true, racks: true, ..Shown::default() };
+        assert_eq!(of(&corrupt, shown), format!("0. {name} len=100 Live_repl=0  [/default-rack/127.0.0.1:9866]"));
+    }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use hearth_types::{Block, GenerationStamp};
+use hearth_types::{Block, GenerationStamp, StorageId, StorageReport, StorageType};
 
 use super::cluster::*;
 use crate::blocks::*;
@@ -305,4 +305,98 @@ fn after_a_restart_all_are_those_who_have_had_time_to_report() {
     assert_eq!(absence(&mut cluster, block), Absence::Unknown);
     cluster.run(700);
     assert_eq!(absence(&mut cluster, block), Absence::Empty);
+}
+
+/// A heartbeat that names storages other than the node's own: `failed` of that have failed.
+fn beat_without(cluster: &mut Cluster, nth: usize, failed: u32) {
+    let storage = StorageReport {
+        storage: StorageId("DS-other".into()),
+        storage_type: StorageType::Disk,
+        failed: false,
+        capacity: BLOCK_SIZE,
+        dfs_used: 0,
+        remaining: BLOCK_SIZE,
+        block_pool_used: 0,
+        non_dfs_used: 0,
+    };
+    let heartbeat = Heartbeat {
+        storages: vec![storage],
+        transmits: 0,
+        xceivers: 0,
+        failed_volumes: failed,
+        cache_capacity: 0,
+        cache_used: 0,
+        wants_report_lease: false,
+    };
+    cluster.map.heartbeat(&cluster.nodes[nth].id.clone(), heartbeat, cluster.now).unwrap();
+}
+
+#[test]
+fn a_block_whose_storage_has_failed_is_not_nowhere() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (block, _) = cluster.open(1);
+    // What hflush has acknowledged is in the datanode's memory, and the namenode was told nothing.
+    beat_without(&mut cluster, 0, 1);
+    assert!(cluster.map.expected_storages(block.id).is_empty());
+    assert!(!cluster.map.is_nowhere(block.id, cluster.now));
+    let id = cluster.new_stamp();
+    assert_eq!(cluster.map.start_recovery(block.id, id, cluster.now), Ok(None), "nobody can lead");
+    cluster.pass(Duration::from_secs(100));
+    assert!(!cluster.map.may_recover(block.id, cluster.now), "no stamps are used up");
+    assert_eq!(cluster.map.judge_absence(block.id, cluster.now), Absence::Unknown);
+
+    // The datanode starts again with the disk, and finds it.
+    cluster.nodes[0].disk.get_mut(&block.id.0).unwrap().length = 44;
+    cluster.nodes[0].registered = false;
+    cluster.beat(0);
+    assert_eq!(cluster.map.expected_storages(block.id).len(), 1);
+    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "it is there");
+    // Or it does not.
+    cluster.nodes[0].disk.clear();
+    cluster.nodes[0].registered = false;
+    cluster.beat(0);
+    cluster.pass(Duration::from_secs(100));
+    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 44 });
+}
+
+#[test]
+fn what_a_failed_storage_has_told_of_counts_until_it_is_back_without_it() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.open(2);
+    for nth in &nodes {
+        cluster.nodes[*nth].disk.get_mut(&block.id.0).unwrap().length = 44;
+        cluster.nodes[*nth].registered = false;
+        cluster.beat(*nth);
+    }
+    // One storage fails; the other datanode starts anew without the replica.
+    beat_without(&mut cluster, nodes[0], 1);
+    let start_empty = |cluster: &mut Cluster, nth: usize| {
+        cluster.pass(Duration::from_secs(100));
+        cluster.nodes[nth].disk.clear();
+        cluster.nodes[nth].registered = false;
+        cluster.beat(nth);
+    };
+    start_empty(&mut cluster, nodes[1]);
+    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "the failed storage may have it");
+    start_empty(&mut cluster, nodes[0]);
+    cluster.pass(Duration::from_secs(100));
+    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 44 });
+
+    // With one of the pipeline that has run all the time and has none, there was nothing.
+    let (block, nodes) = cluster.open(2);
+    beat_without(&mut cluster, nodes[0], 2);
+    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+}
+
+#[test]
+fn a_pipeline_that_goes_on_leaves_a_failed_storage_behind() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.open(2);
+    let left = cluster.map.expected_storages(block.id);
+    let left: Vec<StorageIndex> = left.into_iter().filter(|storage| cluster.nth_of(*storage) == nodes[1]).collect();
+    beat_without(&mut cluster, nodes[0], 1);
+    let stamp = cluster.new_stamp();
+    cluster.map.update_pipeline(block, stamp, 10, &left).unwrap();
+    cluster.beat(nodes[0]);
+    assert_eq!(cluster.map.expected_storages(block.id), left);
 }

@@ -304,3 +304,27 @@ fn what_a_restarted_node_was_to_delete_waits_until_the_others_have_reported() {
     cluster.run(20);
     assert_eq!(cluster.good(block), [chosen]);
 }
+
+#[test]
+fn a_deletion_is_the_nodes_whatever_storage_it_names() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.write(1, 100);
+    let tell = |cluster: &mut Cluster, storage: &str, event: ReplicaEvent| {
+        let (id, storage) = (cluster.nodes[nodes[0]].id.clone(), hearth_types::StorageId(storage.into()));
+        cluster.map.replica_events(&id, &storage, hearth_types::StorageType::Disk, &[event], cluster.now).unwrap();
+    };
+    let live = |cluster: &Cluster| cluster.map.block_report(block.id, cluster.now).unwrap().live;
+    // It moved to another storage, and was deleted there before that was told.
+    tell(&mut cluster, "DS-other", ReplicaEvent::Deleted(block));
+    assert_eq!(live(&cluster), 0);
+    // A new one is told of after the deletion, and one that moves never by one.
+    tell(&mut cluster, "DS-third", ReplicaEvent::Received { block, delete_hint: None });
+    assert_eq!(live(&cluster), 1);
+    tell(&mut cluster, "DS-other", ReplicaEvent::Received { block, delete_hint: None });
+    assert_eq!(live(&cluster), 1);
+    // What others have is not touched.
+    let second = 1 - nodes[0];
+    cluster.receive(second, block);
+    tell(&mut cluster, "DS-third", ReplicaEvent::Deleted(block));
+    assert_eq!(live(&cluster), 1);
+}

@@ -40,13 +40,20 @@ fn a_node_without_a_uuid_or_not_on_the_list_is_refused() {
         cluster.map.register(registration(nameless), cluster.now),
         Err(RegistrationError::Disallowed { .. })
     ));
-    let include = vec![HostEntry { names: vec!["host2".into()], port: Some(9866) }];
+    let include = vec![HostEntry { names: vec!["host2".into(), "10.0.0.2".into()], port: Some(9866) }];
     cluster.map.set_hosts(HostLists { include, ..HostLists::default() }, cluster.now);
     assert!(cluster.map.register(registration(node_id(1)), cluster.now).is_ok());
-    assert!(matches!(
-        cluster.map.register(registration(node_id(2)), cluster.now),
-        Err(RegistrationError::Disallowed { reason: "the host is not in the include-list", .. })
-    ));
+    // The name of one who is on the list does not help; the listed address under another name does.
+    let renamed = DatanodeId { host_name: "host9".into(), ..node_id(1) };
+    assert!(cluster.map.register(registration(renamed), cluster.now).is_ok());
+    let elsewhere = DatanodeId { host_name: "host2".into(), ..node_id(2) };
+    let another_port = DatanodeId { transfer_port: 9999, ..node_id(1) };
+    for stranger in [node_id(2), elsewhere, another_port] {
+        assert!(matches!(
+            cluster.map.register(registration(stranger), cluster.now),
+            Err(RegistrationError::Disallowed { reason: "the host is not in the include-list", .. })
+        ));
+    }
     // The one that was in already is turned away at its next heartbeat.
     let beat = Heartbeat {
         storages: vec![],
@@ -135,6 +142,22 @@ fn a_leaving_node_that_comes_back_stays_until_it_has_said_what_it_holds() {
         assert_eq!(admin(&cluster), Some(on_the_way));
         cluster.map.set_hosts(HostLists::default(), cluster.now);
         assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 1);
+    }
+}
+
+#[test]
+fn who_is_to_leave_is_known_by_name_address_and_port() {
+    for (name, port, leaves) in [
+        ("host2", None, true),
+        ("HOST2", Some(9866), true),
+        ("10.0.0.2", None, true),
+        ("10.0.0.2", Some(9866), true),
+        ("host2", Some(9867), false),
+        ("10.0.0.2", Some(9867), false),
+        ("10.0.0.3", None, false),
+    ] {
+        let lists = HostLists { exclude: vec![HostEntry { names: vec![name.into()], port }], ..HostLists::default() };
+        assert_eq!(lists.is_excluded(&node_id(1)), leaves, "{name} {port:?}");
     }
 }
 

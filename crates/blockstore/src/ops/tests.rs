@@ -1,0 +1,340 @@
+//! What several threads, a failed storage, or an operation that fails half way make of a replica, from within.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hearth_types::{
+    Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, PoolIdentity, ReplicaState, StorageType,
+};
+
+use crate::disk::layout::Place;
+use crate::inner::Inner;
+use crate::replica::Replica;
+use crate::{
+    Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, StoreError, StoreOptions, VolumeOptions,
+};
+
+struct Bed {
+    inner: Arc<Inner>,
+    // Dropped after the store.
+    _dirs: [tempfile::TempDir; 2],
+}
+
+/// What memory is taken for at least: nothing of what is lent is unused, so that it is not copied for that.
+const LENGTH: usize = 262_000;
+const CREATE: CreateKind = CreateKind::BeingWritten { replace: false };
+
+fn pool() -> BlockPoolId {
+    BlockPoolId::new("BP-1-127.0.0.1-1700000000000")
+}
+
+fn block(id: i64, stamp: u64) -> ExtendedBlock {
+    let block = Block { id: BlockId(id), stamp: GenerationStamp(stamp), length: LENGTH as u64 };
+    ExtendedBlock { pool: pool(), block }
+}
+
+fn content(id: i64) -> Vec<u8> {
+    (0..LENGTH).map(|at| (at as i64 * 31 + id) as u8).collect()
+}
+
+impl Bed {
+    /// A storage of each of these types.
+    fn new(types: &[StorageType]) -> Self {
+        Self::with_engine(types, Engine::Memory)
+    }
+
+    fn with_engine(types: &[StorageType], engine: Engine) -> Self {
+        let (disk, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let volumes = types.iter().enumerate().map(|(index, storage_type)| VolumeOptions {
+            storage_type: *storage_type,
+            engine,
+            ..VolumeOptions::memory(disk.path().join(format!("v{index}")))
+        });
+        let tier = MemoryOptions::new(memory.path().join("m"), 16 << 20);
+        let mut options = StoreOptions::new(volumes.collect(), tier);
+        options.background = false;
+        options.default_block_bytes = 1 << 20;
+        let inner = crate::start::open(options).unwrap();
+        let identity = PoolIdentity {
+            pool: pool(),
+            namespace_id: 77,
+            cluster_id: "CID-test".to_owned(),
+            created_ms: 1_700_000_000_000,
+        };
+        inner.attach_pool(&identity).unwrap();
+        Self { inner, _dirs: [disk, memory] }
+    }
+
+    fn on_two_disks() -> Self {
+        Self::new(&[StorageType::Disk, StorageType::Disk])
+    }
+
+    fn put(&self, id: i64) -> Arc<Replica> {
+        self.put_with(id, Durability::Memory)
+    }
+
+    fn put_with(&self, id: i64, durability: Durability) -> Arc<Replica> {
+        let mut writer = self.inner.create(&block(id, 1), CREATE, &CreateOptions::default()).unwrap();
+        writer.write(0, &content(id), Checksums::Compute).unwrap();
+        writer.acker().set(LENGTH as u64).unwrap();
+        writer.finalize(durability).unwrap();
+        self.replica(id)
+    }
+
+    fn replica(&self, id: i64) -> Arc<Replica> {
+        self.inner.replica(&block(id, 1)).unwrap()
+    }
+
+    fn reads(&self, id: i64, stamp: u64) {
+        let reader = self.inner.reader(&block(id, stamp)).unwrap();
+        let mut data = vec![0; reader.length() as usize];
+        reader.read_at(0, &mut data).unwrap();
+        assert!(data == content(id), "{id}");
+    }
+
+    fn fail(&self, replica: &Replica) {
+        self.inner.fail_volume(&replica.slice.volume, "as a test has it");
+    }
+}
+
+fn wait_for(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "not within 30 s");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Moves the replica `id` to another storage while `other` waits for it, and returns what that answers.
+fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Inner>) -> T + Send) -> T {
+    let inner = &bed.inner;
+    let old = bed.replica(id);
+    let change = old.change.lock();
+    let holders = Arc::strong_count(&old);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| other(inner));
+        // It has it from the map, and can do nothing with it yet.
+        wait_for(|| Arc::strong_count(&old) > holders);
+        let pool = inner.pool(&block(id, 1)).unwrap();
+        let content = old.snapshot(&mut old.core()).unwrap();
+        let slice = inner.place(&pool, StorageType::Disk, LENGTH as u64).unwrap();
+        inner.relocate(&pool, &old, &content, slice).unwrap();
+        drop(change);
+        waiting.join().unwrap()
+    })
+}
+
+#[test]
+fn who_waits_for_a_replica_that_moves_finds_it_where_it_is_then() {
+    let bed = Bed::new(&[StorageType::RamDisk, StorageType::Disk]);
+    let options = CreateOptions { storage_type: StorageType::RamDisk, ..CreateOptions::default() };
+    for id in 0..6 {
+        let mut writer = bed.inner.create(&block(id, 1), CREATE, &options).unwrap();
+        writer.write(0, &content(id), Checksums::Compute).unwrap();
+        writer.acker().set(LENGTH as u64).unwrap();
+        writer.finalize(Durability::Memory).unwrap();
+    }
+    let (two, length) = (GenerationStamp(2), LENGTH as u64);
+
+    let found = while_it_moves(&bed, 0, |inner| inner.initiate_recovery(&block(0, 1), two)).unwrap();
+    assert_eq!(found.expect("not none").original_state, ReplicaState::Finalized);
+    bed.inner.update_under_recovery(&block(0, 1), two, length, None).unwrap();
+    bed.reads(0, 2);
+
+    let deleted = while_it_moves(&bed, 1, |inner| inner.invalidate(&pool(), block(1, 1).block)).unwrap();
+    assert_eq!(deleted.storage_type, StorageType::Disk);
+    assert!(bed.inner.replica_info(&pool(), BlockId(1)).is_none());
+
+    let writer = while_it_moves(&bed, 2, |inner| inner.append(&block(2, 1), two, length)).unwrap();
+    assert_eq!(writer.storage().1, StorageType::Disk);
+    drop(writer);
+    bed.reads(2, 2);
+
+    let closed = while_it_moves(&bed, 3, |inner| inner.recover_close(&block(3, 1), two, length)).unwrap();
+    assert_eq!(closed.storage_type, StorageType::Disk);
+    bed.reads(3, 2);
+
+    let writer = while_it_moves(&bed, 4, |inner| inner.recover_append(&block(4, 1), two, length)).unwrap();
+    drop(writer);
+    bed.reads(4, 2);
+
+    // One that is deleted meanwhile is found by nobody.
+    let gone = bed.replica(5);
+    let change = gone.change.lock();
+    let holders = Arc::strong_count(&gone);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| bed.inner.initiate_recovery(&block(5, 1), two));
+        wait_for(|| Arc::strong_count(&gone) > holders);
+        bed.inner.discard(&gone);
+        drop(change);
+        assert!(waiting.join().unwrap().unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_replica_that_moves_is_there_all_the_time() {
+    let bed = Bed::new(&[StorageType::Disk, StorageType::Ssd]);
+    bed.put(1);
+    thread::scope(|scope| {
+        let moving = scope.spawn(|| {
+            for to in [StorageType::Ssd, StorageType::Disk].repeat(20) {
+                bed.inner.move_to_storage_type(&block(1, 1), to).unwrap();
+            }
+        });
+        while !moving.is_finished() {
+            bed.reads(1, 1);
+            assert!(bed.inner.replica_info(&pool(), BlockId(1)).is_some());
+            let report = bed.inner.report(&pool());
+            assert_eq!(report.iter().map(|storage| storage.replicas.len()).sum::<usize>(), 1);
+        }
+    });
+    assert_eq!(bed.inner.metrics().replicas, 1);
+}
+
+#[test]
+fn memory_that_is_short_takes_nothing_from_a_failed_storage() {
+    let bed = Bed::on_two_disks();
+    let replicas: Vec<_> = (0..6).map(|id| bed.put_with(id, Durability::Disk)).collect();
+    bed.fail(&replicas[0]);
+    // Once to forget that they were used.
+    bed.inner.reclaim(u64::MAX);
+    bed.inner.reclaim(u64::MAX);
+    assert!(bed.inner.metrics().evictions > 0);
+    for replica in &replicas {
+        assert_eq!(replica.core().memory.is_some(), replica.slice.volume.is_failed());
+    }
+    let failed = replicas[0].slice.volume.clone();
+    bed.inner.leave_failed(&failed, true);
+    (0..6).for_each(|id| bed.reads(id, 1));
+}
+
+#[test]
+fn nothing_is_appended_on_a_failed_storage() {
+    for engine in [Engine::Memory, Engine::File] {
+        let bed = Bed::with_engine(&[StorageType::Disk], engine);
+        let replica = bed.put(1);
+        bed.fail(&replica);
+        let appended = bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
+        assert!(matches!(appended, Err(StoreError::VolumeFailed { .. })));
+        let core = replica.core();
+        assert_eq!((core.state, core.stamp), (ReplicaState::Finalized, GenerationStamp(1)), "{engine:?}");
+    }
+}
+
+#[test]
+fn an_append_that_finds_no_memory_and_no_disk_leaves_what_is_in_memory() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let replica = bed.put_with(1, Durability::Disk);
+    let budget = &bed.inner.budget;
+    let all = budget.take(budget.limit() - budget.used()).unwrap();
+    let meta = replica.slice.dirs.meta(Place::Finalized, replica.id, GenerationStamp(1));
+    let aside = meta.with_extension("aside");
+    fs::rename(&meta, &aside).unwrap();
+    let append = || bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
+    assert!(append().is_err());
+    assert!(replica.core().memory.is_some() && replica.core().is_on_disk());
+    bed.reads(1, 1);
+    fs::rename(&aside, &meta).unwrap();
+    drop(append().unwrap());
+    assert!(replica.core().memory.is_none());
+    drop(all);
+    bed.reads(1, 2);
+}
+
+#[test]
+fn a_recovery_is_not_led_on_a_failed_storage_but_where_the_replica_goes() {
+    let bed = Bed::on_two_disks();
+    let (two, three, length) = (GenerationStamp(2), GenerationStamp(3), LENGTH as u64);
+    let (begun, later) = (bed.put(1), [bed.put(2), bed.put(3)]);
+    let later = later.into_iter().find(|other| other.slice.volume.index == begun.slice.volume.index).unwrap();
+    bed.inner.initiate_recovery(&block(1, 1), two).unwrap();
+    bed.fail(&begun);
+
+    let updated = bed.inner.update_under_recovery(&block(1, 1), two, length, None);
+    assert!(matches!(updated, Err(StoreError::VolumeFailed { .. })));
+    let of_later = |stamp| block(later.id.0, stamp);
+    let initiated = bed.inner.initiate_recovery(&of_later(1), two);
+    assert!(matches!(initiated, Err(StoreError::VolumeFailed { .. })), "not none");
+    for replica in [&begun, &later] {
+        assert_eq!(replica.core().stamp, GenerationStamp(1));
+        assert!(replica.core().dirty_since.is_some());
+    }
+    assert_eq!(later.core().recovery, None);
+
+    let failed = begun.slice.volume.clone();
+    bed.inner.leave_failed(&failed, true);
+    assert!(!failed.leaves_at(u64::MAX - 1), "nothing is left there");
+    for (id, was) in [(1, &begun), (later.id.0, &later)] {
+        assert!(was.core().gone && !bed.replica(id).slice.volume.is_failed());
+        bed.inner.initiate_recovery(&block(id, 1), three).unwrap().expect("it is there");
+        bed.inner.update_under_recovery(&block(id, 1), three, length, None).unwrap();
+        bed.reads(id, 3);
+    }
+}
+
+#[test]
+fn a_replica_that_cannot_be_recovered_is_what_it_was_and_is_flushed() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let mut writer = bed.inner.create(&block(1, 1), CREATE, &CreateOptions::default()).unwrap();
+    let (data, length) = (content(1), LENGTH as u64);
+    assert_eq!(writer.grant(length).unwrap(), length);
+    let lent = fs::File::from(writer.lend(true).unwrap());
+    lent.write_all_at(&data, 0).unwrap();
+    let mut crcs = Vec::new();
+    writer.checksum().compute(&data, &mut crcs);
+    writer.commit(0, length, &crcs).unwrap();
+    writer.acker().set(length).unwrap();
+    writer.finalize(Durability::Memory).unwrap();
+    let replica = bed.replica(1);
+    assert!(replica.core().dirty_since.is_some());
+    assert_eq!(bed.inner.metrics().copied_back_bytes, 0);
+
+    // Its writer may go on, so a recovery copies the bytes: there is neither memory nor disk for that.
+    bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(2)).unwrap();
+    let budget = &bed.inner.budget;
+    let all = budget.take(budget.limit() - budget.used()).unwrap();
+    let (place, aside) = (&replica.slice.dirs.being_written, replica.slice.dirs.root.join("aside"));
+    fs::rename(place, &aside).unwrap();
+    let recover = |stamp| bed.inner.update_under_recovery(&block(1, 1), GenerationStamp(stamp), length, None);
+    assert!(recover(2).is_err());
+    {
+        let core = replica.core();
+        assert_eq!((core.stamp, core.state, core.recovery), (GenerationStamp(1), ReplicaState::Finalized, None));
+        assert!(core.memory.is_some() && core.dirty_since.is_some());
+    }
+    assert_eq!(bed.inner.metrics().dirty_replicas, 1);
+    fs::rename(&aside, place).unwrap();
+    drop(all);
+    assert_eq!(bed.inner.flush_all(&mut |_| true).failures, 0);
+    assert!(replica.core().is_on_disk());
+    bed.reads(1, 1);
+    bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(3)).unwrap();
+    recover(3).unwrap();
+    bed.reads(1, 3);
+}
+
+#[test]
+fn a_second_attempt_at_a_copy_waits_for_the_first_ones_without_holding_its_source() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let source = bed.put(1);
+    let copy = |stamp| {
+        bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(stamp)).unwrap();
+        bed.inner.update_under_recovery(&block(1, 1), GenerationStamp(stamp), LENGTH as u64, Some(BlockId(2)))
+    };
+    copy(2).unwrap();
+    // As the flusher has it, who comes to the source next.
+    let earlier = bed.replica(2);
+    let change = earlier.change.lock();
+    let holders = Arc::strong_count(&earlier);
+    thread::scope(|scope| {
+        let again = scope.spawn(|| copy(3));
+        wait_for(|| Arc::strong_count(&earlier) > holders);
+        assert!(source.change.try_lock_for(Duration::from_secs(10)).is_some(), "each would wait for the other");
+        drop(change);
+        assert_eq!(again.join().unwrap().unwrap().block.stamp(), GenerationStamp(3));
+    });
+    assert_eq!(source.core().recovery, None);
+}

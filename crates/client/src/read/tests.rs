@@ -1,0 +1,302 @@
+//! Readers of a whole client, against a namenode and datanodes of the tests' own, which do what they are told.
+
+mod datanode;
+mod namenode;
+mod one_sided;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use hearth_config::Configuration;
+use hearth_types::{
+    Block, BlockId, BlockPoolId, DatanodeId, DatanodeInfo, DatanodeUuid, ExtendedBlock, GenerationStamp, LocatedBlock,
+};
+use hearth_wire::offer::Offer;
+use tokio::sync::Barrier;
+
+use super::*;
+use crate::FileSystem;
+use crate::local::tests::{Behaviour as LocalBehaviour, Fake as LocalDatanode, datanode as local_datanode};
+use datanode::{Behaviour, Datanode, PACKET_BYTES};
+use namenode::Namenode;
+use one_sided::OneSidedDatanode;
+
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Bytes that no path brings in one go.
+const LONG: usize = 9 << 20;
+
+fn content(id: i64, length: usize) -> Vec<u8> {
+    (0..length).map(|index| (index as i64 * 7 + index as i64 / 300 + id) as u8).collect()
+}
+
+fn extended(id: i64, length: usize) -> ExtendedBlock {
+    let block = Block { id: BlockId(id), stamp: GenerationStamp(1001), length: length as u64 };
+    ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }
+}
+
+fn located(id: i64, offset: usize, length: usize, locations: &[DatanodeInfo]) -> LocatedBlock {
+    let (offset, locations) = (offset as u64, locations.to_vec());
+    LocatedBlock { offset, locations, ..LocatedBlock::nowhere(extended(id, length)) }
+}
+
+/// A datanode with this transfer port.
+fn datanode_info(transfer_port: u16, offer: &Offer) -> DatanodeInfo {
+    let id = DatanodeId {
+        ip: "127.0.0.1".to_owned(),
+        host_name: "localhost".to_owned(),
+        uuid: DatanodeUuid(format!("datanode-{transfer_port}").into()),
+        transfer_port,
+        info_port: 0,
+        ipc_port: 0,
+        info_secure_port: 0,
+    };
+    DatanodeInfo { offer: Some(offer.encode()), ..DatanodeInfo::of(id) }
+}
+
+/// A client that reads by `paths` only and goes over all replicas once.
+fn client(namenode: &Namenode, paths: &str, settings: &[(&str, &str)]) -> FileSystem {
+    let mut configuration = Configuration::empty()
+        .with("hearth.client.paths", paths)
+        .with("hearth.one-sided.transport", "tcp")
+        .with("dfs.client.max.block.acquire.failures", "0");
+    for (key, value) in settings {
+        configuration = configuration.with(key, *value);
+    }
+    FileSystem::connect(&configuration, Some(&namenode.uri()), "tester").unwrap()
+}
+
+/// Reads the rest of the file, and breaks each read off after a while, now sooner and now later. How many did not come to their end.
+async fn read_breaking_off(reader: &mut Reader, expected: &[u8]) -> u32 {
+    let mut into = vec![0; 5 << 20];
+    let (mut round, mut broken_off) = (0, 0);
+    while reader.position() < reader.length() {
+        let before = reader.position() as usize;
+        // What begins anew each time comes to its end once.
+        let patience = Duration::from_millis(round % 4 * (1 + round / 40));
+        let read = reader.read(&mut into);
+        let read =
+            if patience.is_zero() { read.now_or_never() } else { tokio::time::timeout(patience, read).await.ok() };
+        let moved = reader.position() as usize - before;
+        match read {
+            Some(count) => assert_eq!(count.unwrap(), moved),
+            None => broken_off += 1,
+        }
+        assert!(into[..moved] == expected[before..before + moved], "other bytes from {before} on");
+        round += 1;
+    }
+    broken_off
+}
+
+/// A file of one block that `datanode` has, read by `paths` and broken off again and again: how often. `settings`: of the client.
+async fn broken_off_nothing_is_left_out(datanode: DatanodeInfo, paths: &str, settings: &[(&str, &str)]) -> u32 {
+    let (namenode, bytes) = (Namenode::start().await, content(1, LONG));
+    namenode.put("/file", vec![located(1, 0, LONG, &[datanode])]);
+    let mut reader = client(&namenode, paths, settings).open("/file").await.unwrap();
+    // The replica is open from here on.
+    let mut first = [0; 1000];
+    assert_eq!(reader.read(&mut first).await.unwrap(), 1000);
+    assert!(first == bytes[..1000]);
+    read_breaking_off(&mut reader, &bytes).await
+}
+
+#[tokio::test]
+async fn local_reads_that_are_broken_off_leave_out_no_byte() {
+    // Hearth's memory is mapped, another's file is read.
+    for hearth in [true, false] {
+        let datanode = LocalDatanode::start(LocalBehaviour::of(hearth, HashMap::from([(1, content(1, LONG))])));
+        let socket = ("dfs.domain.socket.path", &*datanode.socket_pattern());
+        let times = broken_off_nothing_is_left_out(DatanodeInfo::of(local_datanode()), "local", &[socket]).await;
+        // What is in the page cache is read without waiting.
+        assert!(times > 0 || !hearth);
+    }
+}
+
+#[tokio::test]
+async fn one_sided_reads_that_are_broken_off_leave_out_no_byte() {
+    let datanode = OneSidedDatanode::start([(1, content(1, LONG))]).await;
+    assert!(broken_off_nothing_is_left_out(datanode.info(), "one-sided", &[]).await > 0);
+}
+
+#[tokio::test]
+async fn reads_of_packets_that_are_broken_off_leave_out_no_byte() {
+    let replicas = HashMap::from([(1, content(1, LONG))]);
+    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    broken_off_nothing_is_left_out(datanode.info(), "packets", &[]).await;
+}
+
+/// The bytes that a read has given are behind the position, also while it waits for something else.
+#[tokio::test]
+async fn a_read_that_is_broken_off_while_it_reports_a_bad_replica_has_moved_the_position() {
+    let (namenode, bytes) = (Namenode::start().await, content(1, 3 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let bad = Datanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
+    let good = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad.info(), good.info()])]);
+    namenode.fall_silent();
+    let mut reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
+    let mut into = vec![0; bytes.len()];
+    let reported = async {
+        while namenode.bad().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        read = reader.read(&mut into) => panic!("it does not wait for the report: {read:?}"),
+        () = reported => {}
+    }
+    let moved = reader.position() as usize;
+    assert!(moved > 0 && into[..moved] == bytes[..moved], "{moved} bytes");
+    let count = reader.read(&mut into).await.unwrap();
+    assert!(moved + count == bytes.len() && into[..count] == bytes[moved..], "{moved} and {count} bytes");
+}
+
+#[tokio::test]
+async fn a_read_that_is_broken_off_while_the_replica_is_looked_for_again_goes_on_where_it_stood() {
+    const LENGTH: usize = 6 << 20;
+    let (namenode, bytes) = (Namenode::start().await, content(1, LENGTH));
+    let datanode = OneSidedDatanode::start([(1, bytes.clone())]).await;
+    namenode.put("/file", vec![located(1, 0, LENGTH, &[datanode.info()])]);
+    let mut reader = client(&namenode, "one-sided", &[]).open("/file").await.unwrap();
+    let mut into = vec![0; LENGTH];
+    assert_eq!(reader.read(&mut into[..1000]).await.unwrap(), 1000);
+    datanode.answer(false);
+    datanode.end_connections().await;
+    let mut at = 1000;
+    for _ in 0..3 {
+        let read = tokio::time::timeout(Duration::from_millis(100), reader.read(&mut into[at..])).await;
+        assert!(read.is_err(), "{read:?}");
+        // As far as it had come before.
+        at = reader.position() as usize;
+    }
+    datanode.answer(true);
+    let count = reader.read(&mut into[at..]).await.unwrap();
+    assert!(at + count == LENGTH && into == bytes, "{count} bytes from {at} on");
+}
+
+#[tokio::test]
+async fn a_one_sided_reader_that_leaves_does_no_harm_to_those_who_share_its_connection() {
+    const LENGTH: usize = 30_000;
+    let namenode = Namenode::start().await;
+    let datanode = OneSidedDatanode::start([1, 2].map(|id| (id, content(id, LENGTH)))).await;
+    for id in [1, 2] {
+        namenode.put(&format!("/{id}"), vec![located(id, 0, LENGTH, &[datanode.info()])]);
+    }
+    let fs = client(&namenode, "one-sided", &[]);
+    datanode.answer(false);
+    let read = async |id: i64| {
+        let reader = fs.open(&format!("/{id}")).await.unwrap();
+        let mut into = vec![0; LENGTH];
+        reader.read_at(0, &mut into).await.unwrap();
+        assert!(into == content(id, LENGTH));
+    };
+    let mut leaving = Box::pin(read(1));
+    let asked = async {
+        while datanode.asked() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = &mut leaving => panic!("there was no answer yet"),
+        () = asked => {}
+    }
+    // Asks before the other leaves: else its memory might get the other's key.
+    let mut staying = Box::pin(read(2));
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut staying).await.is_err());
+    drop(leaving);
+    datanode.answer(true);
+    staying.await;
+    read(1).await;
+    assert_eq!(datanode.connections(), 1, "the first is as good as it was");
+}
+
+#[tokio::test]
+async fn a_bad_replica_that_several_reads_meet_at_once_is_reported_once() {
+    let (namenode, bytes) = (Namenode::start().await, content(1, 2 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    // Each has met the first before one of them comes to the second.
+    let two = || Some(Barrier::new(2));
+    let bad = Datanode::start(Behaviour {
+        replicas: replicas.clone(),
+        spoiled: true,
+        together: two(),
+        ..Behaviour::default()
+    });
+    let good = Datanode::start(Behaviour { replicas, together: two(), ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad.info(), good.info()])]);
+    let reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
+    let (mut one, mut other) = (vec![0; 1000], vec![0; 1000]);
+    let read = tokio::join!(reader.read_at(0, &mut one), reader.read_at(PACKET_BYTES as u64, &mut other));
+    assert_eq!((read.0.unwrap(), read.1.unwrap()), (1000, 1000));
+    assert!(one == bytes[..1000] && other == bytes[PACKET_BYTES..PACKET_BYTES + 1000]);
+    let reported: Vec<_> = namenode.bad().into_iter().map(|block| (block.block, block.locations)).collect();
+    let [(block, locations)] = &reported[..] else { panic!("{reported:?}") };
+    let uuids: Vec<_> = locations.iter().map(|datanode| &datanode.id.uuid).collect();
+    assert!(block.id() == BlockId(1) && uuids == [&bad.info().id.uuid], "{reported:?}");
+}
+
+/// As a datanode does whose reader was idle for longer than it waits, or that was started again.
+#[tokio::test]
+async fn a_datanode_that_closed_the_stream_of_a_reader_is_asked_once_more() {
+    let (namenode, bytes) = (Namenode::start().await, content(1, 5 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let first = Datanode::start(Behaviour { replicas: replicas.clone(), ..Behaviour::default() });
+    let second = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[first.info(), second.info()])]);
+    let fs = client(&namenode, "packets", &[]);
+    let read = async || {
+        let mut reader = fs.open("/file").await.unwrap();
+        let mut into = vec![0; bytes.len()];
+        assert_eq!(reader.read(&mut into[..1000]).await.unwrap(), 1000);
+        assert_eq!(reader.read(&mut into[1000..]).await.unwrap(), bytes.len() - 1000);
+        assert!(into == bytes);
+        (first.reads(), second.reads())
+    };
+    first.cut([1]);
+    assert_eq!(read().await, (2, 0), "it is as good as before");
+    // One that brings nothing the second time is left for the other.
+    first.cut([1, 0]);
+    assert_eq!(read().await, (4, 1));
+}
+
+#[tokio::test]
+async fn a_stream_ends_where_the_file_did_when_it_was_opened() {
+    const FIRST: usize = 70_000;
+    const LENGTH: usize = 100_000;
+    let (namenode, bytes) = (Namenode::start().await, content(2, 80_000));
+    let replicas = HashMap::from([(1, content(1, FIRST)), (2, bytes.clone())]);
+    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    // Of the second block the reader hears when it comes to it.
+    let fs = client(&namenode, "packets", &[("dfs.client.read.prefetch.size", "1")]);
+    let locations = &[datanode.info()];
+    let expected = [&content(1, FIRST)[..], &bytes[..LENGTH - FIRST]].concat();
+    for pieces in [false, true] {
+        namenode.put("/file", vec![located(1, 0, FIRST, locations), located(2, FIRST, LENGTH - FIRST, locations)]);
+        let mut reader = fs.open("/file").await.unwrap();
+        // Appended to.
+        namenode.put("/file", vec![located(1, 0, FIRST, locations), located(2, FIRST, bytes.len(), locations)]);
+        assert_eq!(reader.length(), LENGTH as u64);
+        let mut read = Vec::new();
+        if pieces {
+            loop {
+                let piece = reader.next().await.unwrap();
+                if piece.is_empty() {
+                    break;
+                }
+                read.extend_from_slice(piece);
+                let count = piece.len();
+                reader.consume(count);
+            }
+        } else {
+            read.resize(2 * LENGTH, 0);
+            let count = reader.read(&mut read).await.unwrap();
+            read.truncate(count);
+        }
+        assert_eq!((read.len(), reader.position()), (LENGTH, LENGTH as u64));
+        assert!(read == expected);
+    }
+    // Who opens it now sees all of it.
+    assert_eq!(fs.open("/file").await.unwrap().length(), (FIRST + bytes.len()) as u64);
+}

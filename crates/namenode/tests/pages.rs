@@ -1,0 +1,299 @@
+//! What is told over HTTP: fsck, and the pages of the cluster's state.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_namenode::fsck::{FsckRequest, fsck};
+use hearth_types::SystemClock;
+use hearth_web::{Gone, Telling};
+use hearth_wire::proto::hdfs::*;
+use support::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+
+/// A client may take its time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn asked(path: &str) -> FsckRequest {
+    FsckRequest { user: "root".into(), machine: "1.2.3.4".into(), path: path.into(), ..Default::default() }
+}
+
+/// The whole report.
+async fn told(n: &TestNamenode, request: FsckRequest) -> String {
+    let (telling, mut listening) = Telling::new(PATIENCE);
+    let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
+    let mut text = Vec::new();
+    while let Some(piece) = listening.next().await {
+        text.extend_from_slice(&piece);
+    }
+    assert_eq!(made.await.unwrap(), Ok(()));
+    String::from_utf8(text).unwrap()
+}
+
+/// Says that all replicas of a file are bad.
+async fn spoil(n: &TestNamenode, path: &str) {
+    let blocks = n.locations(path, 0, u64::MAX >> 1).await.unwrap().blocks;
+    let _: ReportBadBlocksResponseProto =
+        n.call("reportBadBlocks", &ReportBadBlocksRequestProto { blocks }).await.unwrap();
+}
+
+/// Many calls, a few at a time: each is durable.
+async fn all_of<C: Future<Output = ()> + Send + 'static>(calls: impl Iterator<Item = C>) {
+    let mut running = JoinSet::new();
+    for call in calls {
+        if running.len() >= 64 {
+            running.join_next().await.unwrap().unwrap();
+        }
+        running.spawn(call);
+    }
+    while let Some(done) = running.join_next().await {
+        done.unwrap();
+    }
+}
+
+async fn make_directories(n: &Arc<TestNamenode>, paths: impl Iterator<Item = String>) {
+    let make = |path: String| {
+        let n = n.clone();
+        async move { assert!(n.mkdirs(&path).await.unwrap()) }
+    };
+    all_of(paths.map(make)).await;
+}
+
+async fn http(n: &TestNamenode, path: &str) -> String {
+    let mut socket = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
+    socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn fsck_tells_what_apaches_tells() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/d/f", 100).await;
+    n.create("/d/open", "W", 1).await.unwrap();
+    let ask = |request: FsckRequest| told(&n, request);
+    let request = asked("/d");
+    let healthy = ask(FsckRequest { files: true, blocks: true, locations: true, ..request.clone() }).await;
+    assert!(healthy.starts_with("FSCK started by root (auth:SIMPLE) from /1.2.3.4 for path /d at "), "{healthy}");
+    let pool = n.pool();
+    assert!(
+        healthy.contains(&format!(
+            "\n\n/d <dir>\n/d/f 100 bytes, replicated: replication=1, 1 block(s):  OK\n\
+             0. {pool}:blk_1073741825_1001 len=100 Live_repl=1  [DatanodeInfoWithStorage[127.0.0.1:10001,DS-1,DISK]]\n\n\
+             \nStatus: HEALTHY\n Number of data-nodes:\t1\n"
+        )),
+        "{healthy}"
+    );
+    assert!(healthy.contains("\n Total files:\t1 (Files currently being written: 1)\n"), "{healthy}");
+    assert!(healthy.ends_with(" milliseconds\n\n\nThe filesystem under path '/d' is HEALTHY"), "{healthy}");
+
+    spoil(&n, "/d/f").await;
+    let corrupt = ask(request.clone()).await;
+    assert!(
+        corrupt.contains(&format!(
+            "\n/d/f: CORRUPT blockpool {pool} block blk_1073741825\n\n/d/f: CORRUPT 1 blocks of total size 100 B.\nStatus: CORRUPT\n"
+        )),
+        "{corrupt}"
+    );
+    assert!(corrupt.ends_with("is CORRUPT"), "{corrupt}");
+    let list = ask(FsckRequest { list_corrupt: true, ..request.clone() }).await;
+    assert!(
+        list.ends_with(
+            "\nCookie:\t1\nblk_1073741825\t1\t/d/f\n\n\nThe filesystem under path '/d' has 1 CORRUPT files\n\n"
+        ),
+        "{list}"
+    );
+    let block = ask(FsckRequest { block_ids: vec!["blk_1073741825".into(), "blk_9".into()], ..request.clone() }).await;
+    assert!(
+        block.contains("\nBlock Id: blk_1073741825\nBlock belongs to: /d/f\nNo. of Expected Replica: 1\n"),
+        "{block}"
+    );
+    assert!(block.contains("dn1/default-rack is CORRUPT\t ReasonCode: CORRUPTION_REPORTED\n"), "{block}");
+    assert!(block.ends_with("\nBlock blk_9 does not exist\n"), "{block}");
+    let missing = ask(FsckRequest { path: "/nope".into(), ..request.clone() }).await;
+    assert!(missing.ends_with("\n\n\nPath '/nope' does not exist"), "{missing}");
+
+    // Nobody sees below a directory that he cannot list.
+    n.mkdirs_as("root", "/d/private", 0o700, true).await.unwrap();
+    let hidden = ask(FsckRequest { user: "bob".into(), files: true, ..request.clone() }).await;
+    assert!(hidden.contains("Permission denied: user=bob") && hidden.ends_with("Fsck on path '/d' FAILED"), "{hidden}");
+    n.delete_as("root", "/d/private", true).await.unwrap();
+
+    // Whoever may not delete a file cannot do it by way of fsck.
+    let by_bob = ask(FsckRequest { user: "bob".into(), delete: true, ..request.clone() }).await;
+    assert!(by_bob.contains("cannot delete the corrupt file /d/f"), "{by_bob}");
+    assert!(n.info("/d/f").await.unwrap().is_some());
+    ask(FsckRequest { delete: true, ..request }).await;
+    assert!(n.info("/d/f").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn fsck_counts_replicas_that_leave_as_apaches_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let hosts = directory.path().join("hosts.json");
+    let of =
+        |port: u32, state: &str| format!(r#"{{"hostName": "127.0.0.1", "port": {port}, "adminState": "{state}"}}"#);
+    let write_hosts = |states: [&str; 3]| {
+        let entries: Vec<String> = (10_001..).zip(states).map(|(port, state)| of(port, state)).collect();
+        std::fs::write(&hosts, format!("[{}]", entries.join(", "))).unwrap();
+    };
+    write_hosts(["NORMAL"; 3]);
+    let provider = "org.apache.hadoop.hdfs.server.blockmanagement.CombinedHostFileManager";
+    let configuration = configuration()
+        .with("dfs.hosts", hosts.to_str().unwrap())
+        .with("dfs.namenode.hosts.provider.classname", provider);
+    let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
+    let mut datanodes = Vec::new();
+    for number in 1..=3 {
+        datanodes.push(TestDatanode::join(&n, number).await);
+    }
+    n.create_request("root", CreateRequestProto { replication: 3, ..new_file("/f", "writer", 1) }).await.unwrap();
+    let located = n.add_block("/f", "writer", None).await.unwrap();
+    let block = ExtendedBlockProto { num_bytes: Some(100), ..located.b };
+    for datanode in &datanodes {
+        datanode.received(&n, &block).await;
+    }
+    assert!(n.complete("/f", "writer", Some(&block)).await.unwrap());
+    // In this order: the last one would leave at once while two others stay.
+    write_hosts(["NORMAL", "IN_MAINTENANCE", "DECOMMISSIONED"]);
+    let _: RefreshNodesResponseProto = n.call("refreshNodes", &RefreshNodesRequestProto {}).await.unwrap();
+
+    let request = FsckRequest { files: true, blocks: true, maintenance: true, ..asked("/f") };
+    let said = told(&n, request.clone()).await;
+    for line in [
+        "1 block(s):  OK\n",
+        " len=100 Live_repl=1\n",
+        "\n Under-replicated blocks:\t0 (0.0 %)\n",
+        "\n Average block replication:\t3.0\n",
+        "\n Missing replicas:\t\t0 (0.0 %)\n DecommissioningReplicas:\t1\n InMaintenanceReplicas:\t1\n Blocks queued",
+    ] {
+        assert!(said.contains(line), "{line} in {said}");
+    }
+    let more = SetReplicationRequestProto { src: "/f".into(), replication: 4 };
+    let _: SetReplicationResponseProto = n.call("setReplication", &more).await.unwrap();
+    let said = told(&n, request).await;
+    for line in [
+        "Target Replicas is 4 but found 1 live replica(s), 0 decommissioned replica(s), 1 decommissioning replica(s)0, \
+         entering maintenance replica(s) and 1 in maintenance replica(s).\n",
+        "\n Under-replicated blocks:\t1 (100.0 %)\n",
+        "\n Missing replicas:\t\t1 (25.0 %)\n",
+    ] {
+        assert!(said.contains(line), "{line} in {said}");
+    }
+}
+
+#[tokio::test]
+async fn fsck_shows_that_it_goes_on_and_goes_through_directories_a_page_at_a_time() {
+    let n = Arc::new(TestNamenode::start().await);
+    // More than a page, and more than what is looked at under one lock.
+    make_directories(&n, (0..2000).map(|number| format!("/d/{number:04}"))).await;
+    let write = |number: u32| {
+        let n = n.clone();
+        async move { drop(n.write(&[], &format!("/d/files/{number}"), 0).await) }
+    };
+    all_of((0..250).map(write)).await;
+    let said = told(&n, asked("/d")).await;
+    let (_, after) = said.split_once('\n').unwrap();
+    // At the beginning and after each thousand entries an end of a line, a dot for each hundred files.
+    assert!(after.starts_with("\n\n\n..\nStatus: HEALTHY\n"), "{said}");
+    assert!(said.contains("\n Total dirs:\t\t\t2002\n") && said.contains("\n Total files:\t250\n"), "{said}");
+    let named = told(&n, FsckRequest { files: true, ..asked("/d") }).await;
+    let dirs: Vec<&str> = named.lines().filter_map(|line| line.strip_suffix(" <dir>")).collect();
+    let expected = (0..2000).map(|number| format!("/d/{number:04}"));
+    assert!(dirs.iter().copied().eq(std::iter::once("/d".to_owned()).chain(expected).chain(["/d/files".to_owned()])));
+    assert_eq!(named.matches("block(s):  OK\n").count(), 250);
+}
+
+/// The same of what snapshots have, of which there are more than a page, too.
+#[tokio::test]
+async fn fsck_goes_through_snapshots_a_page_at_a_time() {
+    let n = Arc::new(TestNamenode::start().await);
+    make_directories(&n, (0..1100).map(|number| format!("/d/{number:04}"))).await;
+    let allow = AllowSnapshotRequestProto { snapshot_root: "/d".into() };
+    let _: AllowSnapshotResponseProto = n.call("allowSnapshot", &allow).await.unwrap();
+    let snapshot = |name: String| {
+        let n = n.clone();
+        async move {
+            let request = CreateSnapshotRequestProto { snapshot_root: "/d".into(), snapshot_name: Some(name) };
+            let _: CreateSnapshotResponseProto = n.call("createSnapshot", &request).await.unwrap();
+        }
+    };
+    snapshot("all".to_owned()).await;
+    let delete = |number: u32| {
+        let n = n.clone();
+        async move { assert!(n.delete_as("root", &format!("/d/{number:04}"), false).await.unwrap()) }
+    };
+    all_of((0..1100).map(delete)).await;
+    let within = told(&n, FsckRequest { files: true, ..asked("/d/.snapshot/all") }).await;
+    let expected = (0..1100).map(|number| format!("/d/.snapshot/all/{number:04} <dir>"));
+    let lines: Vec<&str> = within.lines().filter(|line| line.ends_with(" <dir>")).collect();
+    assert!(lines.iter().skip(1).copied().eq(expected) && lines[0] == "/d/.snapshot/all <dir>", "{within}");
+
+    all_of((0..1050).map(|number| snapshot(format!("s{number:04}")))).await;
+    // The directory's snapshots come before it.
+    let said = told(&n, FsckRequest { files: true, include_snapshots: true, ..asked("/d") }).await;
+    let lines: Vec<&str> = said.lines().filter(|line| line.ends_with(" <dir>")).collect();
+    assert_eq!(lines[..3], ["/d/.snapshot <dir>", "/d/.snapshot/all <dir>", "/d/.snapshot/all/0000 <dir>"]);
+    assert_eq!(lines[lines.len() - 2..], ["/d/.snapshot/s1049 <dir>", "/d <dir>"]);
+    assert_eq!(lines.len(), 1 + 1101 + 1050 + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    let paths: Vec<String> = (10..40).map(|number| format!("/d/{number}")).collect();
+    for path in &paths {
+        n.write(&datanodes, path, 100).await;
+        spoil(&n, path).await;
+    }
+    let (telling, mut listening) = Telling::new(PATIENCE);
+    let request = FsckRequest { delete: true, ..asked("/d") };
+    let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
+    let mut heard = String::new();
+    while !heard.contains("FSCK deleted the corrupt file /d/10\n") {
+        heard.push_str(std::str::from_utf8(&listening.next().await.unwrap()).unwrap());
+    }
+    // Nothing is taken from now on: what is deleted beyond that is what may wait to be told.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!made.is_finished());
+    drop(listening);
+    assert_eq!(made.await.unwrap(), Err(Gone));
+    let mut left = Vec::new();
+    for path in &paths {
+        if n.info(path).await.unwrap().is_some() {
+            left.push(path);
+        }
+    }
+    assert!(left.len() < paths.len() && left.len() > paths.len() / 2, "{left:?}");
+    assert!(left.iter().copied().eq(&paths[paths.len() - left.len()..]), "{left:?}");
+    // Whoever stays gets all of it, over HTTP, too.
+    let said = http(&n, "/fsck?ugi=root&path=%2Fd&delete=1").await;
+    assert_eq!(said.matches("FSCK deleted the corrupt file ").count(), left.len(), "{said}");
+    assert!(said.ends_with("The filesystem under path '/d' is CORRUPT"), "{said}");
+    assert!(told(&n, asked("/d")).await.ends_with("The filesystem under path '/d' is HEALTHY"));
+}
+
+#[tokio::test]
+async fn the_pages_show_what_datanodes_say_of_themselves() {
+    let n = TestNamenode::start().await;
+    let datanode = TestDatanode::join_of_version(&n, 1, "3.4.2-of-its-own").await;
+    let info = async || {
+        let answer = http(&n, "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo").await;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let beans: serde_json::Value = serde_json::from_str(body).unwrap();
+        let live: serde_json::Value = serde_json::from_str(beans["beans"][0]["LiveNodes"].as_str().unwrap()).unwrap();
+        (live["dn1:10001"]["version"].clone(), live["dn1:10001"]["volfails"].clone())
+    };
+    assert_eq!(info().await, ("3.4.2-of-its-own".into(), 0.into()));
+    datanode.heartbeat_with_failed_volumes(&n, 2).await;
+    assert_eq!(info().await, ("3.4.2-of-its-own".into(), 2.into()));
+    let front = http(&n, "/").await;
+    assert!(front.contains("<td>2</td><td>3.4.2-of-its-own</td>"), "{front}");
+    assert!(http(&n, "/jmx?qry=*:*").await.contains("\"VolumeFailuresTotal\": 2"));
+    assert!(http(&n, "/metrics").await.contains("\nhearth_namenode_failed_volumes 2\n"));
+}
