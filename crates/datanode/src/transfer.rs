@@ -124,7 +124,8 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
         write_timeout: waits.write,
-        throttle: Some(&datanode.transfer_throttle),
+        // A writer waits for this: it does not queue behind copies that nobody waits for.
+        throttle: (!is_client).then_some(&datanode.transfer_throttle),
         passes_through: true,
     };
     sender.send(Vec::new(), range).await.map_err(|source| OpError::Send { block: block.clone(), source })?;

@@ -31,6 +31,7 @@ impl Namespace {
             let name = source.names.name(source.names.len() - 1);
             destination.names.push(name);
             destination.existing.extend(self.child(directory, name.as_bytes()));
+            self.check_traverse(caller, &destination)?;
         }
         self.check_non_empty_protected(&source)?;
         self.check_rename_rights(caller, &source, &destination, false)?;

@@ -357,3 +357,20 @@ fn a_damaged_tree_is_refused() {
     stored.inodes.remove(&InodeId::ROOT.0);
     assert_eq!(rebuild(&stored), Err(RecordError::NoRoot));
 }
+
+#[test]
+fn who_moves_into_a_directory_may_pass_through_it() {
+    let mut namespace =
+        Namespace::format(Limits { permissions_enabled: true, ..Limits::default() }, "root", "supergroup", 1);
+    let bob = Caller { user: "bob".into(), superuser: false, ..caller() };
+    for (path, mode) in [("/mine", 0o777), ("/drop", 0o732), ("/through", 0o733)] {
+        namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+        namespace.set_permission(&caller(), path, FsPermission(mode)).unwrap();
+    }
+    assert!(make_file(&mut namespace, "/mine/f", 10));
+    // Only to write: what is in it may not even be asked.
+    assert!(matches!(namespace.rename_old(&bob, "/mine/f", "/drop", 2), Err(Error::PermissionDenied { .. })));
+    assert!(namespace.lookup("/mine/f").is_some());
+    assert!(namespace.rename_old(&bob, "/mine/f", "/through", 2).unwrap());
+    assert!(namespace.lookup("/through/f").is_some());
+}

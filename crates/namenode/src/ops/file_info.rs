@@ -1,6 +1,7 @@
 //! Questions about one path.
 
 use bytes::Bytes;
+use hearth_types::Access;
 use hearth_wire::proto::hdfs::{
     GetFileInfoRequestProto, GetFileInfoResponseProto, GetFileLinkInfoRequestProto, GetFileLinkInfoResponseProto,
     GetLinkTargetRequestProto, GetLocatedFileInfoRequestProto, GetLocatedFileInfoResponseProto,
@@ -38,11 +39,21 @@ pub async fn get_located_file_info(
     context: &Context,
     request: GetLocatedFileInfoRequestProto,
 ) -> Result<Bytes, Error> {
-    let now = namenode.now();
+    let (now, caller) = (namenode.now(), &context.caller);
     let fs = find(&namenode.read(), context, request.src(), |state, slot, in_snapshot| {
         let mut status = file_status(&state.namespace, slot, &[]);
         if state.namespace.is_file(slot) {
-            let located = namenode.located_for_reader(state, slot, (0, u64::MAX), in_snapshot, &context.caller, now);
+            let namespace = &state.namespace;
+            let may_read =
+                !namespace.checks_rights_of(caller) || namespace.may(caller, namespace.inode(slot), Access::READ);
+            let located = if request.need_block_token()
+                && may_read
+                && namespace.check_readable_by_superuser(caller, slot).is_ok()
+            {
+                namenode.located_for_reader(state, slot, (0, u64::MAX), in_snapshot, caller, now)
+            } else {
+                state.located_as_read(slot, (0, u64::MAX), in_snapshot, caller, now)
+            };
             status.locations = Some((&located).into());
         }
         status

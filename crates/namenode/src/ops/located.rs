@@ -8,7 +8,7 @@ use crate::namespace::{BlockRecord, Blocks, Caller, Slot};
 use crate::state::{Namenode, State};
 
 impl Namenode {
-    /// As [`State::located_blocks`], with tokens to read them when tokens are on.
+    /// As [`State::located_as_read`], with tokens to read them when tokens are on: the caller has checked that they may be read.
     pub fn located_for_reader(
         &self,
         state: &State,
@@ -18,13 +18,7 @@ impl Namenode {
         caller: &Caller,
         now: Now,
     ) -> LocatedBlocks {
-        let mut located = state.located_blocks(slot, range.0, range.1, &caller.machine, now);
-        if in_snapshot {
-            // Nobody writes in a snapshot: its length is what was known when it was made.
-            located.file_length = state.namespace.inode(slot).as_file().map_or(0, |file| file.length());
-            located.under_construction = false;
-            located.last_block_complete = true;
-        }
+        let mut located = state.located_as_read(slot, range, in_snapshot, caller, now);
         if self.tokens.is_on() {
             for block in located.blocks.iter_mut().chain(&mut located.last_block) {
                 self.tokens.sign(block, AccessMode::Read, &caller.user, now.wall_ms);
@@ -41,6 +35,25 @@ impl Namenode {
 }
 
 impl State {
+    /// As [`State::located_blocks`], in a snapshot too.
+    pub fn located_as_read(
+        &self,
+        slot: Slot,
+        range: (u64, u64),
+        in_snapshot: bool,
+        caller: &Caller,
+        now: Now,
+    ) -> LocatedBlocks {
+        let mut located = self.located_blocks(slot, range.0, range.1, &caller.machine, now);
+        if in_snapshot {
+            // Nobody writes in a snapshot: its length is what was known when it was made.
+            located.file_length = self.namespace.inode(slot).as_file().map_or(0, |file| file.length());
+            located.under_construction = false;
+            located.last_block_complete = true;
+        }
+        located
+    }
+
     /// The blocks that hold bytes `[offset, offset + length)` of a file, and its last one.
     ///
     /// `machine`: text of the reader's address; the nearest replicas come first.

@@ -97,6 +97,11 @@ pub async fn update_pipeline(
                     new_length: new.length,
                 });
             }
+            let limit = state.namespace.inode(slot).block_size();
+            if new.length > limit {
+                let path = state.namespace.path_of(slot);
+                return Err(Error::CommitTooLong { given: new.length, limit, path });
+            }
             let storages: Vec<StorageIndex> = nodes
                 .iter()
                 .zip(&request.storage_ids)
