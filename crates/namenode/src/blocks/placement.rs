@@ -34,6 +34,8 @@ pub struct PlacementRequest<'a> {
     pub ignore_locality: bool,
     /// For re-replication: fall back to other media as `replication_fallbacks` says, not as for a new block.
     pub for_replication: bool,
+    /// A node that is busy is better than none: for those who have no other, as a copy that is missing or a pipeline that lost one.
+    pub at_any_load: bool,
 }
 
 impl BlockMap {
@@ -92,8 +94,7 @@ impl BlockMap {
             choice.use_fallbacks();
             choice.run();
         }
-        // A node that is busy takes a copy late rather than nobody taking it at all.
-        if choice.missing() > 0 && request.for_replication {
+        if choice.missing() > 0 && request.at_any_load {
             choice.load_max = f64::INFINITY;
             choice.run();
         }

@@ -490,6 +490,7 @@ impl BlockMap {
             chosen: &chosen,
             policy: entry.policy(),
             for_replication: true,
+            at_any_load: true,
             ..PlacementRequest::default()
         };
         let targets = self.choose_targets(&request, now);

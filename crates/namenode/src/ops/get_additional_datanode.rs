@@ -47,6 +47,7 @@ pub async fn get_additional_datanode(
                 excluded: &excluded,
                 chosen: &chosen,
                 policy: state.namespace.storage_policy(slot).number,
+                at_any_load: true,
                 ..PlacementRequest::default()
             };
             let more = state.blocks.additional_targets(&placement, now);

@@ -58,6 +58,18 @@ fn excluded_full_busy_and_leaving_nodes_are_not_chosen() {
         PlacementRequest { additional: 3, block_size: BLOCK_SIZE, excluded: &excluded, ..Default::default() },
     );
     assert_eq!(chosen, [4]);
+    // A pipeline that needs another one takes a busy one, and none of the others.
+    let needy = PlacementRequest {
+        additional: 3,
+        block_size: BLOCK_SIZE,
+        excluded: &excluded,
+        at_any_load: true,
+        ..Default::default()
+    };
+    let found = cluster.map.additional_targets(&needy, cluster.now);
+    let mut found: Vec<usize> = found.into_iter().map(|target| cluster.nth_of(target)).collect();
+    found.sort_unstable();
+    assert_eq!(found, [1, 4]);
     let all: Vec<_> = cluster.nodes.iter().map(|node| node.id.clone()).collect();
     let request = PlacementRequest { additional: 3, block_size: BLOCK_SIZE, excluded: &all, ..Default::default() };
     let error = cluster.map.allocate_targets(&request, cluster.now).unwrap_err();
