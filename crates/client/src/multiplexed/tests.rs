@@ -618,6 +618,8 @@ async fn a_connection_that_is_held_up_gets_company_up_to_the_limit() {
     }
     for _ in 0..5 {
         futures_util::future::join_all((0..60).map(|id| fetch(&fake.links, id, 0, 32_768))).await;
+        // Where the machine stood still while they were looked at, some are given up again, and others may be opened later.
+        assert!(fake.links.connections() <= 3, "{} connections", fake.links.connections());
     }
-    assert_eq!(fake.connections.load(Ordering::Relaxed), 3);
+    assert!(fake.connections.load(Ordering::Relaxed) >= 3);
 }
