@@ -513,6 +513,42 @@ fn hsync_survives_a_power_failure() {
 }
 
 #[test]
+fn what_a_close_recovery_has_answered_survives_a_power_failure() {
+    for_each_kind(|bed, kind| {
+        // As the writer left it: being written, the same with a part synced, finalized without a sync.
+        let left = ["written", "synced in part", "finalized"];
+        let cases = left.into_iter().flat_map(|left| [700, 70_000, 200_300].map(|length| (left, length)));
+        let cases: Vec<_> = cases.zip(1..).collect();
+        let store = bed.open();
+        for ((left, length), id) in &cases {
+            let data = bytes(*id as u64, *length);
+            let mut writer = create(&store, *id, 1);
+            let part = length / 2 / 512 * 512;
+            send(&mut writer, &data[..part], 64 << 10);
+            if *left == "synced in part" {
+                writer.sync().unwrap();
+            }
+            send(&mut writer, &data[part..], 64 << 10);
+            if *left == "finalized" {
+                writer.finalize(Durability::Memory).unwrap();
+            }
+            let noted = store.metrics().unsynced_replicas;
+            store.recover_close(&block(*id, 1, 0), GenerationStamp(2), *length as u64).unwrap();
+            if *left != "finalized" {
+                assert_eq!(store.metrics().unsynced_replicas, noted, "{kind:?}, {left}: in files, and left for later");
+            }
+        }
+        assert_eq!(store.metrics().dirty_replicas, 0, "{kind:?}");
+        drop(store);
+        bed.lose_power();
+        let store = bed.open();
+        for ((left, length), id) in &cases {
+            assert!(get(&store, *id, 2) == bytes(*id as u64, *length), "{kind:?}, {left}, {length} bytes");
+        }
+    });
+}
+
+#[test]
 fn what_a_restart_left_of_a_writer_gives_way_to_a_copy_of_what_the_block_became() {
     for_each_kind(|bed, _| {
         let data = bytes(1, 100_300);

@@ -209,6 +209,25 @@ fn what_a_recovery_gives_a_new_stamp_reaches_the_disk_behind_the_write() {
     }
 }
 
+/// What is finalized in files is in the page cache: a close recovery that cannot make it durable does not say that it has.
+#[test]
+fn a_close_recovery_syncs_what_was_finalized_in_files() {
+    for kind in [Kind::Mmap, Kind::File, Kind::NoMemory] {
+        let bed = Bed::new(kind);
+        let store = bed.open();
+        put(&store, 1, 1, &bytes(1, 10_000));
+        let (data, aside) = (path_of(&bed, "blk_1"), bed.disk.path().join("aside"));
+        std::fs::rename(&data, &aside).unwrap();
+        // It can be opened, and not synced.
+        std::os::unix::fs::symlink("/dev/null", &data).unwrap();
+        let close = || store.recover_close(&block(1, 1, 0), GenerationStamp(2), 10_000);
+        assert!(matches!(close(), Err(StoreError::Io { .. })), "{kind:?}");
+        std::fs::rename(&aside, &data).unwrap();
+        close().unwrap();
+        assert!(get(&store, 1, 2) == bytes(1, 10_000), "{kind:?}");
+    }
+}
+
 #[test]
 fn a_directory_goes_from_one_engine_to_the_other() {
     for from in ENGINES {

@@ -22,7 +22,7 @@ use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
 use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_opened};
 use crate::statistics::{Counters, Statistics};
-use crate::write::{Begin, Writer, WrittenFile};
+use crate::write::{Begin, FailedPaths, Writer, WrittenFile};
 use crate::{DataPath, Error, ErrorKind, backoff, path};
 
 /// An HDFS file system: the way in. Cheap to clone; clones share connections, leases and what was learnt of datanodes.
@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     pub unreachable: Unreachable,
     pub complaints: Complaints,
     pub leases: Leases,
+    pub failed_write_paths: FailedPaths,
     pub counters: Counters,
     pub offers: Arc<Offers>,
     pub local: Arc<Local>,
@@ -136,6 +137,7 @@ impl FileSystem {
             peers: Peers::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
             unreachable: Unreachable::default(),
             complaints: Complaints::default(),
+            failed_write_paths: FailedPaths::default(),
             leases: Leases::new(options.lease_hard_limit),
             counters: Counters::default(),
             local: Arc::new(Local::new(local, client_name.clone(), Arc::clone(&offers))),

@@ -32,6 +32,25 @@ struct State {
     renewing: Mutex<bool>,
 }
 
+/// The renewing task's sign that it runs. With the task it goes, also when the runtime ends it, and then the next file starts another.
+struct Renewing(Option<Arc<State>>);
+
+impl Renewing {
+    /// The task ends by itself. Under the lock, so that what is started from then on is not taken for it.
+    fn end(mut self, renewing: &mut bool) {
+        *renewing = false;
+        self.0 = None;
+    }
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        if let Some(state) = &self.0 {
+            *state.renewing.lock() = false;
+        }
+    }
+}
+
 /// A file open for writing. Dropped, it no longer keeps the lease alive.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
@@ -56,12 +75,18 @@ impl Leases {
     pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
         let state = &shared.leases.state;
         state.open.fetch_add(1, Ordering::AcqRel);
-        let mut renewing = state.renewing.lock();
-        if !*renewing {
-            *renewing = true;
-            tokio::spawn(renew(Arc::downgrade(shared), Arc::clone(state), shared.leases.hard_limit));
-        }
+        shared.leases.renew_from_now_on(Arc::downgrade(shared));
         OpenFile { state: Arc::clone(state), losses: state.losses.load(Ordering::Acquire) }
+    }
+
+    /// Sees to it that the renewing task runs.
+    fn renew_from_now_on(&self, shared: Weak<Shared>) {
+        let runs = std::mem::replace(&mut *self.state.renewing.lock(), true);
+        if !runs {
+            // Without the lock: a runtime that is about to end drops the task at once.
+            let sign = Renewing(Some(Arc::clone(&self.state)));
+            tokio::spawn(renew(shared, Arc::clone(&self.state), self.hard_limit, sign));
+        }
     }
 }
 
@@ -82,7 +107,7 @@ impl Drop for OpenFile {
 }
 
 /// Renews while files are open. Holds the file system only while it calls, so that dropping it ends the task.
-async fn renew(shared: Weak<Shared>, state: Arc<State>, hard_limit: Duration) {
+async fn renew(shared: Weak<Shared>, state: Arc<State>, hard_limit: Duration, sign: Renewing) {
     let mut renewed = Instant::now();
     let mut used = Instant::now();
     loop {
@@ -94,7 +119,7 @@ async fn renew(shared: Weak<Shared>, state: Arc<State>, hard_limit: Duration) {
             let mut renewing = state.renewing.lock();
             // Under the lock, so that a file opened just now starts another task.
             if state.open.load(Ordering::Acquire) == 0 {
-                *renewing = false;
+                sign.end(&mut renewing);
                 return;
             }
         } else {
@@ -114,5 +139,44 @@ async fn renew(shared: Weak<Shared>, state: Arc<State>, hard_limit: Duration) {
             }
             Err(error) => tracing::warn!(%error, "the lease could not be renewed; trying again"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn who_opens_a_file_when_the_runtime_of_the_renewing_task_has_ended_starts_another() {
+        let leases = Leases::new(Duration::from_secs(1200));
+        let renew = |runtime: &Runtime| {
+            let _entered = runtime.enter();
+            leases.renew_from_now_on(Weak::new());
+            *leases.state.renewing.lock()
+        };
+        let first = runtime();
+        assert!(renew(&first));
+        drop(first);
+        assert!(!*leases.state.renewing.lock());
+        let second = runtime();
+        assert!(renew(&second));
+        // The client has gone.
+        second.block_on(async {
+            while *leases.state.renewing.lock() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        // One that takes no more tasks.
+        let handle = second.handle().clone();
+        drop(second);
+        let _entered = handle.enter();
+        leases.renew_from_now_on(Weak::new());
+        assert!(!*leases.state.renewing.lock());
     }
 }

@@ -7,6 +7,7 @@
 
 mod block;
 mod chunker;
+mod failed_paths;
 mod link;
 mod local;
 mod one_sided;
@@ -16,6 +17,8 @@ mod pipeline;
 mod place;
 mod recovery;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ use crate::file_system::Shared;
 use crate::lease::OpenFile;
 use crate::{DataPath, Error, backoff};
 use chunker::Chunker;
+pub(crate) use failed_paths::FailedPaths;
 use packet::{Packet, PacketPool};
 use place::{Ground, Place};
 use stream::{Progress, Stream};
@@ -243,6 +247,8 @@ impl Writer {
         self.check()?;
         self.file.flushed.store(true, Ordering::Relaxed);
         self.syncs |= sync;
+        // What a call that was dropped has left goes first: each would add to it.
+        self.hand_over().await?;
         match self.chunker.flush(sync) {
             Some(packet) => self.queue(packet),
             // Bytes that are out already but were never synced.

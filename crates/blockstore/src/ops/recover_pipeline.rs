@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
-use crate::disk::copy;
+use crate::disk::copy::{self, DiskWriter};
 use crate::disk::layout::Place;
 use crate::error::{Result, StoreError};
 use crate::hands::Wanted;
@@ -45,14 +45,27 @@ impl Inner {
     ) -> Result<ReplicaSummary> {
         let state = self.check_recoverable(replica, block, new_stamp, length)?;
         self.set_stamp(replica, new_stamp)?;
+        // The end that this stands for may have been one to be synced, which nobody says here. Its writer takes it for that.
         if state == ReplicaState::BeingWritten {
             let mut hands = self.resume_hands(replica)?;
-            self.finish(replica, &mut hands, Durability::Memory)?;
-            // hsync has put a part of it on disk under the old state: see rule 4 of docs/design/0001.
-            let half_on_disk = replica.core().disk.is_some();
-            self.make_durable(replica, if half_on_disk { Durability::Disk } else { Durability::Memory })?;
+            self.finish(replica, &mut hands, Durability::Disk)?;
+            self.make_durable(replica, Durability::Disk)?;
+        } else {
+            self.sync_finalized(replica)?;
         }
         Ok(self.summary(replica))
+    }
+
+    /// The finalized `replica` is on disk on return, whatever it was finalized with. Under `change`.
+    fn sync_finalized(&self, replica: &Arc<Replica>) -> Result<()> {
+        self.make_durable(replica, Durability::Disk)?;
+        let Some(disk) = replica.core().disk else { return Ok(()) };
+        // One that was finalized in files may be in the page cache only, also when it has been read into memory since.
+        let dirs = &replica.slice.dirs;
+        let synced = DiskWriter::open(dirs, replica.id, disk)
+            .and_then(|files| files.sync())
+            .and_then(|()| sys::sync_dir(&dirs.dir(disk.place, replica.id)));
+        synced.map_err(|error| self.disk_error(&replica.slice, "sync a replica in", error))
     }
 
     /// What stages 1 and 5 ask of a replica. Stops the writer. Returns FINALIZED or BEING_WRITTEN.
@@ -227,7 +240,7 @@ impl Inner {
                 let Some(disk) = core.disk.filter(|disk| disk.place == Place::BeingWritten) else {
                     return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
                 };
-                let opened = copy::DiskWriter::open(&replica.slice.dirs, replica.id, disk);
+                let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
                 opened
                     .and_then(|writer| writer.truncate(&cut))
                     .map_err(|error| self.disk_error(&replica.slice, "truncate a replica in", error))?;

@@ -326,43 +326,23 @@ impl Socket {
             // The next sweep tells it, or the next release.
             return;
         };
-        if !self.releasing.swap(true, Ordering::AcqRel) {
-            let socket = Arc::clone(self);
-            runtime.spawn(async move { socket.tell_released().await });
+        if let Some(releasing) = Releasing::begin(self) {
+            runtime.spawn(releasing.tell());
         }
     }
 
     /// Tells the datanode of slots that were dropped where no task could be started.
-    pub(super) async fn tell_left_over(&self) {
-        if !self.released.lock().is_empty() && !self.releasing.swap(true, Ordering::AcqRel) {
-            self.tell_released().await;
-        }
-    }
-
-    async fn tell_released(&self) {
-        struct Guard<'a>(&'a AtomicBool);
-        impl Drop for Guard<'_> {
-            fn drop(&mut self) {
-                self.0.store(false, Ordering::Release);
-            }
-        }
-        loop {
-            {
-                let _guard = Guard(&self.releasing);
-                loop {
-                    let next = self.released.lock().pop();
-                    let Some(released) = next else { break };
-                    self.tell(released).await;
-                }
-            }
-            // One that came between the last look and the flag found a task that was about to end.
-            if self.released.lock().is_empty() || self.releasing.swap(true, Ordering::AcqRel) {
-                return;
-            }
+    pub(super) async fn tell_left_over(self: &Arc<Self>) {
+        if !self.released.lock().is_empty()
+            && let Some(releasing) = Releasing::begin(self)
+        {
+            releasing.tell().await;
         }
     }
 
     async fn tell(&self, Released { segment, index, name }: Released) {
+        // A runtime that ends in the middle leaves open what the datanode knows: the segment is given up.
+        let mut telling = Telling { segment: &segment, done: false };
         if !segment.has_ended() {
             match self.ask(&Operation::ReleaseShortCircuitFds(name), ShortCircuitReleaseResponse::decode).await {
                 Ok((answer, conversation)) if answer.status == Status::Success => self.keep(conversation),
@@ -374,9 +354,57 @@ impl Socket {
                 }
             }
         }
+        telling.done = true;
         if segment.give_back(index) {
             self.close_unused_segments();
         }
+    }
+}
+
+/// Ends the segment unless it is done.
+struct Telling<'a> {
+    segment: &'a Segment,
+    done: bool,
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.segment.end();
+        }
+    }
+}
+
+/// Who tells the datanode of released slots: one at a time. With it the sign of that goes, also when a runtime ends it.
+struct Releasing(Arc<Socket>);
+
+impl Releasing {
+    /// `None`: another does.
+    fn begin(socket: &Arc<Socket>) -> Option<Self> {
+        let other = socket.releasing.swap(true, Ordering::AcqRel);
+        (!other).then(|| Self(Arc::clone(socket)))
+    }
+
+    async fn tell(self) {
+        let socket = Arc::clone(&self.0);
+        let mut releasing = Some(self);
+        while let Some(this) = releasing {
+            loop {
+                let next = socket.released.lock().pop();
+                let Some(released) = next else { break };
+                socket.tell(released).await;
+            }
+            drop(this);
+            // One that came between the last look and this found somebody who was about to end.
+            let left = !socket.released.lock().is_empty();
+            releasing = if left { Self::begin(&socket) } else { None };
+        }
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        self.0.releasing.store(false, Ordering::Release);
     }
 }
 

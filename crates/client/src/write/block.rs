@@ -1,12 +1,13 @@
 //! The start of a block: where its replicas go, and the first pipeline to them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
+use hearth_types::{DatanodeInfo, DatanodeUuid, ExtendedBlock, LocatedBlock};
 
 use super::link::set_up;
 use super::packets::{SetUp, Stage};
-use super::pipeline::{Failure, Pipeline, Target, Window};
+use super::pipeline::{Blame, Failure, Pipeline, Target, Window};
 use super::stream::Stream;
 use crate::namenode::Exception;
 use crate::{DataPath, Error, backoff};
@@ -16,11 +17,13 @@ const LENT_BYTES_MIN: usize = 64 << 10;
 
 impl Stream {
     /// Has the namenode allocate the next block and builds its pipeline; a datanode that cannot be reached is left out of
-    /// the next attempt.
+    /// the next attempt. A path that fails, to whichever datanode, is left out too; that does not count as an attempt.
     pub(super) async fn new_block(&mut self, window: &mut Window) -> Result<Pipeline, Error> {
         let attempts = self.shared.options.block_write_retries + 1;
         let mut last_failure = None;
-        for _ in 0..attempts {
+        let mut failed_paths = Vec::new();
+        let mut failures = 0;
+        while failures < attempts {
             let excluded = self.excluded();
             let located = self.add_block(&excluded).await?;
             let targets = targets_of(&located)?;
@@ -35,18 +38,30 @@ impl Stream {
                 stamp: None,
                 block_size: self.file.block_size,
             };
-            match set_up(&self.shared, &spec, self.paths(window)).await {
+            let head = &targets[0].datanode.id.uuid;
+            match set_up(&self.shared, &spec, &self.paths(window, head, &failed_paths)).await {
                 Ok(ends) => {
+                    for (datanode, path) in &failed_paths {
+                        self.lay_to_path(datanode, *path, &targets);
+                    }
                     self.pipeline_ready(&ends.0, &targets);
                     let heartbeat = self.shared.options.socket_timeout / 2;
                     return Ok(Pipeline::new(ends, block, targets, false, heartbeat));
                 }
-                Err(Failure { bad, source, .. }) => {
-                    tracing::info!(path = %self.file.path, %block, datanode = %targets[bad].datanode.id, error = %source,
+                Err(failure) => {
+                    let Failure { bad, blame, .. } = failure;
+                    tracing::info!(path = %self.file.path, %block, datanode = %targets[bad].datanode.id, %failure,
                         "cannot set up a pipeline");
+                    // Its first datanode may have begun a replica of this one.
                     self.abandon(&block).await?;
-                    self.exclude(targets[bad].datanode.clone());
-                    last_failure = Some(Arc::new(source));
+                    match blame {
+                        Blame::Path(path) => failed_paths.push((head.clone(), path)),
+                        Blame::Datanode | Blame::Restart => {
+                            self.exclude(targets[bad].datanode.clone());
+                            failures += 1;
+                        }
+                    }
+                    last_failure = Some(Arc::new(failure.source));
                 }
             }
         }
@@ -65,13 +80,31 @@ impl Stream {
         self.rebuild(located.block.clone(), targets, window, Stage::Append).await
     }
 
-    /// By which paths a new block may be written. One that begins small may stay so: its replica is kept among others, in
+    /// By which paths a new block may be written to `head`. One that begins small may stay so: its replica is kept among others, in
     /// memory that is never lent.
-    fn paths(&self, window: &Window) -> &[DataPath] {
+    fn paths(&self, window: &Window, head: &DatanodeUuid, failed: &[(DatanodeUuid, DataPath)]) -> Vec<DataPath> {
         if window.first_bytes() < LENT_BYTES_MIN.min(self.shared.options.packet_data_bytes) {
-            &[]
-        } else {
-            self.shared.options.write_paths.as_slice()
+            return Vec::new();
+        }
+        let has_failed = |path| {
+            failed.iter().any(|(_, failed)| *failed == path)
+                || self.shared.failed_write_paths.has(head, path, Instant::now())
+        };
+        let paths = self.shared.options.write_paths.iter().copied();
+        paths.filter(|path| *path == DataPath::Packets || !has_failed(*path)).collect()
+    }
+
+    /// Other writers need not find out that `path` does not lead to `datanode`: packets go there, now that it is the first of `targets`. If
+    /// it is not, it may have been the datanode.
+    pub(super) fn lay_to_path(&self, datanode: &DatanodeUuid, path: DataPath, targets: &[Target]) {
+        if targets.first().is_none_or(|head| head.datanode.id.uuid != *datanode) {
+            return;
+        }
+        let now = Instant::now();
+        self.shared.failed_write_paths.note(datanode, path, now);
+        if self.shared.complaints.is_due(datanode, path, now) {
+            let datanode = &targets[0].datanode.id;
+            tracing::warn!(file = %self.file.path, %datanode, %path, "writing failed: going on by packets");
         }
     }
 

@@ -11,11 +11,11 @@ use hearth_protocol::data_transfer::{
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX};
 
 use super::packet::Packet;
-use super::packets::{self, Acknowledgements, SetUp, first};
+use super::packets::{self, Acknowledgements, SetUp};
 use super::pipeline::Failure;
 use super::place::{Ground, Memory};
-use crate::DatanodeError;
 use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
 
 /// The way down, with the memory that was lent for it.
 pub(super) struct Link {
@@ -35,14 +35,11 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(
     let Some(connection) = shared.local.connect_for(datanode, OpCode::WriteLocal).await else { return Ok(None) };
     let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
     let operation = Operation::WriteLocal(Box::new(packets::message(shared, spec, head)));
-    let answer = ask(&connection, &operation, timeouts).await;
-    let response = match answer {
-        Ok(response) => response,
-        Err(error) => return Err(first(error.into())),
-    };
+    let failed = |error: TransferError| Failure::of_first(DataPath::Local, error.into());
+    let response = ask(&connection, &operation, timeouts).await.map_err(failed)?;
     packets::check(spec, response)?;
     let (granted, descriptor) =
-        receive_grant(&connection, timeouts.read).await.map_err(|error| first(TransferError::from(error).into()))?;
+        receive_grant(&connection, timeouts.read).await.map_err(|error| failed(error.into()))?;
     let memory = descriptor.map(|descriptor| (Memory::new(File::from(descriptor)), granted));
     let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
     let receiver = DataReceiver::new(connection, MESSAGE_BUFFER_BYTES, timeouts.read);

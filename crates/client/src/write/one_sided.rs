@@ -9,11 +9,11 @@ use hearth_types::{ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader};
 
 use super::packet::Packet;
-use super::packets::{self, SetUp, first};
+use super::packets::{self, SetUp};
 use super::pipeline::Failure;
 use super::place::Ground;
-use crate::DatanodeError;
 use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
 
 /// The way down.
 pub(super) struct Link {
@@ -34,7 +34,7 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(
         };
         let request = packets::message(shared, spec, head);
         let opening = open(connection, &connections, datanode, request, waits).await;
-        match opening.map_err(|error| first(error.into()))? {
+        match opening.map_err(|error| Failure::of_first(DataPath::OneSided, error.into()))? {
             // A connection kept from an earlier block that has just ended: another may be had.
             Opening::NotAsked if is_first => {}
             Opening::NotAsked => break,

@@ -9,10 +9,10 @@ use hearth_wire::data_transfer::{
 };
 
 use super::packet::Packet;
-use super::pipeline::{Failure, Target};
-use crate::DatanodeError;
+use super::pipeline::{Blame, Failure, Target};
 use crate::datanode::{Peer, request};
 use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
 
 /// What a pipeline is set up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,9 +79,8 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, A
     Ok((Link { sender }, Acknowledgements { receiver }))
 }
 
-/// The first datanode is to blame.
-pub(super) fn first(source: DatanodeError) -> Failure {
-    Failure { bad: 0, restarting: false, source }
+fn first(source: DatanodeError) -> Failure {
+    Failure::of_first(DataPath::Packets, source)
 }
 
 /// Whether the answer to a set-up is a success, and if not, whom it blames.
@@ -137,7 +136,8 @@ pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> Failure {
             message: response.message.unwrap_or_default(),
         },
     };
-    Failure { bad, restarting: response.status == Status::OobRestart, source }
+    let blame = if response.status == Status::OobRestart { Blame::Restart } else { Blame::Datanode };
+    Failure { bad, blame, source }
 }
 
 /// Has `source` copy what it holds of the block to `target`.

@@ -13,8 +13,8 @@ use super::link::{Acknowledgements, Link};
 use super::packet::Packet;
 use super::packets::Reply;
 use super::stream::Progress;
-use crate::DatanodeError;
 use crate::statistics::Counters;
+use crate::{DataPath, DatanodeError};
 
 /// Packets that were taken from the writer and are not acknowledged, in order.
 pub(super) struct Window {
@@ -120,18 +120,39 @@ pub(super) struct Target {
     pub storage_type: StorageType,
 }
 
-/// Why a pipeline broke, and whom to blame.
+/// Why a pipeline broke, and what to blame.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// Index of the datanode to leave out.
+    /// Index of the datanode that it is about.
     pub bad: usize,
-    /// The datanode said that it restarts: wait for it rather than leave it out.
-    pub restarting: bool,
+    pub blame: Blame,
     pub source: DatanodeError,
+}
+
+/// What a failure is laid to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Blame {
+    /// The datanode, which is left out.
+    Datanode,
+    /// The datanode said that it restarts: it is waited for rather than left out.
+    Restart,
+    /// The path to the first datanode, which may be well: packets show it. They themselves are never blamed.
+    Path(DataPath),
+}
+
+impl Failure {
+    /// The first datanode could not be asked by `path`, or the connection to it broke.
+    pub(super) fn of_first(path: DataPath, source: DatanodeError) -> Self {
+        let blame = if path == DataPath::Packets { Blame::Datanode } else { Blame::Path(path) };
+        Self { bad: 0, blame, source }
+    }
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Blame::Path(path) = self.blame {
+            write!(f, "path {path} to ")?;
+        }
         write!(f, "datanode {} of the pipeline: {}", self.bad, self.source)
     }
 }
@@ -191,7 +212,7 @@ impl Pipeline {
         let path = link.path();
         let sending = send(link, window, packets, *heartbeat);
         let counting = |bytes| counters.count_written(path, bytes);
-        let receiving = receive(acknowledgements, window, block, targets, progress, counting);
+        let receiving = receive(acknowledgements, path, window, block, targets, progress, counting);
         tokio::pin!(receiving);
         tokio::select! {
             biased;
@@ -202,7 +223,7 @@ impl Pipeline {
                 // An acknowledgement that names the culprit may be on its way: prefer it to "the connection broke".
                 Err(source) => match tokio::time::timeout(GRACE, receiving).await {
                     Ok(received @ Err(_)) => ended(received),
-                    _ => Ended::Failed(Failure { bad: 0, restarting: false, source }),
+                    _ => Ended::Failed(Failure::of_first(path, source)),
                 },
             },
         }
@@ -252,6 +273,7 @@ async fn send(
 /// The block's length, once its end is acknowledged.
 async fn receive(
     acknowledgements: &mut Acknowledgements,
+    path: DataPath,
     window: &Window,
     block: &mut ExtendedBlock,
     targets: &[Target],
@@ -259,10 +281,8 @@ async fn receive(
     count: impl Fn(u64),
 ) -> Result<u64, Failure> {
     loop {
-        let Reply { sequence, granted, failed } = acknowledgements
-            .next(window.oldest(), block)
-            .await
-            .map_err(|source| Failure { bad: 0, restarting: false, source })?;
+        let Reply { sequence, granted, failed } =
+            acknowledgements.next(window.oldest(), block).await.map_err(|source| Failure::of_first(path, source))?;
         if let Some(failed) = failed {
             let bad = failed.index.min(targets.len() - 1);
             let source = DatanodeError::Acknowledgement {
@@ -271,7 +291,8 @@ async fn receive(
                 sequence,
                 block: Box::new(block.clone()),
             };
-            return Err(Failure { bad, restarting: failed.restarting, source });
+            let blame = if failed.restarting { Blame::Restart } else { Blame::Datanode };
+            return Err(Failure { bad, blame, source });
         }
         if let Some(granted) = granted {
             progress.send_modify(|progress| progress.ground.grant(granted));
@@ -279,11 +300,9 @@ async fn receive(
         if sequence == HEARTBEAT_SEQUENCE {
             continue;
         }
-        let packet = window.acknowledge(sequence).map_err(|expected| Failure {
-            bad: 0,
-            restarting: false,
-            source: acknowledgements.unexpected(sequence, expected),
-        })?;
+        let packet = window
+            .acknowledge(sequence)
+            .map_err(|expected| Failure::of_first(path, acknowledgements.unexpected(sequence, expected)))?;
         // A chunk that was flushed unfinished comes again, whole.
         let new_bytes = packet.end().saturating_sub(block.block.length);
         block.block.length += new_bytes;

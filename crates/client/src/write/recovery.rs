@@ -1,5 +1,6 @@
 //! After a pipeline broke: leave the bad datanode out, perhaps take another in, give the block a new stamp, and connect
-//! again. A replica that missed this has the old stamp and is thrown away.
+//! again. A replica that missed this has the old stamp and is thrown away. Where it was the path to the first datanode that broke, all stay,
+//! and packets go to them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use hearth_types::ExtendedBlock;
 use super::block::targets_of;
 use super::link::set_up;
 use super::packets::{SetUp, Stage, transfer};
-use super::pipeline::{Failure, Pipeline, Target, Window};
+use super::pipeline::{Blame, Failure, Pipeline, Target, Window};
 use super::stream::Stream;
 use crate::{DatanodeError, Error};
 
@@ -32,19 +33,22 @@ impl Stream {
         let appended = broken.appended;
         // Ends the connection: datanodes stop waiting for packets of the old pipeline.
         drop(broken);
-        let restarting = failure.restarting;
-        if !restarting {
+        let (blame, head) = (failure.blame, targets[0].datanode.id.uuid.clone());
+        if blame == Blame::Datanode {
             self.leave_out(&block, &mut targets, failure)?;
         }
         let stage = if window.only_end_left() { Stage::CloseRecovery } else { Stage::StreamingRecovery };
-        if stage == Stage::StreamingRecovery {
+        // Where a path is blamed, nobody has gone.
+        if stage == Stage::StreamingRecovery && !matches!(blame, Blame::Path(_)) {
             self.replace_if_wanted(&block, &mut targets, appended).await?;
         }
-        let recovered = if restarting {
-            self.rebuild_after_restart(block, targets, window, stage).await?
-        } else {
-            self.rebuild(block, targets, window, stage).await?
+        let recovered = match blame {
+            Blame::Restart => self.rebuild_after_restart(block, targets, window, stage).await?,
+            Blame::Datanode | Blame::Path(_) => self.rebuild(block, targets, window, stage).await?,
         };
+        if let Blame::Path(path) = blame {
+            self.lay_to_path(&head, path, &recovered.targets);
+        }
         if stage != Stage::CloseRecovery {
             return Ok(Some(recovered));
         }

@@ -1,0 +1,147 @@
+//! Writers of a whole client, against a namenode and datanodes of the tests' own, which do what they are told.
+
+mod datanode;
+mod namenode;
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use hearth_config::Configuration;
+
+use super::*;
+use crate::{CreateOptions, FileSystem};
+use datanode::{Breaks, Datanode};
+use namenode::{Heard, Namenode};
+
+const WAIT: Duration = Duration::from_secs(30);
+const BLOCK: usize = 1 << 20;
+
+fn content(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|index| (index * 7 + index / 300 + seed) as u8).collect()
+}
+
+fn client(namenode: &Namenode, paths: &str) -> FileSystem {
+    let configuration =
+        Configuration::empty().with("hearth.client.paths", paths).with("hearth.one-sided.transport", "tcp");
+    FileSystem::connect(&configuration, Some(&namenode.uri()), "tester").unwrap()
+}
+
+async fn create(fs: &FileSystem, path: &str) -> Writer {
+    // Of two replicas none is made up for: those that are left are enough.
+    let options = CreateOptions { block_size: Some(BLOCK as u64), replication: Some(2), ..CreateOptions::default() };
+    fs.create(path, options).await.unwrap()
+}
+
+async fn write(fs: &FileSystem, path: &str, bytes: &[u8]) {
+    let mut writer = create(fs, path).await;
+    writer.write(bytes).await.unwrap();
+    writer.close().await.unwrap();
+}
+
+async fn wait_for(what: impl Fn() -> bool) {
+    let done = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, done).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_path_that_breaks_gives_way_to_packets_once_and_its_datanode_stays() {
+    for path in [DataPath::Local, DataPath::OneSided] {
+        for breaks in [Breaks::AtOnce, Breaks::AtThePacket] {
+            let datanode = Datanode::start(breaks).await;
+            let namenode = Namenode::start(vec![datanode.info("one")]).await;
+            let fs = client(&namenode, &format!("{path},packets"));
+            let files = [content(1, 3 * BLOCK + 1000), content(2, 2 * BLOCK)];
+            for (number, bytes) in files.iter().enumerate() {
+                write(&fs, &format!("/{number}"), bytes).await;
+            }
+            assert!(datanode.bytes() == files.concat(), "{path}, {breaks:?}: other bytes");
+            // The next blocks, and the next file, know of it.
+            assert_eq!(datanode.asked(path), 1, "{path}, {breaks:?}");
+            let at_once = usize::from(breaks == Breaks::AtOnce);
+            assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: at_once, recovered: 1 - at_once }, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_datanode_that_takes_no_packets_either_is_left_out() {
+    for breaks in [Breaks::AtOnce, Breaks::AtThePacket] {
+        let (dead, well) = (Datanode::start(breaks).await, Datanode::start(breaks).await);
+        let mut gone = dead.info("one");
+        // Nobody listens there.
+        gone.id.transfer_port = 1;
+        let namenode = Namenode::start(vec![gone.clone(), well.info("two")]).await;
+        let fs = client(&namenode, "local,packets");
+        let bytes = content(3, BLOCK / 2);
+        write(&fs, "/file", &bytes).await;
+        assert!(well.bytes() == bytes, "{breaks:?}: other bytes");
+        let asked = [dead.asked(DataPath::Local), dead.asked(DataPath::Packets), well.asked(DataPath::Packets)];
+        assert_eq!(asked, [1, 0, 1], "{breaks:?}");
+        // It was not the path's fault, as far as anybody knows.
+        let writer = create(&fs, "/another").await;
+        let failed_paths = &writer.shared.failed_write_paths;
+        assert!(!failed_paths.has(&gone.id.uuid, DataPath::Local, std::time::Instant::now()));
+    }
+}
+
+/// A datanode under many names, whose pipelines end again and again while nothing is on its way.
+async fn idle_pipelines() -> (Datanode, Namenode) {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let names = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    let namenode = Namenode::start(names.map(|name| datanode.info(name)).to_vec()).await;
+    (datanode, namenode)
+}
+
+#[tokio::test]
+async fn pipelines_that_break_while_nothing_is_on_its_way_are_made_anew_as_long_as_there_is_progress() {
+    let (datanode, namenode) = idle_pipelines().await;
+    let fs = client(&namenode, "packets");
+    let bytes = content(4, 7 * 700);
+    let mut writer = create(&fs, "/log").await;
+    for (number, record) in bytes.chunks(700).enumerate() {
+        writer.write(record).await.unwrap();
+        writer.hflush().await.unwrap();
+        datanode.end_pipelines();
+        wait_for(|| datanode.asked(DataPath::Packets) == number + 2).await;
+    }
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!(namenode.heard().recovered, 7);
+}
+
+#[tokio::test]
+async fn a_pipeline_that_breaks_again_and_again_without_progress_is_given_up() {
+    let (datanode, namenode) = idle_pipelines().await;
+    let fs = client(&namenode, "packets");
+    let mut writer = create(&fs, "/log").await;
+    writer.write(b"once").await.unwrap();
+    writer.hflush().await.unwrap();
+    for number in 0..5 {
+        datanode.end_pipelines();
+        wait_for(|| datanode.asked(DataPath::Packets) == number + 2).await;
+    }
+    datanode.end_pipelines();
+    wait_for(|| writer.progress.borrow().failed.is_some()).await;
+    assert!(matches!(writer.hflush().await, Err(Error::PipelineSetup { attempts: 5, .. })));
+}
+
+#[tokio::test]
+async fn flushes_that_are_dropped_again_and_again_do_not_pile_up() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    namenode.allocate(false);
+    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    writer.write(b"what is dropped ").await.unwrap();
+    for _ in 0..1000 {
+        assert!(writer.hsync().now_or_never().is_none(), "there is no block yet");
+        assert!(writer.outgoing.len() <= 1);
+    }
+    namenode.allocate(true);
+    writer.write(b"comes all the same").await.unwrap();
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == b"what is dropped comes all the same");
+}

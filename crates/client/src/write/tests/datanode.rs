@@ -1,0 +1,211 @@
+//! A datanode that takes packets, and lets writers in by the other paths to break off then.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use hearth_fabric::one_sided::{Access, Domain, Limits, Listener};
+use hearth_fabric::stream::Connection;
+use hearth_fabric::tcp::{self, SocketOptions};
+use hearth_fabric::{Memory, TransportName, local};
+use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, halves};
+use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
+use hearth_wire::data_transfer::{
+    AckReply, BlockOpResponse, DatanodeDescription, LocalGrant, OpCode, Operation, PipelineAck, Status,
+};
+use hearth_wire::offer::Offer;
+use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, WriteMessage, acceptance};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::{BLOCK, WAIT};
+use crate::DataPath;
+
+const INCARNATION: u64 = 1;
+
+/// When it breaks off a write that does not come in packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Breaks {
+    /// Before it answers.
+    AtOnce,
+    /// At the first packet, which it does not acknowledge.
+    AtThePacket,
+}
+
+pub(super) struct Datanode {
+    state: Arc<State>,
+    transfer_port: u16,
+    offer: Offer,
+    // With its end they end.
+    _servers: JoinSet<()>,
+    _socket: tempfile::TempDir,
+}
+
+struct State {
+    breaks: Breaks,
+    /// Bytes that came in packets, by block.
+    replicas: Mutex<BTreeMap<i64, Vec<u8>>>,
+    /// How often it was asked to write, by each path.
+    asked: Mutex<HashMap<DataPath, usize>>,
+    connections: Mutex<Vec<Arc<Connection>>>,
+}
+
+impl Datanode {
+    pub async fn start(breaks: Breaks) -> Self {
+        let (replicas, asked, connections) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let state = Arc::new(State { breaks, replicas, asked, connections });
+        let socket = tempfile::tempdir().unwrap();
+        let path = socket.path().join("dn");
+        let local = local::Listener::bind(&path, 0o600, 16).unwrap();
+        let packets = tcp::Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
+        let transfer_port = packets.address().port();
+        let transport = TransportName::Tcp.open(None, std::time::Duration::ZERO).unwrap().expect("it is there");
+        let domain = transport.domain().unwrap();
+        let one_sided = transport.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let offer = Offer {
+            incarnation: INCARNATION,
+            domain_socket: Some(path.to_str().unwrap().to_owned()),
+            one_sided: vec![one_sided.address()],
+            transport: Some("tcp".to_owned()),
+            ..Offer::default()
+        };
+        let mut servers = JoinSet::new();
+        servers.spawn(take_one_sided(one_sided, domain, Arc::clone(&state)));
+        let (taken, uuid) = (Arc::clone(&state), uuid("one"));
+        servers.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok(connection) = local.accept().await {
+                connections.spawn(take_local(connection, uuid.clone(), Arc::clone(&taken)));
+            }
+        });
+        let taken = Arc::clone(&state);
+        servers.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok(connection) = packets.accept().await {
+                connections.spawn(take_packets(connection, Arc::clone(&taken)));
+            }
+        });
+        Self { state, transfer_port, offer, _servers: servers, _socket: socket }
+    }
+
+    /// As the namenode has it. By another name than "one" it is another datanode, and has no domain socket.
+    pub fn info(&self, name: &str) -> DatanodeInfo {
+        let id = DatanodeId {
+            ip: "127.0.0.1".to_owned(),
+            host_name: "localhost".to_owned(),
+            uuid: uuid(name),
+            transfer_port: self.transfer_port,
+            info_port: 0,
+            ipc_port: 0,
+            info_secure_port: 0,
+        };
+        DatanodeInfo { offer: Some(self.offer.encode()), ..DatanodeInfo::of(id) }
+    }
+
+    /// How often it was asked to write by this path.
+    pub fn asked(&self, path: DataPath) -> usize {
+        self.state.asked.lock().get(&path).copied().unwrap_or(0)
+    }
+
+    /// Of all blocks, in the order of their numbers.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.state.replicas.lock().values().flatten().copied().collect()
+    }
+
+    /// Ends all pipelines that bring packets.
+    pub fn end_pipelines(&self) {
+        for connection in self.state.connections.lock().drain(..) {
+            connection.shutdown();
+        }
+    }
+}
+
+fn uuid(name: &str) -> DatanodeUuid {
+    DatanodeUuid(name.into())
+}
+
+impl State {
+    fn asked(&self, path: DataPath) {
+        *self.asked.lock().entry(path).or_default() += 1;
+    }
+
+    fn put(&self, block: i64, offset: u64, data: &[u8]) {
+        let mut replicas = self.replicas.lock();
+        let bytes = replicas.entry(block).or_default();
+        let (from, to) = (offset as usize, offset as usize + data.len());
+        assert!(from <= bytes.len(), "a gap");
+        bytes.resize(bytes.len().max(to), 0);
+        bytes[from..to].copy_from_slice(data);
+    }
+}
+
+async fn take_packets(connection: Connection, state: Arc<State>) {
+    let (sender, mut receiver) = halves(connection, MESSAGE_BUFFER_BYTES, TIMEOUTS);
+    let Ok(Some(Operation::WriteBlock(write))) = receiver.receive_operation(WAIT).await else { return };
+    if sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.is_err() {
+        return;
+    }
+    // Whoever waits for it may end the pipeline now: it has been answered.
+    state.connections.lock().push(Arc::clone(receiver.connection()));
+    state.asked(DataPath::Packets);
+    while let Ok(packet) = receiver.receive_packet().await {
+        ChecksumSpec::DEFAULT.verify(packet.data, packet.checksums).unwrap();
+        let header = packet.header;
+        state.put(write.block.id().0, header.offset, packet.data);
+        let replies = vec![AckReply::SUCCESS; write.targets.len() + 1];
+        let ack = PipelineAck { seqno: header.seqno, replies, downstream_nanos: 0, granted: None };
+        if sender.send_ack(&ack).await.is_err() || header.last {
+            return;
+        }
+    }
+}
+
+async fn take_local(connection: Connection, uuid: DatanodeUuid, state: Arc<State>) {
+    let (sender, mut receiver) = halves(connection, MESSAGE_BUFFER_BYTES, TIMEOUTS);
+    let connection = Arc::clone(receiver.connection());
+    while let Ok(Some(operation)) = receiver.receive_operation(WAIT).await {
+        if !matches!(operation, Operation::WriteLocal(_)) {
+            let (datanode, operations) = (uuid.clone(), vec![OpCode::Describe, OpCode::WriteLocal]);
+            let description = DatanodeDescription { datanode, offer: Offer::default(), operations };
+            sender.send(&description.encode()).await.unwrap();
+            continue;
+        }
+        state.asked(DataPath::Local);
+        if state.breaks == Breaks::AtThePacket {
+            sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.unwrap();
+            let memory = tempfile::tempfile().unwrap();
+            memory.set_len(BLOCK as u64).unwrap();
+            let grant = LocalGrant(BLOCK as u64).encode();
+            connection.send_with_descriptors(&grant, &[memory.as_fd()], WAIT).await.unwrap();
+            connection.read_exact(&mut [0], WAIT).await.unwrap();
+        }
+        return;
+    }
+}
+
+async fn take_one_sided(listener: Box<dyn Listener>, domain: Arc<dyn Domain>, state: Arc<State>) {
+    let register = |bytes| {
+        let memory = Arc::new(Memory::fresh(bytes).unwrap());
+        domain.register(&memory, 0..bytes, Access::RemoteWrite).unwrap()
+    };
+    let (data, checksums) = (register(BLOCK as u64), register(256 << 10));
+    while let Ok(incoming) = listener.accept().await {
+        let private = acceptance(PURPOSE_WRITING, INCARNATION);
+        let connection = incoming.accept(&domain, &private, Limits::default(), WAIT).await.unwrap();
+        let Ok(WriteMessage::Open(_)) = WriteMessage::decode(&connection.receive(WAIT).await.unwrap()) else {
+            panic!("no block is opened")
+        };
+        state.asked(DataPath::OneSided);
+        if state.breaks == Breaks::AtThePacket {
+            let answer = Box::new(BlockOpResponse::pipeline(Status::Success, ""));
+            let grant = Some(Grant { offset: 0, data: data.remote(), checksums: checksums.remote() });
+            let opened = WriteMessage::Opened { answer, grant }.encode().unwrap();
+            connection.send(opened, WAIT).await.unwrap();
+            connection.receive(WAIT).await.unwrap();
+        }
+        connection.close().await;
+    }
+}
+
+const TIMEOUTS: Timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };

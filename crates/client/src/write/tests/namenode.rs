@@ -1,0 +1,119 @@
+//! A namenode that has each block written to all its datanodes but those that the writer leaves out, and counts what it hears.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use hearth_protocol::rpc::{
+    Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method,
+};
+use hearth_types::{
+    Block, BlockId, BlockPoolId, DatanodeInfo, ExtendedBlock, GenerationStamp, LocatedBlock, StorageId, StorageType,
+};
+use hearth_wire::proto::hdfs::*;
+use hearth_wire::rpc::{exceptions, protocols};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::sync::watch;
+
+pub(super) struct Namenode {
+    server: RpcServer,
+    state: Arc<State>,
+}
+
+struct State {
+    datanodes: Vec<DatanodeInfo>,
+    /// The last block, and the last stamp.
+    last: AtomicI64,
+    heard: Mutex<Heard>,
+    /// Blocks are allocated.
+    allocates: watch::Sender<bool>,
+}
+
+/// How often it was told what.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Heard {
+    /// Datanodes to be left out, each with every block.
+    pub excluded: usize,
+    /// Blocks that were given up.
+    pub abandoned: usize,
+    /// Pipelines that were made anew.
+    pub recovered: usize,
+}
+
+impl Namenode {
+    pub async fn start(datanodes: Vec<DatanodeInfo>) -> Self {
+        let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
+        let state = Arc::new(State { datanodes, last, heard, allocates });
+        let server = RpcServer::start("127.0.0.1:0", Arc::clone(&state), RpcServerOptions::default()).await.unwrap();
+        Self { server, state }
+    }
+
+    pub fn uri(&self) -> String {
+        format!("hdfs://{}", self.server.address())
+    }
+
+    pub fn heard(&self) -> Heard {
+        *self.state.heard.lock()
+    }
+
+    pub fn allocate(&self, allocates: bool) {
+        self.state.allocates.send_replace(allocates);
+    }
+}
+
+impl State {
+    /// A block with another stamp than all before, and all blocks with another number.
+    fn located(&self, id: Option<BlockId>, datanodes: Vec<DatanodeInfo>) -> LocatedBlockProto {
+        let next = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let block = Block { id: id.unwrap_or(BlockId(next)), stamp: GenerationStamp(next as u64), length: 0 };
+        let located = LocatedBlock {
+            storage_ids: datanodes.iter().map(|datanode| StorageId(datanode.id.uuid.0.clone())).collect(),
+            storage_types: vec![StorageType::Disk; datanodes.len()],
+            locations: datanodes,
+            ..LocatedBlock::nowhere(ExtendedBlock { pool: BlockPoolId::new("BP-1"), block })
+        };
+        (&located).into()
+    }
+}
+
+impl Service for State {
+    fn protocols(&self) -> &[&'static str] {
+        &[protocols::CLIENT]
+    }
+
+    async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        let answer = match call.method.as_str() {
+            "create" => CreateResponseProto::default().encode_to_vec(),
+            "addBlock" => {
+                let asked = AddBlockRequestProto::decode(call.request).unwrap();
+                let _ = self.allocates.subscribe().wait_for(|allocates| *allocates).await;
+                self.heard.lock().excluded += asked.exclude_nodes.len();
+                let excluded = |uuid: &str| asked.exclude_nodes.iter().any(|node| node.id.datanode_uuid == uuid);
+                let mut datanodes = self.datanodes.clone();
+                datanodes.retain(|datanode| !excluded(&datanode.id.uuid.0));
+                if datanodes.is_empty() {
+                    return Err(application_error(exceptions::IO, "no datanode is left"));
+                }
+                AddBlockResponseProto { block: self.located(None, datanodes) }.encode_to_vec()
+            }
+            "abandonBlock" => {
+                self.heard.lock().abandoned += 1;
+                AbandonBlockResponseProto::default().encode_to_vec()
+            }
+            "updateBlockForPipeline" => {
+                let asked = UpdateBlockForPipelineRequestProto::decode(call.request).unwrap();
+                let block = self.located(Some(BlockId(asked.block.block_id as i64)), Vec::new());
+                UpdateBlockForPipelineResponseProto { block }.encode_to_vec()
+            }
+            "updatePipeline" => {
+                self.heard.lock().recovered += 1;
+                UpdatePipelineResponseProto::default().encode_to_vec()
+            }
+            "fsync" => FsyncResponseProto::default().encode_to_vec(),
+            "complete" => CompleteResponseProto { result: true }.encode_to_vec(),
+            method => return Err(no_such_method(&call.protocol, method)),
+        };
+        Ok(answer.into())
+    }
+}
