@@ -437,22 +437,25 @@ pub fn relocate(
         return Ok(to);
     }
     dirs.make_dir(place, id)?;
-    let new_meta = dirs.meta(place, id, stamp);
+    let (old_meta, new_meta) = (dirs.meta(from.place, id, from.stamp), dirs.meta(place, id, stamp));
+    let data_back = || {
+        if from.place != place {
+            let _ = fs::rename(dirs.data(place, id), dirs.data(from.place, id));
+        }
+    };
     if from.place != place {
         // Data first: a start sends data without a meta file back to it.
         fs::rename(dirs.data(from.place, id), dirs.data(place, id))?;
     }
-    if let Err(error) = fs::rename(dirs.meta(from.place, id, from.stamp), &new_meta) {
-        if from.place != place {
-            let _ = fs::rename(dirs.data(place, id), dirs.data(from.place, id));
-        }
-        return Err(error);
-    }
+    fs::rename(&old_meta, &new_meta).inspect_err(|_| data_back())?;
     if durable {
-        sys::sync_dir(&dirs.dir(place, id))?;
-        if from.place != place {
-            sys::sync_dir(&dirs.dir(from.place, id))?;
-        }
+        let sync = |place| sys::sync_dir(&dirs.dir(place, id));
+        let synced = sync(place).and_then(|()| if from.place == place { Ok(()) } else { sync(from.place) });
+        synced.inspect_err(|_| {
+            // The caller goes on with a copy that is where it was.
+            let _ = fs::rename(&new_meta, &old_meta);
+            data_back();
+        })?;
     }
     Ok(to)
 }
