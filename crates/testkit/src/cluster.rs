@@ -445,6 +445,11 @@ impl Cluster {
         self.namenode.make == Make::Apache && self.datanodes.iter().all(|datanode| datanode.make == Make::Apache)
     }
 
+    /// Whether none of the DataNodes is Apache's.
+    pub fn keeps_all_on_hearth(&self) -> bool {
+        self.datanodes.iter().all(|datanode| datanode.make == Make::Hearth)
+    }
+
     /// The clients' HADOOP_CONF_DIR.
     pub fn conf(&self) -> &Path {
         &self.conf
