@@ -35,6 +35,8 @@ struct State {
     queued: HashSet<Name>,
     /// A task works off `wanted`.
     loading: bool,
+    /// What that task is bringing in, while it is wanted.
+    coming: Option<Name>,
     /// The datanode ends: nothing is wanted any more.
     stopped: bool,
 }
@@ -72,6 +74,7 @@ impl Cache {
             for id in blocks {
                 let name = (pool.clone(), *id);
                 if state.wanted.len() < WANTED_MAX
+                    && state.coming.as_ref() != Some(&name)
                     && !state.held.contains_key(&name)
                     && state.queued.insert(name.clone())
                 {
@@ -92,15 +95,17 @@ impl Cache {
         state.stopped = true;
         state.wanted.clear();
         state.queued.clear();
+        state.coming = None;
     }
 
-    /// UNCACHE.
+    /// UNCACHE, and what is to be deleted. What is being brought in meanwhile is not kept.
     pub fn release(&self, pool: &BlockPoolId, blocks: &[BlockId]) {
         let mut state = self.state.lock();
         for id in blocks {
             let name = (pool.clone(), *id);
             state.queued.remove(&name);
             state.held.remove(&name);
+            state.coming.take_if(|coming| *coming == name);
         }
     }
 
@@ -113,24 +118,26 @@ impl Cache {
 
     /// Brings in what is wanted, one after the other. Waits for the disk.
     fn load(&self, store: &Blockstore) {
-        loop {
-            let name = {
-                let mut state = self.state.lock();
-                match state.wanted.pop_front() {
-                    Some(name) if state.queued.remove(&name) => name,
-                    Some(_) => continue,
-                    None => {
-                        state.loading = false;
-                        return;
-                    }
-                }
-            };
+        while let Some(name) = self.next() {
             if let Err(error) = self.bring_in(store, &name) {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(pool = %name.0, block = %name.1, error, "not caching a block");
             }
         }
+    }
+
+    /// What comes next. `None`: nothing is wanted, and whoever wants more starts another task.
+    fn next(&self) -> Option<Name> {
+        let mut state = self.state.lock();
+        while let Some(name) = state.wanted.pop_front() {
+            if state.queued.remove(&name) {
+                state.coming = Some(name.clone());
+                return Some(name);
+            }
+        }
+        (state.loading, state.coming) = (false, None);
+        None
     }
 
     fn bring_in(&self, store: &Blockstore, name: &Name) -> Result<(), CacheError> {
@@ -147,7 +154,11 @@ impl Cache {
         let held = store.hold(&block)?.ok_or(CacheError::NoMemory { bytes })?;
         // It may have grown meanwhile.
         locked.set(held.length());
-        self.state.lock().held.insert(name.clone(), (held, locked));
+        let mut state = self.state.lock();
+        // Unless it was called off meanwhile.
+        if let Some(name) = state.coming.take_if(|coming| coming == name) {
+            state.held.insert(name, (held, locked));
+        }
         Ok(())
     }
 }
@@ -161,4 +172,72 @@ enum CacheError {
     NoMemory { bytes: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_blockstore::{
+        Checksums, CreateKind, CreateOptions, Durability, MemoryOptions, StoreOptions, VolumeOptions,
+    };
+    use hearth_types::PoolIdentity;
+
+    use super::*;
+
+    /// A store with replicas of `ids`. The directories go with what is given beside it.
+    fn store(pool: &BlockPoolId, ids: &[BlockId]) -> (Arc<Blockstore>, [tempfile::TempDir; 2]) {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let volume = VolumeOptions::memory(directories[0].path().join("disk"));
+        let tier = MemoryOptions::new(directories[1].path().join("memory"), 16 << 20);
+        let mut options = StoreOptions::new(vec![volume], tier);
+        options.background = false;
+        options.default_block_bytes = 1 << 20;
+        let store = Arc::new(Blockstore::open(options).unwrap());
+        let identity =
+            PoolIdentity { pool: pool.clone(), namespace_id: 1, cluster_id: "CID-test".to_owned(), created_ms: 1 };
+        store.attach_pool(&identity).unwrap();
+        for id in ids {
+            let block = Block { id: *id, stamp: GenerationStamp(1001), length: 0 };
+            let block = ExtendedBlock { pool: pool.clone(), block };
+            let kind = CreateKind::BeingWritten { replace: false };
+            let mut writer = store.create(&block, kind, &CreateOptions::default()).unwrap();
+            writer.write(0, &[7; 5000], Checksums::Compute).unwrap();
+            writer.finalize(Durability::Memory).unwrap();
+        }
+        (store, directories)
+    }
+
+    #[test]
+    fn what_is_called_off_while_it_is_brought_in_is_not_kept() {
+        let (pool, ids) = (BlockPoolId::new("BP-1-127.0.0.1-1"), [BlockId(1), BlockId(2)]);
+        let (store, _directories) = store(&pool, &ids);
+        let cache = Arc::new(Cache::new(LockedMemory::new(1 << 20, &store)));
+        let want = |ids: &[BlockId]| {
+            let mut state = cache.state.lock();
+            // The test is the task.
+            state.loading = true;
+            drop(state);
+            cache.want(&store, &pool, ids);
+        };
+        want(&ids);
+        let one = cache.next().unwrap();
+        // Another word for what is coming already does not bring it twice.
+        want(&ids);
+        cache.release(&pool, &ids[..1]);
+        cache.bring_in(&store, &one).unwrap();
+        assert_eq!((cache.replicas(), cache.bytes(), cache.memory.used()), (0, 0, 0));
+        let two = cache.next().unwrap();
+        cache.bring_in(&store, &two).unwrap();
+        assert_eq!(cache.report(&pool), [BlockId(2)]);
+        // It is wanted again before the first time is over.
+        want(&ids[..1]);
+        let one = cache.next().unwrap();
+        cache.release(&pool, &ids[..1]);
+        want(&ids[..1]);
+        cache.bring_in(&store, &one).unwrap();
+        assert_eq!(cache.replicas(), 1);
+        let one = cache.next().unwrap();
+        cache.bring_in(&store, &one).unwrap();
+        assert_eq!(cache.replicas(), 2);
+        assert_eq!(cache.next(), None);
+    }
 }

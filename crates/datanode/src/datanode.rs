@@ -20,6 +20,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::advertise::Advertiser;
 use crate::cache::Cache;
 use crate::descriptions::Descriptions;
+use crate::disk_reads::DiskReads;
 use crate::error::Error;
 use crate::forward::LocalForwarding;
 use crate::ipc::IpcService;
@@ -84,6 +85,7 @@ pub struct Datanode {
     /// `None`: this datanode has no such network.
     pub(crate) one_sided: Option<Arc<OneSided>>,
     pub(crate) descriptions: Descriptions,
+    pub(crate) disk_reads: DiskReads,
     pub(crate) local_forwarding: LocalForwarding,
     pub(crate) streams: Streams,
     stop: watch::Sender<bool>,
@@ -150,6 +152,7 @@ impl Datanode {
             domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             one_sided,
             descriptions: Descriptions::default(),
+            disk_reads: DiskReads::default(),
             local_forwarding: LocalForwarding::default(),
             streams: Streams::new(options.streams),
             stop: watch::Sender::new(false),

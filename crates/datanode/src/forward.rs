@@ -272,6 +272,9 @@ pub enum SendError {
     Connection(tcp::Error),
     #[error(transparent)]
     OneSided(#[from] WriterError),
+    /// Of this datanode: the next one has no part in it.
+    #[error("there is no memory here to pass it on from: {0}")]
+    Memory(hearth_fabric::one_sided::Error),
 }
 
 impl Forward {
@@ -303,7 +306,7 @@ impl Forward {
 
     /// Sends a packet.
     ///
-    /// Errors: only those of reading its data here.
+    /// Errors: only those of this datanode: its data cannot be read, or there is no memory to pass it on from.
     pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> io::Result<()> {
         if self.is_broken() {
             return Ok(());
@@ -317,6 +320,7 @@ impl Forward {
         match sent {
             Ok(()) => *self.last_sent.lock() = Instant::now(),
             Err(SendError::Read(error)) => return Err(error),
+            Err(SendError::Memory(error)) => return Err(io::Error::other(error)),
             Err(SendError::Connection(error)) => self.note_broken(&error),
             Err(SendError::OneSided(error)) => self.note_broken(&error),
         }

@@ -17,6 +17,7 @@ mod advertise;
 mod cache;
 mod datanode;
 mod descriptions;
+mod disk_reads;
 mod downstream;
 mod error;
 mod forward;

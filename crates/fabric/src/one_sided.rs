@@ -9,7 +9,8 @@
 //! And the safety (design, rules 1, 7, 10): memory that is posted stays registered and mapped until its completion, or
 //! its flush, has been seen, also when the future that waits for it is dropped. When `Connection::close` has resolved,
 //! the peer can write nothing more through that connection. When a `Region` is gone, new operations on its key fail
-//! and end their connection; one in flight may still finish, on the memory as it was, which nobody uses again.
+//! and end their connection. A read in flight may still finish, on the memory as it was, which nobody uses again; of a
+//! write in flight no byte arrives any more.
 
 use std::fmt::Debug;
 use std::io;

@@ -19,7 +19,7 @@ use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Tr
 pub use crate::soft::Step;
 use crate::soft::{Gate, Hello, SoftDomain, SoftIncoming, Verdict, connect};
 use faults::Faults;
-pub use faults::{Fault, Then};
+pub use faults::{Fault, Shortage, Then};
 
 /// Bytes that a pipe holds each way: large transfers take several turns.
 const PIPE_BYTES: usize = 64 << 10;
@@ -70,6 +70,11 @@ impl Sim {
         self.network.faults.add(fault);
     }
 
+    /// Makes registrations fail, in every domain of the network.
+    pub fn shortage(&self, shortage: Shortage) {
+        self.network.faults.add_shortage(shortage);
+    }
+
     /// Resolves when a step is being held.
     pub async fn held(&self) {
         self.network.faults.held().await;
@@ -92,7 +97,7 @@ impl Transport for Sim {
     }
 
     fn domain(&self) -> Result<Arc<dyn Domain>, Error> {
-        Ok(Arc::new(SoftDomain::default()))
+        Ok(Arc::new(SoftDomain::with_gate(self.network.faults.clone())))
     }
 
     fn listen(&self, mut address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Listener>, Error>> {

@@ -30,6 +30,8 @@ use std::fmt::Debug;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::one_sided::Access;
+
 /// An ordered stream of bytes, both ways.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -60,7 +62,10 @@ pub(crate) enum Verdict {
     Withhold,
 }
 
-/// Asked at every step of a connection; how tests hold, delay and break what happens on it.
+/// Asked at every step of a connection, and at registrations; how tests hold, delay and break what happens.
 pub(crate) trait Gate: Send + Sync + Debug {
     fn pass(&self, step: Step) -> BoxFuture<'_, Verdict>;
+
+    /// Whether memory is registered that could be.
+    fn registers(&self, access: Access) -> bool;
 }

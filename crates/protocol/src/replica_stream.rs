@@ -43,7 +43,7 @@ pub const CHUNK_BYTES_MIN: u32 = 16;
 pub struct StreamWaits {
     /// Silence of the other end while a replica is on its way.
     pub silence: Duration,
-    /// The other end takes no byte.
+    /// The other end takes no byte, or has nothing to say of those that it took but that it is there.
     pub write: Duration,
     /// No replica is on its way.
     pub idle: Duration,
@@ -67,6 +67,8 @@ pub enum StreamError {
     Rules { peer: PeerAddress, what: &'static str },
     #[error("nothing from {peer} for {after:?} while replicas are on their way")]
     Silent { peer: PeerAddress, after: Duration },
+    #[error("{peer} is there, and nothing has come of what it was sent for {after:?}")]
+    Stuck { peer: PeerAddress, after: Duration },
     #[error("{peer} takes no stream of replicas: {refusal}")]
     Refused { peer: PeerAddress, refusal: ReplicaRefusal },
     #[error("a task of the stream ended early")]

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_fabric::Memory;
@@ -40,6 +40,9 @@ const LIMITS: Limits = Limits { reads_in_flight: 1, operations: 64, messages: 64
 /// Idle buffers of each kind that are kept.
 const BUFFERS_KEPT: usize = 16;
 
+/// How long blocks go another way when memory could not be registered: one that lacks it in its middle is lost to this datanode.
+const SHORT_OF_MEMORY: Duration = Duration::from_secs(30);
+
 /// What blocks that are passed on one-sidedly have in common.
 pub struct Forwarding {
     transport: Arc<dyn Transport>,
@@ -49,6 +52,8 @@ pub struct Forwarding {
     failures: Failures,
     /// Connections live there, whoever asked for the first block on them.
     runtime: Handle,
+    /// When memory could not be registered last.
+    short_of_memory: Mutex<Option<Instant>>,
     /// For CRCs, as large as what the next datanode has for them.
     checksums: Arc<WriteBuffers>,
     /// For data that are not in a replica's memory.
@@ -62,6 +67,7 @@ impl Forwarding {
             transport: transport.clone(),
             connections: Arc::default(),
             failures: Failures::default(),
+            short_of_memory: Mutex::default(),
             runtime: Handle::current(),
             checksums: WriteBuffers::new(domain.clone(), CHECKSUM_BYTES_MAX, 0, BUFFERS_KEPT),
             copies: WriteBuffers::new(domain.clone(), SLICE_BYTES_MAX, 0, BUFFERS_KEPT),
@@ -90,10 +96,42 @@ impl Forwarding {
         if u64::from(request.checksum.bytes_per_chunk) > SLICE_BYTES_MAX {
             return Ok(None);
         }
+        // Before the next datanode is asked: without it there is still the other way.
+        let Some(checksums) = self.take_for_checksums() else { return Ok(None) };
         let checksum = request.checksum;
+        let writer = match self.ask(datanode, next, request, waits).await {
+            Ok(Some(Opening::Opened(writer))) => writer,
+            other => {
+                self.checksums.give_back(checksums);
+                return match other? {
+                    Some(Opening::Refused(answer)) => Ok(Some(Opened::Refused(answer))),
+                    _ => Ok(None),
+                };
+            }
+        };
+        let shared = Shared {
+            writer,
+            forwarding: self.clone(),
+            checksum,
+            checksums: Some(checksums),
+            load: datanode.load.clone(),
+            // A card reads pages that are pinned. This process would be killed by one that is not there any more.
+            only_copies: AtomicBool::new(others_cut && self.transport.name() != "rdma"),
+        };
+        Ok(Some(Opened::Ready(OneSidedMirror { shared: Arc::new(shared), read_timeout: waits.read })))
+    }
+
+    /// `None`: there is no such way to it.
+    async fn ask(
+        self: &Arc<Self>,
+        datanode: &Arc<Datanode>,
+        next: &DatanodeInfo,
+        request: WriteBlock,
+        waits: Waits,
+    ) -> Result<Option<Opening>, OpError> {
         let times = one_sided_write::Waits { read: waits.read, write: waits.write };
         let patience = if request.is_from_client() { CONNECT_TIMEOUT } else { COPY_CONNECT_TIMEOUT };
-        let writer = loop {
+        loop {
             let kept = self.connections.take(&next.id);
             let was_kept = kept.is_some();
             let connection = match kept {
@@ -105,25 +143,27 @@ impl Forwarding {
             };
             let request = request.clone();
             match one_sided_write::open(connection, &self.connections, &next.id, request, times).await {
-                Ok(Opening::Refused(answer)) => return Ok(Some(Opened::Refused(answer))),
-                Ok(Opening::Opened(writer)) => break writer,
                 // It has just ended, which says nothing of the datanode: the next one that was kept, or a new one.
                 Ok(Opening::NotAsked) | Err(WriterError::Connection(Error::Closed { .. })) if was_kept => {}
                 Ok(Opening::NotAsked) => return Ok(None),
-                Err(error) => return Err(error.into()),
+                opening => return Ok(Some(opening?)),
             }
-        };
-        let checksums = self.checksums.take().map_err(WriterError::from)?;
-        let shared = Shared {
-            writer,
-            forwarding: self.clone(),
-            checksum,
-            checksums: Some(checksums),
-            load: datanode.load.clone(),
-            // A card reads pages that are pinned. This process would be killed by one that is not there any more.
-            only_copies: AtomicBool::new(others_cut && self.transport.name() != "rdma"),
-        };
-        Ok(Some(Opened::Ready(OneSidedMirror { shared: Arc::new(shared), read_timeout: waits.read })))
+        }
+    }
+
+    /// `None`: there is no memory for it, or there was none for something else a moment ago.
+    fn take_for_checksums(&self) -> Option<Arc<dyn Region>> {
+        if self.short_of_memory.lock().is_some_and(|since| since.elapsed() < SHORT_OF_MEMORY) {
+            return None;
+        }
+        self.noting_shortage(self.checksums.take()).ok()
+    }
+
+    fn noting_shortage<T>(&self, taken: Result<T, Error>) -> Result<T, Error> {
+        taken.inspect_err(|error| {
+            tracing::warn!(%error, "no memory to pass blocks on one-sidedly: they go in packets for a while");
+            *self.short_of_memory.lock() = Some(Instant::now());
+        })
     }
 
     /// `patience`: for each of the question and the connection.
@@ -287,7 +327,8 @@ impl Sender {
         {
             return Ok((transfers, None));
         }
-        let copy = self.shared.forwarding.copies.take().map_err(WriterError::from)?;
+        let forwarding = &self.shared.forwarding;
+        let copy = forwarding.noting_shortage(forwarding.copies.take()).map_err(SendError::Memory)?;
         match data {
             Data::Bytes(bytes) => copy.memory().write(0, &bytes[(at - start) as usize..(to - start) as usize]),
             Data::Replica(reader) => {

@@ -2,7 +2,8 @@
 //!
 //! What is in memory is answered at once, many ranges in one go: bytes of slabs straight from the slab, bytes of files by sendfile,
 //! short ones copied beside their heads; or straight into memory that a client on this machine has lent. What has to wait, for a disk
-//! or for its pool, waits in a task of its own, and others pass it.
+//! or for its pool, waits in a task of its own, and others pass it; of those that wait for disks there are so many at once over all
+//! connections (`disk_reads`).
 //! Whatever is wrong with a range is that range's answer.
 //!
 //! Bounds: a new range is taken on only when all that was ready has been sent and fewer than [`WAITING_MAX`] wait. Else it
@@ -15,7 +16,7 @@ use std::time::Duration;
 use hearth_blockstore::{DataSource, ReplicaReader, StoreError};
 use hearth_fabric::Memory;
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::ByteRange;
+use hearth_types::{ByteRange, ChecksumSpec};
 use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
 use tokio::task::JoinSet;
 
@@ -25,7 +26,8 @@ use crate::ops::{After, OpError, check_token};
 use crate::pool::Pool;
 use crate::session::{Session, SessionError};
 
-/// Ranges that wait for a disk or a pool at once; of at most a MiB each, and as many MiB in all.
+/// Ranges that wait for a disk or a pool at once, and bytes from which on no further one is taken on: those that they take here, whole
+/// chunks and their CRCs.
 const WAITING_MAX: usize = 64;
 const WAITING_BYTES_MAX: u64 = 4 << 20;
 
@@ -170,15 +172,29 @@ fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting:
         Some(pool) => open(datanode, &pool, &range).map(Some),
         None => Ok(None),
     };
+    let waiting_bytes = waiting_bytes(opened.as_ref().ok().and_then(Option::as_ref));
     match opened {
         Ok(Some(opened)) if ready.place(request, &opened, range.place, lent) => {}
         Ok(Some(opened)) if opened.reader.in_memory() => {
             ready.push(request, opened, datanode.options.transfer.transfer_to)
         }
         Ok(Some(opened)) if ready.push_now(request, &opened) => {}
-        Ok(_) => waiting.start(datanode.clone(), range),
+        Ok(_) => waiting.start(datanode.clone(), range, waiting_bytes),
         Err(error) => ready.refuse(request, &error),
     }
+}
+
+/// What a range takes while it waits; nobody knows how long its chunks are before it is opened.
+fn waiting_bytes(opened: Option<&Opened>) -> u64 {
+    match opened {
+        Some(opened) => fetched_bytes(opened.range, opened.reader.checksum()),
+        None => u64::from(ReadMany::RANGE_BYTES_MAX) + ReadMany::CHECKSUM_BYTES_MAX as u64,
+    }
+}
+
+/// Data and CRCs of whole chunks.
+fn fetched_bytes(range: ByteRange, checksum: ChecksumSpec) -> u64 {
+    range.length() + checksum.checksum_bytes(range.length())
 }
 
 /// A replica that may be read, and which of its bytes: whole chunks.
@@ -373,9 +389,9 @@ impl Waiting {
         self.tasks.len() < WAITING_MAX && self.bytes < WAITING_BYTES_MAX
     }
 
-    fn start(&mut self, datanode: Arc<Datanode>, range: ManyRange) {
+    /// `bytes`: what it counts for.
+    fn start(&mut self, datanode: Arc<Datanode>, range: ManyRange, bytes: u64) {
         let request = range.request;
-        let bytes = range.range.length().min(u64::from(ReadMany::RANGE_BYTES_MAX));
         self.bytes += bytes;
         self.tasks.spawn(async move {
             let outcome = fetch(&datanode, range).await;
@@ -401,14 +417,33 @@ impl Waiting {
 async fn fetch(datanode: &Arc<Datanode>, range: ManyRange) -> Result<(ManyHead, Vec<u8>), OpError> {
     let pool = datanode.ready_pool(&range.block.pool).await?;
     let opened = open(datanode, &pool, &range)?;
-    datanode
-        .blocking_op(move |_| {
-            let mut body = Vec::new();
-            opened.reader.checksums(opened.range, &mut body)?;
-            let at = body.len();
-            body.resize(at + opened.range.length() as usize, 0);
-            opened.reader.read_at(opened.range.start(), &mut body[at..])?;
-            Ok((opened.head(range.request, false), body))
-        })
-        .await
+    let request = range.request;
+    let read = move || {
+        let mut body = Vec::with_capacity(fetched_bytes(opened.range, opened.reader.checksum()) as usize);
+        opened.reader.checksums(opened.range, &mut body)?;
+        let at = body.len();
+        body.resize(at + opened.range.length() as usize, 0);
+        opened.reader.read_at(opened.range.start(), &mut body[at..])?;
+        Ok((opened.head(request, false), body))
+    };
+    // The client hears of it while it still waits.
+    datanode.disk_reads.run(datanode.options.transfer.read_timeout / 2, read).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_counts_for_the_whole_chunks_that_are_read_for_it() {
+        let checksum = ChecksumSpec { bytes_per_chunk: 1 << 20, ..ChecksumSpec::DEFAULT };
+        let asked = ByteRange::with_length((3 << 20) + 5, 1).expect("a byte");
+        let mut waiting = Waiting::default();
+        let mut ranges = 0;
+        while waiting.has_room() {
+            waiting.bytes += fetched_bytes(asked.widened(checksum.bytes_per_chunk, 8 << 20), checksum);
+            ranges += 1;
+        }
+        assert_eq!(ranges, WAITING_BYTES_MAX >> 20, "as many as there is room for their chunks");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Behind the grants everything is as for a local writer (`write_local`): one task here plays that writer, in this process,
 //! and turns slices into packets whose data is in place. What it is lent is registered, in the connection's own domain, and
-//! deregistered before a length is fixed. When memory is full, the peer writes to a buffer beside the replica instead, and
+//! deregistered before a length is fixed. When memory is full, or cannot be registered, the peer writes to a buffer beside the replica instead, and
 //! packets carry the data from there.
 
 use std::collections::VecDeque;
@@ -158,7 +158,7 @@ struct Bridge {
     end: u64,
     /// The last buffer that was granted.
     staged: Option<Staged>,
-    /// The replica has no memory any more.
+    /// The replica has no memory any more that could be granted.
     staging: bool,
     /// Slices that were passed on and are not acknowledged: number and end.
     pending: VecDeque<(i64, u64)>,
@@ -272,25 +272,36 @@ impl Bridge {
             // Less than the writer's first slice may need would keep it waiting for ever.
             Some(descriptor) if granted.saturating_sub(start) >= self.least => {
                 self.file = Some(Arc::new(File::from(descriptor)));
-                self.grant_memory(granted).await
+                match self.grant_memory(granted).await? {
+                    Some(grant) => Ok(grant),
+                    None => self.grant_staging(),
+                }
             }
             _ => self.grant_staging(),
         }
     }
 
-    /// Memory of the replica up to `end` of the block, registered.
-    async fn grant_memory(&mut self, end: u64) -> Result<Grant, WriteError> {
-        let Some(file) = self.file.clone() else { return self.grant_staging() };
+    /// Memory of the replica up to `end` of the block, registered. `None`: it cannot be.
+    async fn grant_memory(&mut self, end: u64) -> Result<Option<Grant>, WriteError> {
+        let Some(file) = self.file.clone() else { return Ok(None) };
         let bytes = self.end..end;
         let domain = self.domain.clone();
         let registered = {
             let bytes = bytes.clone();
             tokio::task::spawn_blocking(move || register(&*domain, &file, bytes)).await
         };
-        let region = registered.map_err(|_| WriteError::Interrupted)??;
+        let region = match registered.map_err(|_| WriteError::Interrupted)? {
+            Ok(region) => region,
+            // The limits of this machine say nothing of the writer: there is the other way.
+            Err(error) => {
+                let peer = self.connection.peer();
+                tracing::warn!(%peer, %error, "a replica's memory cannot be registered: its writer gets a buffer");
+                return Ok(None);
+            }
+        };
         let grant = self.grant(bytes, &*region);
         self.fence.regions.lock().push(region);
-        Ok(grant)
+        Ok(Some(grant))
     }
 
     /// A buffer for the next bytes of the block.
@@ -367,7 +378,13 @@ impl Bridge {
                 self.staging = true;
                 self.next_staging(acknowledged)?
             }
-            Some(end) if end > self.end && !self.staging => Some(self.grant_memory(end).await?),
+            Some(end) if end > self.end && !self.staging => match self.grant_memory(end).await? {
+                Some(grant) => Some(grant),
+                None => {
+                    self.staging = true;
+                    self.next_staging(acknowledged)?
+                }
+            },
             _ if self.staging => self.next_staging(acknowledged)?,
             _ => None,
         };

@@ -24,6 +24,9 @@ const STRANGER: Duration = Duration::from_secs(600);
 /// How long one that does, and has no memory for one more connection, is sent replicas in packets.
 const FULL: Duration = Duration::from_secs(5);
 
+/// How long no further connection is tried for beside one that lives, after such an attempt has failed.
+const NO_FURTHER: Duration = Duration::from_secs(30);
+
 /// Datanodes that are remembered at most.
 const PEERS_MAX: usize = 4096;
 
@@ -111,13 +114,24 @@ impl State {
     /// The least loaded connection, unless another one had better be made. `None` inside: it is not to be reached so.
     fn look(&mut self, connections: usize) -> Option<Way> {
         self.links.retain(|link| !link.jobs.is_closed());
-        let idlest = self.links.iter().min_by_key(|link| link.load.load(Ordering::Relaxed));
-        let may_add = self.links.len() < connections && !self.is_out_of_reach();
-        match idlest {
+        let has_failed = self.failed.is_some_and(|failed| failed.elapsed() < NO_FURTHER);
+        let may_add = self.links.len() < connections && !has_failed && !self.is_out_of_reach();
+        match self.idlest() {
             Some(link) if !may_add || link.load.load(Ordering::Relaxed) == 0 => Some(Way::Link(link.take())),
             None if self.is_out_of_reach() => Some(Way::None),
             _ => None,
         }
+    }
+
+    fn idlest(&self) -> Option<&Link> {
+        let open = self.links.iter().filter(|link| !link.jobs.is_closed());
+        open.min_by_key(|link| link.load.load(Ordering::Relaxed))
+    }
+
+    /// A connection could not be made: what there is has to do.
+    fn note_failure(&mut self, connections: usize) -> Option<Way> {
+        self.failed = Some(Instant::now());
+        self.look(connections).filter(|way| matches!(way, Way::Link(_)))
     }
 
     fn is_out_of_reach(&self) -> bool {
@@ -126,9 +140,9 @@ impl State {
 }
 
 impl Peers {
-    /// A connection to `target`, made now if need be.
+    /// A connection to `target`, made now if need be. Nobody waits for a further one that somebody else is making.
     ///
-    /// Errors: it cannot be reached.
+    /// Errors: there is none, and it cannot be reached.
     pub async fn link(&self, datanode: &Arc<Datanode>, target: &DatanodeId, order: Order) -> Result<Way, OpError> {
         let connections = datanode.streams.options.connections as usize;
         if connections == 0 {
@@ -139,7 +153,15 @@ impl Peers {
             return Ok(way);
         }
         let began = Instant::now();
-        let _connecting = peer.connecting.lock().await;
+        let _connecting = match peer.connecting.try_lock() {
+            Ok(connecting) => connecting,
+            Err(_) => {
+                if let Some(link) = peer.state.lock().idlest() {
+                    return Ok(Way::Link(link.take()));
+                }
+                peer.connecting.lock().await
+            }
+        };
         {
             // Another replica may have had it made meanwhile, or in vain: not each of them tries again, one after the other.
             let mut state = peer.state.lock();
@@ -150,11 +172,13 @@ impl Peers {
                 return Err(OpError::Unreached { name: target.transfer_address() });
             }
         }
-        let made = make(datanode, target, &peer, connections).await;
-        if made.is_err() {
-            peer.state.lock().failed = Some(Instant::now());
+        match make(datanode, target, &peer, connections).await {
+            Ok(way) => Ok(way),
+            Err(error) => {
+                let link = peer.state.lock().note_failure(connections).ok_or(error);
+                link.inspect(|_| tracing::info!(datanode = %target, "no further connection of replicas: there is one"))
+            }
         }
-        made
     }
 
     /// Whether `source` sends replicas by streams when it is asked to.
@@ -261,5 +285,27 @@ async fn run(
     };
     if let Err(error) = outcome {
         tracing::info!(%peer, error = &*error as &dyn std::error::Error, "a connection of replicas ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_lives_does_when_no_further_one_can_be_made() {
+        let mut state = State::default();
+        // Without any, it is tried again by whoever comes next.
+        assert!(state.note_failure(2).is_none() && state.look(2).is_none());
+        state.failed = None;
+        let (jobs, queue) = mpsc::channel(1);
+        state.links.push(Link { jobs, load: Arc::default(), counted: false });
+        let Some(Way::Link(_first)) = state.look(2) else { panic!("it has nothing to do") };
+        assert!(state.look(2).is_none(), "another one had better be made");
+        let Some(Way::Link(second)) = state.note_failure(2) else { panic!("there is one") };
+        assert_eq!(second.load.load(Ordering::Relaxed), 2);
+        assert!(matches!(state.look(2), Some(Way::Link(_))), "nor is it tried for again at once");
+        drop(queue);
+        assert!(state.look(2).is_none() && state.idlest().is_none(), "it has ended");
     }
 }

@@ -9,6 +9,7 @@ use hearth_datanode::Handle;
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transfer, Transport};
 use hearth_fabric::rdma::{Rdma, Settings};
+use hearth_fabric::sim::{Shortage, Sim};
 use hearth_fabric::soft::TcpTransport;
 use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
 use hearth_wire::data_transfer::{
@@ -21,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::client::{WAIT, Writer, block, content, open, read, target, write_request};
 use super::namenode::FakeNamenode;
-use super::{scratch, start_datanode};
+use super::{scratch, start_datanode, start_datanode_in};
 
 const MIB: usize = 1 << 20;
 
@@ -74,7 +75,10 @@ impl RemoteWriter {
     }
 
     async fn connect_with(node: &Handle, limits: Limits) -> Self {
-        let transport = transport();
+        Self::connect_in(&*transport(), node, limits).await
+    }
+
+    async fn connect_in(transport: &dyn Transport, node: &Handle, limits: Limits) -> Self {
         let domain = transport.domain().unwrap();
         let memory = Arc::new(Memory::fresh(DATA_BYTES * 2).unwrap());
         let local = domain.register(&memory, 0..DATA_BYTES * 2, Access::Local).unwrap();
@@ -398,6 +402,77 @@ async fn without_memory_the_bytes_go_through_a_buffer_to_files() {
     }
     for (id, size) in [(1, 11 * MIB + 5), (2, 3 * MIB), (3, 6 * MIB)] {
         assert!(read(&node, &block(id, 1001, 0), 0, None).await.unwrap() == content(size, id as u64));
+    }
+}
+
+/// A datanode in a network with faults.
+async fn start_in(sim: &Sim, namenode: &FakeNamenode, dir: &Path) -> Handle {
+    let network: Arc<dyn Transport> = Arc::new(sim.clone());
+    start_datanode_in(Some(network), namenode, dir, &[("hearth.one-sided.address", "127.0.0.1:0")]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_a_replicas_memory_cannot_be_registered_its_bytes_go_through_a_buffer() {
+    let (sim, namenode, dir) = (Sim::new(), FakeNamenode::start().await, scratch());
+    let node = start_in(&sim, &namenode, dir.path()).await;
+    let mut writer = RemoteWriter::connect_in(&sim, &node, Limits::default()).await;
+    // The first one of all; then the first grant of a block, and the second.
+    for (id, after) in [(1, None), (2, Some(0)), (3, Some(1)), (4, None)] {
+        if let Some(after) = after {
+            sim.shortage(Shortage { access: Access::RemoteWrite, after, times: 1 });
+        }
+        let (block, data) = (block(id, 1001, 32 << 20), content(5 * MIB + 77, id as u64));
+        writer.open(create(&block, &[])).await.unwrap();
+        writer.finish(&data, 300 << 10, 1).await;
+        assert!(read(&node, &block, 0, None).await.unwrap() == data, "block {id}");
+    }
+}
+
+/// It is not the next datanode's fault: either the block goes in packets, or this one is left out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_datanode_is_not_blamed_for_memory_that_this_one_cannot_register() {
+    for in_the_middle in [false, true] {
+        let (sim, namenode, dirs) = (Sim::new(), FakeNamenode::start().await, [scratch(), scratch()]);
+        let first = start_in(&sim, &namenode, dirs[0].path()).await;
+        let second = start_in(&sim, &namenode, dirs[1].path()).await;
+        let shortage = Shortage { access: Access::Local, after: 0, times: u64::MAX };
+        let mut writers = Vec::new();
+        for _ in 0..2 {
+            writers.push(RemoteWriter::connect_in(&sim, &first, Limits::default()).await);
+        }
+        if in_the_middle {
+            let mut writer = writers.remove(0);
+            writer.open(create(&block(1, 1001, 32 << 20), &[&second])).await.unwrap();
+            let mut parts = content(16 * MIB, 1).chunks(512 << 10).map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter();
+            writer.write(&parts.next().unwrap(), false).await.unwrap();
+            assert_eq!(writer.ack().await.unwrap(), [AckReply::SUCCESS; 2]);
+            assert!(figure(&first, "hearth_one_sided_forwarded_bytes").await > 0);
+            sim.shortage(shortage);
+            let mut ended = false;
+            for part in parts {
+                let written = writer.write(&part, false).await;
+                match written.and(writer.ack().await) {
+                    Ok(replies) => assert_eq!(replies, [AckReply::SUCCESS; 2]),
+                    Err(error) => {
+                        assert!(matches!(error, Error::Closed { .. }), "{error}");
+                        ended = true;
+                        break;
+                    }
+                }
+            }
+            assert!(ended, "there was memory for all of it");
+        } else {
+            sim.shortage(shortage);
+        }
+        let before = figure(&first, "hearth_one_sided_forwarded_bytes").await;
+        let (two, data) = (block(2, 1001, 8 << 20), content(3 * MIB, 2));
+        let mut writer = writers.remove(0);
+        writer.open(create(&two, &[&second])).await.unwrap();
+        writer.finish(&data, 512 << 10, 2).await;
+        for node in [&first, &second] {
+            assert!(read(node, &two, 0, None).await.unwrap() == data);
+        }
+        assert_eq!(figure(&first, "hearth_one_sided_forwarded_bytes").await, before, "it went in packets");
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
+use crate::one_sided::Access;
 use crate::soft::{Gate, Step, Verdict};
 
 /// At the `nth` step of kind `at` (from 1, counted from when the fault was added), `then` happens.
@@ -29,6 +30,14 @@ pub enum Then {
     Withhold,
 }
 
+/// No memory can be registered for `access`: the next `after` registrations still can, the `times` after them cannot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shortage {
+    pub access: Access,
+    pub after: u64,
+    pub times: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     state: Mutex<State>,
@@ -41,6 +50,7 @@ struct State {
     /// With the steps still to go.
     faults: Vec<Fault>,
     steps: HashMap<Step, u64>,
+    shortages: Vec<Shortage>,
 }
 
 impl Faults {
@@ -51,6 +61,10 @@ impl Faults {
     pub(super) fn add(&self, fault: Fault) {
         assert!(fault.nth > 0, "steps are counted from 1");
         self.lock().faults.push(fault);
+    }
+
+    pub(super) fn add_shortage(&self, shortage: Shortage) {
+        self.lock().shortages.push(shortage);
     }
 
     pub(super) fn steps(&self, step: Step) -> u64 {
@@ -104,6 +118,20 @@ impl Drop for Held<'_> {
 }
 
 impl Gate for Faults {
+    fn registers(&self, access: Access) -> bool {
+        let mut state = self.lock();
+        let mut registers = true;
+        for shortage in state.shortages.iter_mut().filter(|shortage| shortage.access == access) {
+            if shortage.after > 0 {
+                shortage.after -= 1;
+            } else if shortage.times > 0 {
+                shortage.times -= 1;
+                registers = false;
+            }
+        }
+        registers
+    }
+
     fn pass(&self, step: Step) -> BoxFuture<'_, Verdict> {
         Box::pin(async move {
             match self.count(step) {

@@ -104,3 +104,25 @@ async fn a_held_write_that_is_fenced_never_arrives() {
     memory.read(0, &mut bytes);
     assert_eq!(bytes, [0; 4096]);
 }
+
+#[tokio::test]
+async fn a_held_write_whose_region_goes_meanwhile_never_arrives() {
+    let sim = Sim::new();
+    let (domain, near, far) = pair(&sim, Limits::default()).await;
+    let memory = Arc::new(Memory::fresh(4096).unwrap());
+    let sink = domain.register(&memory, 0..4096, Access::RemoteWrite).unwrap();
+    let from = Arc::new(Memory::fresh(4096).unwrap());
+    from.write(0, &[5; 4096]);
+    let local = domain.register(&from, 0..4096, Access::Local).unwrap();
+    sim.fault(Fault { at: Step::Write, nth: 1, then: Then::Hold });
+    let write = near.write(vec![Transfer { local, offset: 0, remote: sink.remote() }], None, LONG);
+    sim.held().await;
+    drop(sink);
+    sim.release();
+    // Its own completion says nothing about the far end.
+    let _ = write.await;
+    tokio::time::timeout(LONG, far.closed()).await.expect("the connection ends");
+    let mut bytes = [0; 4096];
+    memory.read(0, &mut bytes);
+    assert_eq!(bytes, [0; 4096]);
+}

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hearth_types::RemoteSlice;
 
+use super::Gate;
 use crate::Memory;
 use crate::one_sided::{Access, Domain, Error, Region};
 
@@ -15,9 +16,14 @@ use crate::one_sided::{Access, Domain, Error, Region};
 #[derive(Debug, Default)]
 pub(crate) struct SoftDomain {
     table: Arc<Table>,
+    gate: Option<Arc<dyn Gate>>,
 }
 
 impl SoftDomain {
+    pub(crate) fn with_gate(gate: Arc<dyn Gate>) -> Self {
+        Self { table: Arc::default(), gate: Some(gate) }
+    }
+
     pub(super) fn table(&self) -> &Arc<Table> {
         &self.table
     }
@@ -33,6 +39,9 @@ impl Domain for SoftDomain {
         if access == Access::RemoteWrite && !memory.is_writable() {
             return Err(wrong(io::ErrorKind::PermissionDenied, "the memory is mapped for reading only"));
         }
+        if self.gate.as_ref().is_some_and(|gate| !gate.registers(access)) {
+            return Err(wrong(io::ErrorKind::OutOfMemory, "a fault at a registration"));
+        }
         let key = self.table.add(Entry { memory: memory.clone(), range: range.clone(), access });
         Ok(Arc::new(SoftRegion { table: self.table.clone(), memory: memory.clone(), range, key }))
     }
@@ -47,7 +56,7 @@ impl Domain for SoftDomain {
 }
 
 /// What a key stands for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Entry {
     memory: Arc<Memory>,
     range: Range<u64>,
@@ -80,13 +89,37 @@ impl Table {
         }
     }
 
-    /// The memory behind a peer's slice, and where in it the slice begins. `None`: the peer may not touch it.
-    pub(super) fn find(&self, slice: RemoteSlice, access: Access) -> Option<(Arc<Memory>, u64)> {
-        let entry = self.lock().get(&slice.key).filter(|entry| entry.access == access)?.clone();
-        let offset = slice.address.checked_sub(entry.memory.address())?;
-        let end = offset.checked_add(slice.length)?;
-        (offset >= entry.range.start && end <= entry.range.end).then_some((entry.memory, offset))
+    /// The memory behind a slice that a peer reads, and where in it the slice begins. `None`: the peer may not.
+    pub(super) fn find(&self, slice: RemoteSlice) -> Option<(Arc<Memory>, u64)> {
+        let entries = self.lock();
+        let (entry, offset) = entry_of(&entries, slice, Access::RemoteRead)?;
+        Some((entry.memory.clone(), offset))
     }
+
+    /// Whether a peer may write to `slice` now.
+    pub(super) fn may_write(&self, slice: RemoteSlice) -> bool {
+        entry_of(&self.lock(), slice, Access::RemoteWrite).is_some()
+    }
+
+    /// Puts a peer's bytes where `slice`, as long as they are, says. False: the peer may not, or not any more.
+    ///
+    /// Under the lock, for which the end of a registration waits: from then on no byte comes to memory that somebody
+    /// has fixed, or cut.
+    pub(super) fn write(&self, slice: RemoteSlice, bytes: &[u8]) -> bool {
+        assert_eq!(slice.length, bytes.len() as u64, "a slice of other bytes");
+        let entries = self.lock();
+        let Some((entry, offset)) = entry_of(&entries, slice, Access::RemoteWrite) else { return false };
+        entry.memory.write(offset, bytes);
+        true
+    }
+}
+
+/// What `slice` is of, and where in that memory it begins.
+fn entry_of(entries: &HashMap<u32, Entry>, slice: RemoteSlice, access: Access) -> Option<(&Entry, u64)> {
+    let entry = entries.get(&slice.key).filter(|entry| entry.access == access)?;
+    let offset = slice.address.checked_sub(entry.memory.address())?;
+    let end = offset.checked_add(slice.length)?;
+    (offset >= entry.range.start && end <= entry.range.end).then_some((entry, offset))
 }
 
 /// A registration; it is in the table as long as this lives.

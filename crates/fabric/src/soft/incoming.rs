@@ -10,8 +10,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReade
 use super::frame::{Frame, HEADER_BYTES, PART_BYTES_MAX};
 use super::queues::{Read, Shared};
 use super::{Step, Verdict};
-use crate::Memory;
-use crate::one_sided::{Access, MESSAGE_BYTES_MAX, Transfer};
+use crate::one_sided::{MESSAGE_BYTES_MAX, Transfer};
 
 /// Runs until the connection cannot go on; says why.
 pub(super) async fn run(shared: &Shared, stream: impl AsyncRead + Unpin) -> String {
@@ -56,23 +55,22 @@ fn asked(shared: &Shared, slice: RemoteSlice) -> Result<(), String> {
     Ok(())
 }
 
-/// Moves `length` bytes of the stream to `memory` at `offset`.
+/// Moves `length` bytes of the stream to where `put` puts them: it gets them in pieces, and where in the whole each begins.
 async fn copy(
     stream: &mut (impl AsyncBufRead + Unpin),
-    memory: &Memory,
-    mut offset: u64,
-    mut length: u64,
+    length: u64,
+    mut put: impl FnMut(u64, &[u8]) -> Result<(), String>,
 ) -> Result<(), String> {
-    while length > 0 {
+    let mut at = 0;
+    while at < length {
         let bytes = stream.fill_buf().await.map_err(|error| error.to_string())?;
         if bytes.is_empty() {
             return Err("the peer has closed it in the middle of a transfer".to_owned());
         }
-        let part = bytes.len().min(usize::try_from(length).unwrap_or(usize::MAX));
-        memory.write(offset, &bytes[..part]);
+        let part = bytes.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+        put(at, &bytes[..part])?;
         stream.consume(part);
-        offset += part as u64;
-        length -= part as u64;
+        at += part as u64;
     }
     Ok(())
 }
@@ -87,7 +85,11 @@ async fn data(shared: &Shared, stream: &mut (impl AsyncBufRead + Unpin), length:
         return Err("the peer sent more data than was asked for".to_owned());
     }
     let to = local.range().start + offset + read.arrived;
-    copy(stream, local.memory(), to, length).await?;
+    let put = |at, bytes: &[u8]| {
+        local.memory().write(to + at, bytes);
+        Ok(())
+    };
+    copy(stream, length, put).await?;
     read.arrived += length;
     if read.arrived < read.transfer.remote.length {
         shared.lock().reading.push_front(read);
@@ -108,11 +110,18 @@ fn complete(read: Read) {
 }
 
 async fn write(shared: &Shared, stream: &mut (impl AsyncBufRead + Unpin), slice: RemoteSlice) -> Result<(), String> {
-    let Some((memory, offset)) = shared.table.find(slice, Access::RemoteWrite) else {
-        return Err("the peer wrote where it may not".to_owned());
-    };
+    const NOT_ALLOWED: &str = "the peer wrote where it may not";
+    if !shared.table.may_write(slice) {
+        return Err(NOT_ALLOWED.to_owned());
+    }
     pass(shared, Step::Write).await?;
-    copy(stream, &memory, offset, slice.length).await
+    // The key may be withdrawn while bytes come: it is looked at again for each piece.
+    let put = |at, bytes: &[u8]| {
+        let piece = slice.part(at, bytes.len() as u64);
+        let written = piece.is_some_and(|piece| shared.table.write(piece, bytes));
+        if written { Ok(()) } else { Err(NOT_ALLOWED.to_owned()) }
+    };
+    copy(stream, slice.length, put).await
 }
 
 async fn message(shared: &Shared, stream: &mut (impl AsyncRead + Unpin), length: u64) -> Result<(), String> {
@@ -139,4 +148,48 @@ fn credit(shared: &Shared, messages: u64) -> Result<(), String> {
     drop(state);
     shared.work.notify_one();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::Memory;
+    use crate::one_sided::{Access, Domain, Limits};
+    use crate::soft::SoftDomain;
+
+    #[tokio::test]
+    async fn a_write_whose_region_goes_half_way_is_cut_off_there() {
+        const LONG: Duration = Duration::from_secs(30);
+        let domain = SoftDomain::default();
+        let memory = Arc::new(Memory::fresh(8192).unwrap());
+        let sink = domain.register(&memory, 0..8192, Access::RemoteWrite).unwrap();
+        let peer = ([127, 0, 0, 1], 1).into();
+        let shared = Shared::new(peer, Bytes::new(), Limits::default(), domain.table().clone(), None);
+        let (mut near, far) = tokio::io::duplex(64 << 10);
+        let writing = async move {
+            near.write_all(&Frame::Write(sink.remote()).encode()).await.unwrap();
+            near.write_all(&[5; 4096]).await.unwrap();
+            let mut last = [0];
+            while last != [5] {
+                tokio::task::yield_now().await;
+                sink.memory().read(4095, &mut last);
+            }
+            drop(sink);
+            // The other end may have gone already.
+            let _ = near.write_all(&[6; 4096]).await;
+            near
+        };
+        let both = async { tokio::join!(run(&shared, far), writing) };
+        let (why, _near) = tokio::time::timeout(LONG, both).await.expect("the connection ends");
+        assert_eq!(why, "the peer wrote where it may not");
+        let mut bytes = [0; 8192];
+        memory.read(0, &mut bytes);
+        assert_eq!((&bytes[..4096], &bytes[4096..]), (&[5; 4096][..], &[0; 4096][..]));
+    }
 }

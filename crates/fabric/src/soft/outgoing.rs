@@ -10,7 +10,6 @@ use super::frame::{Frame, PART_BYTES_MAX};
 use super::queues::{Shared, Write};
 use super::{Step, Verdict};
 use crate::Memory;
-use crate::one_sided::Access;
 
 /// A read of the peer's that is being answered. It has the memory: that is still there when its region is gone.
 struct Answer {
@@ -62,7 +61,7 @@ async fn next_answer(shared: &Shared, answer: &mut Option<Answer>) -> Result<(),
         return Ok(());
     }
     let Some(slice) = shared.lock().to_serve.pop_front() else { return Ok(()) };
-    let Some((memory, offset)) = shared.table.find(slice, Access::RemoteRead) else {
+    let Some((memory, offset)) = shared.table.find(slice) else {
         return Err("the peer read where it may not".to_owned());
     };
     if let Some(gate) = &shared.gate

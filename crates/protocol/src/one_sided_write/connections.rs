@@ -1,13 +1,14 @@
 //! One-sided connections that writers share: those that finished a block.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use hearth_fabric::one_sided::Connection;
 use hearth_types::DatanodeId;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 /// Connections kept for one datanode's next block, and how long.
 const KEPT_PER_DATANODE: usize = 4;
@@ -19,20 +20,35 @@ const DATANODES_MAX: usize = 1024;
 /// A connection, and since when nobody uses it.
 type Kept = (Arc<dyn Connection>, Instant);
 
-/// Connections of writers that are between two blocks.
-#[derive(Debug, Default)]
+/// Connections of writers that are between two blocks. Each costs both ends a queue pair and pinned memory: one that nobody takes in time
+/// goes, also when no other block is written.
+#[derive(Debug)]
 pub struct WriterConnections {
-    idle: Mutex<HashMap<DatanodeId, Vec<Kept>>>,
+    kept_for: Duration,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    connections: HashMap<DatanodeId, Vec<Kept>>,
+    /// A task lets them go in time.
+    is_watched: bool,
+}
+
+impl Default for WriterConnections {
+    fn default() -> Self {
+        Self { kept_for: KEPT, idle: Mutex::default() }
+    }
 }
 
 impl WriterConnections {
     /// One that is open as far as can be seen.
     pub fn take(&self, datanode: &DatanodeId) -> Option<Arc<dyn Connection>> {
         let mut idle = self.idle.lock();
-        let connections = idle.get_mut(datanode)?;
-        connections.retain(|(_, since)| since.elapsed() < KEPT);
+        let connections = idle.connections.get_mut(datanode)?;
+        connections.retain(|(_, since)| since.elapsed() < self.kept_for);
         while let Some((connection, _)) = connections.pop() {
-            if connection.closed().now_or_never().is_none() {
+            if is_open(&connection) {
                 return Some(connection);
             }
         }
@@ -40,13 +56,178 @@ impl WriterConnections {
     }
 
     /// Keeps the connection of a block that has ended.
-    pub fn keep(&self, datanode: DatanodeId, connection: Arc<dyn Connection>) {
+    pub fn keep(self: &Arc<Self>, datanode: DatanodeId, connection: Arc<dyn Connection>) {
         let mut idle = self.idle.lock();
-        if idle.len() >= DATANODES_MAX && !idle.contains_key(&datanode) {
-            idle.clear();
+        let mut gone = Vec::new();
+        if idle.connections.len() >= DATANODES_MAX && !idle.connections.contains_key(&datanode) {
+            gone.extend(idle.connections.drain().flat_map(|(_, connections)| connections));
         }
-        let connections = idle.entry(datanode).or_default();
-        connections.truncate(KEPT_PER_DATANODE - 1);
+        let connections = idle.connections.entry(datanode).or_default();
+        if connections.len() >= KEPT_PER_DATANODE {
+            // The one that was idle for longest.
+            gone.push(connections.remove(0));
+        }
         connections.push((connection, Instant::now()));
+        // Without a runtime, whoever comes next lets them go.
+        let runtime = if idle.is_watched { None } else { Handle::try_current().ok() };
+        idle.is_watched |= runtime.is_some();
+        // Out of the lock: the last reference ends a connection, and a runtime that ends drops the task at once.
+        drop(idle);
+        drop(gone);
+        if let Some(runtime) = runtime {
+            let watch = Watch { kept: Arc::downgrade(self), is_over: false };
+            runtime.spawn(watch.run(self.kept_for / 2));
+        }
+    }
+
+    /// Lets go of what nobody has taken in time, or has ended. False: there is nothing left, and nobody watches from here on.
+    fn expire(&self) -> bool {
+        let mut idle = self.idle.lock();
+        let mut gone = Vec::new();
+        idle.connections.retain(|_, connections| {
+            let is_over = |(connection, since): &mut Kept| since.elapsed() >= self.kept_for || !is_open(connection);
+            gone.extend(connections.extract_if(.., is_over));
+            !connections.is_empty()
+        });
+        idle.is_watched = !idle.connections.is_empty();
+        let goes_on = idle.is_watched;
+        drop(idle);
+        // Out of the lock: the last reference ends a connection.
+        drop(gone);
+        goes_on
+    }
+}
+
+fn is_open(connection: &Arc<dyn Connection>) -> bool {
+    connection.closed().now_or_never().is_none()
+}
+
+/// Watches over what is kept, until nothing is.
+struct Watch {
+    kept: Weak<WriterConnections>,
+    is_over: bool,
+}
+
+impl Watch {
+    async fn run(mut self, every: Duration) {
+        while !self.is_over {
+            tokio::time::sleep(every).await;
+            self.is_over = !self.kept.upgrade().is_some_and(|kept| kept.expire());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Its runtime ends: one of another runtime may take over.
+        if !self.is_over
+            && let Some(kept) = self.kept.upgrade()
+        {
+            kept.idle.lock().is_watched = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_fabric::one_sided::{Limits, Transport};
+    use hearth_fabric::sim::Sim;
+    use hearth_types::DatanodeUuid;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn datanode() -> DatanodeId {
+        DatanodeId {
+            ip: "127.0.0.1".to_owned(),
+            host_name: "localhost".to_owned(),
+            uuid: DatanodeUuid("one".into()),
+            transfer_port: 1,
+            info_port: 2,
+            ipc_port: 3,
+            info_secure_port: 0,
+        }
+    }
+
+    async fn pair(sim: &Sim) -> (Arc<dyn Connection>, Arc<dyn Connection>) {
+        let domain = sim.domain().unwrap();
+        let listener = sim.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let limits = Limits::default();
+        let accepting = async { listener.accept().await.unwrap().accept(&domain, b"", limits, LONG).await.unwrap() };
+        let connecting = sim.connect(&domain, listener.address(), b"", limits, LONG);
+        let (near, far) = tokio::join!(connecting, accepting);
+        (near.unwrap(), far)
+    }
+
+    fn keeping_for(kept_for: Duration) -> Arc<WriterConnections> {
+        Arc::new(WriterConnections { kept_for, idle: Mutex::default() })
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_nobody_takes_in_time_goes_by_itself() {
+        let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(50)));
+        // The second time, too, when the first watch is over.
+        for _ in 0..2 {
+            let (near, far) = pair(&sim).await;
+            let (other, other_far) = pair(&sim).await;
+            kept.keep(datanode(), near);
+            kept.keep(datanode(), other);
+            let taken = kept.take(&datanode()).expect("it was kept a moment ago");
+            tokio::time::timeout(LONG, far.closed()).await.expect("it goes");
+            assert!(is_open(&taken) && is_open(&other_far), "who has taken one has it");
+            let is_watched = || kept.idle.lock().is_watched;
+            let over = async {
+                while is_watched() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(LONG, over).await.expect("there is nothing to watch");
+        }
+    }
+
+    #[tokio::test]
+    async fn those_that_were_idle_for_longest_make_room() {
+        let (sim, kept) = (Sim::new(), keeping_for(LONG));
+        let mut ends = Vec::new();
+        for _ in 0..KEPT_PER_DATANODE + 1 {
+            let (near, far) = pair(&sim).await;
+            kept.keep(datanode(), near);
+            ends.push(far);
+        }
+        tokio::time::timeout(LONG, ends[0].closed()).await.expect("it goes");
+        assert!(ends[1..].iter().all(is_open));
+    }
+
+    struct KeptAtTheEnd(Arc<WriterConnections>, Arc<dyn Connection>);
+
+    impl Drop for KeptAtTheEnd {
+        fn drop(&mut self) {
+            self.0.keep(datanode(), self.1.clone());
+        }
+    }
+
+    #[test]
+    fn another_runtime_watches_when_the_first_has_ended() {
+        let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(50)));
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime().block_on(async { kept.keep(datanode(), pair(&sim).await.0) });
+        assert!(!kept.idle.lock().is_watched);
+        // A block that ends with its runtime.
+        let ending = runtime();
+        let (near, _far) = ending.block_on(pair(&sim));
+        let kept_at_the_end = KeptAtTheEnd(kept.clone(), near);
+        ending.spawn(async move {
+            let _kept = kept_at_the_end;
+            std::future::pending::<()>().await
+        });
+        ending.block_on(tokio::task::yield_now());
+        drop(ending);
+        assert!(!kept.idle.lock().is_watched);
+        runtime().block_on(async {
+            let (near, far) = pair(&sim).await;
+            kept.keep(datanode(), near);
+            tokio::time::timeout(LONG, far.closed()).await.expect("it goes");
+        });
     }
 }

@@ -34,7 +34,18 @@ struct Active {
     stored: u64,
     /// The receiver has said from where on it wants it.
     opened: bool,
+    /// A frame of it is being read, and is not on its way yet.
+    being_sent: bool,
+    /// When the receiver last had something to say of it, or was last sent something of it.
+    since: Instant,
     done: oneshot::Sender<Result<(), CarryError>>,
+}
+
+impl Active {
+    /// Whether the receiver has to say something of it next.
+    fn is_owed(&self) -> bool {
+        !self.being_sent && (!self.opened || self.stored < self.sent || self.sent == self.length)
+    }
 }
 
 /// What both directions know.
@@ -42,6 +53,8 @@ struct Shared {
     active: HashMap<u32, Active>,
     /// Bytes that may be sent.
     credit: u64,
+    /// When some of it last came back, or a frame went out.
+    credit_since: Instant,
     /// When the last replica was opened on a connection that had none.
     busy_since: Instant,
 }
@@ -66,7 +79,8 @@ pub async fn send<S: ReplicaSource>(
     jobs: &mut mpsc::Receiver<Job<S>>,
 ) -> Result<(), Arc<StreamError>> {
     let credit = u64::from(limits.window_bytes);
-    let shared = Shared { active: HashMap::new(), credit, busy_since: Instant::now() };
+    let now = Instant::now();
+    let shared = Shared { active: HashMap::new(), credit, credit_since: now, busy_since: now };
     let outgoing = Outgoing { connection, limits, waits, shared: Mutex::new(shared), changed: Notify::new() };
     let outcome = tokio::select! {
         outcome = outgoing.speak(jobs) => outcome,
@@ -156,11 +170,13 @@ impl Outgoing<'_> {
         }
         *next += 1;
         ToReceiver::Open { replica, request: Box::new(request) }.encode_into(head);
-        let mut shared = self.shared.lock();
+        let (mut shared, now) = (self.shared.lock(), Instant::now());
         if shared.active.is_empty() {
-            shared.busy_since = Instant::now();
+            shared.busy_since = now;
+            shared.credit_since = now;
         }
-        shared.active.insert(replica, Active { length, sent: 0, stored: 0, opened: false, done });
+        let active = Active { length, sent: 0, stored: 0, opened: false, being_sent: false, since: now, done };
+        shared.active.insert(replica, active);
         turns.push_back((replica, ReplicaTurn { source, checksum }));
     }
 
@@ -185,6 +201,7 @@ impl Outgoing<'_> {
                 Next::NotNow => turns.push_back((replica, turn)),
                 Next::Piece(piece, is_last) => {
                     self.send_piece(piece, &mut turn.source, head).await?;
+                    self.note_sent(replica);
                     if is_last {
                         // It has had its last turn.
                     } else if piece.end().is_multiple_of(RUN_BYTES) {
@@ -227,6 +244,7 @@ impl Outgoing<'_> {
             data_bytes: data_bytes as u32,
         };
         active.sent = end;
+        active.being_sent = true;
         let is_last = end == active.length && active.opened;
         shared.credit -= piece.body_bytes();
         Next::Piece(piece, is_last)
@@ -286,6 +304,32 @@ impl Outgoing<'_> {
         }
     }
 
+    /// The receiver could say nothing of a frame before it was on its way.
+    fn note_sent(&self, replica: u32) {
+        let (mut shared, now) = (self.shared.lock(), Instant::now());
+        shared.credit_since = now;
+        if let Some(active) = shared.active.get_mut(&replica) {
+            (active.being_sent, active.since) = (false, now);
+        }
+    }
+
+    /// Signs of life are not enough for ever: what is on its way has its place here, and those who want it wait.
+    ///
+    /// Errors: `Stuck`.
+    fn check_progress(&self) -> Result<(), StreamError> {
+        let shared = self.shared.lock();
+        let owed = shared.active.values().filter(|active| active.is_owed()).map(|active| active.since);
+        // Without credit nothing can be sent, and nothing be owed.
+        let lacks_credit = shared.credit < u64::from(self.limits.window_bytes)
+            && !shared.active.is_empty()
+            && shared.active.values().all(|active| !active.being_sent);
+        let oldest = owed.chain(lacks_credit.then_some(shared.credit_since)).min();
+        match oldest.map(|since| since.elapsed()) {
+            Some(after) if after >= self.waits.write => Err(StreamError::Stuck { peer: self.connection.peer(), after }),
+            _ => Ok(()),
+        }
+    }
+
     /// The piece, which counts as sent, is not, and the replica will not be.
     fn give_up(&self, piece: ReplicaPiece, error: CarryError, head: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
@@ -310,7 +354,12 @@ impl Outgoing<'_> {
     async fn hear(&self, buffer: &mut ReceiveBuffer) -> Result<(), StreamError> {
         let peer = self.connection.peer();
         let mut heard = Instant::now();
+        let mut checked = heard;
         loop {
+            if checked.elapsed() >= self.waits.tick() {
+                self.check_progress()?;
+                checked = Instant::now();
+            }
             let mut wanted = buffer.available().len();
             let mut news = false;
             loop {
@@ -358,12 +407,15 @@ impl Outgoing<'_> {
                 if active.opened || offset > active.length {
                     return rules("a replica is wanted from beyond its end, or twice");
                 }
-                active.opened = true;
+                (active.opened, active.since) = (true, Instant::now());
                 active.stored = active.stored.max(offset);
                 active.sent = active.sent.max(offset);
             }
             ToSender::Stored { replica, offset, credit } => {
                 shared.credit += u64::from(credit);
+                if credit > 0 {
+                    shared.credit_since = Instant::now();
+                }
                 if shared.credit > u64::from(self.limits.window_bytes) {
                     return rules("it gives credit for what was not sent");
                 }
@@ -371,7 +423,9 @@ impl Outgoing<'_> {
                     if offset > active.sent {
                         return rules("it acknowledges what was not sent");
                     }
-                    active.stored = active.stored.max(offset);
+                    if offset > active.stored {
+                        (active.stored, active.since) = (offset, Instant::now());
+                    }
                 }
             }
             ToSender::Done { replica } => {

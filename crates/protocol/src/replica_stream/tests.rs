@@ -571,6 +571,96 @@ async fn a_sender_with_nothing_to_say_is_heard_of_whatever_it_hears() {
     }
 }
 
+/// Whatever it has said before, and however lively it is.
+#[tokio::test]
+async fn a_receiver_that_only_says_that_it_is_there_is_left() {
+    let opened = |offset| ToSender::Opened { replica: 1, offset };
+    let stored = |offset, credit| ToSender::Stored { replica: 1, offset, credit };
+    // Frames are of 64 KiB and their CRCs; the window is of 1 MiB. What it says, and how much of it the receiver has then.
+    let cases = [
+        ("it does not open", vec![], 0),
+        ("it stores nothing", vec![opened(0)], 0),
+        ("it stores a little", vec![opened(0), stored(65_536, 65_536 + 512)], 65_536),
+        ("it has all of it", vec![opened(5_000_000)], 5_000_000),
+        (
+            "it gives no credit",
+            (0..=15).map(|at| if at == 0 { opened(0) } else { stored(at * 65_536, 0) }).collect(),
+            0,
+        ),
+    ];
+    const WAITS: StreamWaits =
+        StreamWaits { silence: Duration::from_millis(60), write: Duration::from_millis(500), idle: WAIT };
+    for (what, frames, least) in cases {
+        let (here, there) = pair().await;
+        let (jobs, mut queue) = mpsc::channel(1);
+        let (job, answer) = job(1, content(1, 5_000_000), None, &Arc::default());
+        jobs.send(job).await.ok().unwrap();
+        let receiving = async {
+            there.readable(WAIT).await.unwrap();
+            for frame in frames {
+                let mut bytes = Vec::new();
+                frame.encode_into(&mut bytes);
+                // What it acknowledges must have been sent.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                there.write_all(&bytes, WAIT).await.unwrap();
+            }
+            let (mut ping, mut sink) = (Vec::new(), vec![0; 1 << 20]);
+            ToSender::Ping.encode_into(&mut ping);
+            loop {
+                there.write_all(&ping, WAIT).await.unwrap();
+                let _ = there.read(&mut sink, Duration::from_millis(10)).await;
+            }
+        };
+        let began = std::time::Instant::now();
+        let mut buffer = receive_buffer();
+        let outcome = tokio::select! {
+            outcome = send(&here, &mut buffer, LIMITS, WAITS, &mut queue) => outcome,
+            () = receiving => unreachable!("it goes on"),
+            () = tokio::time::sleep(Duration::from_secs(5)) => panic!("{what}: its place is held for ever"),
+        };
+        assert!(matches!(*outcome.unwrap_err(), StreamError::Stuck { .. }), "{what}");
+        assert!(began.elapsed() >= WAITS.write, "{what}");
+        let Err(CarryError::Broken { stored, .. }) = answer.await.unwrap() else { panic!("{what}") };
+        assert!(stored >= least, "{what}: {stored}");
+    }
+}
+
+/// A source that takes its time, for which no receiver is to be blamed.
+struct Hesitant(Memory);
+
+impl ReplicaSource for Hesitant {
+    type Error = std::io::Error;
+
+    fn checksums(&mut self, range: ByteRange, into: &mut Vec<u8>) -> std::io::Result<()> {
+        self.0.checksums(range, into)
+    }
+
+    async fn data(&mut self, range: ByteRange) -> std::io::Result<SourceData<'_>> {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        self.0.data(range).await
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_is_not_left_for_what_takes_long_here() {
+    let waits = StreamWaits { silence: Duration::from_millis(300), write: Duration::from_millis(400), idle: WAIT };
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    let store = Arc::new(ShelfStore(shelf.clone()));
+    let receiving = tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, LIMITS, waits).await });
+    let (jobs, mut queue) = mpsc::channel(1);
+    let (done, answer) = oneshot::channel();
+    let data = content(1, 130_000);
+    let memory = Memory { data: data.clone(), damaged: None, handed_out: Arc::default(), piece: Vec::new() };
+    jobs.send(Job { request: request(1, data.len()), source: Hesitant(memory), done }).await.ok().unwrap();
+    drop(jobs);
+    send(&here, &mut receive_buffer(), LIMITS, waits, &mut queue).await.unwrap();
+    answer.await.unwrap().unwrap();
+    assert!(shelf.finished.lock()[&BlockId(1)] == data);
+    drop(here);
+    receiving.await.unwrap().unwrap();
+}
+
 /// Its bytes never come.
 struct Stuck;
 
