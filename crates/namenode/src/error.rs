@@ -317,7 +317,7 @@ pub enum Error {
     #[error(
         "The DiskSpace quota of {path} is exceeded: quota = {quota} B = {quota_text} but diskspace consumed = {count} B = {count_text}"
     )]
-    SpaceQuota { path: String, quota: u64, quota_text: String, count: i64, count_text: String },
+    SpaceQuota { path: String, quota: u64, quota_text: String, count: u64, count_text: String },
     #[error(
         "Quota by storage type : {medium} on path : {path} is exceeded. quota = {quota_text} but space consumed = {count_text}"
     )]
@@ -457,13 +457,13 @@ fn bytes_text(bytes: u64) -> String {
 }
 
 impl Error {
-    pub fn space_quota(path: String, quota: u64, count: i64) -> Self {
-        let (quota_text, count_text) = (bytes_text(quota), bytes_text(count.unsigned_abs()));
+    pub fn space_quota(path: String, quota: u64, count: u64) -> Self {
+        let (quota_text, count_text) = (bytes_text(quota), bytes_text(count));
         Self::SpaceQuota { path, quota, quota_text, count, count_text }
     }
 
-    pub fn type_quota(medium: StorageType, path: String, quota: u64, count: i64) -> Self {
-        let (quota_text, count_text) = (bytes_text(quota), bytes_text(count.unsigned_abs()));
+    pub fn type_quota(medium: StorageType, path: String, quota: u64, count: u64) -> Self {
+        let (quota_text, count_text) = (bytes_text(quota), bytes_text(count));
         Self::TypeQuota { medium: medium.name(), path, quota_text, count_text }
     }
 

@@ -29,6 +29,8 @@ mod snapshot_diff;
 #[cfg(test)]
 mod snapshot_tests;
 mod snapshots;
+#[cfg(test)]
+mod steps;
 mod summary;
 #[cfg(test)]
 pub(crate) mod tests;

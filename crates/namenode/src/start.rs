@@ -326,11 +326,11 @@ fn retry_cache(settings: &Settings, clock: Arc<dyn Clock>) -> Option<Arc<RetryCa
     Some(RetryCache::new(RetryCacheOptions { lifetime, entries_max: RETRIES_MAX }, clock))
 }
 
+/// `stored`: in the order of their calls, in which they are taken off the disk again: a clock that was set back changes nothing in that.
 fn restore_retries(
-    mut stored: Vec<(crate::changes::RetryKey, crate::changes::RetryEntry)>,
+    stored: Vec<(crate::changes::RetryKey, crate::changes::RetryEntry)>,
     cache: Option<&RetryCache>,
 ) -> StoredRetries {
-    stored.sort_by_key(|(_, entry)| entry.expires_ms);
     let mut retries = StoredRetries::default();
     for (key, entry) in stored {
         retries.push(entry.expires_ms);
@@ -398,6 +398,10 @@ fn restore(
             unfinished.insert(file);
         }
     }
+    for (block, copied_from) in namespace.cuts_of_snapshots() {
+        // As above: the record has the length that there will be.
+        blocks.restore_truncation(block.id, block.length, copied_from);
+    }
     blocks.restored(now);
     Ok(State { namespace, leases, blocks, retries, caching, closing, unfinished })
 }
@@ -440,6 +444,14 @@ mod tests {
             rpc_address: None,
             http_address: None,
         }
+    }
+
+    #[test]
+    fn answers_are_forgotten_in_the_order_of_their_calls_also_where_the_clock_was_set_back() {
+        let entry = |expires_ms| crate::changes::RetryEntry { expires_ms, answer: Vec::new() };
+        let mut retries = restore_retries(vec![([1; 20], entry(20)), ([2; 20], entry(10))], None);
+        assert_eq!(retries.take_expired(15), 0, "the first has not expired");
+        assert_eq!(retries.take_expired(20), 2);
     }
 
     #[tokio::test]

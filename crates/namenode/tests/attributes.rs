@@ -2,6 +2,7 @@
 
 mod support;
 
+use hearth_types::FsPermission;
 use hearth_wire::proto::hdfs::*;
 use support::{Answer, MIB, TestDatanode, TestNamenode, refused};
 
@@ -249,4 +250,56 @@ async fn quotas() {
     n.call::<SetQuotaResponseProto>("setQuota", &request("/qn", CLEAR, CLEAR)).await.unwrap();
     n.mkdirs("/qn/b").await.unwrap();
     assert_eq!(usage(&n).await, (3, CLEAR, space, CLEAR));
+}
+
+async fn set_policy_as(n: &TestNamenode, user: &str, path: &str, policy: &str) -> Answer<()> {
+    let request = SetStoragePolicyRequestProto { src: path.into(), policy_name: policy.into() };
+    n.call_as::<SetStoragePolicyResponseProto>(user, "setStoragePolicy", &request).await.map(drop)
+}
+
+#[tokio::test]
+async fn blocks_take_the_storage_policy_of_the_place_to_which_their_file_comes() {
+    let mut n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    for path in ["/hot/f", "/hot/sub/g", "/hot/own/h", "/hot/target", "/hot/source"] {
+        n.write(&datanodes, path, 100).await;
+    }
+    n.mkdirs("/cold").await.unwrap();
+    for (path, policy) in [("/cold", "COLD"), ("/hot/own", "WARM"), ("/hot/target", "ALL_SSD")] {
+        set_policy_as(&n, "root", path, policy).await.unwrap();
+    }
+    n.rename2("/hot/f", "/cold/f", false).await.unwrap();
+    // The old rename: into the directory.
+    assert!(n.rename_as("root", "/hot/sub", "/cold").await.unwrap());
+    n.rename2("/hot/own", "/cold/own", false).await.unwrap();
+    let request = ConcatRequestProto { trg: "/hot/target".into(), srcs: vec!["/hot/source".into()] };
+    n.call::<ConcatResponseProto>("concat", &request).await.unwrap();
+    for again in [false, true] {
+        if again {
+            n.restart().await;
+        }
+        let state = n.handle().namenode().read();
+        for (path, wanted) in
+            [("/cold/f", &[2][..]), ("/cold/sub/g", &[2]), ("/cold/own/h", &[5]), ("/hot/target", &[12, 12])]
+        {
+            let file = state.namespace.inode(state.namespace.lookup(path).unwrap()).as_file().unwrap();
+            let policies: Vec<u8> = file.blocks().iter().map(|block| state.blocks.policy(block.id).unwrap()).collect();
+            assert_eq!(policies, wanted, "{path}, after a restart: {again}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_set_a_policy_is_not_told_what_there_is() {
+    let n = TestNamenode::start().await;
+    n.mkdirs("/closed").await.unwrap();
+    n.create("/closed/f", "W", 1).await.unwrap();
+    n.set_permission("/closed", FsPermission(0o700)).await.unwrap();
+    for path in ["/closed/f", "/closed/missing"] {
+        for policy in ["LAZY_PERSIST", "COLD"] {
+            let error = set_policy_as(&n, "bob", path, policy).await.unwrap_err();
+            let class = Some("org.apache.hadoop.security.AccessControlException");
+            assert_eq!(error.remote_class(), class, "{path} {policy}: {error}");
+        }
+    }
 }

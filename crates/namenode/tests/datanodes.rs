@@ -264,3 +264,38 @@ async fn the_balancer_is_answered_and_others_are_not() {
     let refused: Answer<GetBlocksResponseProto> = n.client().call(&target("bob"), "getBlocks", &request).await;
     assert!(class_of(refused).ends_with("AccessControlException"));
 }
+
+#[tokio::test]
+async fn another_datanode_is_given_for_the_block_that_is_written_only() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    n.write(&datanodes, "/closed", 100).await;
+    let closed = n.locations("/closed", 0, 1).await.unwrap().blocks[0].b.clone();
+    n.create("/w", "W", 1).await.unwrap();
+    let written = n.add_block("/w", "W", None).await.unwrap();
+    n.create("/other", "W", 1).await.unwrap();
+    let other = n.add_block("/other", "W", None).await.unwrap().b;
+    let more = async |block: &ExtendedBlockProto| {
+        let request = GetAdditionalDatanodeRequestProto {
+            src: "/w".into(),
+            blk: block.clone(),
+            existings: written.locs.clone(),
+            num_additional_nodes: 1,
+            client_name: "W".into(),
+            existing_storage_uuids: written.storage_ids.clone(),
+            ..Default::default()
+        };
+        n.call::<GetAdditionalDatanodeResponseProto>("getAdditionalDatanode", &request).await
+    };
+    assert_eq!(more(&written.b).await.unwrap().block.locs.len(), 2);
+    let name =
+        |block: &ExtendedBlockProto| format!("{}:blk_{}_{}", block.pool_id, block.block_id, block.generation_stamp);
+    let unknown = ExtendedBlockProto { block_id: 77, ..closed.clone() };
+    for (block, message) in [
+        (&closed, format!("Unexpected BlockUCState: {} is COMPLETE but not UNDER_CONSTRUCTION", name(&closed))),
+        (&unknown, format!("{} does not exist.", name(&unknown))),
+        (&other, format!("Update {} but it is not the last block of its file; {} is", name(&other), name(&written.b))),
+    ] {
+        refused(more(block).await, "java.io.IOException", &message);
+    }
+}

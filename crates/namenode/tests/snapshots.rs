@@ -191,6 +191,99 @@ async fn what_is_copied_from_stays_until_the_copy_is_made() {
 }
 
 #[tokio::test]
+async fn a_snapshot_that_was_made_during_a_truncation_keeps_what_its_block_is_copied_from() {
+    // Whether an earlier snapshot has what is copied from, till after the file is deleted, or till before.
+    for (restart, early) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut n = TestNamenode::start_with_quick_leases(std::sync::Arc::new(hearth_types::SystemClock::new())).await;
+        let mut datanode = TestDatanode::join(&n, 1).await;
+        n.write(std::slice::from_ref(&datanode), "/d/f", 1000).await;
+        allow(&n, "/d").await.unwrap();
+        snapshot(&n, "/d", "one").await.unwrap();
+        let source = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.clone();
+        assert!(!n.truncate("/d/f", 700, "T").await.unwrap());
+        snapshot(&n, "/d", "two").await.unwrap();
+        if early {
+            remove(&n, "/d", "one").await.unwrap();
+        }
+        assert!(n.delete_as("root", "/d/f", true).await.unwrap());
+        if !early {
+            remove(&n, "/d", "one").await.unwrap();
+        }
+        assert!(knows(&n, source.block_id), "the copy is not made yet");
+        if restart {
+            n.restart().await;
+            assert!(knows(&n, source.block_id));
+            datanode = TestDatanode::join_with(&n, 1, std::slice::from_ref(&source)).await;
+        }
+        let task = datanode.recovery(&n).await;
+        let copy = task.truncate_block.unwrap();
+        assert_eq!((task.block.b.block_id, copy.num_bytes()), (source.block_id, 700));
+        datanode.synchronize(&n, &task.block.b, task.new_gen_stamp, 700).await.unwrap();
+        assert_eq!(lengths(&n, "/d/.snapshot/two/f").await, (vec![(copy.block_id, 700)], 700));
+        assert!(!knows(&n, source.block_id) && knows(&n, copy.block_id));
+        n.restart().await;
+        assert_eq!(lengths(&n, "/d/.snapshot/two/f").await, (vec![(copy.block_id, 700)], 700));
+        remove(&n, "/d", "two").await.unwrap();
+        assert!(!knows(&n, copy.block_id));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_file_that_was_deleted_while_it_was_truncated_is_as_it_was() {
+    for restart in [false, true] {
+        let mut n = TestNamenode::start().await;
+        let datanode = TestDatanode::join(&n, 1).await;
+        n.write(std::slice::from_ref(&datanode), "/d/f", 1000).await;
+        allow(&n, "/d").await.unwrap();
+        snapshot(&n, "/d", "one").await.unwrap();
+        let (old, _) = lengths(&n, "/d/f").await;
+        assert!(!n.truncate("/d/f", 700, "T").await.unwrap());
+        assert!(n.delete_as("root", "/d/f", true).await.unwrap());
+        if restart {
+            n.restart().await;
+        }
+        assert!(knows(&n, old[0].0));
+        assert_eq!(lengths(&n, "/d/.snapshot/one/f").await, (old.clone(), 1000));
+        // With the last snapshot that has an unfinished copy goes what it was to be copied from.
+        snapshot(&n, "/d", "two").await.unwrap();
+        remove(&n, "/d", "one").await.unwrap();
+        assert!(!knows(&n, old[0].0));
+    }
+    let n = TestNamenode::start().await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    n.write(std::slice::from_ref(&datanode), "/d/f", 1000).await;
+    allow(&n, "/d").await.unwrap();
+    snapshot(&n, "/d", "one").await.unwrap();
+    let (old, _) = lengths(&n, "/d/f").await;
+    assert!(!n.truncate("/d/f", 700, "T").await.unwrap());
+    snapshot(&n, "/d", "two").await.unwrap();
+    let (new, _) = lengths(&n, "/d/.snapshot/two/f").await;
+    assert!(n.delete_as("root", "/d/f", true).await.unwrap());
+    remove(&n, "/d", "one").await.unwrap();
+    assert!(knows(&n, old[0].0) && knows(&n, new[0].0));
+    remove(&n, "/d", "two").await.unwrap();
+    assert!(!knows(&n, old[0].0) && !knows(&n, new[0].0));
+}
+
+#[tokio::test]
+async fn what_is_copied_from_goes_with_the_copy_that_is_given_up() {
+    let n = TestNamenode::start().await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    n.write(std::slice::from_ref(&datanode), "/d/f", 1000).await;
+    allow(&n, "/d").await.unwrap();
+    snapshot(&n, "/d", "one").await.unwrap();
+    let source = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.block_id;
+    assert!(!n.truncate("/d/f", 700, "T").await.unwrap());
+    remove(&n, "/d", "one").await.unwrap();
+    assert!(knows(&n, source));
+    let copy = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.clone();
+    let request =
+        AbandonBlockRequestProto { b: copy.clone(), src: "/d/f".into(), holder: "T".into(), ..Default::default() };
+    n.call::<AbandonBlockResponseProto>("abandonBlock", &request).await.unwrap();
+    assert!(!knows(&n, copy.block_id) && !knows(&n, source));
+}
+
+#[tokio::test]
 async fn what_snapshots_forbid_is_refused_in_apaches_words() {
     let n = TestNamenode::start().await;
     n.mkdirs("/d/sub").await.unwrap();

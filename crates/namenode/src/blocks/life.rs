@@ -287,6 +287,11 @@ impl BlockMap {
         }
     }
 
+    /// The storage policy by which a block's copies are placed; 0: none named.
+    pub fn policy(&self, block: BlockId) -> Option<u8> {
+        Some(self.blocks.get(&block)?.policy())
+    }
+
     /// The file's storage policy changed: it holds for copies made from now on.
     pub fn set_policy(&mut self, block: BlockId, policy: u8) {
         if let Some(entry) = self.blocks.get_mut(&block) {

@@ -103,15 +103,21 @@ impl Namespace {
         Ok(Some((slot, old)))
     }
 
-    /// Sets a policy on a file or directory; 0 takes it away. Nothing moves.
-    pub fn set_storage_policy(&mut self, caller: &Caller, path: &str, number: u8) -> Result<Slot, Error> {
+    /// The file or directory that `caller` wants to give a policy.
+    ///
+    /// Errors: `FileOrDirectoryMissing`, `PermissionDenied`, those of traversal.
+    pub fn check_storage_policy(&self, caller: &Caller, path: &str) -> Result<Slot, Error> {
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::FileOrDirectoryMissing { path })?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+        Ok(slot)
+    }
+
+    /// Sets a policy on what has been checked; 0 takes it away. Nothing moves.
+    pub fn set_storage_policy(&mut self, slot: Slot, number: u8) {
         self.inode_mut(slot).change(|attributes| attributes.storage_policy = number);
         self.touched.clear();
         self.recount_around(slot);
-        Ok(slot)
     }
 
     /// The policy that holds for an inode: its own, else the nearest directory's.

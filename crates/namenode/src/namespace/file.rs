@@ -150,9 +150,9 @@ impl FilePart {
         result
     }
 
-    /// Bytes of all blocks, the last one as far as it is known.
+    /// Bytes of all blocks, the last one as far as it is known; as many as can be said, where clients have told of more.
     pub fn length(&self) -> u64 {
-        self.blocks().iter().map(|block| block.length).sum()
+        self.blocks().iter().map(|block| block.length).fold(0, u64::saturating_add)
     }
 
     /// Present while somebody may write.

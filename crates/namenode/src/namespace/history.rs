@@ -15,7 +15,7 @@ use hearth_types::{Block, BlockId};
 
 use super::children::{Children, compare_names};
 use super::extra::Extra;
-use super::file::{BlockRecord, BlockState, FilePart};
+use super::file::{BlockRecord, BlockState, FilePart, Writer};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
@@ -71,14 +71,33 @@ impl PartialOrd for EntryName {
     }
 }
 
+/// A block that only versions have, and that datanodes have not cut yet to the length in its record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    pub block: BlockId,
+    /// The block of which it is to become a shorter copy; `None`: it is cut where it is.
+    pub copied_from: Option<BlockId>,
+}
+
+impl Cut {
+    /// What a truncation is doing to the last block of a file.
+    fn of(last: Option<BlockRecord>, writer: &Writer) -> Option<Self> {
+        let (last, truncation) = (last?, writer.truncation?);
+        let is_open = last.state == BlockState::UnderConstruction;
+        is_open.then_some(Self { block: last.id, copied_from: truncation.copied_from })
+    }
+}
+
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct History {
     /// Oldest first.
     pub(super) versions: Vec<Version>,
     /// Of a directory: inodes that some version of theirs places here, by that name.
     pub(super) former: BTreeMap<EntryName, Vec<Slot>>,
-    /// Of a file: blocks that only versions have, as they last were.
+    /// Of a file: blocks that only versions have, as they last were, and what a truncation is copying from.
     pub(super) lost: Vec<BlockRecord>,
+    /// Of those, the ones that a truncation was cutting when the file lost them.
+    pub(super) cuts: Vec<Cut>,
     /// Of a directory that may have snapshots: those, by name.
     pub(super) snapshots: Option<Vec<Snapshot>>,
     /// Removed; only its versions are left.
@@ -170,6 +189,8 @@ impl Namespace {
     pub(super) fn is_in(&self, snapshot: SnapshotId, root: Slot, main: Slot) -> bool {
         let mut at = main;
         loop {
+            #[cfg(test)]
+            super::steps::count();
             let Some(state) = self.state_in(snapshot, at) else { return false };
             if at == root {
                 return true;
@@ -182,14 +203,46 @@ impl Namespace {
     }
 
     /// Whether any snapshot numbered `from < number <= until` has an inode.
+    ///
+    /// Asked of every inode of a tree that is removed, when snapshots may be many: only those of directories above the inode are looked at,
+    /// where it and those above it have stood nowhere else, and of these none from before they came there.
     pub(super) fn is_in_any(&self, main: Slot, from: u32, until: u32) -> bool {
+        let (mut at, mut after) = (main, from);
+        while after < until {
+            let inode = self.inode(at);
+            if self.has_moved(at) {
+                return self.is_in_some(main, from, until, |_| true);
+            }
+            if inode.history().is_none_or(|history| history.versions.is_empty()) {
+                after = after.max(inode.since());
+            }
+            let has_snapshots = inode.snapshots().is_some_and(|snapshots| !snapshots.is_empty());
+            if has_snapshots && self.is_in_some(main, after, until, |root| root == at) {
+                return true;
+            }
+            if at == self.root {
+                return false;
+            }
+            at = inode.parent;
+        }
+        false
+    }
+
+    /// As [`Self::is_in_any`], of the snapshots of some directories.
+    fn is_in_some(&self, main: Slot, from: u32, until: u32, of: impl Fn(Slot) -> bool) -> bool {
         from < until
             && self
                 .timeline
                 .roots
                 .range(from + 1..=until)
                 .rev()
-                .any(|(snapshot, root)| self.is_in(SnapshotId(*snapshot), *root, main))
+                .any(|(snapshot, root)| of(*root) && self.is_in(SnapshotId(*snapshot), *root, main))
+    }
+
+    /// What [`Self::is_in_any`] says, found by looking at every snapshot.
+    #[cfg(test)]
+    pub(super) fn is_in_any_of_all(&self, main: Slot, from: u32, until: u32) -> bool {
+        self.is_in_some(main, from, until, |_| true)
     }
 
     /// Whether the present state of an inode is one that a snapshot has.
@@ -271,6 +324,16 @@ impl Namespace {
         files.flat_map(|file| file.blocks().iter().map(|block| block.id)).collect()
     }
 
+    /// The blocks that versions of a file need: those they have, and what those are yet to be copied from.
+    fn needed_by_versions(&self, main: Slot) -> HashSet<BlockId> {
+        let mut needed = self.blocks_in_versions(main);
+        let cuts = self.inode(main).history().map_or(&[][..], |history| &history.cuts);
+        let sources: Vec<BlockId> =
+            cuts.iter().filter(|cut| needed.contains(&cut.block)).filter_map(|cut| cut.copied_from).collect();
+        needed.extend(sources);
+        needed
+    }
+
     /// Takes an inode out that nothing refers to any more; snapshots may still have it. What is lost goes to `removed`.
     pub(super) fn remove_inode(&mut self, main: Slot, removed: &mut Removed) {
         removed.inodes += 1;
@@ -278,10 +341,12 @@ impl Namespace {
         self.removed.push(id);
         self.forget_counted(id, had_quota);
         self.timeline.snapshottable.remove(&id);
+        let mut cut = None;
         if let InodeKind::File(file) = self.inodes.get_mut(main).kind_mut() {
             self.files -= 1;
             self.blocks -= file.blocks().len() as u64;
             if let Some(writer) = file.close() {
+                cut = Cut::of(file.blocks().last(), &writer);
                 removed.open_files.push((id, writer.client));
             }
         }
@@ -300,7 +365,11 @@ impl Namespace {
             }
             return;
         }
-        let held = self.blocks_in_versions(main);
+        if let Some(cut) = cut.filter(|cut| self.blocks_in_versions(main).contains(&cut.block)) {
+            // Snapshots have it, so what it is to be copied from stays, whether or not one has that itself.
+            self.inodes.get_mut(main).history_mut().cuts.push(cut);
+        }
+        let held = self.needed_by_versions(main);
         let root = self.root;
         let inode = self.inodes.get_mut(main);
         let mut lost = Vec::new();
@@ -344,6 +413,12 @@ impl Namespace {
             return false;
         }
         let inode = self.inodes.get_mut(main);
+        if let Some(writer) = inode.as_file_mut().and_then(FilePart::writer_mut)
+            && let Some(cut) = Cut::of(Some(block), writer)
+        {
+            writer.truncation = None;
+            inode.history_mut().cuts.push(cut);
+        }
         inode.history_mut().lost.push(block);
         self.timeline.versions_put.push((inode.id(), LOST));
         true
@@ -357,16 +432,23 @@ impl Namespace {
         lost.iter().find(|block| block.state == BlockState::UnderConstruction).map(|block| block.id)
     }
 
-    /// That block is whole now, as `block` says.
-    pub fn finish_kept(&mut self, file: InodeId, block: Block) {
-        let Some(main) = self.by_id.get(file.0).copied() else { return };
+    /// That block is whole now, as `block` says. Answers the block that it is a copy of, if nothing has that any more.
+    pub fn finish_kept(&mut self, file: InodeId, block: Block) -> Option<BlockId> {
+        let main = self.by_id.get(file.0).copied()?;
         self.settle();
-        let lost = &mut self.inodes.get_mut(main).history_mut().lost;
-        for record in lost.iter_mut().filter(|record| record.id == block.id) {
+        let history = self.inodes.get_mut(main).history_mut();
+        let is_it = |cut: &mut Cut| cut.block == block.id;
+        let source = history.cuts.extract_if(.., is_it).find_map(|cut| cut.copied_from);
+        for record in history.lost.iter_mut().filter(|record| record.id == block.id) {
             *record = BlockRecord::new(block, BlockState::Complete);
             self.timeline.versions_put.push((file, LOST));
         }
+        let source = source.filter(|source| !self.needed_by_versions(main).contains(source));
+        if let Some(source) = source {
+            self.inodes.get_mut(main).history_mut().lost.retain(|record| record.id != source);
+        }
         self.recount_all();
+        source
     }
 
     /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it
@@ -374,7 +456,7 @@ impl Namespace {
     pub fn release_copied(&mut self, main: Slot) -> Option<BlockId> {
         let truncation = self.file_mut(main).writer_mut()?.truncation.as_mut()?;
         let source = truncation.copied_from.take()?;
-        if self.blocks_in_versions(main).contains(&source) {
+        if self.needed_by_versions(main).contains(&source) {
             return None;
         }
         let inode = self.inodes.get_mut(main);
@@ -397,7 +479,7 @@ impl Namespace {
         }
         let held = self.blocks_in_versions(main);
         let own = file.blocks().iter().skip(keep).filter(|block| !held.contains(&block.id));
-        own.map(|block| block.length).sum()
+        own.map(|block| block.length).fold(0, u64::saturating_add)
     }
 
     /// Whether a snapshot has a block of a file.
@@ -412,6 +494,14 @@ impl Namespace {
         let versions = inode.history().map_or(&[][..], |history| &history.versions);
         let of_version = |version: &Version| self.inode(version.frozen).replication();
         versions.iter().map(of_version).fold(own, u16::max)
+    }
+
+    /// What only snapshots have and datanodes are yet to cut, for the block map.
+    pub fn cuts_of_snapshots(&self) -> impl Iterator<Item = (BlockRecord, Option<BlockId>)> {
+        self.by_id.values().filter_map(|main| self.inode(*main).history()).flat_map(|history| {
+            let record_of = |cut: &Cut| history.lost.iter().find(|block| block.id == cut.block).copied();
+            history.cuts.iter().filter_map(move |cut| Some((record_of(cut)?, cut.copied_from)))
+        })
     }
 
     /// Every block that only snapshots have, with its file, for the block map.
@@ -484,7 +574,7 @@ impl Namespace {
     /// Blocks of a dropped version that nothing else has.
     fn drop_blocks(&mut self, main: Slot, id: InodeId, dropped: &Inode, removed: &mut Removed) {
         let Some(file) = dropped.as_file() else { return };
-        let mut held = self.blocks_in_versions(main);
+        let mut held = self.needed_by_versions(main);
         let writer = self.inode(main).as_file().and_then(|file| file.writer());
         // A truncation still copies from it.
         held.extend(writer.and_then(|writer| writer.truncation?.copied_from));
@@ -494,16 +584,19 @@ impl Namespace {
             .map(|file| file.blocks().iter().map(|block| block.id).collect())
             .unwrap_or_default();
         let history = self.inodes.get_mut(main).history_mut();
-        let lost = history.lost.len();
-        history.lost.retain(|block| held.contains(&block.id));
-        if history.lost.len() < lost {
+        history.cuts.retain(|cut| held.contains(&cut.block));
+        // With those of the version goes what one of them was to be copied from.
+        let mut unheld: BTreeSet<BlockId> =
+            history.lost.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id).collect();
+        if !unheld.is_empty() {
             match history.lost.is_empty() {
                 true => self.timeline.versions_removed.push((id, LOST)),
                 false => self.timeline.versions_put.push((id, LOST)),
             }
         }
-        let unheld = file.blocks().iter().filter(|block| !held.contains(&block.id) && !live.contains(&block.id));
-        removed.blocks.extend(unheld.map(|block| block.id));
+        let of_version = file.blocks().iter().map(|block| block.id);
+        unheld.extend(of_version.filter(|block| !held.contains(block) && !live.contains(block)));
+        removed.blocks.extend(unheld);
         let replication = self.replication_with_snapshots(main);
         removed.replications.extend(held.union(&live).map(|block| (*block, replication)));
     }
@@ -518,7 +611,7 @@ impl Namespace {
             let Some(history) = self.inode(*main).history() else { continue };
             if until == LOST {
                 if !history.lost.is_empty() {
-                    changes.versions_put.push(((id.0, until), record::encode_lost(&history.lost)));
+                    changes.versions_put.push(((id.0, until), record::encode_lost(&history.lost, &history.cuts)));
                 }
             } else if let Some(version) = history.versions.iter().find(|version| version.until == until) {
                 let frozen = self.inode(version.frozen);

@@ -4,10 +4,12 @@
 //! and counted when it is done ([`Namespace::settle`]); trees that come, go or move are counted where that is done. Limits are stored,
 //! counts are made anew at start.
 
+use std::collections::BTreeSet;
+
 use hearth_types::StorageType;
 
 use super::file::FilePart;
-use super::history::SnapshotId;
+use super::history::{EntryName, SnapshotId};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::Trail;
 use super::permission::Caller;
@@ -21,24 +23,41 @@ pub const QUOTA_TYPES: [StorageType; 5] =
     [StorageType::Disk, StorageType::Ssd, StorageType::Archive, StorageType::Provided, StorageType::Nvdimm];
 
 /// What something holds, or how much more it is to hold.
+///
+/// Clients choose block sizes of up to 2^63 bytes, so that a file's replicas may take more than a u64 holds: bytes have twice as many
+/// bits. What would only be bounded would be less than it is once something is taken off it again.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
     pub names: i64,
     /// Bytes of all replicas.
-    pub space: i64,
+    pub space: i128,
     /// Bytes of replicas on each of [`QUOTA_TYPES`].
-    pub types: [i64; QUOTA_TYPES.len()],
+    pub types: [i128; QUOTA_TYPES.len()],
 }
 
 impl Usage {
-    fn plus(mut self, other: &Self, sign: i64) -> Self {
-        self.names += sign * other.names;
-        self.space += sign * other.space;
+    fn plus(mut self, other: &Self, sign: i8) -> Self {
+        self.names += i64::from(sign) * other.names;
+        self.space += i128::from(sign) * other.space;
         for (mine, theirs) in self.types.iter_mut().zip(other.types) {
-            *mine += sign * theirs;
+            *mine += i128::from(sign) * theirs;
         }
         self
     }
+
+    /// Bytes of all replicas, as clients are told: Java's long has no room for more.
+    pub fn told_space(&self) -> u64 {
+        told(self.space)
+    }
+
+    /// As [`Self::told_space`], by [`QUOTA_TYPES`].
+    pub fn told_types(&self) -> [u64; QUOTA_TYPES.len()] {
+        self.types.map(told)
+    }
+}
+
+fn told(bytes: i128) -> u64 {
+    bytes.clamp(0, i128::from(i64::MAX)) as u64
 }
 
 /// A directory's limits and what counts against them.
@@ -62,18 +81,20 @@ impl Quota {
     }
 
     fn verify(&self, more: &Usage, path: impl Fn() -> String) -> Result<(), Error> {
-        let exceeded = |limit: Option<u64>, used: i64, more: i64| {
-            limit.filter(|limit| more > 0 && i128::from(used) + i128::from(more) > i128::from(*limit))
+        let exceeded = |limit: Option<u64>, used: i128, more: i128| {
+            limit.filter(|limit| more > 0 && used + more > i128::from(*limit))
         };
-        if let Some(quota) = exceeded(self.names, self.used.names, more.names) {
-            return Err(Error::NameQuota { path: path(), quota, count: self.used.names + more.names });
+        let names = self.used.names + more.names;
+        if let Some(quota) = exceeded(self.names, self.used.names.into(), more.names.into()) {
+            return Err(Error::NameQuota { path: path(), quota, count: names });
         }
+        let in_all = self.used.plus(more, 1);
         if let Some(quota) = exceeded(self.space, self.used.space, more.space) {
-            return Err(Error::space_quota(path(), quota, self.used.space + more.space));
+            return Err(Error::space_quota(path(), quota, told(in_all.space)));
         }
         for (at, medium) in QUOTA_TYPES.iter().enumerate() {
             if let Some(quota) = exceeded(self.types[at], self.used.types[at], more.types[at]) {
-                return Err(Error::type_quota(*medium, path(), quota, self.used.types[at] + more.types[at]));
+                return Err(Error::type_quota(*medium, path(), quota, told(in_all.types[at])));
             }
         }
         Ok(())
@@ -104,17 +125,17 @@ fn file_usage(file: &FilePart, block_size: u64, replication: u16, policy: u8) ->
         BlockState::UnderConstruction => block.length.max(block_size),
         BlockState::Committed | BlockState::Complete => block.length,
     };
-    bytes_usage(file.blocks().iter().map(size).sum::<u64>(), replication, policy)
+    bytes_usage(file.blocks().iter().map(|block| i128::from(size(block))).sum(), replication, policy)
 }
 
-fn bytes_usage(bytes: u64, replication: u16, policy: u8) -> Usage {
-    let mut usage = Usage { space: (bytes * u64::from(replication)) as i64, ..Usage::default() };
+fn bytes_usage(bytes: i128, replication: u16, policy: u8) -> Usage {
+    let mut usage = Usage { space: bytes * i128::from(replication), ..Usage::default() };
     // A file without a policy counts for no medium, as in Apache's NameNode.
     let media = StoragePolicy::by_id(policy).map_or(&[][..], |policy| policy.storage_types);
     for replica in 0..usize::from(replication) {
         let medium = media.get(replica).or(media.last());
         if let Some(at) = QUOTA_TYPES.iter().position(|of| Some(of) == medium) {
-            usage.types[at] += bytes as i64;
+            usage.types[at] += bytes;
         }
     }
     usage
@@ -201,7 +222,7 @@ impl Namespace {
     /// The blocks of a file that only snapshots have.
     fn lost_usage(&self, slot: Slot, policy: u8) -> Usage {
         let lost = self.inode(slot).history().map_or(&[][..], |history| &history.lost);
-        match lost.iter().map(|block| block.length).sum() {
+        match lost.iter().map(|block| i128::from(block.length)).sum() {
             0 => Usage::default(),
             bytes => bytes_usage(bytes, self.replication_with_snapshots(slot), policy),
         }
@@ -210,26 +231,49 @@ impl Namespace {
     /// What a directory holds for snapshots: children that were removed or have moved away. Each such place counts, as in Apache's
     /// NameNode.
     fn former_children(&self, directory: Slot) -> Vec<Place> {
-        let mut places = Vec::new();
-        let Some(history) = self.inode(directory).history() else { return places };
-        for slot in history.former.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot))) {
-            let (name, slot) = slot;
-            let inode = self.inode(slot);
-            if inode.is_gone() {
-                // Under the last name only: it counts once.
-                let last = inode.history().and_then(|history| history.versions.last());
-                let is_last = last.is_some_and(|last| {
-                    let state = self.inode(last.frozen);
-                    state.parent == directory && state.name == name.0
-                });
-                if is_last {
-                    places.push(Place::Gone(slot));
-                }
-            } else if inode.parent != directory || inode.name != name.0 {
-                places.extend(self.moved_from(directory, &name.0, slot));
+        let former = self.inode(directory).history().into_iter().flat_map(|history| &history.former);
+        let of_names = former.flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot)));
+        of_names.filter_map(|(name, slot)| self.former_place(directory, name, slot)).collect()
+    }
+
+    /// What one of the directory's former children counts there, by one of its names.
+    fn former_place(&self, directory: Slot, name: &EntryName, slot: Slot) -> Option<Place> {
+        let inode = self.inode(slot);
+        if inode.is_gone() {
+            // Under the last name only: it counts once.
+            let last = self.inode(inode.history()?.versions.last()?.frozen);
+            return (last.parent == directory && last.name == name.0).then_some(Place::Gone(slot));
+        }
+        let is_elsewhere = inode.parent != directory || inode.name != name.0;
+        is_elsewhere.then(|| self.moved_from(directory, &name.0, slot)).flatten()
+    }
+
+    /// What a directory holds because an inode was removed from it, or moved away. Before and after that the difference of it is what the
+    /// directory holds more than it did without: only that inode's places in it change by that.
+    pub(super) fn kept_usage(&self, directory: Slot, id: InodeId) -> Usage {
+        let mut usage = Usage::default();
+        let (Some(slot), Some(history)) = (self.by_id.get(id.0), self.inode(directory).history()) else { return usage };
+        if self.quotas == 0 || self.timeline.roots.is_empty() {
+            return usage;
+        }
+        let versions = self.inode(*slot).history().map_or(&[][..], |history| &history.versions);
+        let states = versions.iter().map(|version| self.inode(version.frozen));
+        let names: BTreeSet<EntryName> =
+            states.filter(|state| state.parent == directory).map(|state| EntryName(state.name.clone())).collect();
+        for name in names.iter().filter(|name| history.former.get(name).is_some_and(|slots| slots.contains(slot))) {
+            match self.former_place(directory, name, *slot) {
+                Some(Place::Gone(slot)) => usage = usage.plus(&self.tree_usage(slot), 1),
+                Some(Place::Moved { .. }) => usage.names += 1,
+                None => {}
             }
         }
-        places
+        usage
+    }
+
+    /// Counts what has changed of what a directory holds for snapshots. `before`: of [`Self::kept_usage`].
+    pub(super) fn count_kept(&mut self, directory: Slot, id: InodeId, before: &Usage) {
+        let more = self.kept_usage(directory, id).plus(before, -1);
+        self.count_at(directory, &more, 1);
     }
 
     fn moved_from(&self, directory: Slot, name: &[u8], slot: Slot) -> Option<Place> {
@@ -256,8 +300,9 @@ impl Namespace {
             } else if inode.is_gone() {
                 kept.files += 1;
                 let last = inode.history().and_then(|history| history.versions.last());
-                kept.length += last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
-                kept.space_consumed += self.own_usage(slot).space as u64;
+                let length = last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
+                kept.length = kept.length.saturating_add(length);
+                kept.space_consumed = kept.space_consumed.saturating_add(self.own_usage(slot).told_space());
             }
             for place in self.former_children(slot) {
                 match place {
@@ -281,10 +326,10 @@ impl Namespace {
                 }
                 Some(file) => {
                     kept.files += 1;
-                    kept.length += file.length();
-                    let space = file.length() * u64::from(inode.replication());
-                    kept.space_consumed += space;
-                    kept.moved_space_consumed += space;
+                    kept.length = kept.length.saturating_add(file.length());
+                    let space = file.length().saturating_mul(u64::from(inode.replication()));
+                    kept.space_consumed = kept.space_consumed.saturating_add(space);
+                    kept.moved_space_consumed = kept.moved_space_consumed.saturating_add(space);
                 }
             }
         }
@@ -302,27 +347,13 @@ impl Namespace {
         }
     }
 
-    /// Directories above count anew what snapshots make them hold.
-    pub(super) fn recount_kept(&mut self, directory: Slot) {
-        if self.quotas == 0 || self.timeline.roots.is_empty() {
-            return;
-        }
-        self.touched.clear();
-        let mut at = directory;
-        loop {
-            self.recount(at);
-            if at == self.root {
-                break;
-            }
-            at = self.inode(at).parent;
-        }
-    }
-
     /// What an inode and everything below it hold.
     pub fn tree_usage(&self, top: Slot) -> Usage {
         let mut usage = Usage::default();
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
+            #[cfg(test)]
+            super::steps::count();
             usage = usage.plus(&self.own_usage(slot), 1);
             if let InodeKind::Directory(children) = self.inode(slot).kind() {
                 waiting.extend(children.iter());
@@ -360,16 +391,26 @@ impl Namespace {
     }
 
     /// Counts for every directory with a quota above an inode.
-    fn count_above(&mut self, slot: Slot, usage: &Usage, sign: i64) {
+    fn count_above(&mut self, slot: Slot, usage: &Usage, sign: i8) {
+        if slot != self.root {
+            self.count_at(self.inode(slot).parent, usage, sign);
+        }
+    }
+
+    /// Counts for a directory and every one above it, if they have quotas.
+    fn count_at(&mut self, directory: Slot, usage: &Usage, sign: i8) {
         if self.quotas == 0 || *usage == Usage::default() {
             return;
         }
-        let mut at = slot;
-        while at != self.root {
-            at = self.inode(at).parent;
+        let mut at = directory;
+        loop {
             if let Some(quota) = self.inodes.get_mut(at).quota_mut() {
                 quota.used = quota.used.plus(usage, sign);
             }
+            if at == self.root {
+                break;
+            }
+            at = self.inode(at).parent;
         }
     }
 
@@ -455,7 +496,7 @@ impl Namespace {
         if inode.is_directory() || self.quotas == 0 {
             return Ok(());
         }
-        let more = bytes_usage(bytes, inode.replication(), self.storage_policy(slot).number);
+        let more = bytes_usage(bytes.into(), inode.replication(), self.storage_policy(slot).number);
         self.check_quota(inode.parent, None, &more)
     }
 
@@ -508,7 +549,7 @@ impl Namespace {
     }
 
     /// What a tree would count for each medium below a directory with the storage policy `inherited`.
-    fn types_under(&self, top: Slot, inherited: u8) -> [i64; QUOTA_TYPES.len()] {
+    fn types_under(&self, top: Slot, inherited: u8) -> [i128; QUOTA_TYPES.len()] {
         let mut usage = Usage::default();
         let mut waiting = vec![(top, inherited)];
         while let Some((slot, inherited)) = waiting.pop() {
@@ -537,10 +578,31 @@ impl Namespace {
 
 #[cfg(test)]
 mod tests {
-    use hearth_types::FsPermission;
+    use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
     use super::*;
-    use crate::namespace::Limits;
+    use crate::namespace::{BlockRecord, Limits};
+
+    #[test]
+    fn what_is_held_is_exact_where_it_is_more_than_a_number_of_bytes_can_be() {
+        let huge = 1 << 62;
+        let block = |id, length, state| {
+            let block = Block { id: BlockId(id), stamp: GenerationStamp(1001), length };
+            BlockRecord::new(block, state)
+        };
+        let blocks = (1..=4).map(|id| block(id, huge, BlockState::Complete));
+        let file = FilePart::new(blocks.chain([block(5, 0, BlockState::UnderConstruction)]).collect());
+        let held = file_usage(&file, huge, 512, 7);
+        assert_eq!((held.space, held.types[0]), (5 * 512 * i128::from(huge), 5 * 512 * i128::from(huge)));
+        assert_eq!((held.told_space(), file.length()), (i64::MAX as u64, u64::MAX));
+        // What fits is counted yet when that has gone.
+        let few = bytes_usage(1000, 2, 7);
+        assert_eq!(few.plus(&held, 1).plus(&held, -1), few);
+        let quota = Quota { space: Some(1 << 40), used: few, ..Quota::default() };
+        let refused = quota.verify(&held, || "/a".into());
+        assert!(matches!(refused, Err(Error::SpaceQuota { count: 0x7FFF_FFFF_FFFF_FFFF, .. })), "{refused:?}");
+        assert!(quota.verify(&Usage::default().plus(&held, -1), || "/a".into()).is_ok());
+    }
 
     #[test]
     fn trees_are_counted_where_they_come_and_go() {

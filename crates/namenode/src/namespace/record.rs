@@ -14,7 +14,7 @@ use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 use super::arena::Arena;
 use super::extra::Extra;
 use super::file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
-use super::history::{LOST, Snapshot, Timeline, Version};
+use super::history::{Cut, LOST, Snapshot, Timeline, Version};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::names::{NameId, Names};
 use super::plain::Attributes;
@@ -129,11 +129,35 @@ pub(super) fn encode_version(from: u32, frozen: &Inode, parent: InodeId) -> Vec<
     out
 }
 
-/// Blocks that only snapshots have, as they last were.
-pub(super) fn encode_lost(blocks: &[BlockRecord]) -> Vec<u8> {
+/// Blocks that only snapshots have, as they last were. The cuts behind them are left out where there are none, as nearly always: an
+/// older version, which knows no cuts, refuses them and loses nothing.
+pub(super) fn encode_lost(blocks: &[BlockRecord], cuts: &[Cut]) -> Vec<u8> {
     let mut out = Vec::new();
     put_blocks(&mut out, blocks.iter().copied());
+    if !cuts.is_empty() {
+        put(&mut out, cuts.len() as u64);
+    }
+    for cut in cuts {
+        put(&mut out, zigzag(cut.block));
+        out.push(u8::from(cut.copied_from.is_some()));
+        if let Some(source) = cut.copied_from {
+            put(&mut out, zigzag(source));
+        }
+    }
     out
+}
+
+fn decode_lost(reader: &mut Reader<'_>) -> Option<(Vec<BlockRecord>, Vec<Cut>)> {
+    let blocks = decode_blocks(reader)?;
+    let mut cuts = Vec::new();
+    if reader.at < reader.bytes.len() {
+        for _ in 0..reader.number()? {
+            let block = from_zigzag(reader.number()?);
+            let copied_from = if reader.flag()? { Some(from_zigzag(reader.number()?)) } else { None };
+            cuts.push(Cut { block, copied_from });
+        }
+    }
+    (reader.at == reader.bytes.len()).then_some((blocks, cuts))
 }
 
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -357,8 +381,9 @@ impl Rebuild {
         let mut reader = Reader { bytes, at: 0 };
         if until == LOST {
             let slot = *self.namespace.by_id.get(id.0).ok_or_else(damaged)?;
-            let lost = decode_blocks(&mut reader).filter(|_| reader.at == bytes.len()).ok_or_else(damaged)?;
-            self.namespace.inodes.get_mut(slot).history_mut().lost = lost;
+            let (lost, cuts) = decode_lost(&mut reader).ok_or_else(damaged)?;
+            let history = self.namespace.inodes.get_mut(slot).history_mut();
+            (history.lost, history.cuts) = (lost, cuts);
             return Ok(());
         }
         let from = reader.small().ok_or_else(damaged)?;

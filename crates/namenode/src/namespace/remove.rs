@@ -64,7 +64,8 @@ impl Namespace {
     pub fn remove_tree(&mut self, top: Slot, now_ms: u64) -> Removed {
         assert!(top != self.root, "the root stays");
         self.count_tree(top, false);
-        let parent = self.inode(top).parent;
+        let (parent, id) = (self.inode(top).parent, self.inode(top).id());
+        let kept = self.kept_usage(parent, id);
         let mut tree = vec![top];
         let mut at = 0;
         while at < tree.len() {
@@ -88,7 +89,7 @@ impl Namespace {
         if has_moved {
             self.recount_all()
         } else {
-            self.recount_kept(parent)
+            self.count_kept(parent, id, &kept)
         }
         removed
     }

@@ -9,23 +9,31 @@ use crate::error::Error;
 use hearth_types::Access;
 
 /// A rename that was done.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Default, Debug, PartialEq, Eq)]
 pub struct Renamed {
     /// Empty unless something was overwritten.
     pub overwritten: Option<Removed>,
+    /// What has come under another storage policy.
+    pub other_policy: Option<Slot>,
 }
 
 impl Namespace {
-    /// The old rename. A directory as destination means "into it". False when it cannot be done for most reasons.
+    /// The old rename. A directory as destination means "into it". `None` when it cannot be done for most reasons.
     ///
     /// Errors: `InvalidFileName`, `ParentNotADirectory`, `NotADirectory`, `PermissionDenied`, `StickyBit`, `Protected`,
     /// names that are too long, full directories.
-    pub fn rename_old(&mut self, caller: &Caller, source: &str, destination: &str, now_ms: u64) -> Result<bool, Error> {
+    pub fn rename_old(
+        &mut self,
+        caller: &Caller,
+        source: &str,
+        destination: &str,
+        now_ms: u64,
+    ) -> Result<Option<Renamed>, Error> {
         self.check_not_reserved(source, destination)?;
         let source = self.resolve(caller, source, Purpose::Write)?;
         let mut destination = self.resolve(caller, destination, Purpose::Create)?;
         if source.is_root() {
-            return Ok(false);
+            return Ok(None);
         }
         if let Some(directory) = destination.target().filter(|slot| self.inode(*slot).is_directory()) {
             let name = source.names.name(source.names.len() - 1);
@@ -35,20 +43,20 @@ impl Namespace {
         }
         self.check_non_empty_protected(&source)?;
         self.check_rename_rights(caller, &source, &destination, false)?;
-        let Some(moved) = source.target() else { return Ok(false) };
+        let Some(moved) = source.target() else { return Ok(None) };
         if source.text() == destination.text() {
-            return Ok(true);
+            return Ok(Some(Renamed::default()));
         }
         if is_below(destination.text(), source.text()) || destination.target().is_some() {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(parent) = destination.parent() else { return Ok(false) };
+        let Some(parent) = destination.parent() else { return Ok(None) };
         let snapshottable = self.check_no_snapshots(moved)?;
         self.check_nested(snapshottable, &source, parent)?;
         self.check_new_place(&destination, parent)?;
         self.check_rename_quota(moved, parent, None)?;
-        self.relocate(moved, parent, destination.last_name(), now_ms);
-        Ok(true)
+        let other_policy = self.relocate(moved, parent, destination.last_name(), now_ms);
+        Ok(Some(Renamed { overwritten: None, other_policy }))
     }
 
     /// The new rename. `overwrite`: replace a file by a file, or an empty directory by a directory. `to_trash`: ask for
@@ -95,8 +103,8 @@ impl Namespace {
         self.check_new_place(&destination, parent)?;
         self.check_rename_quota(moved, parent, replaced)?;
         let overwritten = replaced.map(|replaced| self.remove_tree(replaced, now_ms));
-        self.relocate(moved, parent, destination.last_name(), now_ms);
-        Ok(Renamed { overwritten })
+        let other_policy = self.relocate(moved, parent, destination.last_name(), now_ms);
+        Ok(Renamed { overwritten, other_policy })
     }
 
     fn check_not_reserved(&self, source: &str, destination: &str) -> Result<(), Error> {
@@ -161,10 +169,13 @@ impl Namespace {
         Ok(())
     }
 
-    /// Moves an inode under a new name; its own times stay, those of both directories move.
-    fn relocate(&mut self, slot: Slot, parent: Slot, name: &[u8], now_ms: u64) {
+    /// Moves an inode under a new name; its own times stay, those of both directories move. Answers it if another storage policy holds
+    /// for it now.
+    fn relocate(&mut self, slot: Slot, parent: Slot, name: &[u8], now_ms: u64) -> Option<Slot> {
+        let policy = self.storage_policy(slot);
         self.count_tree(slot, false);
-        let from = self.inode(slot).parent;
+        let (from, id) = (self.inode(slot).parent, self.inode(slot).id());
+        let kept = [from, parent].map(|directory| self.kept_usage(directory, id));
         self.unlink(slot, now_ms);
         let inode = self.inode_mut(slot);
         inode.parent = parent;
@@ -173,7 +184,10 @@ impl Namespace {
         // It was noted where it stood before.
         self.touched.clear();
         self.count_tree(slot, true);
-        self.recount_kept(from);
-        self.recount_kept(parent);
+        self.count_kept(from, id, &kept[0]);
+        if parent != from {
+            self.count_kept(parent, id, &kept[1]);
+        }
+        (self.storage_policy(slot) != policy).then_some(slot)
     }
 }

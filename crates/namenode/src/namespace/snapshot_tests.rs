@@ -288,6 +288,13 @@ impl World {
             assert_eq!(quota.used.names as usize, below(&self.now, "/s").len() + 1);
         }
         self.check_differences();
+        let last = self.namespace.counters().last_snapshot;
+        for main in self.namespace.by_id.values() {
+            for (from, until) in (0..last).flat_map(|from| [(from, from + 1), (from, last)]) {
+                let found = self.namespace.is_in_any(*main, from, until);
+                assert_eq!(found, self.namespace.is_in_any_of_all(*main, from, until), "{from} to {until}");
+            }
+        }
     }
 
     /// Every pair of snapshots of one directory, and each with now.
@@ -399,4 +406,45 @@ proptest! {
         stored.take(world.namespace.take_changes());
         prop_assert!(stored.versions.is_empty() && stored.snapshots.is_empty());
     }
+}
+
+/// Files, and snapshots of another directory: each of those would look at each of these, while nobody else can do anything.
+#[test]
+fn what_no_snapshot_has_is_removed_at_once_however_many_there_are() {
+    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    for path in ["/s", "/t/a/b/c/d/e/f/g/h"] {
+        namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+    }
+    for name in 0..500 {
+        let path = format!("/t/a/b/c/d/e/f/g/h/{name}");
+        namespace.mkdirs(&caller(), &path, FsPermission(0o755), true, 1).unwrap();
+    }
+    namespace.allow_snapshots(&caller(), "/s").unwrap();
+    for name in 0..1000 {
+        namespace.create_snapshot(&caller(), "/s", &name.to_string(), 1).unwrap();
+    }
+    let before = steps::counted();
+    namespace.delete(&caller(), "/t", true, 2).unwrap();
+    assert!(steps::counted() - before < 5000, "{} steps", steps::counted() - before);
+}
+
+/// What counts against a quota is not counted anew, entry by entry, when one of many is removed or renamed.
+#[test]
+fn one_of_many_is_removed_at_once_where_there_are_quotas_and_snapshots() {
+    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    for name in 0..600 {
+        namespace.mkdirs(&caller(), &format!("/s/{name}"), FsPermission(0o755), true, 1).unwrap();
+    }
+    namespace.set_quota(&caller(), "/s", Limit::Set(100_000), Limit::Keep, None).unwrap();
+    namespace.allow_snapshots(&caller(), "/s").unwrap();
+    namespace.create_snapshot(&caller(), "/s", "one", 1).unwrap();
+    let before = steps::counted();
+    for name in 0..300 {
+        namespace.delete(&caller(), &format!("/s/{name}"), true, 2).unwrap();
+        let (from, to) = (format!("/s/{}", name + 300), format!("/s/new{name}"));
+        namespace.rename(&caller(), &from, &to, false, false, 2).unwrap();
+    }
+    assert!(steps::counted() - before < 10_000, "{} steps", steps::counted() - before);
+    let slot = namespace.lookup("/s").unwrap();
+    assert_eq!(namespace.inode(slot).quota().unwrap().used, namespace.tree_usage(slot));
 }

@@ -60,7 +60,7 @@ impl Namespace {
         }
         summary.usage = self.tree_usage(top);
         summary.in_snapshots = self.kept_below(top);
-        summary.space_consumed = summary.usage.space as u64 + summary.in_snapshots.moved_space_consumed;
+        summary.space_consumed = summary.usage.told_space().saturating_add(summary.in_snapshots.moved_space_consumed);
         summary.files = summary.in_snapshots.files;
         summary.directories = summary.in_snapshots.directories;
         summary.length = summary.in_snapshots.length;
@@ -73,7 +73,7 @@ impl Namespace {
                 }
                 InodeKind::File(file) => {
                     summary.files += 1;
-                    summary.length += file.length();
+                    summary.length = summary.length.saturating_add(file.length());
                 }
             }
         }
@@ -93,12 +93,13 @@ impl Namespace {
                 }
                 Some(file) => {
                     summary.files += 1;
-                    summary.length += file.length();
-                    summary.space_consumed += file.length() * u64::from(inode.replication());
+                    summary.length = summary.length.saturating_add(file.length());
+                    let space = file.length().saturating_mul(u64::from(inode.replication()));
+                    summary.space_consumed = summary.space_consumed.saturating_add(space);
                 }
             }
         }
-        summary.usage.space = summary.space_consumed as i64;
+        summary.usage.space = summary.space_consumed.into();
         summary
     }
 }

@@ -12,8 +12,10 @@ pub async fn concat(namenode: &Namenode, context: &Context, request: ConcatReque
             let (target, moved) = state.namespace.concat(&context.caller, &request.trg, &request.srcs, now.wall_ms)?;
             let inode = state.namespace.inode(target);
             let (id, replication) = (inode.id().0, inode.replication());
+            let policy = state.namespace.storage_policy(target).number;
             for block in moved {
                 state.blocks.set_inode(block, id);
+                state.blocks.set_policy(block, policy);
                 state.blocks.set_replication(block, replication, now);
             }
             Ok((ConcatResponseProto {}, Remember::Yes))

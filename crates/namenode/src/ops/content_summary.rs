@@ -28,13 +28,13 @@ fn space_quota(summary: &Summary) -> u64 {
 /// Told where there is a quota for a medium, or something counts for one.
 fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
     let limits = summary.quota.as_ref().map(|quota| quota.types).unwrap_or_default();
-    let told = limits.iter().any(Option::is_some) || summary.usage.types.iter().any(|consumed| *consumed > 0);
+    let told = limits.iter().any(Option::is_some) || summary.usage.told_types().iter().any(|consumed| *consumed > 0);
     told.then(|| {
-        let infos = QUOTA_TYPES.iter().zip(limits).zip(summary.usage.types);
-        let info = |((medium, limit), consumed): ((&StorageType, Option<u64>), i64)| StorageTypeQuotaInfoProto {
+        let infos = QUOTA_TYPES.iter().zip(limits).zip(summary.usage.told_types());
+        let info = |((medium, limit), consumed): ((&StorageType, Option<u64>), u64)| StorageTypeQuotaInfoProto {
             r#type: Some(*medium as i32),
             quota: limit.unwrap_or(NONE),
-            consumed: consumed as u64,
+            consumed,
         };
         StorageTypeQuotaInfosProto { type_quota_info: infos.map(info).collect() }
     })

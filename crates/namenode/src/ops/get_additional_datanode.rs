@@ -7,6 +7,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::blocks::{PlacementRequest, StorageIndex};
 use crate::error::Error;
+use crate::ops::update_pipeline::check_block;
 use crate::state::{Context, Namenode, encode};
 
 /// Most nodes that a writer may ask for at once; Java's asks for one.
@@ -29,8 +30,17 @@ pub async fn get_additional_datanode(
                 format!("add datanode; src={}, blk={}", request.src, namenode.extended(block))
             })?;
             let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.client_name)?;
+            // The answer has a token to copy the block, so it is to be this file's. (Apache's NameNode signs whatever is named.)
+            let (written, _) = check_block(state, namenode, block, &request.client_name)?;
             let inode = state.namespace.inode(slot);
             let file = inode.as_file().expect("check_lease has seen that it is a file");
+            if written != slot {
+                let pool = namenode.identity.pool.clone();
+                return Err(match file.blocks().last() {
+                    Some(last) => Error::NotLastBlock { pool, old: block, last: last.block() },
+                    None => Error::BlockOfClosedFile { pool, block },
+                });
+            }
             let storages = request.existing_storage_uuids.iter();
             let mut chosen: Vec<StorageIndex> = existing
                 .iter()

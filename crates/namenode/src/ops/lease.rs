@@ -157,6 +157,10 @@ impl State {
         let Some(block) = self.namespace.pop_block(slot) else { return };
         if !self.namespace.keeps_block(slot, block) {
             self.blocks.abandon(block.id);
+            // The copy that it was to become is not made any more.
+            if let Some(source) = self.namespace.release_copied(slot) {
+                self.blocks.remove(source);
+            }
         } else if block.state == RecordState::UnderConstruction {
             self.unfinished.insert(self.namespace.inode(slot).id());
         }

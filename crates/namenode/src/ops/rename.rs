@@ -4,8 +4,8 @@ use bytes::Bytes;
 use hearth_wire::proto::hdfs::{Rename2RequestProto, Rename2ResponseProto, RenameRequestProto, RenameResponseProto};
 
 use crate::error::Error;
-use crate::namespace::is_within_limits;
-use crate::state::{Context, Namenode, Remember};
+use crate::namespace::{Renamed, is_within_limits};
+use crate::state::{Context, Namenode, Remember, State};
 
 pub async fn rename(namenode: &Namenode, context: &Context, request: RenameRequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.dst) {
@@ -14,7 +14,11 @@ pub async fn rename(namenode: &Namenode, context: &Context, request: RenameReque
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("rename {}", request.src))?;
-            let result = state.namespace.rename_old(&context.caller, &request.src, &request.dst, now.wall_ms)?;
+            let renamed = state.namespace.rename_old(&context.caller, &request.src, &request.dst, now.wall_ms)?;
+            let result = renamed.is_some();
+            if let Some(renamed) = renamed {
+                take_note(state, renamed);
+            }
             let remember = if result { Remember::Yes } else { Remember::No };
             Ok((RenameResponseProto { result }, remember))
         })
@@ -36,10 +40,18 @@ pub async fn rename2(namenode: &Namenode, context: &Context, request: Rename2Req
                 request.move_to_trash.unwrap_or(false),
                 now.wall_ms,
             )?;
-            if let Some(removed) = renamed.overwritten {
-                state.forget(removed);
-            }
+            take_note(state, renamed);
             Ok((Rename2ResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+/// What a rename means for the map of blocks and the leases.
+fn take_note(state: &mut State, renamed: Renamed) {
+    if let Some(removed) = renamed.overwritten {
+        state.forget(removed);
+    }
+    if let Some(slot) = renamed.other_policy {
+        state.tell_policy(slot);
+    }
 }

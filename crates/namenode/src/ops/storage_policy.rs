@@ -82,27 +82,31 @@ async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Re
     namenode
         .change(|state, now| {
             namenode.check_safe_mode(state, now, || format!("set storage policy for {path}"))?;
-            if number == LAZY_PERSIST && state.namespace.lookup(path).is_some_and(|slot| state.namespace.is_file(slot))
-            {
+            let slot = state.namespace.check_storage_policy(caller, path)?;
+            if number == LAZY_PERSIST && state.namespace.is_file(slot) {
                 return Err(Error::PolicyOnlyAtCreation { policy: describe(number) });
             }
-            let slot = state.namespace.set_storage_policy(caller, path, number)?;
-            tell_blocks(state, slot);
+            state.namespace.set_storage_policy(slot, number);
+            state.tell_policy(slot);
             Ok(())
         })
         .await
 }
 
-/// The blocks below an inode take the policy that now holds for them.
-fn tell_blocks(state: &mut State, top: Slot) {
-    let mut waiting = vec![top];
-    while let Some(slot) = waiting.pop() {
-        match state.namespace.inode(slot).kind() {
-            InodeKind::Directory(children) => waiting.extend(children.iter()),
-            InodeKind::File(file) => {
-                let policy = state.namespace.storage_policy(slot).number;
-                for block in file.blocks().iter() {
-                    state.blocks.set_policy(block.id, policy);
+impl State {
+    /// The blocks below an inode take the policy that now holds for them: its own, or one that it has come under.
+    pub fn tell_policy(&mut self, top: Slot) {
+        let mut waiting = vec![(top, self.namespace.storage_policy(top).number)];
+        while let Some((slot, policy)) = waiting.pop() {
+            match self.namespace.inode(slot).kind() {
+                InodeKind::Directory(children) => waiting.extend(children.iter().filter_map(|child| {
+                    // What has a policy of its own has it still.
+                    (self.namespace.inode(child).storage_policy() == 0).then_some((child, policy))
+                })),
+                InodeKind::File(file) => {
+                    for block in file.blocks().iter() {
+                        self.blocks.set_policy(block.id, policy);
+                    }
                 }
             }
         }

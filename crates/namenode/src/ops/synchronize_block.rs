@@ -38,7 +38,9 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     {
         // Some bytes of it are known, or no snapshot would have it.
         let (whole, _) = settle(state, namenode, kept, result, now)?.ok_or(Error::MayHaveBytes { block })?;
-        state.namespace.finish_kept(file, whole);
+        if let Some(source) = state.namespace.finish_kept(file, whole) {
+            state.blocks.remove(source);
+        }
         return Ok(());
     }
     let slot = file.and_then(|file| state.namespace.slot(file));

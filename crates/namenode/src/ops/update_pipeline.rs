@@ -15,8 +15,13 @@ use crate::state::{Context, Namenode, Remember, State, encode};
 
 /// The file that `client` writes the block of. `block` must be under construction.
 ///
-/// Errors: `BlockMissing`, `BlockNotUnderConstruction`, `BlockOfClosedFile`, `LeaseMismatch`.
-fn check_block(state: &State, namenode: &Namenode, block: Block, client: &str) -> Result<(Slot, BlockRecord), Error> {
+/// Errors: `BlockMissing`, `BlockNotUnderConstruction`, `BlockOfClosedFile`, `LeaseMismatch`, `NotLastBlock`.
+pub fn check_block(
+    state: &State,
+    namenode: &Namenode,
+    block: Block,
+    client: &str,
+) -> Result<(Slot, BlockRecord), Error> {
     let pool = || namenode.identity.pool.clone();
     let current = state.blocks.state(block.id).ok_or_else(|| Error::BlockMissing { pool: pool(), block })?;
     if current != BlockState::UnderConstruction {

@@ -106,6 +106,7 @@ impl Store {
             let operations: u64 = unapplied.run.iter().map(|group| u64::from(group.operations())).sum();
             tracing::info!(operations, "the journal's rest goes into the tables");
             tables.apply(&unapplied.run, unapplied.number)?;
+            tables.recount_retries()?;
         }
         let loaded = tables.load(limits)?;
         Ok((Self::start(directory, journal, tables)?, loaded))
@@ -500,16 +501,50 @@ mod tests {
         assert!(store.settled().wait().await.is_err());
     }
 
+    fn remember(number: u8) -> Changes {
+        Changes {
+            retry: Some(([number; 20], RetryEntry { expires_ms: u64::from(number), answer: vec![number; 9] })),
+            ..Changes::default()
+        }
+    }
+
+    fn forget(retries_removed: u32) -> Changes {
+        Changes { retries_removed, ..Changes::default() }
+    }
+
+    #[tokio::test]
+    async fn what_the_journals_rest_forgets_is_not_forgotten_twice() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = formatted(place.path());
+        Tables::open(&directory.database())
+            .unwrap()
+            .apply(&[group(&[remember(1), remember(2), remember(3)])], 0)
+            .unwrap();
+        let (mut journal, _) = Journal::open(&directory.current(), 0, 1 << 20).unwrap();
+        journal.append(&mut group(&[forget(2)])).unwrap();
+        drop(journal);
+        let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
+        // Whoever has them from there forgets each of them in its turn.
+        let known = |loaded: Loaded| -> Vec<u8> { loaded.retries.iter().map(|(key, _)| key[0]).collect() };
+        assert_eq!(known(loaded), [1, 2, 3]);
+        for _ in 0..2 {
+            store.submit(forget(1)).wait().await.unwrap();
+        }
+        drop(store);
+        let directory = Directory::lock(place.path()).unwrap();
+        let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
+        assert!(known(loaded).contains(&3), "it has not expired");
+        store.submit(forget(3)).wait().await.unwrap();
+        drop(store);
+        let directory = Directory::lock(place.path()).unwrap();
+        assert!(known(Store::open(directory, Limits::default(), 1 << 20).unwrap().1).is_empty());
+    }
+
     #[test]
     fn remembered_answers_go_with_the_last_of_their_row() {
         let place = tempfile::tempdir().unwrap();
         let directory = formatted(place.path());
         let mut tables = Tables::open(&directory.database()).unwrap();
-        let remember = |number: u8| Changes {
-            retry: Some(([number; 20], RetryEntry { expires_ms: u64::from(number), answer: vec![number; 9] })),
-            ..Changes::default()
-        };
-        let forget = |retries_removed| Changes { retries_removed, ..Changes::default() };
         let known = |tables: &Tables| -> Vec<u8> {
             let loaded = tables.load(Limits::default()).unwrap();
             loaded.retries.iter().map(|(key, entry)| key[0].min(entry.answer[0])).collect()

@@ -10,7 +10,8 @@
 //! group   magic (4 bytes), length of the changes (4), CRC32C of the rest (4), number (8), number of operations (4), changes
 //! ```
 //! Numbers are little-endian and rise by one from group to group, through both files. The tables know the number of the last group
-//! that they hold.
+//! that they hold. A group that is not whole is the last that was begun: nobody was answered for it. Is a later one whole, then the disk
+//! has lost what was acknowledged, and the journal is not opened.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -60,34 +61,47 @@ impl Journal {
     /// Opens the journal of a namespace, made when it is not there. `applied`: the number of the last group in the tables.
     /// `file_bytes`: the length at which a file is full; what it holds is in memory, too, until it is in the tables.
     ///
-    /// Errors: `Damaged` when groups are missing between the tables and what is there.
+    /// Errors: `Damaged` when groups are missing between the tables and what is there, or within it.
     pub fn open(directory: &Path, applied: u64, file_bytes: u64) -> Result<(Self, Unapplied), StoreError> {
         let paths = FILES.map(|name| directory.join(name));
         let mut groups = Vec::new();
         let mut files = Vec::new();
         let mut lengths = [0; 2];
-        for (path, length) in paths.iter().zip(&mut lengths) {
+        // Of each file: where the reading stopped, and a whole group that is newer than those before that place.
+        let mut ends = [End::default(); 2];
+        for ((path, length), end) in paths.iter().zip(&mut lengths).zip(&mut ends) {
             let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path);
             let file = file.map_err(io("opening", path))?;
             let bytes = std::fs::read(path).map_err(io("reading", path))?;
             *length = bytes.len() as u64;
-            let found = read_groups(&bytes, applied);
-            groups.extend(found.map_err(|error| StoreError::Damaged {
+            let found = read_groups(&bytes, applied).map_err(|error| StoreError::Damaged {
                 path: path.clone(),
                 problem: format!("a group that is whole makes no sense: {error}"),
-            })?);
+            })?;
+            *end = found.end;
+            groups.extend(found.groups);
             files.push(file);
         }
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(io("syncing", directory))?;
         groups.sort_by_key(|(number, _)| *number);
         let mut unapplied = Unapplied { run: Vec::new(), number: applied };
         for (number, group) in groups {
-            if number != unapplied.number + 1 {
-                let problem = format!("group {} of the journal is missing; there is {number}", unapplied.number + 1);
-                return Err(StoreError::Damaged { path: paths[0].clone(), problem });
+            let missing = unapplied.number + 1;
+            if number != missing {
+                // It was in the file that ends before it; of none that does, in the one that the later group is not in.
+                let ends_before = |end: &End| end.last == Some(unapplied.number);
+                let is_without = |end: &End| end.last.is_none_or(|last| last < number);
+                let at = ends.iter().position(ends_before).or_else(|| ends.iter().position(is_without)).unwrap_or(0);
+                let found = format!("there is group {number} in {}", paths[1 - at].display());
+                return Err(damaged(&paths[at], ends[at].offset, &found, missing, Some(&paths[1 - at])));
             }
             unapplied.run.push(group);
             unapplied.number = number;
+        }
+        for (path, end) in paths.iter().zip(&ends) {
+            if let Some(later) = end.later {
+                return Err(damaged(path, end.offset, &later.to_string(), unapplied.number + 1, None));
+            }
         }
         let [first, second] = <[File; 2]>::try_from(files).expect("one of each path");
         let number = unapplied.number;
@@ -140,30 +154,125 @@ impl Journal {
     }
 }
 
-/// The groups of one file behind the one that is `applied`, with their numbers. The first that is not whole, or does not follow the one before
-/// it, is where the last turn ended.
-fn read_groups(mut bytes: &[u8], applied: u64) -> Result<Vec<(u64, Group)>, BadEntry> {
-    let mut groups = Vec::new();
-    let mut before = None;
-    while let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() {
-        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes of the header"));
-        let number = u64::from_le_bytes(header[12..20].try_into().expect("eight bytes of the header"));
-        let length = word(4) as usize;
-        let follows = before.is_none_or(|before: u64| number == before.wrapping_add(1));
-        if word(0) != MAGIC || length > rest.len() || !follows {
-            break;
-        }
-        if crc32c(&bytes[UNCHECKED..HEADER + length]) != word(8) {
-            break;
-        }
-        let (group, after) = rest.split_at(length);
-        before = Some(number);
-        bytes = after;
-        if number > applied {
-            groups.push((number, Group::read(group, word(20))?));
+/// Changes that were acknowledged are not there: people have to say that it may go on without them. `empty`: a file with later ones only.
+fn damaged(path: &Path, offset: u64, found: &str, missing: u64, empty: Option<&Path>) -> StoreError {
+    let empty = empty.map(|other| format!("; truncate -s 0 {}", other.display())).unwrap_or_default();
+    let problem = format!(
+        "at byte {offset} there is no whole group, but {found}. Changes from group {missing} of the journal on were acknowledged, \
+         and would be lost. Put a good copy of the directory in its place; or, to go on without those changes, copy the \
+         directory, and cut the journal there: truncate -s {offset} {}{empty}",
+        path.display()
+    );
+    StoreError::Damaged { path: path.to_owned(), problem }
+}
+
+/// What there is in one file.
+struct Found {
+    /// Behind the one that is applied, with their numbers.
+    groups: Vec<(u64, Group)>,
+    end: End,
+}
+
+/// Where the groups of a file end, and what is behind that.
+#[derive(Clone, Copy, Default)]
+struct End {
+    offset: u64,
+    /// The number of the last group before it.
+    last: Option<u64>,
+    /// That it is none of an earlier turn's.
+    later: Option<Later>,
+}
+
+#[derive(Clone, Copy)]
+enum Later {
+    Group {
+        number: u64,
+        offset: u64,
+    },
+    /// So much looks like groups that it was not looked through.
+    Unknown,
+}
+
+impl std::fmt::Display for Later {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Group { number, offset } => write!(f, "group {number} is whole at byte {offset}"),
+            Self::Unknown => f.write_str("too much behind it looks like groups to tell that there is none"),
         }
     }
-    Ok(groups)
+}
+
+/// What a header says, of a group for which there is room.
+struct Header {
+    number: u64,
+    operations: u32,
+    checksum: u32,
+    /// Of header and changes.
+    length: usize,
+}
+
+/// The header of the group at the beginning of `bytes`, if one can be there.
+fn header(bytes: &[u8]) -> Option<Header> {
+    let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+    let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes of the header"));
+    let number = u64::from_le_bytes(header[12..20].try_into().expect("eight bytes of the header"));
+    let length = word(4) as usize;
+    let is_one = word(0) == MAGIC && length <= rest.len();
+    is_one.then(|| Header { number, operations: word(20), checksum: word(8), length: HEADER + length })
+}
+
+/// The groups of one file behind the one that is `applied`. The first that is not whole, or does not follow the one before it, is where
+/// the last turn ended.
+fn read_groups(bytes: &[u8], applied: u64) -> Result<Found, BadEntry> {
+    let mut groups = Vec::new();
+    let mut before = None;
+    let mut at = 0;
+    while let Some(header) = header(&bytes[at..]) {
+        let group = &bytes[at..at + header.length];
+        let follows = before.is_none_or(|before: u64| header.number == before.wrapping_add(1));
+        if !follows || crc32c(&group[UNCHECKED..]) != header.checksum {
+            break;
+        }
+        before = Some(header.number);
+        at += header.length;
+        if header.number > applied {
+            groups.push((header.number, Group::read(&group[HEADER..], header.operations)?));
+        }
+    }
+    // What earlier turns left is in the tables.
+    let newest = before.map_or(applied, |before| before.max(applied));
+    Ok(Found { groups, end: End { offset: at as u64, last: before, later: find_later(bytes, at, newest) } })
+}
+
+/// Groups that the tables do not hold are fewer than this, in two files of any length that there is: what only looks like a header most
+/// likely has another number.
+const GROUPS_MAX: u64 = u32::MAX as u64;
+
+/// How often all that is searched may be summed up at most.
+const SUMS_MAX: usize = 8;
+
+/// Searches what is behind `from` for a whole group with a number above `newest`, byte by byte: how long a damaged group was nobody knows.
+/// Changes may hold anything, so it is bounded how much is summed up.
+fn find_later(bytes: &[u8], from: usize, newest: u64) -> Option<Later> {
+    let mut summed = 0usize;
+    let magic = MAGIC.to_le_bytes();
+    let mut at = from;
+    while let Some(next) = bytes.get(at..)?.windows(magic.len()).position(|window| window == magic) {
+        at += next;
+        if let Some(header) = header(&bytes[at..])
+            && header.number.checked_sub(newest).is_some_and(|more| (1..=GROUPS_MAX).contains(&more))
+        {
+            summed += header.length;
+            if summed > SUMS_MAX * bytes.len() {
+                return Some(Later::Unknown);
+            }
+            if crc32c(&bytes[at + UNCHECKED..at + header.length]) == header.checksum {
+                return Some(Later::Group { number: header.number, offset: at as u64 });
+            }
+        }
+        at += 1;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -282,6 +391,76 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_group_behind_a_damaged_one_is_damage_and_said_how_to_go_on() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        // What an earlier turn left is not taken for it.
+        for id in 1..=9 {
+            journal.append(&mut group(&[put(id)])).unwrap();
+        }
+        journal.switch();
+        journal.append(&mut group(&[put(10)])).unwrap();
+        journal.switch();
+        journal.append(&mut group(&[put(11)])).unwrap();
+        let second = journal.position;
+        journal.append(&mut group(&[put(12)])).unwrap();
+        let third = journal.position;
+        journal.append(&mut group(&[put(13)])).unwrap();
+        drop(journal);
+        let path = place.path().join(FILES[0]);
+        let good = std::fs::read(&path).unwrap();
+        let damage = |from: u64| {
+            let mut bytes = good.clone();
+            bytes[from as usize] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+        };
+        for wrong in (second..third).step_by(5) {
+            damage(wrong);
+            let Err(StoreError::Damaged { path: named, problem }) = open(place.path(), 9) else {
+                panic!("byte {wrong} is wrong, and group 13 is gone without a word");
+            };
+            assert_eq!(named, path);
+            assert!(
+                problem.starts_with(&format!("at byte {second} there is no whole group, but group 13 is whole at byte {third}. Changes from group 12 of"))
+                    && problem.ends_with(&format!("truncate -s {second} {}", path.display())),
+                "{problem}"
+            );
+            // Nothing of it was needed.
+            assert!(ids(&open(place.path(), 13).unwrap().1).is_empty());
+        }
+        File::options().write(true).open(&path).unwrap().set_len(second).unwrap();
+        assert_eq!(ids(&open(place.path(), 9).unwrap().1), [10, 11]);
+        // Nothing of the last turn's file can be read from its beginning.
+        damage(0);
+        let refused = open(place.path(), 9).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("at byte 0 there is no whole group, but group 12 is whole"), "{refused}");
+    }
+
+    #[test]
+    fn changes_that_look_like_groups_are_looked_through_for_a_bounded_time() {
+        let header = |length: u32, number: u64| {
+            let mut header = [0; HEADER];
+            header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+            header[4..8].copy_from_slice(&length.to_le_bytes());
+            header[12..20].copy_from_slice(&number.to_le_bytes());
+            header
+        };
+        let count = (4usize << 20) / HEADER;
+        let fakes: Vec<u8> = (0..count).flat_map(|at| header(((count - at - 1) * HEADER) as u32, 7)).collect();
+        assert!(matches!(find_later(&fakes, 0, 1), Some(Later::Unknown)));
+        // The other file may hold any number of groups before it.
+        let mut whole = header(0, 5_000_000);
+        let sum = crc32c(&whole[UNCHECKED..]);
+        whole[8..12].copy_from_slice(&sum.to_le_bytes());
+        let found = find_later(&[&[7; 5][..], &whole].concat(), 0, 1);
+        assert!(matches!(found, Some(Later::Group { number: 5_000_000, offset: 5 })));
+        // Numbers that cannot be, or that the tables have, are passed over.
+        assert!(find_later(&fakes, 0, 7).is_none());
+        let far: Vec<u8> = (0..count).flat_map(|at| header(((count - at - 1) * HEADER) as u32, u64::MAX)).collect();
+        assert!(find_later(&far, 0, 1).is_none());
+    }
+
+    #[test]
     fn a_gap_is_damage() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
@@ -295,6 +474,14 @@ mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[in_the_second as usize] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        assert!(matches!(open(place.path(), 0), Err(StoreError::Damaged { .. })));
+        let Err(StoreError::Damaged { path: named, problem }) = open(place.path(), 0) else { panic!("a gap") };
+        assert_eq!(named, path);
+        let second = in_the_second * 2 / 3;
+        let other = place.path().join(FILES[1]);
+        let cut = format!("truncate -s {second} {}; truncate -s 0 {}", path.display(), other.display());
+        assert!(problem.contains("there is group 3 in") && problem.ends_with(&cut), "{problem}");
+        File::options().write(true).open(&path).unwrap().set_len(second).unwrap();
+        File::options().write(true).open(&other).unwrap().set_len(0).unwrap();
+        assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1]);
     }
 }

@@ -161,6 +161,13 @@ impl Tables {
         }
     }
 
+    /// Counts the answers that are still wanted as [`Self::load`] reads them: rows are whole on disk until all of theirs have gone, and
+    /// who gets them from there will take off each of them.
+    pub fn recount_retries(&mut self) -> Result<(), StoreError> {
+        self.retries = self.retry_rows().map_err(|error| self.damaged(error))?;
+        Ok(())
+    }
+
     /// What to say when writing them has panicked.
     pub fn panicked(&self) -> StoreError {
         StoreError::Damaged { path: self.path.clone(), problem: "writing it has panicked; the log says where".into() }
