@@ -134,6 +134,17 @@ impl DatanodeError {
             error => error,
         }
     }
+
+    /// It was silent for as long as is borne.
+    pub(crate) fn is_time_out(&self) -> bool {
+        match self.cause() {
+            Self::Transfer(error) => error.is_time_out(),
+            Self::Shared { source } => source.is_time_out(),
+            Self::OneSided(error) => matches!(error, hearth_fabric::one_sided::Error::TimedOut { .. }),
+            Self::AcknowledgementTimedOut { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// What a program usually wants to know of an error.

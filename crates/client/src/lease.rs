@@ -75,17 +75,21 @@ impl Leases {
     pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
         let state = &shared.leases.state;
         state.open.fetch_add(1, Ordering::AcqRel);
-        shared.leases.renew_from_now_on(Arc::downgrade(shared));
+        shared.leases.renew_from_now_on(|| Arc::downgrade(shared));
         OpenFile { state: Arc::clone(state), losses: state.losses.load(Ordering::Acquire) }
     }
 
-    /// Sees to it that the renewing task runs.
-    fn renew_from_now_on(&self, shared: Weak<Shared>) {
+    /// Sees to it that the task that renews still runs: the runtime that it ran in may have ended. Within a runtime.
+    pub(crate) fn go_on(shared: &Arc<Shared>) {
+        shared.leases.renew_from_now_on(|| Arc::downgrade(shared));
+    }
+
+    fn renew_from_now_on(&self, shared: impl FnOnce() -> Weak<Shared>) {
         let runs = std::mem::replace(&mut *self.state.renewing.lock(), true);
         if !runs {
             // Without the lock: a runtime that is about to end drops the task at once.
             let sign = Renewing(Some(Arc::clone(&self.state)));
-            tokio::spawn(renew(shared, Arc::clone(&self.state), self.hard_limit, sign));
+            tokio::spawn(renew(shared(), Arc::clone(&self.state), self.hard_limit, sign));
         }
     }
 }
@@ -157,7 +161,7 @@ mod tests {
         let leases = Leases::new(Duration::from_secs(1200));
         let renew = |runtime: &Runtime| {
             let _entered = runtime.enter();
-            leases.renew_from_now_on(Weak::new());
+            leases.renew_from_now_on(Weak::new);
             *leases.state.renewing.lock()
         };
         let first = runtime();
@@ -176,7 +180,7 @@ mod tests {
         let handle = second.handle().clone();
         drop(second);
         let _entered = handle.enter();
-        leases.renew_from_now_on(Weak::new());
+        leases.renew_from_now_on(Weak::new);
         assert!(!*leases.state.renewing.lock());
     }
 }

@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::file_system::Shared;
-use crate::lease::OpenFile;
+use crate::lease::{Leases, OpenFile};
 use crate::{DataPath, Error, backoff};
 use chunker::Chunker;
 pub(crate) use failed_paths::FailedPaths;
@@ -324,6 +324,7 @@ impl Writer {
         if self.open.lost() {
             return Err(Error::LeaseLost { path: self.file.path.clone() });
         }
+        Leases::go_on(&self.shared);
         match &self.progress.borrow().failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),

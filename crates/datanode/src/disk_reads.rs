@@ -1,43 +1,60 @@
 //! Short reads that wait for a disk, on threads that may: so many at once that a disk which hangs leaves threads to everything else
 //! that has to wait.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use hearth_types::StorageId;
+use parking_lot::Mutex;
+use tokio::sync::{AcquireError, Semaphore};
 
 use crate::ops::OpError;
 
-/// A quarter of the threads that a runtime has for waiting, and more than any disk's queue is deep. Source: tokio, `max_blocking_threads`,
-/// 512.
-const READS_MAX: usize = 128;
+/// Of one storage directory: more than a disk's queue is deep, and one that hangs leaves the others theirs.
+const OF_STORAGE_MAX: usize = 64;
+
+/// Of all: half of the threads that a runtime has for waiting. Source: tokio, `max_blocking_threads`, 512.
+const READS_MAX: usize = 256;
 
 /// Of all connections.
 pub struct DiskReads {
     places: Arc<Semaphore>,
+    /// As many as there are storage directories.
+    of_storages: Mutex<HashMap<StorageId, Arc<Semaphore>>>,
 }
 
 impl Default for DiskReads {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(READS_MAX)) }
+        Self { places: Arc::new(Semaphore::new(READS_MAX)), of_storages: Mutex::default() }
     }
 }
 
 impl DiskReads {
-    /// Has `read` done when there is a place for it.
+    /// Has `read` of a replica in `storage` done when there is a place for it.
     ///
     /// Errors: its own; `Refused` when there was none for `patience`.
     pub async fn run<T: Send + 'static>(
         &self,
+        storage: &StorageId,
         patience: Duration,
         read: impl FnOnce() -> Result<T, OpError> + Send + 'static,
     ) -> Result<T, OpError> {
-        let Ok(Ok(place)) = tokio::time::timeout(patience, self.places.clone().acquire_owned()).await else {
-            return Err(OpError::Refused("too many reads wait for disks".to_owned()));
+        let of_storage = {
+            let mut all = self.of_storages.lock();
+            let new = || Arc::new(Semaphore::new(OF_STORAGE_MAX));
+            Arc::clone(all.entry(storage.clone()).or_insert_with(new))
+        };
+        let places = async {
+            let first = of_storage.acquire_owned().await?;
+            Ok::<_, AcquireError>((first, Arc::clone(&self.places).acquire_owned().await?))
+        };
+        let Ok(Ok(places)) = tokio::time::timeout(patience, places).await else {
+            return Err(OpError::Refused(format!("too many reads wait for the disk of {storage}")));
         };
         let reading = move || {
             // As long as the thread is taken, whoever still waits for it.
-            let _place = place;
+            let _places = places;
             read()
         };
         tokio::task::spawn_blocking(reading).await.map_err(|_| OpError::Interrupted)?
@@ -55,36 +72,39 @@ mod tests {
     #[test]
     fn reads_that_hang_leave_threads_to_others() {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime = builder.enable_all().max_blocking_threads(READS_MAX + 1).build().unwrap();
+        let runtime = builder.enable_all().max_blocking_threads(OF_STORAGE_MAX + 2).build().unwrap();
         runtime.block_on(async {
             let reads = Arc::new(DiskReads::default());
             let (go_on, wait) = mpsc::channel::<()>();
             let wait = Arc::new(std::sync::Mutex::new(wait));
             let mut hanging = Vec::new();
-            for number in 0..READS_MAX + 10 {
-                let (reads, wait) = (reads.clone(), wait.clone());
+            let [hangs, well] = ["hangs", "well"].map(|name| StorageId(name.into()));
+            for number in 0..OF_STORAGE_MAX + 10 {
+                let (reads, wait, hangs) = (reads.clone(), wait.clone(), hangs.clone());
                 let read = move || {
                     // Until the sender is gone.
                     let _ = wait.lock().unwrap().recv();
                     Ok(number)
                 };
-                hanging.push(tokio::spawn(async move { reads.run(LONG, read).await }));
+                hanging.push(tokio::spawn(async move { reads.run(&hangs, LONG, read).await }));
             }
             let all_taken = async {
-                while reads.places.available_permits() > 0 {
+                while reads.places.available_permits() > READS_MAX - OF_STORAGE_MAX {
                     tokio::task::yield_now().await;
                 }
             };
             tokio::time::timeout(LONG, all_taken).await.expect("each read has a place");
             let other = tokio::task::spawn_blocking(|| 7);
             assert_eq!(tokio::time::timeout(LONG, other).await.expect("it has a thread").unwrap(), 7);
+            let well = reads.run(&well, LONG, || Ok(8));
+            assert_eq!(tokio::time::timeout(LONG, well).await.expect("another disk answers").unwrap(), 8);
             // Nobody waits for these any more: their threads are taken all the same.
-            hanging.drain(..READS_MAX).for_each(|hanging| hanging.abort());
-            let refused = reads.run(Duration::from_millis(20), || Ok(())).await;
+            hanging.drain(..OF_STORAGE_MAX).for_each(|hanging| hanging.abort());
+            let refused = reads.run(&hangs, Duration::from_millis(20), || Ok(())).await;
             assert!(matches!(refused, Err(OpError::Refused(_))), "{refused:?}");
             drop(go_on);
             for (number, hanging) in hanging.into_iter().enumerate() {
-                assert_eq!(hanging.await.unwrap().unwrap(), READS_MAX + number);
+                assert_eq!(hanging.await.unwrap().unwrap(), OF_STORAGE_MAX + number);
             }
         });
     }

@@ -55,8 +55,9 @@ impl Stream {
                     // Its first datanode may have begun a replica of this one.
                     self.abandon(&block).await?;
                     match blame {
-                        Blame::Path(path) => failed_paths.push((head.clone(), path)),
-                        Blame::Datanode | Blame::Restart => {
+                        Blame::Path(path) if !failure.source.is_time_out() => failed_paths.push((head.clone(), path)),
+                        // Who was silent is not asked by another path, which would take as long.
+                        Blame::Path(_) | Blame::Datanode | Blame::Restart => {
                             self.exclude(targets[bad].datanode.clone());
                             failures += 1;
                         }
@@ -87,8 +88,8 @@ impl Stream {
             return Vec::new();
         }
         let has_failed = |path| {
-            failed.iter().any(|(_, failed)| *failed == path)
-                || self.shared.failed_write_paths.has(head, path, Instant::now())
+            // One that failed is enough for this block.
+            !failed.is_empty() || self.shared.failed_write_paths.has(head, path, Instant::now())
         };
         let paths = self.shared.options.write_paths.iter().copied();
         paths.filter(|path| *path == DataPath::Packets || !has_failed(*path)).collect()

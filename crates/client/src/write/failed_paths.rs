@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use crate::DataPath;
 
-/// Another try that fails costs the recovery of a pipeline: as long as a domain socket that failed is left alone.
-const REMEMBERED: Duration = Duration::from_secs(600);
+/// Another try that fails costs the recovery of a pipeline. Not longer: a datanode may also have ended a write for a reason of its own.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Entries beyond this are not kept: a memory, not a directory.
 const ENTRIES_MAX: usize = 4096;
@@ -50,9 +50,9 @@ mod tests {
         let start = Instant::now();
         let later = |seconds| start + Duration::from_secs(seconds);
         failed.note(&one, DataPath::OneSided, start);
-        assert!(failed.has(&one, DataPath::OneSided, later(599)));
+        assert!(failed.has(&one, DataPath::OneSided, later(59)));
         assert!(!failed.has(&one, DataPath::Local, later(1)));
         assert!(!failed.has(&other, DataPath::OneSided, later(1)));
-        assert!(!failed.has(&one, DataPath::OneSided, later(600)));
+        assert!(!failed.has(&one, DataPath::OneSided, later(60)));
     }
 }

@@ -70,7 +70,11 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, A
         let what = "a pipeline without datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
     };
-    let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
+    let mut timeouts = shared.options.pipeline_timeouts(spec.targets.len());
+    if spec.stage == Stage::CloseRecovery {
+        // Each of them, one after the other, may write the whole block to its disk before it answers.
+        timeouts.read *= spec.targets.len() as u32 + 1;
+    }
     let operation = Operation::WriteBlock(Box::new(message(shared, spec, head)));
     let mut peer = request(shared, &head.datanode.id, &operation, timeouts).await.map_err(first)?;
     let response = peer.receiver.receive_response().await.map_err(|error| first(error.into()))?;

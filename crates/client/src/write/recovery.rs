@@ -33,7 +33,11 @@ impl Stream {
         let appended = broken.appended;
         // Ends the connection: datanodes stop waiting for packets of the old pipeline.
         drop(broken);
-        let (blame, head) = (failure.blame, targets[0].datanode.id.uuid.clone());
+        let (mut blame, head) = (failure.blame, targets[0].datanode.id.uuid.clone());
+        if matches!(blame, Blame::Path(_)) && failure.source.is_time_out() && targets.len() > 1 {
+            // Asked by another path it would be as silent, and the others are there.
+            blame = Blame::Datanode;
+        }
         if blame == Blame::Datanode {
             self.leave_out(&block, &mut targets, failure)?;
         }

@@ -3,7 +3,7 @@
 //! What is in memory is answered at once, many ranges in one go: bytes of slabs straight from the slab, bytes of files by sendfile,
 //! short ones copied beside their heads; or straight into memory that a client on this machine has lent. What has to wait, for a disk
 //! or for its pool, waits in a task of its own, and others pass it; of those that wait for disks there are so many at once over all
-//! connections (`disk_reads`).
+//! connections, and of each disk's (`disk_reads`).
 //! Whatever is wrong with a range is that range's answer.
 //!
 //! Bounds: a new range is taken on only when all that was ready has been sent and fewer than [`WAITING_MAX`] wait. Else it
@@ -417,7 +417,7 @@ impl Waiting {
 async fn fetch(datanode: &Arc<Datanode>, range: ManyRange) -> Result<(ManyHead, Vec<u8>), OpError> {
     let pool = datanode.ready_pool(&range.block.pool).await?;
     let opened = open(datanode, &pool, &range)?;
-    let request = range.request;
+    let (request, storage) = (range.request, opened.reader.storage().0.clone());
     let read = move || {
         let mut body = Vec::with_capacity(fetched_bytes(opened.range, opened.reader.checksum()) as usize);
         opened.reader.checksums(opened.range, &mut body)?;
@@ -427,7 +427,7 @@ async fn fetch(datanode: &Arc<Datanode>, range: ManyRange) -> Result<(ManyHead, 
         Ok((opened.head(request, false), body))
     };
     // The client hears of it while it still waits.
-    datanode.disk_reads.run(datanode.options.transfer.read_timeout / 2, read).await
+    datanode.disk_reads.run(&storage, datanode.options.transfer.read_timeout / 2, read).await
 }
 
 #[cfg(test)]

@@ -297,7 +297,12 @@ async fn open_mirror(
     next: &DatanodeInfo,
     downstream_request: WriteBlock,
 ) -> Result<Result<Mirror, BlockOpResponse>, OpError> {
-    let waits = downstream::Waits::new(&datanode.options.transfer, request.write.targets.len() as u32);
+    let targets = request.write.targets.len() as u32;
+    let mut waits = downstream::Waits::new(&datanode.options.transfer, targets);
+    if request.write.stage == Stage::PipelineCloseRecovery {
+        // Each of them may write the whole block to its disk before it answers.
+        waits.read *= targets + 1;
+    }
     // Nothing follows that stage; and who does not wait for an answer gets none passed on.
     if request.write.stage != Stage::PipelineCloseRecovery && request.awaits_answers() {
         let downstream = downstream_request.clone();

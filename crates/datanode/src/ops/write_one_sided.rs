@@ -162,6 +162,8 @@ struct Bridge {
     staging: bool,
     /// Slices that were passed on and are not acknowledged: number and end.
     pending: VecDeque<(i64, u64)>,
+    /// Where the last one ended that is.
+    acknowledged: u64,
     bytes_per_chunk: u64,
     /// What is granted first, at least.
     least: u64,
@@ -190,6 +192,7 @@ impl Bridge {
             staged: None,
             staging: false,
             pending: VecDeque::new(),
+            acknowledged: 0,
             bytes_per_chunk: 1,
             least: 0,
         })
@@ -368,10 +371,13 @@ impl Bridge {
 
     /// `is_over`: all slices have come. The replica may be finalized by now, and is lent to nobody any more.
     async fn acknowledged(&mut self, ack: PipelineAck, is_over: bool) -> Result<WriteMessage, WriteError> {
-        let mut acknowledged = 0;
-        if self.pending.front().is_some_and(|(seqno, _)| *seqno == ack.seqno) {
-            acknowledged = self.pending.pop_front().map_or(0, |(_, end)| end);
+        if self.pending.front().is_some_and(|(seqno, _)| *seqno == ack.seqno)
+            && let Some((_, end)) = self.pending.pop_front()
+        {
+            self.acknowledged = end;
         }
+        // Also of a heartbeat, which has no bytes of its own.
+        let acknowledged = self.acknowledged;
         let grant = match ack.granted {
             _ if is_over => None,
             Some(0) => {

@@ -166,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_nobody_takes_in_time_goes_by_itself() {
-        let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(50)));
+        let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(500)));
         // The second time, too, when the first watch is over.
         for _ in 0..2 {
             let (near, far) = pair(&sim).await;

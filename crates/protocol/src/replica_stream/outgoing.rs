@@ -51,6 +51,8 @@ impl Active {
 /// What both directions know.
 struct Shared {
     active: HashMap<u32, Active>,
+    /// Replicas of which the receiver has yet to hear that they are called off.
+    called_off: Vec<u32>,
     /// Bytes that may be sent.
     credit: u64,
     /// When some of it last came back, or a frame went out.
@@ -80,7 +82,7 @@ pub async fn send<S: ReplicaSource>(
 ) -> Result<(), Arc<StreamError>> {
     let credit = u64::from(limits.window_bytes);
     let now = Instant::now();
-    let shared = Shared { active: HashMap::new(), credit, credit_since: now, busy_since: now };
+    let shared = Shared { active: HashMap::new(), called_off: Vec::new(), credit, credit_since: now, busy_since: now };
     let outgoing = Outgoing { connection, limits, waits, shared: Mutex::new(shared), changed: Notify::new() };
     let outcome = tokio::select! {
         outcome = outgoing.speak(jobs) => outcome,
@@ -104,6 +106,8 @@ impl Outgoing<'_> {
         let mut closed = false;
         let mut sent = Instant::now();
         loop {
+            let called_off = std::mem::take(&mut self.shared.lock().called_off);
+            called_off.into_iter().for_each(|replica| ToReceiver::Cancel { replica }.encode_into(&mut head));
             while self.has_place()
                 && let Ok(job) = jobs.try_recv()
             {
@@ -313,21 +317,33 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Signs of life are not enough for ever: what is on its way has its place here, and those who want it wait.
+    /// Signs of life are not enough for ever: what is on its way has its place here, and those who want it wait. A replica of which
+    /// nothing comes is called off, the others go on: its disk may be the only one that hangs.
     ///
-    /// Errors: `Stuck`.
+    /// Errors: `Stuck`, of all of them.
     fn check_progress(&self) -> Result<(), StreamError> {
-        let shared = self.shared.lock();
-        let owed = shared.active.values().filter(|active| active.is_owed()).map(|active| active.since);
+        let peer = self.connection.peer();
+        let mut shared = self.shared.lock();
         // Without credit nothing can be sent, and nothing be owed.
         let lacks_credit = shared.credit < u64::from(self.limits.window_bytes)
             && !shared.active.is_empty()
             && shared.active.values().all(|active| !active.being_sent);
-        let oldest = owed.chain(lacks_credit.then_some(shared.credit_since)).min();
-        match oldest.map(|since| since.elapsed()) {
-            Some(after) if after >= self.waits.write => Err(StreamError::Stuck { peer: self.connection.peer(), after }),
-            _ => Ok(()),
+        let after = shared.credit_since.elapsed();
+        if lacks_credit && after >= self.waits.write {
+            return Err(StreamError::Stuck { peer, after });
         }
+        let is_stuck = |active: &Active| active.is_owed() && active.since.elapsed() >= self.waits.write;
+        let stuck: Vec<_> = shared.active.extract_if(|_, active| is_stuck(active)).collect();
+        for (replica, Active { stored, since, done, .. }) in stuck {
+            shared.called_off.push(replica);
+            let source = Arc::new(StreamError::Stuck { peer, after: since.elapsed() });
+            // Who waited may have given up.
+            let _ = done.send(Err(CarryError::Broken { stored, source }));
+        }
+        if !shared.called_off.is_empty() {
+            self.changed.notify_one();
+        }
+        Ok(())
     }
 
     /// The piece, which counts as sent, is not, and the replica will not be.
@@ -356,10 +372,6 @@ impl Outgoing<'_> {
         let mut heard = Instant::now();
         let mut checked = heard;
         loop {
-            if checked.elapsed() >= self.waits.tick() {
-                self.check_progress()?;
-                checked = Instant::now();
-            }
             let mut wanted = buffer.available().len();
             let mut news = false;
             loop {
@@ -379,6 +391,11 @@ impl Outgoing<'_> {
             if news {
                 heard = Instant::now();
                 self.changed.notify_one();
+            }
+            // When all that has come is known: this process may have stood still.
+            if checked.elapsed() >= self.waits.tick() {
+                self.check_progress()?;
+                checked = Instant::now();
             }
             match self.connection.readable(self.waits.tick()).await {
                 Ok(()) => match buffer.try_fill(self.connection, wanted)? {

@@ -573,7 +573,7 @@ async fn a_sender_with_nothing_to_say_is_heard_of_whatever_it_hears() {
 
 /// Whatever it has said before, and however lively it is.
 #[tokio::test]
-async fn a_receiver_that_only_says_that_it_is_there_is_left() {
+async fn a_receiver_that_only_says_that_it_is_there_is_waited_for_no_longer() {
     let opened = |offset| ToSender::Opened { replica: 1, offset };
     let stored = |offset, credit| ToSender::Stored { replica: 1, offset, credit };
     // Frames are of 64 KiB and their CRCs; the window is of 1 MiB. What it says, and how much of it the receiver has then.
@@ -589,22 +589,29 @@ async fn a_receiver_that_only_says_that_it_is_there_is_left() {
         ),
     ];
     const WAITS: StreamWaits =
-        StreamWaits { silence: Duration::from_millis(60), write: Duration::from_millis(500), idle: WAIT };
+        StreamWaits { silence: Duration::from_millis(600), write: Duration::from_millis(500), idle: WAIT };
     for (what, frames, least) in cases {
         let (here, there) = pair().await;
         let (jobs, mut queue) = mpsc::channel(1);
-        let (job, answer) = job(1, content(1, 5_000_000), None, &Arc::default());
+        let (job, mut answer) = job(1, content(1, 5_000_000), None, &Arc::default());
         jobs.send(job).await.ok().unwrap();
         let receiving = async {
+            let (mut sink, mut read) = (vec![0; 1 << 20], 0);
             there.readable(WAIT).await.unwrap();
             for frame in frames {
+                // What it acknowledges must have been sent, with a CRC of 4 bytes for 512.
+                let acknowledged = match &frame {
+                    ToSender::Stored { offset, .. } => *offset as usize / 512 * 516,
+                    _ => 0,
+                };
+                while read < acknowledged {
+                    read += there.read(&mut sink, WAIT).await.unwrap();
+                }
                 let mut bytes = Vec::new();
                 frame.encode_into(&mut bytes);
-                // What it acknowledges must have been sent.
-                tokio::time::sleep(Duration::from_millis(10)).await;
                 there.write_all(&bytes, WAIT).await.unwrap();
             }
-            let (mut ping, mut sink) = (Vec::new(), vec![0; 1 << 20]);
+            let mut ping = Vec::new();
             ToSender::Ping.encode_into(&mut ping);
             loop {
                 there.write_all(&ping, WAIT).await.unwrap();
@@ -613,16 +620,59 @@ async fn a_receiver_that_only_says_that_it_is_there_is_left() {
         };
         let began = std::time::Instant::now();
         let mut buffer = receive_buffer();
-        let outcome = tokio::select! {
-            outcome = send(&here, &mut buffer, LIMITS, WAITS, &mut queue) => outcome,
-            () = receiving => unreachable!("it goes on"),
-            () = tokio::time::sleep(Duration::from_secs(5)) => panic!("{what}: its place is held for ever"),
+        let sending = async {
+            let _ = send(&here, &mut buffer, LIMITS, WAITS, &mut queue).await;
+            std::future::pending::<()>().await
         };
-        assert!(matches!(*outcome.unwrap_err(), StreamError::Stuck { .. }), "{what}");
+        let answer = tokio::select! {
+            answer = &mut answer => answer.unwrap(),
+            () = sending => unreachable!("whoever waits has heard of it first"),
+            () = receiving => unreachable!("it goes on"),
+            () = tokio::time::sleep(WAIT) => panic!("{what}: its place is held for ever"),
+        };
         assert!(began.elapsed() >= WAITS.write, "{what}");
-        let Err(CarryError::Broken { stored, .. }) = answer.await.unwrap() else { panic!("{what}") };
+        let Err(CarryError::Broken { stored, source }) = answer else { panic!("{what}") };
+        assert!(matches!(*source, StreamError::Stuck { .. }), "{what}: {source}");
         assert!(stored >= least, "{what}: {stored}");
     }
+}
+
+/// Stores nothing of one block, and never says so.
+struct OneHangs(ShelfStore);
+
+impl ReplicaStore for OneHangs {
+    type Sink = Place;
+
+    async fn open(&self, request: OpenReplica) -> Result<Place, ReplicaRefusal> {
+        if request.block.id() == BlockId(1) {
+            return std::future::pending().await;
+        }
+        self.0.open(request).await
+    }
+}
+
+#[tokio::test]
+async fn a_replica_whose_disk_hangs_holds_up_no_other() {
+    // Looked at three times in what silence may last.
+    let waits = StreamWaits { silence: Duration::from_secs(1), write: Duration::from_millis(500), idle: WAIT };
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    let store = Arc::new(OneHangs(ShelfStore(shelf.clone())));
+    let receiving = tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, LIMITS, waits).await });
+    let (jobs, mut queue) = mpsc::channel(2);
+    let (hangs, its_answer) = job(1, content(1, 300_000), None, &Arc::default());
+    jobs.send(hangs).await.ok().unwrap();
+    let sending = tokio::spawn(async move { send(&here, &mut receive_buffer(), LIMITS, waits, &mut queue).await });
+    let Err(CarryError::Broken { stored: 0, source }) = its_answer.await.unwrap() else { panic!("it hangs") };
+    assert!(matches!(*source, StreamError::Stuck { .. }), "{source}");
+    let data = content(2, 300_000);
+    let (well, its_answer) = job(2, data.clone(), None, &Arc::default());
+    jobs.send(well).await.ok().unwrap();
+    its_answer.await.unwrap().unwrap();
+    assert!(shelf.finished.lock()[&BlockId(2)] == data);
+    drop(jobs);
+    sending.await.unwrap().unwrap();
+    receiving.abort();
 }
 
 /// A source that takes its time, for which no receiver is to be blamed.
@@ -636,14 +686,14 @@ impl ReplicaSource for Hesitant {
     }
 
     async fn data(&mut self, range: ByteRange) -> std::io::Result<SourceData<'_>> {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        tokio::time::sleep(Duration::from_millis(2200)).await;
         self.0.data(range).await
     }
 }
 
 #[tokio::test]
 async fn a_receiver_is_not_left_for_what_takes_long_here() {
-    let waits = StreamWaits { silence: Duration::from_millis(300), write: Duration::from_millis(400), idle: WAIT };
+    let waits = StreamWaits { silence: Duration::from_secs(2), write: Duration::from_millis(1500), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(ShelfStore(shelf.clone()));
