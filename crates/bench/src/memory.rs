@@ -53,8 +53,18 @@ fn lengthen(file: &File, filled: &mut u64, bytes: u64) -> std::io::Result<()> {
 
 /// Bytes in use on the tmpfs.
 pub fn tmpfs_used() -> Result<u64> {
-    let stat = rustix::fs::statvfs(TMPFS).with_context(|| format!("cannot ask {TMPFS} for its size"))?;
+    let stat = tmpfs()?;
     Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+}
+
+/// Bytes that it still has room for.
+pub fn tmpfs_free() -> Result<u64> {
+    let stat = tmpfs()?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+fn tmpfs() -> Result<rustix::fs::StatVfs> {
+    rustix::fs::statvfs(TMPFS).with_context(|| format!("cannot ask {TMPFS} for its size"))
 }
 
 /// On which pages everything that is measured keeps its data.

@@ -15,8 +15,11 @@ use crate::memory;
 use crate::party::System;
 use crate::record::Figures;
 
-/// Of all replicas, before they are copied: with what the other carriers keep, it has to fit.
+/// Of all replicas, before they are copied.
 const BYTES_MAX: u64 = 2 << 30;
+
+/// Of what the tmpfs has left beside the other carriers' files: there are two copies, and who finds it full writes to the disk.
+const SHARE_OF_FREE: u64 = 4;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -25,7 +28,8 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Copies fewer of the replicas when all are too many for the machine's memory: what a GB takes is the same.
 pub fn measure(payload: Payload, figures: &mut Figures) -> Result<()> {
-    let replicas = payload.streams.min((BYTES_MAX / payload.bytes).max(1));
+    let most = BYTES_MAX.min(memory::tmpfs_free()? / SHARE_OF_FREE);
+    let replicas = payload.streams.min((most / payload.bytes).max(1));
     let block_bytes = payload.bytes.next_multiple_of(1 << 20);
     let system = System::start(Make::Hearth, 2, block_bytes)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
