@@ -4,6 +4,7 @@ mod complaints;
 mod offers;
 mod operation;
 mod peers;
+mod recent_paths;
 mod unreachable;
 mod visible_length;
 
@@ -11,6 +12,7 @@ pub(crate) use complaints::Complaints;
 pub(crate) use offers::Offers;
 pub(crate) use operation::{Peer, request};
 pub(crate) use peers::Peers;
+pub(crate) use recent_paths::RecentPaths;
 pub(crate) use unreachable::Unreachable;
 pub(crate) use visible_length::{VisibleLength, visible_length};
 

@@ -75,7 +75,7 @@ impl Leases {
     pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
         let state = &shared.leases.state;
         state.open.fetch_add(1, Ordering::AcqRel);
-        shared.leases.renew_from_now_on(|| Arc::downgrade(shared));
+        Self::go_on(shared);
         OpenFile { state: Arc::clone(state), losses: state.losses.load(Ordering::Acquire) }
     }
 

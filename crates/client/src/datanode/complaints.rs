@@ -1,44 +1,33 @@
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 
+use super::RecentPaths;
 use crate::DataPath;
-
-/// Between two warnings of the same.
-const PAUSE: Duration = Duration::from_secs(60);
-
-/// Paths that are remembered at most: those beyond it are warned of each time.
-const ENTRIES_MAX: usize = 4096;
 
 /// Which failed paths people were told of lately: a thousand reads that take the next path need not say so a thousand times.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
-    told: Mutex<HashMap<(DatanodeUuid, DataPath), Instant>>,
+    told: Mutex<RecentPaths>,
 }
 
 impl Complaints {
     /// Whether it is time for a warning that `path` to `datanode` has failed. Then it counts as given.
     pub(crate) fn is_due(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
         let mut told = self.told.lock();
-        let recent = |at: &Instant| now.saturating_duration_since(*at) < PAUSE;
-        let key = (datanode.clone(), path);
-        if told.get(&key).is_some_and(recent) {
+        if told.has(datanode, path, now) {
             return false;
         }
-        if told.len() >= ENTRIES_MAX {
-            told.retain(|_, at| recent(at));
-        }
-        if told.len() < ENTRIES_MAX {
-            told.insert(key, now);
-        }
+        told.note(datanode, path, now);
         true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -1,46 +1,33 @@
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 
 use crate::DataPath;
+use crate::datanode::RecentPaths;
 
-/// Another try that fails costs the recovery of a pipeline. Not longer: a datanode may also have ended a write for a reason of its own.
-const REMEMBERED: Duration = Duration::from_secs(60);
-
-/// Entries beyond this are not kept: a memory, not a directory.
-const ENTRIES_MAX: usize = 4096;
-
-/// Paths that broke under a writer whose datanode then took packets. For writers alone: what is written and what is read goes different
-/// ways through a card and a datanode, and what failed the one says little of the other.
+/// Paths that broke under a writer whose datanode then took packets: another try that fails costs the recovery of a pipeline. Not for long: a
+/// datanode may also have ended a write for a reason of its own. For writers alone: what is written and what is read goes different ways
+/// through a card and a datanode, and what failed the one says little of the other.
 #[derive(Debug, Default)]
 pub(crate) struct FailedPaths {
-    since: Mutex<HashMap<(DatanodeUuid, DataPath), Instant>>,
+    lately: Mutex<RecentPaths>,
 }
 
 impl FailedPaths {
     pub(super) fn note(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) {
-        let mut since = self.since.lock();
-        if since.len() >= ENTRIES_MAX {
-            since.retain(|_, at| is_recent(*at, now));
-        }
-        if since.len() < ENTRIES_MAX {
-            since.insert((datanode.clone(), path), now);
-        }
+        self.lately.lock().note(datanode, path, now);
     }
 
     pub(super) fn has(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
-        self.since.lock().get(&(datanode.clone(), path)).is_some_and(|at| is_recent(*at, now))
+        self.lately.lock().has(datanode, path, now)
     }
-}
-
-fn is_recent(at: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(at) < REMEMBERED
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

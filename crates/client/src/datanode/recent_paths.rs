@@ -1,0 +1,34 @@
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use hearth_types::DatanodeUuid;
+
+use crate::DataPath;
+
+/// Paths that are remembered at most; those beyond it are not.
+const ENTRIES_MAX: usize = 4096;
+
+/// Paths to datanodes of which something was noted within [`RecentPaths::LENGTH`].
+#[derive(Debug, Default)]
+pub(crate) struct RecentPaths(HashMap<(DatanodeUuid, DataPath), Instant>);
+
+impl RecentPaths {
+    const LENGTH: Duration = Duration::from_secs(60);
+
+    pub(crate) fn has(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
+        self.0.get(&(datanode.clone(), path)).is_some_and(|at| is_recent(*at, now))
+    }
+
+    pub(crate) fn note(&mut self, datanode: &DatanodeUuid, path: DataPath, now: Instant) {
+        if self.0.len() >= ENTRIES_MAX {
+            self.0.retain(|_, at| is_recent(*at, now));
+        }
+        if self.0.len() < ENTRIES_MAX {
+            self.0.insert((datanode.clone(), path), now);
+        }
+    }
+}
+
+fn is_recent(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) < RecentPaths::LENGTH
+}
