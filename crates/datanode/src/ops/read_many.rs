@@ -172,14 +172,13 @@ fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting:
         Some(pool) => open(datanode, &pool, &range).map(Some),
         None => Ok(None),
     };
-    let waiting_bytes = waiting_bytes(opened.as_ref().ok().and_then(Option::as_ref));
     match opened {
         Ok(Some(opened)) if ready.place(request, &opened, range.place, lent) => {}
         Ok(Some(opened)) if opened.reader.in_memory() => {
             ready.push(request, opened, datanode.options.transfer.transfer_to)
         }
         Ok(Some(opened)) if ready.push_now(request, &opened) => {}
-        Ok(_) => waiting.start(datanode.clone(), range, waiting_bytes),
+        Ok(opened) => waiting.start(datanode.clone(), range, waiting_bytes(opened.as_ref())),
         Err(error) => ready.refuse(request, &error),
     }
 }
