@@ -173,6 +173,11 @@ impl Site {
         link.clone()
     }
 
+    /// `ended` is not to be used any more: a question may learn of its end before the connection itself is seen to be over.
+    fn leave(&self, ended: &Arc<Link>) {
+        self.link.lock().take_if(|link| Arc::ptr_eq(link, ended));
+    }
+
     fn failed_lately(&self) -> bool {
         self.failed.lock().is_some_and(|failed| failed.elapsed() < FAILED)
     }
@@ -438,7 +443,10 @@ impl OneSided {
             self.asked.fetch_add(1, Ordering::Relaxed);
             match link.locate(&block.block, &block.token, into, self.options.timeout).await {
                 Ok((located, into)) => return Ok((located, asked, link, into)),
-                Err(Error::Closed { .. }) if again && !fresh => again = false,
+                Err(Error::Closed { .. }) if again && !fresh => {
+                    site.leave(&link);
+                    again = false;
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -377,7 +377,9 @@ fn a_wrong_advertisement_is_no_corruption() {
             }
             let reader = cold(&cluster, "one-sided");
             check(&reader, "/a", contents[0], BLOCK).await?;
-            anyhow::ensure!(found(&reader.statistics())[0] == 1, "{what}: {:?}", reader.statistics());
+            // A second time where what was wrong ended the connection over which it was asked.
+            let [asked, used, _] = found(&reader.statistics());
+            anyhow::ensure!((1..=2).contains(&asked) && used <= 1, "{what}: {:?}", reader.statistics());
         }
         impostor.announce((block.id(), block.stamp()), Bytes::from_static(b"no advertisement")).await?;
         check(&cold(&cluster, "one-sided"), "/a", contents[0], BLOCK).await?;

@@ -1,3 +1,9 @@
+use std::ops::ControlFlow;
+
+use lanes::{FourAtATime, LANES};
+
+mod lanes;
+
 /// The CRC that stands over each chunk. Numbers as in block meta files and `ChecksumProto`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -109,9 +115,10 @@ impl ChecksumSpec {
             return;
         }
         into.reserve(self.checksum_bytes(data.len() as u64) as usize);
-        for chunk in data.chunks(self.bytes_per_chunk as usize) {
-            into.extend_from_slice(&self.kind.of(chunk).to_be_bytes());
-        }
+        let _: ControlFlow<()> = self.each_crc(data, |crc| {
+            into.extend_from_slice(&crc.to_be_bytes());
+            ControlFlow::Continue(())
+        });
     }
 
     /// Checks each chunk of `data` against the big-endian CRCs in `checksums`. `data` starts on a chunk boundary.
@@ -130,14 +137,29 @@ impl ChecksumSpec {
             return Ok(());
         }
         let chunk_bytes = self.bytes_per_chunk as usize;
-        for (chunk, (bytes, stored)) in data.chunks(chunk_bytes).zip(checksums.chunks_exact(4)).enumerate() {
-            let expected = u32::from_be_bytes([stored[0], stored[1], stored[2], stored[3]]);
-            let actual = self.kind.of(bytes);
-            if expected != actual {
-                return Err(ChecksumError::Mismatch { chunk, offset: chunk * chunk_bytes, expected, actual });
+        let mut stored = checksums.as_chunks::<4>().0.iter().map(|crc| u32::from_be_bytes(*crc)).enumerate();
+        let compared = self.each_crc(data, |actual| match stored.next() {
+            Some((chunk, expected)) if expected != actual => {
+                ControlFlow::Break(ChecksumError::Mismatch { chunk, offset: chunk * chunk_bytes, expected, actual })
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        compared.break_value().map_or(Ok(()), Err)
+    }
+
+    /// Hands the CRC of each chunk of `data` to `each`, in order, until that breaks off. Not of `Null`.
+    fn each_crc<B>(self, data: &[u8], mut each: impl FnMut(u32) -> ControlFlow<B>) -> ControlFlow<B> {
+        let chunk_bytes = self.bytes_per_chunk as usize;
+        let mut rest = data;
+        if self.kind == ChecksumKind::Crc32c
+            && let Some(four) = FourAtATime::of(chunk_bytes)
+        {
+            while let Some((group, after)) = rest.split_at_checked(LANES * chunk_bytes) {
+                four.crcs(group).into_iter().try_for_each(&mut each)?;
+                rest = after;
             }
         }
-        Ok(())
+        rest.chunks(chunk_bytes).map(|chunk| self.kind.of(chunk)).try_for_each(each)
     }
 }
 
@@ -158,6 +180,30 @@ mod tests {
         assert_eq!(ChecksumSpec::from_meta_header([0, 1, 2, 0, 0, 2, 0]), Some(ChecksumSpec::DEFAULT));
         for bad in [[0, 2, 2, 0, 0, 2, 0], [0, 1, 9, 0, 0, 2, 0], [0, 1, 2, 0, 0, 0, 0], [0, 1, 2, 0x80, 0, 0, 0]] {
             assert_eq!(ChecksumSpec::from_meta_header(bad), None);
+        }
+    }
+
+    #[test]
+    fn many_chunks_have_the_crcs_of_each() {
+        let data: Vec<u8> = (0..11 * 512 + 100u32).map(|i| (i ^ i >> 7) as u8).collect();
+        for length in [0, 1, 512, 4 * 512 - 1, 4 * 512, 4 * 512 + 1, 8 * 512, data.len()] {
+            for kind in [ChecksumKind::Crc32c, ChecksumKind::Crc32] {
+                let spec = ChecksumSpec { kind, bytes_per_chunk: 512 };
+                let (data, mut checksums) = (&data[..length], Vec::new());
+                spec.compute(data, &mut checksums);
+                let alone: Vec<u8> = data.chunks(512).flat_map(|chunk| kind.of(chunk).to_be_bytes()).collect();
+                assert_eq!(checksums, alone);
+                spec.verify(data, &checksums).unwrap();
+                for chunk in 0..checksums.len() / 4 {
+                    let mut wrong = checksums.clone();
+                    wrong[chunk * 4..].iter_mut().for_each(|byte| *byte ^= 1);
+                    let error = spec.verify(data, &wrong).unwrap_err();
+                    let ChecksumError::Mismatch { chunk: found, offset, expected, actual } = error else {
+                        panic!("{error}");
+                    };
+                    assert_eq!((found, offset, expected), (chunk, chunk * 512, actual ^ 0x0101_0101));
+                }
+            }
         }
     }
 
