@@ -50,6 +50,12 @@ pub struct StreamWaits {
 }
 
 impl StreamWaits {
+    /// So long a sender may only say that it is there: its source may take its time, and what came of a replica is kept for it
+    /// when the connection ends.
+    fn without_bytes(&self) -> Duration {
+        self.silence + self.write
+    }
+
     /// So often an end that has nothing to say says that it is there.
     fn tick(&self) -> Duration {
         self.silence / 3
@@ -69,6 +75,8 @@ pub enum StreamError {
     Silent { peer: PeerAddress, after: Duration },
     #[error("{peer} is there, and nothing has come of what it was sent for {after:?}")]
     Stuck { peer: PeerAddress, after: Duration },
+    #[error("{peer} is there, and has sent nothing of the replicas that it has opened for {after:?}")]
+    Lingering { peer: PeerAddress, after: Duration },
     #[error("{peer} takes no stream of replicas: {refusal}")]
     Refused { peer: PeerAddress, refusal: ReplicaRefusal },
     #[error("a task of the stream ended early")]

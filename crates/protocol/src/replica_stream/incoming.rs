@@ -109,6 +109,8 @@ enum Outcome<K> {
 /// What became of a step through the buffer.
 enum Step {
     Further,
+    /// The sender has said that it is there, and no more.
+    Heard,
     /// So many bytes must be in the buffer for the next step.
     Needs(usize),
 }
@@ -118,14 +120,25 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let tick = self.waits.tick();
         let mut heard = Instant::now();
         let mut sent = heard;
+        // When something of a replica had come, or was waited for here.
+        let mut moved = heard;
         loop {
             let wanted = loop {
-                if let Step::Needs(wanted) = self.step()? {
-                    break wanted;
+                match self.step()? {
+                    Step::Further => moved = Instant::now(),
+                    Step::Heard => {}
+                    Step::Needs(wanted) => break wanted,
                 }
             };
             while let Some(outcome) = self.tasks.try_join_next() {
                 self.take(outcome)?;
+            }
+            if self.replicas.is_empty() || !self.tasks.is_empty() {
+                moved = Instant::now();
+            }
+            let after = moved.elapsed();
+            if after >= self.waits.without_bytes() {
+                return Err(StreamError::Lingering { peer: self.connection.peer(), after });
             }
             // Whatever the sender says meanwhile: it has to hear that somebody is here.
             if !self.replicas.is_empty() && sent.elapsed() >= tick {
@@ -201,7 +214,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
                     ToReceiver::Open { replica, request } => self.open(replica, *request)?,
                     ToReceiver::Data(piece) => self.begin(piece)?,
                     ToReceiver::Cancel { replica } => self.cancel(replica),
-                    ToReceiver::Ping => {}
+                    ToReceiver::Ping => return Ok(Step::Heard),
                 }
             }
         }

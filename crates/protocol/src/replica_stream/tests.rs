@@ -545,6 +545,41 @@ async fn a_receiver_with_nothing_to_say_is_heard_of_whatever_it_hears() {
     receiving.abort();
 }
 
+/// However lively it is; and what it sent before is kept for it.
+#[tokio::test]
+async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
+    let waits = StreamWaits { silence: Duration::from_millis(900), write: Duration::from_millis(300), idle: WAIT };
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    let store = Arc::new(ShelfStore(shelf.clone()));
+    let mut receiving = tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, LIMITS, waits).await });
+    let data = content(1, 1024);
+    let mut said = Vec::new();
+    ToReceiver::Open { replica: 1, request: Box::new(request(1, data.len())) }.encode_into(&mut said);
+    let piece = ReplicaPiece { replica: 1, offset: 0, data_bytes: 512, checksum_bytes: 4 };
+    ToReceiver::Data(piece).encode_into(&mut said);
+    ChecksumSpec::DEFAULT.compute(&data[..512], &mut said);
+    said.extend_from_slice(&data[..512]);
+    here.write_all(&said, WAIT).await.unwrap();
+    let mut ping = Vec::new();
+    ToReceiver::Ping.encode_into(&mut ping);
+    let pinging = async {
+        // Until the other end has left.
+        while here.write_all(&ping, WAIT).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        std::future::pending::<()>().await
+    };
+    let outcome = tokio::select! {
+        outcome = &mut receiving => outcome.unwrap(),
+        () = pinging => unreachable!("it goes on"),
+        () = tokio::time::sleep(WAIT) => panic!("its place is held for ever"),
+    };
+    let Err(StreamError::Lingering { after, .. }) = outcome else { panic!("{outcome:?}") };
+    assert!(after >= waits.silence + waits.write);
+    assert!(shelf.kept.lock()[&BlockId(1)] == data[..512]);
+}
+
 #[tokio::test]
 async fn a_sender_with_nothing_to_say_is_heard_of_whatever_it_hears() {
     let (here, there) = pair().await;
@@ -693,7 +728,7 @@ impl ReplicaSource for Hesitant {
 
 #[tokio::test]
 async fn a_receiver_is_not_left_for_what_takes_long_here() {
-    let waits = StreamWaits { silence: Duration::from_secs(2), write: Duration::from_millis(1500), idle: WAIT };
+    let waits = StreamWaits { silence: Duration::from_secs(4), write: Duration::from_millis(1500), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(ShelfStore(shelf.clone()));
