@@ -34,11 +34,21 @@ mod tests {
 
     #[test]
     fn work_is_looked_at_until_it_is_over() {
+        let looked = AtomicBool::new(false);
+        let look = |looks: &mut i32| {
+            *looks += 1;
+            looked.store(true, Ordering::Relaxed);
+        };
         let work = || {
-            std::thread::sleep(Duration::from_millis(60));
+            for _ in 0..4000 {
+                if looked.load(Ordering::Relaxed) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
             Ok("done")
         };
-        let (outcome, looks) = watched(Duration::from_millis(5), 0, |looks| *looks += 1, work).unwrap();
+        let (outcome, looks) = watched(Duration::from_millis(5), 0, look, work).unwrap();
         assert_eq!(outcome, "done");
         assert!(looks > 0);
         assert!(watched(Duration::from_millis(1), (), |()| (), || Err::<(), _>(anyhow::anyhow!("no"))).is_err());

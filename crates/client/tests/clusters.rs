@@ -228,7 +228,7 @@ fn files_are_cut_joined_and_summed() {
         let done = fs.truncate("/cut/a", 1 << 20).await?;
         anyhow::ensure!(done && fs.status("/cut/a").await?.length == 1 << 20);
         if !fs.truncate("/cut/a", 1000).await? {
-            for _ in 0..100 {
+            for _ in 0..600 {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 if fs.is_file_closed("/cut/a").await? {
                     break;
@@ -540,7 +540,7 @@ fn blocks_that_end_after_an_hsync_are_on_disk_with_their_end() {
 fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another_meanwhile() {
     let (cluster, writing, _sockets) = local_cluster(1, "packets", &[]);
     let patience =
-        [("ipc.client.rpc-timeout.ms", "500"), ("dfs.client.retry.interval-ms.get-last-block-length", "3000")];
+        [("ipc.client.rpc-timeout.ms", "1000"), ("dfs.client.retry.interval-ms.get-last-block-length", "15000")];
     let conf = cluster.conf_with("impatient", &patience).unwrap();
     let conf = Configuration::load_dir(&conf, Environment::empty()).unwrap();
     let reading = FileSystem::connect(&conf, None, &hearth_client::os_user_name()).unwrap();
@@ -553,7 +553,7 @@ fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another
         writer.hflush().await?;
         datanode.signal(rustix::process::Signal::STOP)?;
         let opening = tokio::spawn(async move { reading.open("/growing").await });
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
         datanode.signal(rustix::process::Signal::CONT)?;
         writer.write(&content.bytes(5000, length - 5000)).await?;
         writer.hflush().await?;

@@ -34,7 +34,9 @@ fn cold(cluster: &Cluster, paths: &str) -> FileSystem {
         .with("dfs.blocksize", BLOCK.to_string())
         .with("dfs.replication", cluster.datanodes.len().to_string())
         .with("hearth.client.paths", paths)
-        .with("hearth.one-sided.transport", "tcp");
+        .with("hearth.one-sided.transport", "tcp")
+        // Whoever stands still for a moment is not asked a second time.
+        .with("hearth.client.one-sided.timeout", "30");
     FileSystem::connect(&conf, Some(cluster.uri()), &hearth_client::os_user_name()).unwrap()
 }
 
@@ -146,9 +148,17 @@ fn a_reader_goes_on_when_the_lease_is_over() {
         let writer = cold(&cluster, "packets");
         write(&writer, "/file", content, LENGTH).await?;
         handed_on(&writer, "/file", 1).await?;
-        let fs = cold(&cluster, "one-sided");
-        let reader = fs.open("/file").await?;
-        anyhow::ensure!(read(&reader, 0, BLOCK).await? == content.bytes(0, BLOCK));
+        let mut attempts = 0;
+        let (fs, reader) = loop {
+            let fs = cold(&cluster, "one-sided");
+            let reader = fs.open("/file").await?;
+            anyhow::ensure!(read(&reader, 0, BLOCK).await? == content.bytes(0, BLOCK));
+            // On a machine that stands still the lease may be over before its first use.
+            attempts += 1;
+            if found(&fs.statistics()) == [0, 1, 0] || attempts == 10 {
+                break (fs, reader);
+            }
+        };
         // The others' leases end unused.
         tokio::time::sleep(Duration::from_secs(5)).await;
         anyhow::ensure!(read(&reader, 0, LENGTH).await? == content.bytes(0, LENGTH), "other bytes");
@@ -377,9 +387,10 @@ fn a_wrong_advertisement_is_no_corruption() {
             }
             let reader = cold(&cluster, "one-sided");
             check(&reader, "/a", contents[0], BLOCK).await?;
-            // A second time where what was wrong ended the connection over which it was asked.
+            // A key that opens nothing ends the connection, over which it may have been asked already.
+            let most = if what == "a key that opens nothing" { 2 } else { 1 };
             let [asked, used, _] = found(&reader.statistics());
-            anyhow::ensure!((1..=2).contains(&asked) && used <= 1, "{what}: {:?}", reader.statistics());
+            anyhow::ensure!((1..=most).contains(&asked) && used <= 1, "{what}: {:?}", reader.statistics());
         }
         impostor.announce((block.id(), block.stamp()), Bytes::from_static(b"no advertisement")).await?;
         check(&cold(&cluster, "one-sided"), "/a", contents[0], BLOCK).await?;

@@ -117,8 +117,12 @@ fn what_local_reads_open_is_closed_again_on_both_sides() {
     // The file system stays: what it holds expires.
     let fs = connect();
     for round in 0..3 {
-        runtime.block_on(read_everything(&fs)).unwrap();
-        assert!(held("self").unwrap().mappings > ours.mappings, "round {round}: nothing is open");
+        // What is open goes soon: on a machine that stands still before it is looked at.
+        let is_open = (0..20).any(|_| {
+            runtime.block_on(read_everything(&fs)).unwrap();
+            held("self").unwrap().mappings > ours.mappings
+        });
+        assert!(is_open, "round {round}: nothing is open");
         settled("what was open to expire", ours, theirs);
     }
     assert_eq!(fs.statistics().read_bytes(DataPath::Packets), 0);

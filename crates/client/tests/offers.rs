@@ -29,7 +29,9 @@ fn client(cluster: &Cluster, settings: &[(&str, &str)]) -> FileSystem {
 }
 
 fn one_sided(cluster: &Cluster) -> FileSystem {
-    client(cluster, &[("hearth.client.paths", "one-sided"), ("hearth.one-sided.transport", "tcp")])
+    // Whoever stands still for a moment is not asked a second time.
+    let patient = ("hearth.client.one-sided.timeout", "30");
+    client(cluster, &[("hearth.client.paths", "one-sided"), ("hearth.one-sided.transport", "tcp"), patient])
 }
 
 fn run(test: impl Future<Output = Outcome>) {

@@ -240,7 +240,7 @@ keys! {
     DFS_LS_LIMIT: Key<u32> = "dfs.ls.limit", int_u32, "1000";
     /// Directories of a batched listing.
     DFS_BATCHED_LS_LIMIT: Key<u32> = "dfs.batched.ls.limit", int_u32, "100";
-    /// Entries counted before the lock is given up.
+    /// Entries counted before the lock is given up. 0: all of them at once.
     DFS_CONTENT_SUMMARY_LIMIT: Key<u32> = "dfs.content-summary.limit", int_u32, "5000";
     /// Operations that the audit log leaves out, by their names in it: getfileinfo, open and so on.
     DFS_NAMENODE_AUDIT_LOG_DEBUG_CMDLIST: OptionalKey<Vec<String>> = "dfs.namenode.audit.log.debug.cmdlist", list;

@@ -58,7 +58,7 @@ pub use remove::Removed;
 pub use rename::Renamed;
 pub use snapshot_diff::{Changed, Difference, RelativePath, compare_paths};
 pub use snapshots::{SNAPSHOT_QUOTA, Snapshottable};
-pub use summary::{Kept, Summary};
+pub use summary::{Kept, Summary, Summing};
 pub use xattrs::XattrFlags;
 
 use crate::changes::{Changes, Counters};

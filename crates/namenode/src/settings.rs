@@ -21,6 +21,8 @@ pub struct Settings {
     pub listing_max: usize,
     /// `dfs.batched.ls.limit`.
     pub batched_paths_max: usize,
+    /// `dfs.content-summary.limit`: files and directories that are summed up before others have their turn.
+    pub summed_max: usize,
     /// `dfs.namenode.list.openfiles.num.responses`.
     pub open_files_max: usize,
     /// `dfs.namenode.max-corrupt-file-blocks-returned`.
@@ -84,6 +86,10 @@ impl Settings {
             },
             listing_max: at_least_one(conf.get(keys::DFS_LS_LIMIT)?),
             batched_paths_max: at_least_one(conf.get(keys::DFS_BATCHED_LS_LIMIT)?),
+            summed_max: match conf.get(keys::DFS_CONTENT_SUMMARY_LIMIT)? {
+                0 => usize::MAX,
+                limit => limit as usize,
+            },
             open_files_max: at_least_one(conf.get(keys::DFS_NAMENODE_LIST_OPENFILES_NUM_RESPONSES)?),
             corrupt_files_max: at_least_one(conf.get(keys::DFS_NAMENODE_MAX_CORRUPT_FILE_BLOCKS_RETURNED)?),
             caching: CachingSettings {

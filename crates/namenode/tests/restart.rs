@@ -166,8 +166,11 @@ async fn a_silent_writer_loses_its_file() {
     // After the hard limit the NameNode does it by itself.
     n.create("/left", "W", 1).await.unwrap();
     n.add_block("/left", "W", None).await.unwrap();
-    clock.advance(Duration::from_secs(1201));
-    datanode.heartbeat(&n).await;
+    // In two steps, neither long enough for the datanode to be taken for dead before it is heard of.
+    for seconds in [600, 601] {
+        clock.advance(Duration::from_secs(seconds));
+        datanode.heartbeat(&n).await;
+    }
     let recovering = datanode.recovery(&n).await;
     datanode.synchronize(&n, &recovering.block.b, recovering.new_gen_stamp, 7).await.unwrap();
     assert!(n.is_closed("/left").await.unwrap());
@@ -204,6 +207,25 @@ async fn a_truncation_is_led_anew_when_its_primary_restarts_and_the_next_writer_
         "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException",
         "Failed to APPEND_FILE /t for B on 127.0.0.1 because this file lease is currently owned by A on 127.0.0.1",
     );
+}
+
+/// What is told of a file that is being cut in place stays as it was until that is done: who waits for it looks at the length.
+#[tokio::test]
+async fn a_file_that_is_being_cut_is_told_of_as_it_was_after_a_restart_too() {
+    let mut n = TestNamenode::start().await;
+    let mut datanodes = [TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/t", 1000).await;
+    let block = n.locations("/t", 0, 1).await.unwrap().blocks[0].b.clone();
+    assert!(!n.truncate("/t", 700, "T").await.unwrap());
+    n.restart().await;
+    datanodes[0] = TestDatanode::join_with(&n, 1, std::slice::from_ref(&block)).await;
+    wait_for_safe_mode_to_end(&n).await;
+    assert_eq!(n.info("/t").await.unwrap().unwrap().length, 1000);
+    let task = datanodes[0].recovery(&n).await;
+    assert_eq!(task.truncate_block.as_ref().map(|block| block.num_bytes()), Some(700));
+    datanodes[0].synchronize(&n, &task.block.b, task.new_gen_stamp, 700).await.unwrap();
+    assert!(n.is_closed("/t").await.unwrap());
+    assert_eq!(n.info("/t").await.unwrap().unwrap().length, 700);
 }
 
 #[tokio::test]

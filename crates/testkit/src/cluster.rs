@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, in_virtual_machine, jmx_bean, wait_until};
 
 /// Longest start of a JVM on a machine with everything else running; and in the virtual machine.
-const READY_WITHIN: Duration = Duration::from_secs(90);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 const READY_IN_THE_MACHINE_WITHIN: Duration = Duration::from_secs(300);
 
 /// Where every Linux has a tmpfs.
@@ -509,7 +509,12 @@ impl Cluster {
                 let address = datanode.setting("dfs.datanode.address").unwrap_or_default();
                 TcpStream::connect(address).is_ok()
             });
-            Ok((reached && live >= running && state["FSState"] == "Operational").then_some(Ok(())))
+            // One that has registered is live, and gets blocks only when it has said what room it has.
+            let has_room = self.datanodes.iter().filter(started).all(|datanode| {
+                let address = datanode.setting("dfs.datanode.address").unwrap_or_default();
+                self.live_datanode(address).map_or(true, |shown| shown["capacity"].as_u64() != Some(0))
+            });
+            Ok((reached && live >= running && has_room && state["FSState"] == "Operational").then_some(Ok(())))
         });
         ready.and_then(|ended| ended).with_context(|| self.log_tails())
     }

@@ -173,12 +173,12 @@ mod tests {
         let script = format!("sleep 1000 & echo $! > {}; wait", marker.display());
         let process =
             Process::start("sleeper", Command::new("sh").args(["-c", &script]), &directory.path().join("log")).unwrap();
-        let child: i32 = wait_until("the child", Duration::from_secs(5), || {
+        let child: i32 = wait_until("the child", Duration::from_secs(30), || {
             Ok(std::fs::read_to_string(&marker).ok().and_then(|text| text.trim().parse().ok()))
         })
         .unwrap();
         drop(process);
-        wait_until("the child's end", Duration::from_secs(5), || {
+        wait_until("the child's end", Duration::from_secs(30), || {
             let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
             // Gone, or a zombie that init has not collected yet.
             Ok((stat.is_empty() || stat.contains(") Z ")).then_some(()))
@@ -195,7 +195,7 @@ mod tests {
             &directory.path().join("log"),
         )
         .unwrap();
-        process.wait(Duration::from_secs(5)).unwrap();
+        process.wait(Duration::from_secs(30)).unwrap();
         let error = format!("{:#}", process.check_alive().unwrap_err());
         assert!(error.contains("out of cheese") && error.contains('3'), "{error}");
     }

@@ -57,7 +57,14 @@ class Driver:
 
     # path, local; replication, blockSize, overwrite
     def put(self, r):
-        self.send_file(r["local"], self.client.create(r["path"], self.options(r)))
+        for attempt in range(5):
+            try:
+                return self.send_file(r["local"], self.client.create(r["path"], self.options(r)))
+            except Exception as error:
+                # Java's client asks again, hdfs-native does not: a datanode's report may come a moment later than the request.
+                if "NotReplicatedYet" not in str(error) or attempt == 4 or not r.get("overwrite", True):
+                    raise
+                time.sleep(1)
 
     # path, local
     def append(self, r):

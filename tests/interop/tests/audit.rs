@@ -106,7 +106,7 @@ fn same_lines(session: &mut Session) -> Result<()> {
         LOG
     });
     let until = |what: &str| {
-        wait_until(&format!("{what} in the audit log"), Duration::from_secs(20), || {
+        wait_until(&format!("{what} in the audit log"), Duration::from_secs(60), || {
             let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
             let lines: Vec<String> = text
                 .lines()

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         spec.set("dfs.blocksize", BLOCK)
             // Else Java's client sleeps 400 ms in most closes (see docs/benchmarks): minutes with small files.
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
     });
     run(&[Suite { name: "clients", clusters: clusters.to_vec(), checks: CHECKS }])
 }

@@ -75,11 +75,13 @@ fn main() -> ExitCode {
             .set("dfs.blocksize", BLOCK)
             .set("dfs.replication", 3)
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
             // Three DataNodes, of which one is killed: there is no fourth.
             .set("dfs.client.block.write.replace-datanode-on-failure.best-effort", true)
             .set("dfs.client.socket-timeout", 10_000)
             .set_file("dfs.hosts.exclude", EXCLUDED)
+            // What a check before has left connected for a moment is no reason to go elsewhere.
+            .set("dfs.namenode.redundancy.considerLoad", false)
             .set("dfs.namenode.redundancy.interval.seconds", 1)
             // What was to be copied to a DataNode that died is copied elsewhere soon.
             .set("dfs.namenode.reconstruction.pending.timeout-sec", 3)
@@ -387,6 +389,9 @@ fn maintenance(session: &mut Session) -> Result<()> {
     let path = |file: u64| format!("/maintained/{file}");
     for file in 0..FILES {
         session.java()?.call("store", json!({"path": path(file), "seed": file, "length": SIZE}))?;
+    }
+    for file in 0..FILES {
+        everywhere(session, &path(file), &[(file, SIZE)], 2)?;
     }
     let addresses = transfer_addresses(session)?;
     let hosts = session.cluster.directory().join(HOSTS);

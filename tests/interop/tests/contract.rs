@@ -186,7 +186,7 @@ fn cluster(make: Make) -> Result<Cluster> {
         .set("dfs.namenode.fs-limits.max-xattr-size", 37)
         // Apache's NameNode sends each writer to sleep for 400 ms before a file is closed; nothing here is about that.
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
         .start()
 }
 

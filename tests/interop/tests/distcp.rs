@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 fn spec(make: Make) -> ClusterSpec {
     ClusterSpec::new(make, make)
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
         .set("hearth.memory.limit", "512m")
 }
 

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             .datanodes(2)
             .set("dfs.replication", 2)
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
             .set("hearth.memory.limit", "512m")
             // Anything but 1 GiB of these is too much for a test.
             .set("mapreduce.randomwriter.mapsperhost", 1)

@@ -31,7 +31,7 @@ fn with_cluster(
     all.set("dfs.replication", datanodes.len())
         .set("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER")
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
         .set("hearth.memory.limit", "512m");
     for (key, value) in settings {
         all.set(*key, value);

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Make, get_text_at, in_virtual_machine};
+use hearth_testkit::{ClusterSpec, Content, Make, get_text_at, in_virtual_machine, wait_until};
 use serde_json::json;
 
 const BLOCK: u64 = 4 << 20;
@@ -25,6 +25,9 @@ const SMALL: u64 = 60_000;
 /// Of a client's wait for a one-sided connection or answer. A client takes the next path after it, and here that is a failure;
 /// a machine that does much else at once may take longer than users would want to wait.
 const PATIENCE: &str = "30s";
+
+/// How long a client may use what it was told of a replica's memory.
+const LEASE: &str = "120s";
 
 /// The address of the virtual machine's RDMA device.
 const RDMA_ADDRESS: &str = "10.8.0.1";
@@ -45,8 +48,11 @@ fn main() -> ExitCode {
             .set("dfs.replication", 2)
             .set("dfs.blocksize", BLOCK)
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
             .set("hearth.client.one-sided.timeout", PATIENCE)
+            // A third of it is how long a batch of reads is waited for.
+            .set("hearth.advertise.lease", LEASE)
+            .set("hearth.announce.lease", LEASE)
             .short_circuit();
         match in_virtual_machine() {
             true => spec.at(RDMA_ADDRESS).labelled("RDMA"),
@@ -127,10 +133,14 @@ fn each_by_each(session: &mut Session) -> Result<()> {
             }
             // Apache's client takes it for what it is, too; in the machine there is no compiler's output for it.
             if !in_virtual_machine() {
-                let read = session.java()?.call("readEach", json!({"path": path}))?;
-                let replicas = read.as_array().context("a list of replicas")?;
+                // One of them may be reported a moment later.
+                let replicas = wait_until(&format!("both replicas of {path}"), Duration::from_secs(30), || {
+                    let read = session.java()?.call("readEach", json!({"path": path}))?;
+                    let replicas = read.as_array().context("a list of replicas")?;
+                    Ok((replicas.len() == 2).then(|| replicas.clone()))
+                })?;
                 let wanted = content.sha256(0, length);
-                ensure!(replicas.len() == 2 && replicas.iter().all(|each| each["sha256"] == wanted), "{path}: {read}");
+                ensure!(replicas.iter().all(|each| each["sha256"] == wanted), "{path}: {replicas:?}");
             }
         }
     }

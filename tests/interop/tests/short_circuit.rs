@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         ClusterSpec::new(namenode, datanode)
             .short_circuit()
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-            .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
             // A DataNode that was away is asked for descriptors again soon.
             .set("dfs.domain.socket.disable.interval.seconds", 1)
     };
@@ -126,7 +126,7 @@ fn changes(session: &mut Session) -> Result<()> {
         other.call("extend", json!({"path": path, "seed": 22, "length": 300_000}))?;
         reads(java, &path, &[(20, length), (21, 1000), (22, 300_000)])?;
         other.call("truncate", json!({"path": path, "length": length - 13}))?;
-        wait_until("the truncation", Duration::from_secs(30), || {
+        wait_until("the truncation", Duration::from_secs(60), || {
             Ok(other.call("isClosed", json!({"path": path}))?.as_bool().unwrap_or(false).then_some(()))
         })?;
         reads(java, &path, &[(20, length - 13)])?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Driver, Make, hearth_program, sha256_hex};
+use hearth_testkit::{ClusterSpec, Content, Driver, Make, hearth_program, sha256_hex, wait_until};
 use serde_json::json;
 
 const BLOCK: u64 = 1 << 20;
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let cluster = ClusterSpec::new(Make::Apache, Make::Hearth)
         .set("dfs.blocksize", BLOCK)
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
         // Nothing reaches the disk by itself while the test runs.
         .set("hearth.memory.flush.delay", "1h");
     run(&[Suite { name: "takeover", clusters: vec![cluster], checks: CHECKS }])
@@ -55,7 +55,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     reads_as(&mut java, "/open", &[(Content::new(9), 70_000)])?;
 
     // Java's directory, as it is when its process is gone, taken over; this time its files are served mapped.
-    session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     session.cluster.datanodes[0].change(&[("hearth.storage.engine", "mmap")])?;
     start_as(session, Make::Hearth)?;
     let mut java = session.another_java()?;
@@ -66,7 +66,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     store(&mut java, "/again")?;
 
     // SIGTERM writes everything to disk, and Java finds it.
-    session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     session.cluster.datanodes[0].change(&[("hearth.storage.engine", "memory")])?;
     start_as(session, Make::Apache)?;
     let mut java = session.another_java()?;
@@ -115,7 +115,7 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     for file in 0..SOME {
         java.call("truncate", json!({"path": format!("/killed/file-{file}"), "length": 10_000}))?;
     }
-    hearth_testkit::wait_until("the truncations", Duration::from_secs(60), || {
+    wait_until("the truncations", Duration::from_secs(60), || {
         for file in 0..SOME {
             let closed = java.call("isClosed", json!({"path": format!("/killed/file-{file}")}))?;
             ensure!(closed == true, "file-{file} is open");
@@ -125,12 +125,15 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     drop(java);
     healthy(session)?;
 
-    session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     fs::remove_dir_all(&memory)?;
     fs::rename(&stale, &memory)?;
     start_as(session, Make::Hearth)?;
-    let log = session.cluster.datanodes[0].process().context("it runs")?.log_text();
-    ensure!(log.contains("was put aside"), "nothing is said of the old memory: {}", session.cluster.log_tails());
+    wait_until("the old memory to be put aside", Duration::from_secs(60), || {
+        let log = session.cluster.datanodes[0].process().context("it runs")?.log_text();
+        Ok(log.contains("was put aside").then_some(()))
+    })
+    .with_context(|| session.cluster.log_tails())?;
     check_some(session, "/thousand", 3)?;
     let mut java = session.another_java()?;
     for file in 0..SOME {
@@ -142,12 +145,15 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     healthy(session)
 }
 
+/// All that memory has goes to disk first.
+const STOPS_WITHIN: Duration = Duration::from_secs(300);
+
 /// Files of `/thousand` and `/killed` that are changed now and then.
 const SOME: u64 = 20;
 
 /// The running DataNode is stopped in good order, and one of `make` takes its place.
 fn start_other(session: &mut Session, make: Make) -> Result<()> {
-    session.cluster.datanodes[0].stop(Duration::from_secs(60))?;
+    session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     start_as(session, make)
 }
 

@@ -542,7 +542,7 @@ async fn fetch_all(links: &Arc<Links>, count: i64, length: u64) -> (usize, usize
 
 #[tokio::test]
 async fn a_silent_datanode_is_waited_for_once() {
-    let read = Duration::from_millis(300);
+    let read = Duration::from_secs(3);
     let timeouts = Timeouts { connect: WAIT, read, write: WAIT };
     let fake = fake(
         MultiplexOptions::read(&Configuration::empty(), timeouts).unwrap(),
@@ -553,7 +553,7 @@ async fn a_silent_datanode_is_waited_for_once() {
     );
     let started = Instant::now();
     assert_eq!(fetch_all(&fake.links, 40, 4096).await, (0, 40));
-    assert!(started.elapsed() < 10 * read, "{:?}", started.elapsed());
+    assert!(started.elapsed() < 4 * read, "{:?}", started.elapsed());
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
 

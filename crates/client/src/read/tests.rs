@@ -60,6 +60,7 @@ fn client(namenode: &Namenode, paths: &str, settings: &[(&str, &str)]) -> FileSy
     let mut configuration = Configuration::empty()
         .with("hearth.client.paths", paths)
         .with("hearth.one-sided.transport", "tcp")
+        .with("hearth.client.one-sided.timeout", "30")
         .with("dfs.client.max.block.acquire.failures", "0");
     for (key, value) in settings {
         configuration = configuration.with(key, *value);

@@ -16,7 +16,7 @@ async fn send_and_wait_for_end(address: SocketAddr, bytes: &[u8]) {
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
-    let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "the connection hangs after {:02x?}", &bytes[..bytes.len().min(16)]);
 }
 
@@ -83,7 +83,7 @@ async fn packets_that_do_not_fit_end_the_connection() {
                 .await;
         writer.offset = offset;
         writer.send_with(&data, &vec![0; checksums], false).await;
-        let answer = tokio::time::timeout(Duration::from_secs(10), writer.receiver.receive_ack()).await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(60), writer.receiver.receive_ack()).await.unwrap();
         assert!(answer.is_err() || !answer.unwrap().is_success());
     }
 }

@@ -220,7 +220,9 @@ async fn filled_in_reaches_every_datanode(transport: &str, forward_local: &str, 
 async fn a_trusted_writer_keeps_the_memory_and_can_only_spoil_its_own_block() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
-    let node = start(&namenode, dir.path(), &[("hearth.local.write.trusted", "true")]).await;
+    // The flusher would look at the sums as well.
+    let settings = [("hearth.local.write.trusted", "true"), ("hearth.memory.flush.delay", "3600")];
+    let node = start(&namenode, dir.path(), &settings).await;
     let (block, data) = (block(1, 1001, 4 << 20), content(4 * MIB, 1));
     let writer = write(&socket_of(dir.path()), &[], &block, &data, MIB).await;
     assert!(read(&node, &block, 0, None).await.unwrap() == data);

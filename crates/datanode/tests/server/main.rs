@@ -54,7 +54,9 @@ async fn start_datanode_in(
         configuration.set(key, *value);
     }
     let mut options = DatanodeOptions::from_configuration(Arc::new(configuration), "tester", "localhost").unwrap();
-    options.store.flush_delay = Duration::from_millis(200);
+    if !settings.iter().any(|(key, _)| *key == "hearth.memory.flush.delay") {
+        options.store.flush_delay = Duration::from_millis(200);
+    }
     if network.is_some() {
         options.one_sided.transport = network;
     }

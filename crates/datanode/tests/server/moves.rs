@@ -123,22 +123,22 @@ async fn a_source_that_hangs_up_at_the_question_is_asked_as_every_datanode_is() 
 async fn a_move_ends_with_its_balancer() {
     for networked in [false, true] {
         let settings: &[(&str, &str)] = &[
-            ("dfs.datanode.balance.bandwidthPerSec", "2m"),
+            ("dfs.datanode.balance.bandwidthPerSec", "1m"),
             // At half of it whoever waits is told to be patient, which is how his end is noticed.
-            ("dfs.client.socket-timeout", "3000"),
+            ("dfs.client.socket-timeout", "6000"),
             ("hearth.datanode.stream.resume.timeout", "1"),
         ];
         let settings = [settings; 2];
         let two = if networked { two_of_one_network(settings).await } else { two([None, None], settings).await };
         let moved = two.write(1, 48 * MIB).await;
         let balancer = tokio::time::timeout(Duration::from_secs(1), replace(&two, &moved, "")).await;
-        assert!(balancer.is_err(), "24 seconds' worth");
+        assert!(balancer.is_err(), "48 seconds' worth");
         let wait = async {
             while figure(&two.nodes[1], "hearth_memory_used_bytes").await > 0 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(19), wait)
+        tokio::time::timeout(Duration::from_secs(40), wait)
             .await
             .expect("what has come of it goes before all has come");
         assert!(two.namenodes[1].told(|told| told.events.is_empty()));

@@ -202,7 +202,8 @@ async fn what_nobody_comes_back_for_is_removed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_corrupt_replica_is_found_on_arrival_and_its_datanode_reports_it() {
     use std::os::unix::fs::FileExt;
-    let two = two_of_one_network([&[], &[]]).await;
+    // Once a good copy is on disk, that is sent.
+    let two = two_of_one_network([&[("hearth.memory.flush.delay", "3600")], &[]]).await;
     let copies = [two.write(1, 4 * MIB).await];
     let data = walk(&two.dirs[0].path().join("memory"));
     let data = data.iter().find(|path| path.contains("blk_1_") && path.ends_with(".data")).unwrap();

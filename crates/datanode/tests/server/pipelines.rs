@@ -33,9 +33,10 @@ async fn an_unreachable_datanode_is_named_as_the_bad_link() {
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;
     let second = start_datanode(&namenode, dirs[1].path(), &[]).await;
     let mut gone = target(&second);
-    // A port that nobody has: taken and given back.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    gone.datanode.id.transfer_port = free.port();
+    // A port on which nobody listens, and that nobody else can have meanwhile.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    gone.datanode.id.transfer_port = taken.local_addr().unwrap().port();
     let request = write_request(&block(1, 1001, 0), Stage::PipelineSetupCreate, vec![target(&second), gone.clone()]);
     let (_, answer) = Writer::ask(first.addresses().transfer, request).await;
     assert_eq!(answer.status, Status::Error);

@@ -5,7 +5,7 @@ use tokio::net::TcpStream;
 
 use super::TcpTransport;
 use crate::conformance;
-use crate::one_sided::{Limits, Transport};
+use crate::one_sided::{Error, Limits, Transport};
 
 #[tokio::test]
 async fn over_tcp_it_does_what_every_transport_must() {
@@ -19,6 +19,19 @@ async fn so_it_does_on_several_threads() {
 
 #[tokio::test]
 async fn those_who_say_nothing_do_not_keep_others_waiting() {
+    // A machine that stands still may be too slow for once.
+    let mut tries = (0..3).map(|_| those_who_say_nothing());
+    while let Some(outcome) = tries.next() {
+        match outcome.await {
+            Err(error) if tries.len() == 0 => panic!("{error:?}"),
+            Err(_) => {}
+            Ok(()) => return,
+        }
+    }
+}
+
+/// Errors: of somebody who had to wait behind them.
+async fn those_who_say_nothing() -> Result<(), Error> {
     const SOON: Duration = Duration::from_secs(2);
     let domain = TcpTransport.domain().unwrap();
     let listener = TcpTransport.listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
@@ -27,11 +40,12 @@ async fn those_who_say_nothing_do_not_keep_others_waiting() {
         silent.push(TcpStream::connect(listener.address()).await.unwrap());
     }
     let limits = Limits::default();
-    let accepting = async { listener.accept().await.unwrap().accept(&domain, b"", limits, SOON).await };
-    let connecting = async {
-        let connected = TcpTransport.connect(&domain, listener.address(), b"", limits, SOON).await;
-        connected.expect("in time")
+    let accepting = async {
+        let accepting = tokio::time::timeout(2 * SOON, listener.accept()).await;
+        let late = |_| Error::TimedOut { peer: listener.address(), action: "a connection", after: 2 * SOON };
+        accepting.map_err(late)??.accept(&domain, b"", limits, SOON).await
     };
-    let (_connected, accepted) = tokio::join!(connecting, accepting);
-    accepted.unwrap();
+    let connecting = TcpTransport.connect(&domain, listener.address(), b"", limits, SOON);
+    let (connected, accepted) = tokio::join!(connecting, accepting);
+    connected.and(accepted).map(|_| ())
 }

@@ -155,6 +155,12 @@ impl FilePart {
         self.blocks().iter().map(|block| block.length).fold(0, u64::saturating_add)
     }
 
+    /// What its status says: [`Self::length`], or more while the last block is being cut in place.
+    pub fn told_length(&self) -> u64 {
+        let truncation = self.writer().and_then(|writer| writer.truncation);
+        truncation.map_or_else(|| self.length(), |truncation| truncation.told)
+    }
+
     /// Present while somebody may write.
     pub fn writer(&self) -> Option<&Writer> {
         match &self.content {
@@ -216,6 +222,9 @@ pub struct Writer {
 pub struct Truncation {
     /// Of the file after it, bytes.
     pub length: u64,
+    /// Of the file meanwhile, as it is told of: where the last block is cut in place, as far as it still reaches. Who waits for a
+    /// truncation (`hdfs dfs -truncate -w`) waits for the length.
+    pub told: u64,
     /// The block that a snapshot has, of which the last block is to become a shorter copy. It stays until that is done, whatever
     /// becomes of the snapshot.
     pub copied_from: Option<BlockId>,

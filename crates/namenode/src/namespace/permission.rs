@@ -125,7 +125,7 @@ impl Namespace {
         }
     }
 
-    /// `READ` and `EXECUTE` on the whole tree for a summary, everything for a recursive delete.
+    /// On the whole tree: `READ` for a report of differences, everything for a recursive delete.
     fn check_subtree(
         &self,
         caller: &Caller,
@@ -207,7 +207,7 @@ impl Namespace {
         Access::from_bits(bits as u8).includes(access)
     }
 
-    fn denied(&self, caller: &Caller, access: Access, path: String, inode: &Inode) -> Error {
+    pub(super) fn denied(&self, caller: &Caller, access: Access, path: String, inode: &Inode) -> Error {
         Error::PermissionDenied {
             user: caller.user.to_string(),
             access: access.name(),

@@ -36,7 +36,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    fn plus(mut self, other: &Self, sign: i8) -> Self {
+    pub(super) fn plus(mut self, other: &Self, sign: i8) -> Self {
         self.names += i64::from(sign) * other.names;
         self.space += i128::from(sign) * other.space;
         for (mine, theirs) in self.types.iter_mut().zip(other.types) {
@@ -142,7 +142,7 @@ fn bytes_usage(bytes: i128, replication: u16, policy: u8) -> Usage {
 }
 
 /// Where a snapshot has an inode that is not there any more.
-enum Place {
+pub(super) enum Place {
     Gone(Slot),
     /// It is elsewhere now. `state`: as the newest snapshot that has it there, which is `snapshot`, has it.
     Moved {
@@ -205,7 +205,7 @@ impl Namespace {
     }
 
     /// What one inode holds itself.
-    fn own_usage(&self, slot: Slot) -> Usage {
+    pub(super) fn own_usage(&self, slot: Slot) -> Usage {
         let inode = self.inode(slot);
         let blocks = match inode.kind() {
             InodeKind::Directory(_) => Usage::default(),
@@ -230,7 +230,7 @@ impl Namespace {
 
     /// What a directory holds for snapshots: children that were removed or have moved away. Each such place counts, as in Apache's
     /// NameNode.
-    fn former_children(&self, directory: Slot) -> Vec<Place> {
+    pub(super) fn former_children(&self, directory: Slot) -> Vec<Place> {
         let former = self.inode(directory).history().into_iter().flat_map(|history| &history.former);
         let of_names = former.flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot)));
         of_names.filter_map(|(name, slot)| self.former_place(directory, name, slot)).collect()
@@ -285,54 +285,18 @@ impl Namespace {
         Some(Place::Moved { snapshot: SnapshotId(*snapshot.0), state: version.frozen })
     }
 
-    /// What snapshots have of files and directories that were removed from below an inode, or moved away.
-    pub(super) fn kept_below(&self, top: Slot) -> Kept {
-        let mut kept = Kept::default();
-        if self.timeline.roots.is_empty() {
-            return kept;
+    /// What snapshots have of a file or directory that was removed. `own`: its [`Self::own_usage`].
+    pub(super) fn sum_kept(&self, kept: &mut Kept, slot: Slot, own: &Usage) {
+        let inode = self.inode(slot);
+        if inode.is_directory() {
+            kept.directories += 1;
+            return;
         }
-        let mut waiting = vec![top];
-        while let Some(slot) = waiting.pop() {
-            let inode = self.inode(slot);
-            if let InodeKind::Directory(children) = inode.kind() {
-                kept.directories += u64::from(inode.is_gone());
-                waiting.extend(children.iter());
-            } else if inode.is_gone() {
-                kept.files += 1;
-                let last = inode.history().and_then(|history| history.versions.last());
-                let length = last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
-                kept.length = kept.length.saturating_add(length);
-                kept.space_consumed = kept.space_consumed.saturating_add(self.own_usage(slot).told_space());
-            }
-            for place in self.former_children(slot) {
-                match place {
-                    Place::Gone(slot) => waiting.push(slot),
-                    Place::Moved { snapshot, state } => self.add_tree(&mut kept, snapshot, state),
-                }
-            }
-        }
-        kept
-    }
-
-    /// A tree as a snapshot has it.
-    fn add_tree(&self, kept: &mut Kept, snapshot: SnapshotId, top: Slot) {
-        let mut waiting = vec![top];
-        while let Some(slot) = waiting.pop() {
-            let inode = self.inode(slot);
-            match inode.as_file() {
-                None => {
-                    kept.directories += 1;
-                    waiting.extend(self.children_in(snapshot, slot));
-                }
-                Some(file) => {
-                    kept.files += 1;
-                    kept.length = kept.length.saturating_add(file.length());
-                    let space = file.length().saturating_mul(u64::from(inode.replication()));
-                    kept.space_consumed = kept.space_consumed.saturating_add(space);
-                    kept.moved_space_consumed = kept.moved_space_consumed.saturating_add(space);
-                }
-            }
-        }
+        kept.files += 1;
+        let last = inode.history().and_then(|history| history.versions.last());
+        let length = last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
+        kept.length = kept.length.saturating_add(length);
+        kept.space_consumed = kept.space_consumed.saturating_add(own.told_space());
     }
 
     /// Every directory with a quota counts anew: what a snapshot had may have stood anywhere.

@@ -3,7 +3,7 @@
 //! ```text
 //! record  = 1 (form), kind (1 directory, 2 file), parent id, name, owner, group, mode, mtime, atime, policy,
 //!           file part?, extensions
-//! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length | 2, length, copied from)), count, block*
+//! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length | 2, length, copied from | 3, length, told)), count, block*
 //! block   = id (zig-zag), stamp, length, state
 //! ```
 //! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`extra.rs`) are tagged, so that an older
@@ -82,14 +82,19 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
                 put_bytes(&mut out, writer.machine.as_bytes());
                 match writer.truncation {
                     None => out.push(0),
-                    Some(Truncation { length, copied_from: None }) => {
-                        out.push(1);
-                        put(&mut out, length);
-                    }
-                    Some(Truncation { length, copied_from: Some(source) }) => {
+                    Some(Truncation { length, copied_from: Some(source), .. }) => {
                         out.push(2);
                         put(&mut out, length);
                         put(&mut out, zigzag(source));
+                    }
+                    Some(Truncation { length, told, copied_from: None }) if told == length => {
+                        out.push(1);
+                        put(&mut out, length);
+                    }
+                    Some(Truncation { length, told, copied_from: None }) => {
+                        out.push(3);
+                        put(&mut out, length);
+                        put(&mut out, told);
                     }
                 }
             }
@@ -278,11 +283,18 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
     let writer = if reader.flag()? {
         let client = reader.text()?;
         let machine = reader.text()?;
-        let truncation = match reader.byte()? {
-            0 => None,
-            1 => Some(Truncation { length: reader.number()?, copied_from: None }),
-            2 => Some(Truncation { length: reader.number()?, copied_from: Some(from_zigzag(reader.number()?)) }),
-            _ => return None,
+        let how = reader.byte()?;
+        let truncation = if how == 0 {
+            None
+        } else {
+            let length = reader.number()?;
+            let (told, copied_from) = match how {
+                1 => (length, None),
+                2 => (length, Some(from_zigzag(reader.number()?))),
+                3 => (reader.number()?, None),
+                _ => return None,
+            };
+            Some(Truncation { length, told, copied_from })
         };
         Some(Writer { client, machine, truncation })
     } else {
@@ -498,7 +510,7 @@ mod tests {
         file.open(Writer {
             client: "DFSClient_1".into(),
             machine: "127.0.0.1".into(),
-            truncation: Some(Truncation { length: 3, copied_from: Some(BlockId(-7)) }),
+            truncation: Some(Truncation { length: 3, told: 3, copied_from: Some(BlockId(-7)) }),
         });
         let attributes = Attributes {
             id: InodeId(16400),
@@ -530,10 +542,21 @@ mod tests {
 
     #[test]
     fn a_record_comes_back_as_it_was() {
-        let bytes = encode(&file_inode(), InodeId(16399));
-        let (inode, parent) = decode(InodeId(16400), &bytes).unwrap();
-        assert_eq!(parent, InodeId(16399));
-        assert_eq!(format!("{inode:?}"), format!("{:?}", file_inode()));
+        let truncations = [
+            None,
+            Some(Truncation { length: 3, told: 3, copied_from: None }),
+            Some(Truncation { length: 3, told: 3, copied_from: Some(BlockId(-7)) }),
+            Some(Truncation { length: 3, told: u64::MAX, copied_from: None }),
+        ];
+        for truncation in truncations {
+            let mut file = file_inode();
+            let writer = file.as_file_mut().and_then(FilePart::writer_mut).unwrap();
+            writer.truncation = truncation;
+            let bytes = encode(&file, InodeId(16399));
+            let (inode, parent) = decode(InodeId(16400), &bytes).unwrap();
+            assert_eq!(parent, InodeId(16399));
+            assert_eq!(format!("{inode:?}"), format!("{file:?}"));
+        }
     }
 
     #[test]

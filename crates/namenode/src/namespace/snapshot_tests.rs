@@ -287,6 +287,7 @@ impl World {
         if self.snapshots.is_empty() {
             assert_eq!(quota.used.names as usize, below(&self.now, "/s").len() + 1);
         }
+        self.check_sum();
         self.check_differences();
         let last = self.namespace.counters().last_snapshot;
         for main in self.namespace.by_id.values() {
@@ -294,6 +295,21 @@ impl World {
                 let found = self.namespace.is_in_any(*main, from, until);
                 assert_eq!(found, self.namespace.is_in_any_of_all(*main, from, until), "{from} to {until}");
             }
+        }
+    }
+
+    /// A few at a time, with what only snapshots have.
+    fn check_sum(&self) {
+        let summary = sum(&self.namespace, "/s", 3);
+        assert_eq!(summary.usage, self.namespace.tree_usage(self.namespace.lookup("/s").unwrap()));
+        let (tree, kept) = (below(&self.now, "/s"), &summary.in_snapshots);
+        assert_eq!(*kept, kept_below(&self.namespace, self.namespace.lookup("/s").unwrap()));
+        let files: Vec<u64> = tree.values().filter_map(|entry| entry.blocks.as_deref().map(length_of)).collect();
+        assert_eq!(summary.files - kept.files, files.len() as u64);
+        assert_eq!(summary.directories - kept.directories, (tree.len() - files.len()) as u64 + 1);
+        assert_eq!(summary.length - kept.length, files.iter().sum::<u64>());
+        if self.snapshots.is_empty() {
+            assert_eq!(*kept, Kept::default());
         }
     }
 
@@ -426,6 +442,78 @@ fn what_no_snapshot_has_is_removed_at_once_however_many_there_are() {
     let before = steps::counted();
     namespace.delete(&caller(), "/t", true, 2).unwrap();
     assert!(steps::counted() - before < 5000, "{} steps", steps::counted() - before);
+}
+
+fn length_of(blocks: &[(BlockId, u64)]) -> u64 {
+    blocks.iter().map(|(_, length)| length).sum()
+}
+
+/// What snapshots have of what is not there any more, counted in one go.
+fn kept_below(namespace: &Namespace, top: Slot) -> Kept {
+    let (mut kept, mut waiting) = (Kept::default(), vec![top]);
+    while let Some(slot) = waiting.pop() {
+        let inode = namespace.inode(slot);
+        match inode.kind() {
+            InodeKind::Directory(children) => {
+                kept.directories += u64::from(inode.is_gone());
+                waiting.extend(children.iter());
+            }
+            InodeKind::File(_) if inode.is_gone() => {
+                let last = inode.history().unwrap().versions.last().unwrap().frozen;
+                kept.files += 1;
+                kept.length += namespace.inode(last).as_file().unwrap().length();
+                kept.space_consumed += namespace.own_usage(slot).told_space();
+            }
+            InodeKind::File(_) => {}
+        }
+        for place in namespace.former_children(slot) {
+            match place {
+                quota::Place::Gone(slot) => waiting.push(slot),
+                quota::Place::Moved { snapshot, state } => add_moved(namespace, &mut kept, snapshot, state),
+            }
+        }
+    }
+    kept
+}
+
+fn add_moved(namespace: &Namespace, kept: &mut Kept, snapshot: SnapshotId, slot: Slot) {
+    let inode = namespace.inode(slot);
+    let Some(file) = inode.as_file() else {
+        kept.directories += 1;
+        let children = namespace.children_in(snapshot, slot).into_iter();
+        return children.for_each(|child| add_moved(namespace, kept, snapshot, child));
+    };
+    let space = file.length() * u64::from(inode.replication());
+    kept.files += 1;
+    kept.length += file.length();
+    kept.space_consumed += space;
+    kept.moved_space_consumed += space;
+}
+
+fn sum(namespace: &Namespace, path: &str, at_once: usize) -> Summary {
+    let missing = |path| Error::FileMissing { path };
+    let mut summing = namespace.start_summing(&caller(), path, missing).unwrap();
+    loop {
+        if let Some(summary) = namespace.sum_on(&mut summing, at_once).unwrap() {
+            return summary;
+        }
+    }
+}
+
+#[test]
+fn a_tree_that_goes_while_it_is_summed_up_is_summed_up_as_far_as_it_was_there() {
+    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    for name in 0..50 {
+        namespace.mkdirs(&caller(), &format!("/d/{name}"), FsPermission(0o755), true, 1).unwrap();
+    }
+    let missing = |path| Error::FileMissing { path };
+    let mut summing = namespace.start_summing(&caller(), "/d", missing).unwrap();
+    assert_eq!(namespace.sum_on(&mut summing, 10).unwrap(), None);
+    namespace.delete(&caller(), "/d", true, 2).unwrap();
+    namespace.mkdirs(&caller(), "/d/another", FsPermission(0o755), true, 2).unwrap();
+    let summary = namespace.sum_on(&mut summing, usize::MAX).unwrap().unwrap();
+    assert_eq!((summary.directories, summary.usage.names), (10, 10));
+    assert_eq!(sum(&namespace, "/d", 1).directories, 2);
 }
 
 /// What counts against a quota is not counted anew, entry by entry, when one of many is removed or renamed.

@@ -1,13 +1,16 @@
 //! What a tree holds in all.
 
-use super::inode::InodeKind;
-use super::inode::Slot;
-use super::path::Trail;
-use super::permission::{Caller, Need};
-use super::quota::{Quota, Usage};
-use super::{Namespace, Purpose};
+use std::sync::Arc;
+
+use super::inode::{Inode, InodeId, InodeKind};
+use super::permission::Caller;
+use super::quota::{Place, Quota, Usage};
+use super::{Namespace, Purpose, SnapshotId, join};
 use crate::error::Error;
 use hearth_types::Access;
+
+/// What permission asks of each directory of a tree that is summed up.
+const TREE_ACCESS: Access = Access::READ_EXECUTE;
 
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Summary {
@@ -40,66 +43,165 @@ pub struct Kept {
     pub moved_space_consumed: u64,
 }
 
+impl Summary {
+    /// What snapshots have is a part of the whole.
+    fn with_snapshots(mut self) -> Self {
+        let kept = &self.in_snapshots;
+        self.files += kept.files;
+        self.directories += kept.directories;
+        self.length = self.length.saturating_add(kept.length);
+        self.space_consumed = self.usage.told_space().saturating_add(kept.moved_space_consumed);
+        self
+    }
+}
+
+/// A sum that is being made, a part at a time: the tree may be all there is, and nothing changes while it is looked at.
+pub struct Summing {
+    caller: Caller,
+    summary: Summary,
+    left: Vec<Left>,
+}
+
+/// A file or directory that is yet to be looked at. What has gone meanwhile is left out.
+enum Left {
+    /// As it is, or as it was when it was removed.
+    Now(InodeId),
+    /// As it is in the snapshot that is summed up. `path`: of directories.
+    InSnapshot { snapshot: SnapshotId, inode: InodeId, path: Option<Arc<str>> },
+    /// As a snapshot has it of a tree that was moved away.
+    Moved { snapshot: SnapshotId, inode: InodeId },
+}
+
 impl Namespace {
-    /// Sums up a file or tree.
+    /// Begins to sum up a file or tree: [`Self::sum_on`] until that says that it is done.
     ///
-    /// Errors: `missing`'s, `PermissionDenied` when some directory of it may not be listed.
-    pub fn summarize(
+    /// Errors: `missing`'s.
+    pub fn start_summing(
         &self,
         caller: &Caller,
         path: &str,
         missing: impl FnOnce(String) -> Error,
-    ) -> Result<Summary, Error> {
+    ) -> Result<Summing, Error> {
         let (trail, top) = self.resolve_existing(caller, path, Purpose::Read, missing)?;
-        self.check(caller, &trail, Need { subtree: Some(Access::READ_EXECUTE), ..Need::default() })?;
+        let inode = self.inode(top);
         let mut summary =
-            Summary { is_directory: self.inode(top).is_directory(), is_root: trail.is_root(), ..Summary::default() };
-        summary.quota = self.inode(top).quota().cloned();
-        if trail.snapshot.is_some() {
-            return Ok(self.summarize_snapshot(summary, &trail, top));
-        }
-        summary.usage = self.tree_usage(top);
-        summary.in_snapshots = self.kept_below(top);
-        summary.space_consumed = summary.usage.told_space().saturating_add(summary.in_snapshots.moved_space_consumed);
-        summary.files = summary.in_snapshots.files;
-        summary.directories = summary.in_snapshots.directories;
-        summary.length = summary.in_snapshots.length;
-        let mut waiting = vec![top];
-        while let Some(slot) = waiting.pop() {
-            match self.inode(slot).kind() {
-                InodeKind::Directory(children) => {
-                    summary.directories += 1;
-                    waiting.extend(children.iter());
-                }
-                InodeKind::File(file) => {
-                    summary.files += 1;
-                    summary.length = summary.length.saturating_add(file.length());
-                }
+            Summary { is_directory: inode.is_directory(), is_root: trail.is_root(), ..Summary::default() };
+        let left = match trail.snapshot {
+            Some(snapshot) => Left::InSnapshot { snapshot, inode: inode.id(), path: Some(trail.path().into()) },
+            None => {
+                summary.quota = inode.quota().cloned();
+                Left::Now(inode.id())
             }
-        }
-        Ok(summary)
+        };
+        Ok(Summing { caller: caller.clone(), summary, left: vec![left] })
     }
 
-    fn summarize_snapshot(&self, mut summary: Summary, trail: &Trail, top: Slot) -> Summary {
-        summary.quota = None;
-        let mut waiting = vec![top];
-        while let Some(slot) = waiting.pop() {
-            summary.usage.names += 1;
-            let inode = self.inode(slot);
-            match inode.as_file() {
-                None => {
-                    summary.directories += 1;
-                    waiting.extend(self.children_at(trail.snapshot, slot));
+    /// Looks at `limit` files and directories more. `Some`: these were the last.
+    ///
+    /// Errors: `PermissionDenied` when one of the directories may not be listed.
+    pub fn sum_on(&self, summing: &mut Summing, limit: usize) -> Result<Option<Summary>, Error> {
+        for _ in 0..limit {
+            let Some(next) = summing.left.pop() else {
+                return Ok(Some(std::mem::take(&mut summing.summary).with_snapshots()));
+            };
+            match next {
+                Left::Now(inode) => self.sum_now(summing, inode)?,
+                Left::InSnapshot { snapshot, inode, path } => {
+                    self.sum_in_snapshot(summing, snapshot, inode, path.as_deref())?;
                 }
-                Some(file) => {
-                    summary.files += 1;
-                    summary.length = summary.length.saturating_add(file.length());
-                    let space = file.length().saturating_mul(u64::from(inode.replication()));
-                    summary.space_consumed = summary.space_consumed.saturating_add(space);
-                }
+                Left::Moved { snapshot, inode } => self.sum_moved(summing, snapshot, inode),
             }
         }
-        summary.usage.space = summary.space_consumed.into();
-        summary
+        Ok(None)
+    }
+
+    fn sum_now(&self, summing: &mut Summing, id: InodeId) -> Result<(), Error> {
+        #[cfg(test)]
+        super::steps::count();
+        let Summing { caller, summary, left } = summing;
+        let Some(slot) = self.by_id.get(id.0).copied() else { return Ok(()) };
+        let inode = self.inode(slot);
+        let own = self.own_usage(slot);
+        summary.usage = summary.usage.plus(&own, 1);
+        if inode.is_gone() {
+            self.sum_kept(&mut summary.in_snapshots, slot, &own);
+        }
+        match inode.kind() {
+            InodeKind::Directory(children) => {
+                if !inode.is_gone() {
+                    self.check_listing(caller, inode, || self.path_of(slot))?;
+                    summary.directories += 1;
+                }
+                left.extend(children.iter().map(|child| Left::Now(self.id_of(child))));
+            }
+            InodeKind::File(file) if !inode.is_gone() => {
+                summary.files += 1;
+                summary.length = summary.length.saturating_add(file.told_length());
+            }
+            InodeKind::File(_) => {}
+        }
+        for place in self.former_children(slot) {
+            left.push(match place {
+                Place::Gone(slot) => Left::Now(self.id_of(slot)),
+                Place::Moved { snapshot, state } => {
+                    summary.usage.names += 1;
+                    Left::Moved { snapshot, inode: self.id_of(state) }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// A file or directory of the snapshot that is summed up.
+    fn sum_in_snapshot(
+        &self,
+        summing: &mut Summing,
+        snapshot: SnapshotId,
+        id: InodeId,
+        path: Option<&str>,
+    ) -> Result<(), Error> {
+        let Summing { caller, summary, left } = summing;
+        let Some(slot) = self.inode_in(snapshot, id) else { return Ok(()) };
+        summary.usage.names += 1;
+        let inode = self.inode(slot);
+        if let Some(file) = inode.as_file() {
+            summary.files += 1;
+            summary.length = summary.length.saturating_add(file.length());
+            let space = file.length().saturating_mul(u64::from(inode.replication()));
+            summary.usage.space += i128::from(space);
+            return Ok(());
+        }
+        let path = path.unwrap_or_default();
+        self.check_listing(caller, inode, || path.to_owned())?;
+        summary.directories += 1;
+        left.extend(self.children_in(snapshot, slot).into_iter().map(|child| {
+            let inode = self.inode(child);
+            let path = inode.is_directory().then(|| join(path, &inode.name).into());
+            Left::InSnapshot { snapshot, inode: inode.id(), path }
+        }));
+        Ok(())
+    }
+
+    /// A file or directory of a tree that was moved away, as a snapshot has it.
+    fn sum_moved(&self, summing: &mut Summing, snapshot: SnapshotId, id: InodeId) {
+        let Some(slot) = self.inode_in(snapshot, id) else { return };
+        let (inode, kept) = (self.inode(slot), &mut summing.summary.in_snapshots);
+        let Some(file) = inode.as_file() else {
+            kept.directories += 1;
+            let children = self.children_in(snapshot, slot).into_iter();
+            return summing.left.extend(children.map(|child| Left::Moved { snapshot, inode: self.id_of(child) }));
+        };
+        kept.files += 1;
+        kept.length = kept.length.saturating_add(file.length());
+        let space = file.length().saturating_mul(u64::from(inode.replication()));
+        kept.space_consumed = kept.space_consumed.saturating_add(space);
+        kept.moved_space_consumed = kept.moved_space_consumed.saturating_add(space);
+    }
+
+    fn check_listing(&self, caller: &Caller, inode: &Inode, path: impl FnOnce() -> String) -> Result<(), Error> {
+        if !self.checks_rights_of(caller) || self.may(caller, inode, TREE_ACCESS) {
+            return Ok(());
+        }
+        Err(self.denied(caller, TREE_ACCESS, path(), inode))
     }
 }

@@ -40,13 +40,30 @@ fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
     })
 }
 
+/// Sums up a file or tree. What changes meanwhile is counted as it was or as it is then.
+async fn summarize(
+    namenode: &Namenode,
+    context: &Context,
+    path: &str,
+    missing: impl FnOnce(String) -> Error,
+) -> Result<Summary, Error> {
+    let mut summing = namenode.read().namespace.start_summing(&context.caller, path, missing)?;
+    loop {
+        // The lock is free between two of them.
+        let summed = namenode.read().namespace.sum_on(&mut summing, namenode.settings.summed_max)?;
+        match summed {
+            Some(summary) => return Ok(summary),
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
 pub async fn get_content_summary(
     namenode: &Namenode,
     context: &Context,
     request: GetContentSummaryRequestProto,
 ) -> Result<Bytes, Error> {
-    let state = namenode.read();
-    let summary = state.namespace.summarize(&context.caller, &request.path, |path| Error::FileMissing { path })?;
+    let summary = summarize(namenode, context, &request.path, |path| Error::FileMissing { path }).await?;
     let answer = ContentSummaryProto {
         length: summary.length,
         file_count: summary.files,
@@ -69,9 +86,8 @@ pub async fn get_quota_usage(
     context: &Context,
     request: GetQuotaUsageRequestProto,
 ) -> Result<Bytes, Error> {
-    let state = namenode.read();
     let missing = |path| Error::FileOrDirectoryMissing { path };
-    let summary = state.namespace.summarize(&context.caller, &request.path, missing)?;
+    let summary = summarize(namenode, context, &request.path, missing).await?;
     let usage = QuotaUsageProto {
         file_and_directory_count: summary.files + summary.directories,
         quota: name_quota(&summary),

@@ -96,7 +96,11 @@ fn attempt(
     file.open(Writer {
         client: request.client_name.clone(),
         machine: caller.machine.to_string(),
-        truncation: Some(Truncation { length: asked, copied_from }),
+        truncation: Some(Truncation {
+            length: asked,
+            told: if copied_from.is_some() { asked } else { end },
+            copied_from,
+        }),
     });
     file.change_last(|last| {
         last.state = RecordState::UnderConstruction;

@@ -109,7 +109,7 @@ enum Outcome<K> {
 /// What became of a step through the buffer.
 enum Step {
     Further,
-    /// The sender has said that it is there, and no more.
+    /// The sender has said that it is there, or what changes nothing.
     Heard,
     /// So many bytes must be in the buffer for the next step.
     Needs(usize),
@@ -213,7 +213,8 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 match message {
                     ToReceiver::Open { replica, request } => self.open(replica, *request)?,
                     ToReceiver::Data(piece) => self.begin(piece)?,
-                    ToReceiver::Cancel { replica } => self.cancel(replica),
+                    ToReceiver::Cancel { replica } if self.replicas.contains_key(&replica) => self.cancel(replica),
+                    ToReceiver::Cancel { .. } => return Ok(Step::Heard),
                     ToReceiver::Ping => return Ok(Step::Heard),
                 }
             }

@@ -14,6 +14,7 @@ use hearth_wire::data_transfer::{
 };
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use super::{
     CarryError, Job, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamError, StreamWaits, receive,
@@ -470,11 +471,11 @@ async fn a_receiver_that_keeps_to_no_rules_ends_the_connection() {
 }
 
 /// Waits so briefly that signs of life come soon.
-const SHORT_WAITS: StreamWaits = StreamWaits { silence: Duration::from_millis(300), write: WAIT, idle: WAIT };
+const SHORT_WAITS: StreamWaits = StreamWaits { silence: Duration::from_secs(6), write: WAIT, idle: WAIT };
 
-/// Says the same again and again. Panics after two seconds.
+/// Says the same again and again. Panics after eight seconds and more.
 async fn keep_saying(connection: &Connection, frame: &[u8]) {
-    for _ in 0..100 {
+    for _ in 0..400 {
         connection.write_all(frame, WAIT).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -548,7 +549,7 @@ async fn a_receiver_with_nothing_to_say_is_heard_of_whatever_it_hears() {
 /// However lively it is; and what it sent before is kept for it.
 #[tokio::test]
 async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
-    let waits = StreamWaits { silence: Duration::from_millis(900), write: Duration::from_millis(300), idle: WAIT };
+    let waits = StreamWaits { silence: Duration::from_secs(6), write: Duration::from_millis(300), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(ShelfStore(shelf.clone()));
@@ -623,53 +624,63 @@ async fn a_receiver_that_only_says_that_it_is_there_is_waited_for_no_longer() {
             0,
         ),
     ];
-    const WAITS: StreamWaits =
-        StreamWaits { silence: Duration::from_millis(600), write: Duration::from_millis(500), idle: WAIT };
+    let mut running = JoinSet::new();
     for (what, frames, least) in cases {
-        let (here, there) = pair().await;
-        let (jobs, mut queue) = mpsc::channel(1);
-        let (job, mut answer) = job(1, content(1, 5_000_000), None, &Arc::default());
-        jobs.send(job).await.ok().unwrap();
-        let receiving = async {
-            let (mut sink, mut read) = (vec![0; 1 << 20], 0);
-            there.readable(WAIT).await.unwrap();
-            for frame in frames {
-                // What it acknowledges must have been sent, with a CRC of 4 bytes for 512.
-                let acknowledged = match &frame {
-                    ToSender::Stored { offset, .. } => *offset as usize / 512 * 516,
-                    _ => 0,
-                };
-                while read < acknowledged {
-                    read += there.read(&mut sink, WAIT).await.unwrap();
-                }
-                let mut bytes = Vec::new();
-                frame.encode_into(&mut bytes);
-                there.write_all(&bytes, WAIT).await.unwrap();
-            }
-            let mut ping = Vec::new();
-            ToSender::Ping.encode_into(&mut ping);
-            loop {
-                there.write_all(&ping, WAIT).await.unwrap();
-                let _ = there.read(&mut sink, Duration::from_millis(10)).await;
-            }
-        };
-        let began = std::time::Instant::now();
-        let mut buffer = receive_buffer();
-        let sending = async {
-            let _ = send(&here, &mut buffer, LIMITS, WAITS, &mut queue).await;
-            std::future::pending::<()>().await
-        };
-        let answer = tokio::select! {
-            answer = &mut answer => answer.unwrap(),
-            () = sending => unreachable!("whoever waits has heard of it first"),
-            () = receiving => unreachable!("it goes on"),
-            () = tokio::time::sleep(WAIT) => panic!("{what}: its place is held for ever"),
-        };
-        assert!(began.elapsed() >= WAITS.write, "{what}");
-        let Err(CarryError::Broken { stored, source }) = answer else { panic!("{what}") };
-        assert!(matches!(*source, StreamError::Stuck { .. }), "{what}: {source}");
-        assert!(stored >= least, "{what}: {stored}");
+        running.spawn(only_signs_of_life_follow(what, frames, least));
     }
+    while let Some(outcome) = running.join_next().await {
+        outcome.unwrap();
+    }
+}
+
+/// `frames` are said as soon as the receiver has what they acknowledge; `least`: bytes that have arrived in the end.
+async fn only_signs_of_life_follow(what: &str, frames: Vec<ToSender>, least: u64) {
+    // Looked at three times in what silence may last.
+    const WAITS: StreamWaits =
+        StreamWaits { silence: Duration::from_secs(6), write: Duration::from_millis(500), idle: WAIT };
+    let (here, there) = pair().await;
+    let (jobs, mut queue) = mpsc::channel(1);
+    let (job, mut answer) = job(1, content(1, 5_000_000), None, &Arc::default());
+    jobs.send(job).await.ok().unwrap();
+    let receiving = async {
+        let (mut sink, mut read) = (vec![0; 1 << 20], 0);
+        there.readable(WAIT).await.unwrap();
+        for frame in frames {
+            // What it acknowledges must have been sent, with a CRC of 4 bytes for 512.
+            let acknowledged = match &frame {
+                ToSender::Stored { offset, .. } => *offset as usize / 512 * 516,
+                _ => 0,
+            };
+            while read < acknowledged {
+                read += there.read(&mut sink, WAIT).await.unwrap();
+            }
+            let mut bytes = Vec::new();
+            frame.encode_into(&mut bytes);
+            there.write_all(&bytes, WAIT).await.unwrap();
+        }
+        let mut ping = Vec::new();
+        ToSender::Ping.encode_into(&mut ping);
+        loop {
+            there.write_all(&ping, WAIT).await.unwrap();
+            let _ = there.read(&mut sink, Duration::from_millis(10)).await;
+        }
+    };
+    let began = std::time::Instant::now();
+    let mut buffer = receive_buffer();
+    let sending = async {
+        let _ = send(&here, &mut buffer, LIMITS, WAITS, &mut queue).await;
+        std::future::pending::<()>().await
+    };
+    let answer = tokio::select! {
+        answer = &mut answer => answer.unwrap(),
+        () = sending => unreachable!("whoever waits has heard of it first"),
+        () = receiving => unreachable!("it goes on"),
+        () = tokio::time::sleep(WAIT) => panic!("{what}: its place is held for ever"),
+    };
+    assert!(began.elapsed() >= WAITS.write, "{what}");
+    let Err(CarryError::Broken { stored, source }) = answer else { panic!("{what}") };
+    assert!(matches!(*source, StreamError::Stuck { .. }), "{what}: {source}");
+    assert!(stored >= least, "{what}: {stored}");
 }
 
 /// Stores nothing of one block, and never says so.
@@ -689,7 +700,7 @@ impl ReplicaStore for OneHangs {
 #[tokio::test]
 async fn a_replica_whose_disk_hangs_holds_up_no_other() {
     // Looked at three times in what silence may last.
-    let waits = StreamWaits { silence: Duration::from_secs(1), write: Duration::from_millis(500), idle: WAIT };
+    let waits = StreamWaits { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(OneHangs(ShelfStore(shelf.clone())));
@@ -721,21 +732,23 @@ impl ReplicaSource for Hesitant {
     }
 
     async fn data(&mut self, range: ByteRange) -> std::io::Result<SourceData<'_>> {
-        tokio::time::sleep(Duration::from_millis(2200)).await;
+        // Longer than a receiver may take.
+        tokio::time::sleep(Duration::from_secs(8)).await;
         self.0.data(range).await
     }
 }
 
 #[tokio::test]
 async fn a_receiver_is_not_left_for_what_takes_long_here() {
-    let waits = StreamWaits { silence: Duration::from_secs(4), write: Duration::from_millis(1500), idle: WAIT };
+    let waits = StreamWaits { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(ShelfStore(shelf.clone()));
     let receiving = tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, LIMITS, waits).await });
     let (jobs, mut queue) = mpsc::channel(1);
     let (done, answer) = oneshot::channel();
-    let data = content(1, 130_000);
+    // One frame.
+    let data = content(1, 60_000);
     let memory = Memory { data: data.clone(), damaged: None, handed_out: Arc::default(), piece: Vec::new() };
     jobs.send(Job { request: request(1, data.len()), source: Hesitant(memory), done }).await.ok().unwrap();
     drop(jobs);
@@ -813,7 +826,7 @@ async fn replicas_that_are_called_off_while_they_are_opened_count_until_that_is_
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(2), refused).await.expect("the last one is refused");
+    tokio::time::timeout(WAIT, refused).await.expect("the last one is refused");
     let most = 2 * LIMITS.replicas_max as usize;
     assert!((1..=most).contains(&store.0.load(Ordering::SeqCst)));
     receiving.abort();

@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         .set("dfs.client.block.write.replace-datanode-on-failure.best-effort", true)
         // What a killed writer has left on a DataNode is found by the next full report.
         .set("dfs.blockreport.intervalMsec", 5000)
+        // Whoever stands still for a moment is not left for half a minute.
+        .set("hearth.client.one-sided.timeout", 30)
         .set("hearth.memory.limit", MEMORY)
         .set("hearth.memory.flush.delay", 1)
         .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
