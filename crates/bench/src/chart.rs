@@ -55,7 +55,7 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
             line(&mut body, 24, y, "", &label);
             let width = figure.median() / longest * BAR_WIDTH_MAX;
             let colour = match figure.system.as_str() {
-                "Hearth" => "#d9480f",
+                system if system.starts_with("Hearth") => "#d9480f",
                 "Apache" => "#868e96",
                 _ => "#ced4da",
             };
