@@ -123,10 +123,12 @@ impl<S: ReplicaStore> Intake<'_, S> {
         // When something of a replica had come, or was waited for here.
         let mut moved = heard;
         loop {
+            // Whether that is all that has come: who stood still here himself has not looked yet at what else there is.
+            let mut is_there = false;
             let wanted = loop {
                 match self.step()? {
                     Step::Further => moved = Instant::now(),
-                    Step::Heard => {}
+                    Step::Heard => is_there = true,
                     Step::Needs(wanted) => break wanted,
                 }
             };
@@ -137,7 +139,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 moved = Instant::now();
             }
             let after = moved.elapsed();
-            if after >= self.waits.without_bytes() {
+            if is_there && after >= self.waits.without_bytes() {
                 return Err(StreamError::Lingering { peer: self.connection.peer(), after });
             }
             // Whatever the sender says meanwhile: it has to hear that somebody is here.
