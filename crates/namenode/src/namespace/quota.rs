@@ -13,7 +13,6 @@ use super::history::{EntryName, SnapshotId};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::Trail;
 use super::permission::Caller;
-use super::summary::Kept;
 use super::{BlockState, Namespace, Purpose};
 use crate::blocks::StoragePolicy;
 use crate::error::Error;
@@ -283,20 +282,6 @@ impl Namespace {
         let mut held = self.timeline.roots.range(version.from + 1..=version.until).rev();
         let snapshot = held.find(|(snapshot, root)| self.is_in(SnapshotId(**snapshot), **root, slot))?;
         Some(Place::Moved { snapshot: SnapshotId(*snapshot.0), state: version.frozen })
-    }
-
-    /// What snapshots have of a file or directory that was removed. `own`: its [`Self::own_usage`].
-    pub(super) fn sum_kept(&self, kept: &mut Kept, slot: Slot, own: &Usage) {
-        let inode = self.inode(slot);
-        if inode.is_directory() {
-            kept.directories += 1;
-            return;
-        }
-        kept.files += 1;
-        let last = inode.history().and_then(|history| history.versions.last());
-        let length = last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
-        kept.length = kept.length.saturating_add(length);
-        kept.space_consumed = kept.space_consumed.saturating_add(own.told_space());
     }
 
     /// Every directory with a quota counts anew: what a snapshot had may have stood anywhere.

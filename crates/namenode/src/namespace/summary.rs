@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::inode::{Inode, InodeId, InodeKind};
+use super::file::FilePart;
+use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::permission::Caller;
 use super::quota::{Place, Quota, Usage};
 use super::{Namespace, Purpose, SnapshotId, join};
@@ -150,6 +151,20 @@ impl Namespace {
             });
         }
         Ok(())
+    }
+
+    /// What snapshots have of a file or directory that was removed, which holds `own`.
+    fn sum_kept(&self, kept: &mut Kept, slot: Slot, own: &Usage) {
+        let inode = self.inode(slot);
+        if inode.is_directory() {
+            kept.directories += 1;
+            return;
+        }
+        kept.files += 1;
+        let last = inode.history().and_then(|history| history.versions.last());
+        let length = last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
+        kept.length = kept.length.saturating_add(length);
+        kept.space_consumed = kept.space_consumed.saturating_add(own.told_space());
     }
 
     /// A file or directory of the snapshot that is summed up.

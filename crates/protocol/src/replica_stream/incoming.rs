@@ -124,10 +124,10 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let mut moved = heard;
         loop {
             // Whether that is all that has come: who stood still here himself has not looked yet at what else there is.
-            let mut is_there = false;
+            let (mut went_on, mut is_there) = (false, false);
             let wanted = loop {
                 match self.step()? {
-                    Step::Further => moved = Instant::now(),
+                    Step::Further => went_on = true,
                     Step::Heard => is_there = true,
                     Step::Needs(wanted) => break wanted,
                 }
@@ -135,12 +135,10 @@ impl<S: ReplicaStore> Intake<'_, S> {
             while let Some(outcome) = self.tasks.try_join_next() {
                 self.take(outcome)?;
             }
-            if self.replicas.is_empty() || !self.tasks.is_empty() {
+            if went_on || self.replicas.is_empty() || !self.tasks.is_empty() {
                 moved = Instant::now();
-            }
-            let after = moved.elapsed();
-            if is_there && after >= self.waits.without_bytes() {
-                return Err(StreamError::Lingering { peer: self.connection.peer(), after });
+            } else if is_there && moved.elapsed() >= self.waits.without_bytes() {
+                return Err(StreamError::Lingering { peer: self.connection.peer(), after: moved.elapsed() });
             }
             // Whatever the sender says meanwhile: it has to hear that somebody is here.
             if !self.replicas.is_empty() && sent.elapsed() >= tick {
@@ -215,8 +213,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 match message {
                     ToReceiver::Open { replica, request } => self.open(replica, *request)?,
                     ToReceiver::Data(piece) => self.begin(piece)?,
-                    ToReceiver::Cancel { replica } if self.replicas.contains_key(&replica) => self.cancel(replica),
-                    ToReceiver::Cancel { .. } => return Ok(Step::Heard),
+                    ToReceiver::Cancel { replica } => return Ok(self.cancel(replica)),
                     ToReceiver::Ping => return Ok(Step::Heard),
                 }
             }
@@ -443,11 +440,12 @@ impl<S: ReplicaStore> Intake<'_, S> {
         ToSender::Refused { replica: number, refusal }.encode_into(&mut self.out);
     }
 
-    fn cancel(&mut self, number: u32) {
-        let Some(replica) = self.replicas.remove(&number) else { return };
+    fn cancel(&mut self, number: u32) -> Step {
+        let Some(replica) = self.replicas.remove(&number) else { return Step::Heard };
         for held in replica.held {
             self.give_back(held.piece, 0);
         }
+        Step::Further
     }
 }
 
