@@ -225,7 +225,7 @@ fn forget(folder: &Path, payload: Payload) -> Result<()> {
 
 /// A file that a replica comes to, from its beginning.
 pub fn open_into(path: &Path) -> std::io::Result<fs::File> {
-    fs::File::options().write(true).create(true).truncate(false).open(path)
+    fs::File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// One run of one carrier.
@@ -301,13 +301,17 @@ fn check(folder: &Path, payload: Payload) -> Result<()> {
 #[derive(Clone, Copy)]
 struct At {
     cpu: f64,
-    /// The most resident bytes since it was asked last.
+    /// The most resident bytes since it was asked last; without replicas, which a receiver may have mapped.
     peak: u64,
 }
 
 /// One of the two processes. It ends when this is dropped.
 struct End {
     child: Child,
+    /// The most resident bytes that are not of replicas, of all looks.
+    seen: u64,
+    /// Some look has found replicas mapped.
+    mapped: bool,
     lines: mpsc::Receiver<String>,
 }
 
@@ -340,7 +344,7 @@ impl End {
                 }
             }
         });
-        Ok(Self { child, lines })
+        Ok(Self { child, seen: 0, mapped: false, lines })
     }
 
     fn line(&mut self, wait: Duration) -> Result<Option<String>> {
@@ -374,7 +378,9 @@ impl End {
                 return Ok(bar.position());
             }
             ensure!(heard.elapsed() < QUIET_MAX, "the receiver has stored nothing for {QUIET_MAX:?}");
-            let Some(line) = self.line(Duration::from_millis(100))? else { continue };
+            let line = self.line(Duration::from_millis(100))?;
+            self.look()?;
+            let Some(line) = line else { continue };
             let mut words = line.split(' ');
             let (word, bytes) = (words.next(), words.next().and_then(|bytes| bytes.parse().ok()));
             let bytes: u64 = bytes.with_context(|| format!("{line:?} says nothing"))?;
@@ -389,19 +395,33 @@ impl End {
     }
 
     /// As it is before its work: the peak of its memory begins here.
-    fn idle(&self) -> Result<At> {
+    fn idle(&mut self) -> Result<At> {
         let path = format!("/proc/{}/clear_refs", self.child.id());
         fs::write(&path, "5").with_context(|| format!("cannot write {path}"))?;
+        self.seen = 0;
         self.now()
     }
 
-    fn now(&self) -> Result<At> {
+    fn now(&mut self) -> Result<At> {
+        let cpu = usage(self.child.id())?.cpu();
+        let peak = self.look()?;
+        // The kernel's own peak counts what is mapped of replicas: where there was some, it is what was seen.
+        Ok(At { cpu, peak: if self.mapped { self.seen } else { peak } })
+    }
+
+    /// The peak that the kernel knows, in bytes.
+    fn look(&mut self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let peak = peak.and_then(|rest| rest.trim().strip_suffix(" kB")).and_then(|kb| kb.trim().parse::<u64>().ok());
-        let peak = peak.context("the kernel does not say the peak of an end's memory")? << 10;
-        Ok(At { cpu: usage(self.child.id())?.cpu(), peak })
+        let bytes = |name: &str| {
+            let kb = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+            let kb = kb.and_then(|kb| kb.trim().parse::<u64>().ok());
+            kb.map(|kb| kb << 10).with_context(|| format!("{path} has no {name}"))
+        };
+        let (own, mapped) = (bytes("RssAnon:")? + bytes("RssFile:")?, bytes("RssShmem:")?);
+        self.seen = self.seen.max(own);
+        self.mapped |= mapped > 0;
+        Ok(bytes("VmHWM:")?)
     }
 }
 

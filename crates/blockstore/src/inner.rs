@@ -84,6 +84,7 @@ pub struct Counters {
     pub grant_nanos: AtomicU64,
     pub committed_bytes: AtomicU64,
     pub copied_back_bytes: AtomicU64,
+    pub received_in_place_bytes: AtomicU64,
 }
 
 pub fn count(counter: &AtomicU64, by: u64) {

@@ -39,6 +39,7 @@ pub use disk::stream::{DuePiece, WrittenPiece};
 pub use error::{Reaction, Result, StoreError};
 pub use hold::HeldReplica;
 pub use in_place::InPlace;
+pub use mapped::Mapping;
 pub use options::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, KeepOptions, MemoryOptions, PipelineRecovery, Reserved,
     StoreOptions, VolumeOptions,

@@ -135,6 +135,7 @@ impl Inner {
             grant_time: Duration::from_nanos(get(&counters.grant_nanos)),
             committed_bytes: get(&counters.committed_bytes),
             copied_back_bytes: get(&counters.copied_back_bytes),
+            received_in_place_bytes: get(&counters.received_in_place_bytes),
             kept_replicas: self.kept.len() as u64,
             mapped_bytes: self.kept.mapped.now(),
             failed_volumes: self.volumes.iter().filter(|volume| volume.is_failed()).count() as u64,

@@ -8,19 +8,20 @@
 //! there, and looked at after the bytes were copied: another thread that copies at the same time cannot take zeros for bytes.
 //! A SIGBUS from anywhere else goes to whoever handled it before (the standard library, then the kernel: the process ends as it always did).
 //!
-//! No reference to mapped bytes outlives `look`. A system call that is given their address ([`Mapping::write_to`]) meets the same fault as an error.
+//! No reference to mapped bytes outlives `look`. A system call that is given their address ([`Mapping::write_to`], [`Mapping::receive`]) meets the
+//! same fault as an error.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::sys::{PAGE, pages};
 
-/// The first bytes of a file, for reading.
+/// The first bytes of a file, for reading, or to receive bytes into.
 pub struct Mapping {
     start: *mut u8,
     length: usize,
@@ -58,18 +59,36 @@ impl Drop for Touching {
 }
 
 impl Mapping {
+    /// Whether the memory of `file`, of a tmpfs, comes in huge pages: to map and touch it costs nothing then. In small ones it costs as much as a
+    /// copy, and under User Mode Linux, whose faults are dear, more.
+    pub fn is_worth_it(file: &File) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        file.metadata().is_ok_and(|about| about.blksize() > PAGE)
+    }
+
     /// Maps `length` bytes, at least one. They are read here and there: the kernel is told not to read ahead.
     ///
     /// Errors: the file is shorter; no handler could be installed; no address space.
     pub fn new(file: &File, length: u64) -> io::Result<Self> {
+        use rustix::mm::ProtFlags;
+        Self::with(file, length, ProtFlags::READ)
+    }
+
+    /// The same for [`Mapping::receive`] as well, of a file that is open for writing.
+    pub fn for_receiving(file: &File, length: u64) -> io::Result<Self> {
+        use rustix::mm::ProtFlags;
+        Self::with(file, length, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn with(file: &File, length: u64, allowed: rustix::mm::ProtFlags) -> io::Result<Self> {
         guard_process()?;
         if file.metadata()?.len() < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        use rustix::mm::{Advice, MapFlags, ProtFlags};
+        use rustix::mm::{Advice, MapFlags};
         // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, allowed, MapFlags::SHARED, file, 0)? };
         // SAFETY: the range was just mapped; advice does not change its bytes, and failing is harmless.
         let _ = unsafe { rustix::mm::madvise(start, length, Advice::Random) };
         Ok(Self { start: start.cast(), length, lost: AtomicBool::new(false) })
@@ -144,6 +163,23 @@ impl Mapping {
         // The mark was set before zeros came: whoever has written one of them sees it.
         fence(Ordering::Acquire);
         if self.is_lost() { Err(io::Error::from_raw_os_error(libc::EFAULT)) } else { Ok(()) }
+    }
+
+    /// Receives once from `socket`: up to `length` bytes to where those from `offset` lie, and what comes behind them into `behind`. How many
+    /// came in all. What they are, nobody has looked at: `look` does.
+    ///
+    /// Errors: those of readv; EFAULT when there is no memory behind the mapping, or it was not made for this: nothing was taken off the
+    /// socket then.
+    pub fn receive(&self, offset: u64, length: usize, socket: BorrowedFd<'_>, behind: &mut [u8]) -> io::Result<usize> {
+        let into = self.at(offset, length);
+        let parts = [
+            libc::iovec { iov_base: into.cast_mut().cast(), iov_len: length },
+            libc::iovec { iov_base: behind.as_mut_ptr().cast(), iov_len: behind.len() },
+        ];
+        // SAFETY: the first part lies within the mapping, as was just checked, and the kernel answers EFAULT where that may not be written or
+        // has nothing behind it; no reference to its bytes exists. The second is borrowed for the call.
+        let received = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
     /// Whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
@@ -397,6 +433,35 @@ mod tests {
         let panics = || unsafe { whole.look(0, 1, |_| panic!("on purpose")) };
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         assert!(TOUCHED.get().is_null());
+    }
+
+    #[test]
+    fn bytes_are_received_to_where_they_lie() {
+        use std::io::Write;
+        use std::os::fd::AsFd;
+        let (mut sender, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = file(&[0; 8192]);
+        let mapping = Mapping::for_receiving(&file, 8192).unwrap();
+        let mut behind = [0; 4];
+        sender.write_all(b"received, and more").unwrap();
+        assert_eq!(mapping.receive(100, 8, socket.as_fd(), &mut behind).unwrap(), 12);
+        assert_eq!(&behind, b", an");
+        let mut there = [0; 10];
+        file.read_exact_at(&mut there, 99).unwrap();
+        assert_eq!(&there, b"\0received\0");
+        // SAFETY: a copy of whatever is there.
+        let seen = unsafe { mapping.look(100, 8, |seen| seen.to_vec()) };
+        assert_eq!(seen.unwrap(), b"received");
+        // Nothing is taken off the socket by a call that fails.
+        let fails = |mapping: &Mapping| mapping.receive(4096, 6, socket.as_fd(), &mut []).unwrap_err().raw_os_error();
+        assert_eq!(fails(&Mapping::new(&file, 8192).unwrap()), Some(libc::EFAULT));
+        file.set_len(4096).unwrap();
+        assert_eq!(fails(&mapping), Some(libc::EFAULT));
+        assert_eq!(mapping.receive(0, 6, socket.as_fd(), &mut []).unwrap(), 6);
+        file.read_exact_at(&mut there, 0).unwrap();
+        assert_eq!(&there[..6], b"d more");
+        let beyond = || mapping.receive(8190, 3, socket.as_fd(), &mut []);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(beyond)).is_err());
     }
 
     #[test]

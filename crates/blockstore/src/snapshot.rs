@@ -12,7 +12,6 @@ use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
 use crate::memory::slab::Slot;
 use crate::replica::MemoryCopy;
-use crate::sys;
 
 #[derive(Clone)]
 pub enum Source {
@@ -171,7 +170,7 @@ impl Snapshot {
     /// All of its last page is mapped, too.
     pub fn mapped(&self) -> Option<Mapping> {
         match &self.source {
-            Source::File { files, .. } if self.length > 0 && sys::is_in_huge_pages(&files.data) => {
+            Source::File { files, .. } if self.length > 0 && Mapping::is_worth_it(&files.data) => {
                 Mapping::new(&files.data, self.length).ok()
             }
             _ => None,

@@ -28,13 +28,6 @@ pub fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
     retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length))
 }
 
-/// Whether the memory of a tmpfs's file comes in huge pages: to map and touch it costs nothing then. In small ones it costs as much as a copy,
-/// and under User Mode Linux, whose faults are dear, more.
-pub fn is_in_huge_pages(file: &File) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    file.metadata().is_ok_and(|about| about.blksize() > PAGE)
-}
-
 /// True for the answers of a file system that has no room (a quota included).
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM))

@@ -1,4 +1,5 @@
 mod grant;
+mod receive;
 
 use std::borrow::Cow;
 use std::sync::Arc;

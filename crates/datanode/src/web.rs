@@ -110,6 +110,11 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             metrics.copied_back_bytes,
         ),
         counter(
+            "hearth_received_in_place_bytes",
+            "Bytes received from sockets to where they lie, checked there",
+            metrics.received_in_place_bytes,
+        ),
+        counter(
             "hearth_descriptions",
             "Clients that had to ask what is offered here (DESCRIBE)",
             datanode.load.descriptions(),
@@ -258,7 +263,8 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("GrantedBytes", metrics.granted_bytes)
             .with("GrantCpuMicros", metrics.grant_time.as_micros() as u64)
             .with("CommittedBytes", metrics.committed_bytes)
-            .with("CopiedBackBytes", metrics.copied_back_bytes),
+            .with("CopiedBackBytes", metrics.copied_back_bytes)
+            .with("ReceivedInPlaceBytes", metrics.received_in_place_bytes),
     ]);
     beans
 }

@@ -136,6 +136,13 @@ pub trait ReplicaSink: Send + 'static {
     /// Stores verified bytes, where that waits for nothing. Bytes before `received` are left out.
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal>;
 
+    /// Its memory, if the bytes from `received` to `end` had better be received straight to there, where they are verified. Asked only while
+    /// it is quick.
+    fn in_place(&mut self, end: u64) -> Option<&mut dyn InPlace> {
+        let _ = end;
+        None
+    }
+
     /// Stores verified bytes, in a task that may wait.
     fn store(
         &mut self,
@@ -149,6 +156,31 @@ pub trait ReplicaSink: Send + 'static {
 
     /// The connection broke: the sender may come back.
     fn keep(self);
+}
+
+/// Memory of a replica to which bytes come before they are verified. They count when they have been.
+pub trait InPlace: Send {
+    /// Receives once from `socket`, without waiting: up to `length` bytes of the replica from `offset`, which is not before what has been
+    /// received, and what comes behind them into `behind`. How many came in all.
+    ///
+    /// Errors: a refusal: the memory cannot be had any more. Within: the socket's.
+    fn receive(
+        &mut self,
+        offset: u64,
+        length: usize,
+        socket: BorrowedFd<'_>,
+        behind: &mut [u8],
+    ) -> Result<std::io::Result<usize>, ReplicaRefusal>;
+
+    /// Verifies the next `length` bytes, which end with a chunk or the replica, and counts them as received.
+    fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted>;
+}
+
+/// Why bytes that came in place do not count.
+#[derive(Debug)]
+pub enum NotAccepted {
+    Corrupt(ChecksumError),
+    Refused(ReplicaRefusal),
 }
 
 /// A buffer for either end.

@@ -65,9 +65,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.role == Role::Receive {
         std::thread::spawn(move || tell(&taken, all));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // A DataNode has a loop in one thread for each of its connections of replicas.
+    let mut builder = match arguments.carrier {
+        Carrier::Streams => tokio::runtime::Builder::new_current_thread(),
+        Carrier::Grpc | Carrier::Sendfile | Carrier::Memory => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build()?;
     let (carrier, peer) = (arguments.carrier, arguments.peer);
-    // On a worker, as in a DataNode: this thread would have to be woken by one of them each time.
+    // Spawned, as there: of several threads, this one would have to be woken each time.
     let work = runtime.spawn(async move {
         match peer {
             None => listen(carrier, &plan).await,

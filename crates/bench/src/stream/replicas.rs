@@ -2,15 +2,16 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use hearth_blockstore::Mapping;
 use hearth_fabric::tcp::{self, Connection, Listener, ReceiveBuffer, SocketOptions};
 use hearth_protocol::replica_stream::{
-    self, Job, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamWaits, receive_buffer,
+    self, InPlace, Job, NotAccepted, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamWaits, receive_buffer,
 };
 use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageType, Token,
@@ -69,7 +70,9 @@ impl ReplicaStore for Folder {
     async fn open(&self, request: OpenReplica) -> Result<FileSink, ReplicaRefusal> {
         let path = self.plan.folder.join(into_name(request.block.id().0 as u64));
         let file = open_into(&path).map_err(|error| failed(&error))?;
-        Ok(FileSink { file, received: 0, plan: self.plan.clone() })
+        let bytes = self.plan.payload.bytes;
+        let mapped = Mapping::is_worth_it(&file).then(|| Mapping::for_receiving(&file, bytes)).transpose();
+        Ok(FileSink { mapped: mapped.map_err(|error| failed(&error))?, file, received: 0, plan: self.plan.clone() })
     }
 }
 
@@ -79,8 +82,35 @@ fn failed(error: &std::io::Error) -> ReplicaRefusal {
 
 struct FileSink {
     file: File,
+    /// Where a DataNode would receive in place.
+    mapped: Option<Mapping>,
     received: u64,
     plan: Arc<Plan>,
+}
+
+impl InPlace for FileSink {
+    fn receive(
+        &mut self,
+        offset: u64,
+        length: usize,
+        socket: BorrowedFd<'_>,
+        behind: &mut [u8],
+    ) -> Result<std::io::Result<usize>, ReplicaRefusal> {
+        let gone = || ReplicaRefusal::new(Status::Error, "it is not mapped");
+        Ok(self.mapped.as_ref().ok_or_else(gone)?.receive(offset, length, socket, behind))
+    }
+
+    fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
+        // SAFETY: sums are computed, of whatever is there.
+        let look = |mapped: &Mapping| unsafe {
+            mapped.look(self.received, length, |data| ChecksumSpec::DEFAULT.verify(data, checksums))
+        };
+        let gone = || NotAccepted::Refused(ReplicaRefusal::new(Status::Error, "its memory is gone"));
+        self.mapped.as_ref().and_then(look).ok_or_else(gone)?.map_err(NotAccepted::Corrupt)?;
+        self.received += length as u64;
+        self.plan.take(length as u64);
+        Ok(())
+    }
 }
 
 impl ReplicaSink for FileSink {
@@ -90,6 +120,10 @@ impl ReplicaSink for FileSink {
 
     fn is_quick(&self) -> bool {
         self.plan.slow.is_none()
+    }
+
+    fn in_place(&mut self, _end: u64) -> Option<&mut dyn InPlace> {
+        if self.mapped.is_some() { Some(self) } else { None }
     }
 
     fn store_now(&mut self, offset: u64, data: &[u8], _checksums: &[u8]) -> Result<(), ReplicaRefusal> {

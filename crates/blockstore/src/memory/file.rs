@@ -157,7 +157,7 @@ pub struct FileWriter {
     pub crcs: Arc<CrcMap>,
     /// Bytes of data that have memory.
     allocated: u64,
-    /// Some or all of them, mapped, once others have put bytes there that are to be checked.
+    /// Some or all of them, mapped, once bytes are there that are to be checked where they lie.
     mapped: Option<Mapping>,
 }
 
@@ -413,6 +413,16 @@ impl FileWriter {
         self.data.read_exact_at(into, offset)
     }
 
+    /// The data up to `end`, for which there is memory, where it lies. `None`: it is not worth that, or cannot be had.
+    pub fn mapped(&mut self, end: u64) -> Option<&Mapping> {
+        if self.mapped.as_ref().is_none_or(|mapped| mapped.length() < end) {
+            let bytes = self.allocated.max(end);
+            let is_worth_it = Mapping::is_worth_it(&self.data);
+            self.mapped = is_worth_it.then(|| Mapping::for_receiving(&self.data, bytes).ok()).flatten();
+        }
+        self.mapped.as_ref()
+    }
+
     /// Whether `crcs` fit the bytes at `offset`, for which there is memory: looked at where they lie if that is in huge pages, else read into
     /// `scratch`.
     ///
@@ -425,14 +435,9 @@ impl FileWriter {
         scratch: &mut Vec<u8>,
     ) -> io::Result<Result<(), ChecksumError>> {
         let checksum = self.copy.checksum;
-        let end = offset + bytes as u64;
-        if self.mapped.as_ref().is_none_or(|mapped| mapped.length() < end) {
-            let is_worth_it = sys::is_in_huge_pages(&self.data);
-            self.mapped = is_worth_it.then(|| Mapping::new(&self.data, self.allocated.max(end)).ok()).flatten();
-        }
         // SAFETY: sums are computed, of whatever is there.
         let look = |mapped: &Mapping| unsafe { mapped.look(offset, bytes, |data| checksum.verify(data, crcs)) };
-        if let Some(checked) = self.mapped.as_ref().and_then(look) {
+        if let Some(checked) = self.mapped(offset + bytes as u64).and_then(look) {
             return Ok(checked);
         }
         scratch.resize(scratch.len().max(bytes), 0);

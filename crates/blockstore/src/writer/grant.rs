@@ -25,7 +25,7 @@ use crate::{ReplicaReader, Result, StoreError, sys};
 const CHECK_BYTES: usize = 128 << 10;
 
 /// A sum over what was committed that does not fit, or bytes that are gone.
-enum Bad {
+pub(super) enum Bad {
     Sum(ChecksumError),
     Io(io::Error),
 }
@@ -173,7 +173,7 @@ impl ReplicaWriter {
     }
 
     /// Checks the bytes from `start`, a chunk's, to `end`.
-    fn check(
+    pub(super) fn check(
         &self,
         file: &mut FileWriter,
         start: u64,
@@ -200,7 +200,7 @@ impl ReplicaWriter {
     }
 
     /// `start`: of the range that was checked, from the start of the block.
-    fn bad_commit(&self, start: u64, bad: Bad) -> StoreError {
+    pub(super) fn bad_commit(&self, start: u64, bad: Bad) -> StoreError {
         match bad {
             Bad::Sum(source) => StoreError::BadCommit { block: self.block(), start, source },
             // The file was granted up to there: whoever fills it has cut it.

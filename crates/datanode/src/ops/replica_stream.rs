@@ -27,7 +27,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Replica
 
 /// Takes replicas until the sender has no more, or none for a while. On the threads of the streams: those that serve readers are theirs.
 pub async fn converse(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
-    let threads = datanode.streams.threads.start()?;
+    let threads = datanode.streams.threads.start_connection()?;
     let datanode = datanode.clone();
     let conversation = threads.spawn(async move {
         tokio::select! {

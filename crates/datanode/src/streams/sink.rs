@@ -1,10 +1,12 @@
 //! A replica of another datanode's on its way in.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{Checksums, CreateKind, CreateOptions, Durability, ReplicaWriter, StoreError, WrittenPiece};
-use hearth_protocol::replica_stream::{ReplicaSink, ReplicaStore};
+use hearth_protocol::replica_stream::{InPlace, NotAccepted, ReplicaSink, ReplicaStore};
 use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
 use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status};
 use tokio::sync::OwnedSemaphorePermit;
@@ -196,6 +198,27 @@ impl StreamSink {
     }
 }
 
+impl InPlace for StreamSink {
+    fn receive(
+        &mut self,
+        offset: u64,
+        length: usize,
+        socket: BorrowedFd<'_>,
+        behind: &mut [u8],
+    ) -> Result<io::Result<usize>, ReplicaRefusal> {
+        self.writer.receive(offset, length, socket, behind).map_err(|error| refusal(&error.into(), false))
+    }
+
+    fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
+        match self.writer.accept(length as u64, checksums) {
+            Ok(_) => self.datanode.load.streamed_in(length as u64),
+            Err(StoreError::BadCommit { source, .. }) => return Err(NotAccepted::Corrupt(source)),
+            Err(error) => return Err(NotAccepted::Refused(refusal(&error.into(), false))),
+        }
+        Ok(())
+    }
+}
+
 impl ReplicaSink for StreamSink {
     fn received(&self) -> u64 {
         self.writer.received()
@@ -203,6 +226,10 @@ impl ReplicaSink for StreamSink {
 
     fn is_quick(&self) -> bool {
         self.to_disk.is_none() && !self.is_move && !self.writer.waits_at_end()
+    }
+
+    fn in_place(&mut self, end: u64) -> Option<&mut dyn InPlace> {
+        if self.writer.receives_in_place(end) { Some(self) } else { None }
     }
 
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {

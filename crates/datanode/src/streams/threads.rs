@@ -4,11 +4,16 @@
 //! Niceness is a share, not a ban: beside threads that always want the cores the copies still get theirs (at 6, about a quarter of
 //! what one of the others gets), and where nobody else wants the cores, all of them.
 
+//!
+//! Connections of replicas have a loop of events in one thread each, or share it: of several threads one waits for all sockets, and is
+//! woken with each segment of a connection that another one is busy with, for nothing.
+
 use std::io;
 
 use parking_lot::Mutex;
 use rustix::process::{getpriority_process, setpriority_process};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 
 use crate::ops::OpError;
 
@@ -19,15 +24,22 @@ const NICE_MAX: i32 = 19;
 pub struct Threads {
     nice: i32,
     runtime: Mutex<Option<Runtime>>,
+    loops: Mutex<Vec<Loop>>,
+}
+
+/// A thread with a runtime of its own, which ends when this is dropped.
+struct Loop {
+    handle: Handle,
+    _end: oneshot::Sender<()>,
 }
 
 impl Threads {
     /// `nice`: above the process's own. 0: threads like the others.
     pub fn new(nice: i32) -> Self {
-        Self { nice, runtime: Mutex::default() }
+        Self { nice, runtime: Mutex::default(), loops: Mutex::default() }
     }
 
-    /// Where to spawn.
+    /// Where to spawn what is no connection of replicas.
     ///
     /// Errors: the system has no threads left.
     pub fn start(&self) -> Result<Handle, OpError> {
@@ -35,26 +47,73 @@ impl Threads {
         if let Some(runtime) = &*runtime {
             return Ok(runtime.handle().clone());
         }
-        let started = self.build().map_err(OpError::Threads)?;
-        Ok(runtime.insert(started).handle().clone())
+        let started = self.builder(Builder::new_multi_thread()).and_then(|mut builder| builder.build());
+        Ok(runtime.insert(started.map_err(OpError::Threads)?).handle().clone())
     }
 
-    /// As many as there are cores: without readers the copies may have them all.
-    fn build(&self) -> io::Result<Runtime> {
-        let mut builder = Builder::new_multi_thread();
-        builder.thread_name("replica-streams").enable_all();
-        if self.nice > 0 {
-            // Here, once: new threads begin as the one that makes them, and that may be one of these.
-            let nice = (getpriority_process(None)? + self.nice).min(NICE_MAX);
-            builder.on_thread_start(move || {
-                // For Linux this "process" is one thread, the calling one. Raising its niceness needs no privilege.
-                if let Err(error) = setpriority_process(None, nice) {
-                    tracing::warn!(%error, "a thread of replica streams has the priority of the others");
-                }
-            });
+    /// Where to spawn a connection: a loop with nothing to do, or a new one while there are fewer than cores, or the one that has least.
+    ///
+    /// Errors: the system has no threads left, and there is no loop.
+    pub fn start_connection(&self) -> Result<Handle, OpError> {
+        let mut loops = self.loops.lock();
+        let tasks = |one: &Loop| one.handle.metrics().num_alive_tasks();
+        let least = loops.iter().min_by_key(|one| tasks(one)).map(|one| (tasks(one), one.handle.clone()));
+        match least {
+            Some((0, handle)) => return Ok(handle),
+            Some((_, handle)) if loops.len() >= cores() => return Ok(handle),
+            _ => {}
         }
-        builder.build()
+        match (self.start_loop(), least) {
+            (Ok(started), _) => {
+                let handle = started.handle.clone();
+                loops.push(started);
+                Ok(handle)
+            }
+            (Err(_), Some((_, handle))) => Ok(handle),
+            (Err(error), None) => Err(OpError::Threads(error)),
+        }
     }
+
+    fn start_loop(&self) -> io::Result<Loop> {
+        let runtime = self.builder(Builder::new_current_thread())?.build()?;
+        let nice = self.lowered()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("replica-streams".to_owned()).spawn(move || {
+            give_way(nice);
+            // Until the other half is dropped.
+            let _ = runtime.block_on(ended);
+            runtime.shutdown_background();
+        })?;
+        Ok(Loop { handle, _end: end })
+    }
+
+    /// As many threads as there are cores, where it is not one: without readers the copies may have them all.
+    fn builder(&self, mut builder: Builder) -> io::Result<Builder> {
+        builder.thread_name("replica-streams").enable_all();
+        let nice = self.lowered()?;
+        builder.on_thread_start(move || give_way(nice));
+        Ok(builder)
+    }
+
+    /// The niceness that is to be set, if any. Asked for here: new threads begin as the one that makes them, and that may be one of these.
+    fn lowered(&self) -> io::Result<Option<i32>> {
+        if self.nice <= 0 {
+            return Ok(None);
+        }
+        Ok(Some((getpriority_process(None)? + self.nice).min(NICE_MAX)))
+    }
+}
+
+fn give_way(nice: Option<i32>) {
+    // For Linux this "process" is one thread, the calling one. Raising its niceness needs no privilege.
+    if let Some(Err(error)) = nice.map(|nice| setpriority_process(None, nice)) {
+        tracing::warn!(%error, "a thread of replica streams has the priority of the others");
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl Drop for Threads {
@@ -82,7 +141,43 @@ mod tests {
         let nice = (own + 4).min(NICE_MAX);
         assert_eq!(worker.await.unwrap(), (nice, nice));
         assert_eq!(getpriority_process(None).unwrap(), own);
+        let connection = threads.start_connection().unwrap().spawn(async {
+            let blocking = tokio::task::spawn_blocking(|| getpriority_process(None).unwrap()).await.unwrap();
+            (getpriority_process(None).unwrap(), blocking)
+        });
+        assert_eq!(connection.await.unwrap(), (nice, nice));
         // In a runtime's own thread, where waiting would panic.
         drop(threads);
+    }
+
+    #[tokio::test]
+    async fn connections_share_no_loop_while_there_is_another_and_no_more_are_made_than_there_are_cores() {
+        let threads = Threads::new(0);
+        let (over, _) = tokio::sync::broadcast::channel::<()>(1);
+        let mut connections = Vec::new();
+        let mut started = || {
+            let mut over = over.subscribe();
+            let handle = threads.start_connection().unwrap();
+            connections.push(handle.spawn(async move { over.recv().await }));
+            handle.id()
+        };
+        let first: std::collections::HashSet<_> = (0..cores()).map(|_| started()).collect();
+        let second: std::collections::HashSet<_> = (0..cores()).map(|_| started()).collect();
+        assert!(first.len() == cores() && second == first, "{first:?} {second:?}");
+        assert_eq!(threads.loops.lock().len(), cores());
+        over.send(()).unwrap();
+        for connection in connections {
+            connection.await.unwrap().unwrap();
+        }
+        let again = threads.start_connection().unwrap();
+        assert!(first.contains(&again.id()), "a loop with nothing to do is there");
+        // What is under way when all ends is dropped.
+        let (dropped, seen) = oneshot::channel::<()>();
+        again.spawn(async move {
+            let _dropped = dropped;
+            std::future::pending::<()>().await
+        });
+        drop(threads);
+        assert!(seen.await.is_err());
     }
 }

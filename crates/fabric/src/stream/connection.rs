@@ -152,6 +152,16 @@ impl Connection {
         self.unless_waiting(self.stream.try_read(into)).inspect(|read| self.low_water.came(read.unwrap_or(0)))
     }
 
+    /// As [`Connection::try_read`], by a call of the caller's own on the socket, which does not block: for memory that is no slice, such as
+    /// that of a mapped file.
+    pub fn try_receive(
+        &self,
+        receive: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Result<Option<usize>, Error> {
+        let received = self.stream.try_io(Interest::READABLE, || receive(self.stream.as_fd()));
+        self.unless_waiting(received).inspect(|read| self.low_water.came(read.unwrap_or(0)))
+    }
+
     /// Writes as much of `bytes` (not none) as the peer takes now, without waiting. `None` when that is nothing.
     pub fn try_write(&self, bytes: &[u8]) -> Result<Option<usize>, Error> {
         self.unless_waiting(self.stream.try_write(bytes))

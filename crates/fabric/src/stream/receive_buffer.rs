@@ -119,6 +119,22 @@ impl ReceiveBuffer {
         Ok(received)
     }
 
+    /// Memory for what comes next, up to `bytes` in all as far as it grows at once: for a caller that receives more than this with one call,
+    /// and says then with [`Self::received`] how many bytes came here.
+    ///
+    /// Errors: `TooLong` when `bytes` is beyond the limit.
+    pub fn spare(&mut self, connection: &Connection, bytes: usize) -> Result<&mut [u8], Error> {
+        self.make_room(connection, bytes)?;
+        let end = self.memory.len().min(self.start + bytes).max(self.end);
+        Ok(&mut self.memory[self.end..end])
+    }
+
+    /// So many bytes have come into the memory that [`Self::spare`] gave.
+    pub fn received(&mut self, bytes: usize) {
+        assert!(bytes <= self.memory.len() - self.end, "more received than there was memory for");
+        self.end += bytes;
+    }
+
     /// Room for `bytes` in all, as far as it grows at once, and for one more byte at least while there are fewer.
     fn make_room(&mut self, connection: &Connection, bytes: usize) -> Result<(), Error> {
         if bytes > self.limit {

@@ -1,5 +1,8 @@
 //! The end that receives: one loop takes the frames, verifies them, and stores what can be stored without waiting. What has to wait
-//! waits in a task that has the replica's sink meanwhile; its further frames are held until the sink is back, and others pass it.
+//! waits in a task that has the replica's sink meanwhile; its further frames are held until the sink is back, and others pass it. Where a
+//! replica's memory lends itself to it, data is received straight to there ([`in_place`]).
+
+mod in_place;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +15,7 @@ use hearth_wire::data_transfer::{
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
+use self::in_place::Landing;
 use super::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, StreamWaits, corrupt,
 };
@@ -36,7 +40,10 @@ pub async fn receive<S: ReplicaStore>(
         replicas: HashMap::new(),
         last: 0,
         frame: None,
+        lead_bytes: 0,
         owed: 0,
+        credit: Credit::default(),
+        moved: Instant::now(),
         tasks: JoinSet::new(),
         out: Vec::new(),
     };
@@ -50,6 +57,9 @@ pub async fn receive<S: ReplicaStore>(
     }
 }
 
+/// Credit is sent when it is so much of a window, one divided by this, or nothing more has come.
+const CREDIT_SHARE: u32 = 8;
+
 struct Intake<'a, S: ReplicaStore> {
     connection: &'a Connection,
     buffer: &'a mut ReceiveBuffer,
@@ -61,8 +71,14 @@ struct Intake<'a, S: ReplicaStore> {
     last: u32,
     /// The one whose bytes are coming in.
     frame: Option<Frame>,
+    /// While frames are received in place: what stood before the data of the last one, as far as it was looked at. The next one's comes in
+    /// one call with the data before it.
+    lead_bytes: usize,
     /// Bytes announced by frames, for which the sender has no credit back yet.
     owed: u64,
+    credit: Credit,
+    /// When something of a replica had come, or was waited for here.
+    moved: Instant,
     tasks: JoinSet<Outcome<S::Sink>>,
     /// Frames to the sender.
     out: Vec<u8>,
@@ -84,10 +100,22 @@ struct Replica<K> {
 struct Frame {
     piece: ReplicaPiece,
     checksums: Vec<u8>,
+    /// Of its head and CRCs.
+    lead_bytes: usize,
     /// Data bytes that were stored, held or dropped.
     done: u32,
+    /// Data bytes behind those that were received in place, and not verified: less than a chunk.
+    landed: u32,
+    /// Some of it was received in place.
+    in_place: bool,
     /// Of those, what is held: all of them, when any.
     held: Vec<u8>,
+}
+
+impl Frame {
+    fn has_checksums(&self) -> bool {
+        self.checksums.len() == self.piece.checksum_bytes as usize
+    }
 }
 
 /// A whole frame.
@@ -97,6 +125,33 @@ struct Held {
     stored: u32,
     checksums: Vec<u8>,
     data: Vec<u8>,
+}
+
+/// What can be said of frames that are done with. It is gathered while more comes, since each word of it wakes the sender.
+#[derive(Default)]
+struct Credit {
+    /// For each replica: its number, up to where it is stored, and the bytes of its frames.
+    replicas: Vec<(u32, u64, u64)>,
+    bytes: u64,
+}
+
+impl Credit {
+    fn give(&mut self, piece: ReplicaPiece, offset: u64) {
+        let bytes = piece.body_bytes();
+        self.bytes += bytes;
+        match self.replicas.iter_mut().find(|(replica, ..)| *replica == piece.replica) {
+            Some((_, stored, sum)) => (*stored, *sum) = (offset.max(*stored), *sum + bytes),
+            None => self.replicas.push((piece.replica, offset, bytes)),
+        }
+    }
+
+    fn take_into(&mut self, out: &mut Vec<u8>) {
+        for (replica, offset, bytes) in self.replicas.drain(..) {
+            // A window at most, whose bytes are a u32.
+            ToSender::Stored { replica, offset, credit: bytes as u32 }.encode_into(out);
+        }
+        self.bytes = 0;
+    }
 }
 
 /// What a task has done.
@@ -120,8 +175,6 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let tick = self.waits.tick();
         let mut heard = Instant::now();
         let mut sent = heard;
-        // When something of a replica had come, or was waited for here.
-        let mut moved = heard;
         loop {
             // Whether that is all that has come: who stood still here himself has not looked yet at what else there is.
             let (mut went_on, mut is_there) = (false, false);
@@ -136,17 +189,31 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 self.take(outcome)?;
             }
             if went_on || self.replicas.is_empty() || !self.tasks.is_empty() {
-                moved = Instant::now();
-            } else if is_there && moved.elapsed() >= self.waits.without_bytes() {
-                return Err(StreamError::Lingering { peer: self.connection.peer(), after: moved.elapsed() });
+                self.moved = Instant::now();
+            } else if is_there && self.moved.elapsed() >= self.waits.without_bytes() {
+                return Err(StreamError::Lingering { peer: self.connection.peer(), after: self.moved.elapsed() });
             }
             // Whatever the sender says meanwhile: it has to hear that somebody is here.
             if !self.replicas.is_empty() && sent.elapsed() >= tick {
                 ToSender::Ping.encode_into(&mut self.out);
             }
-            if !self.out.is_empty() {
-                self.connection.write_all(&self.out, self.waits.write).await?;
-                self.out.clear();
+            if !self.out.is_empty() || self.credit.bytes >= u64::from(self.limits.window_bytes / CREDIT_SHARE) {
+                self.say().await?;
+                sent = Instant::now();
+            }
+            match self.fill(wanted)? {
+                Some(0) if self.replicas.is_empty() => return Ok(()),
+                Some(0) => return Err(tcp::Error::Closed { peer: self.connection.peer() }.into()),
+                Some(_) => {
+                    heard = Instant::now();
+                    // A sender that always has more must not keep this thread from other connections.
+                    tokio::task::consume_budget().await;
+                    continue;
+                }
+                None => {}
+            }
+            if self.credit.bytes > 0 {
+                self.say().await?;
                 sent = Instant::now();
             }
             let wait = if self.replicas.is_empty() { tick } else { tick.saturating_sub(sent.elapsed()) };
@@ -154,17 +221,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 biased;
                 Some(outcome) = self.tasks.join_next(), if !self.tasks.is_empty() => self.take(outcome)?,
                 readable = self.connection.readable(wait) => match readable {
-                    Ok(()) => {
-                        heard = Instant::now();
-                        // Room for a good piece, so that a remnant at the buffer's end does not make for short calls.
-                        let room = self.buffer.available().len() + RECEIVE_BYTES / 2;
-                        match self.buffer.try_fill(self.connection, wanted.max(room))? {
-                            Some(0) if self.replicas.is_empty() => return Ok(()),
-                            Some(0) => return Err(tcp::Error::Closed { peer: self.connection.peer() }.into()),
-                            // A sender that always has more must not keep this thread from other connections.
-                            _ => tokio::task::consume_budget().await,
-                        }
-                    }
+                    Ok(()) => {}
                     Err(tcp::Error::ReadTimedOut { .. }) => {
                         let quiet = heard.elapsed();
                         if self.replicas.is_empty() {
@@ -179,6 +236,29 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 },
             }
         }
+    }
+
+    /// Sends what there is to say, the credit before all else.
+    async fn say(&mut self) -> Result<(), StreamError> {
+        let mut frames = Vec::new();
+        self.credit.take_into(&mut frames);
+        frames.append(&mut self.out);
+        Ok(self.connection.write_all(&frames, self.waits.write).await?)
+    }
+
+    /// Receives what is there without waiting, `None` when that is nothing: `wanted` bytes in the buffer are the least that is of use.
+    fn fill(&mut self, wanted: usize) -> Result<Option<usize>, StreamError> {
+        if let Landing::Received(received) = self.fill_in_place()? {
+            return Ok(received);
+        }
+        // Data that is next, of a frame that does not come in place, may come with whatever is behind it.
+        let is_at_data = self.buffer.available().is_empty() && self.frame.as_ref().is_some_and(Frame::has_checksums);
+        if self.lead_bytes > 0 && !is_at_data {
+            return self.fill_no_further(wanted);
+        }
+        // Room for a good piece, so that a remnant at the buffer's end does not make for short calls.
+        let room = self.buffer.available().len() + RECEIVE_BYTES / 2;
+        Ok(self.buffer.try_fill(self.connection, wanted.max(room))?)
     }
 
     /// What can be kept for a sender who comes back is.
@@ -212,7 +292,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 self.buffer.consume(bytes);
                 match message {
                     ToReceiver::Open { replica, request } => self.open(replica, *request)?,
-                    ToReceiver::Data(piece) => self.begin(piece)?,
+                    ToReceiver::Data(piece) => self.begin(piece, bytes)?,
                     ToReceiver::Cancel { replica } => return Ok(self.cancel(replica)),
                     ToReceiver::Ping => return Ok(Step::Heard),
                 }
@@ -247,8 +327,8 @@ impl<S: ReplicaStore> Intake<'_, S> {
         Ok(())
     }
 
-    /// The head of a frame.
-    fn begin(&mut self, piece: ReplicaPiece) -> Result<(), StreamError> {
+    /// A frame's head, of `bytes`.
+    fn begin(&mut self, piece: ReplicaPiece, bytes: usize) -> Result<(), StreamError> {
         if self.owed + piece.body_bytes() > u64::from(self.limits.window_bytes) {
             return self.rules("more bytes than it has credit for");
         }
@@ -272,7 +352,9 @@ impl<S: ReplicaStore> Intake<'_, S> {
         self.owed += piece.body_bytes();
         // It had credit for all of it.
         self.connection.expect(piece.body_bytes().saturating_sub(self.buffer.available().len() as u64));
-        self.frame = Some(Frame { piece, checksums: Vec::new(), done: 0, held: Vec::new() });
+        let lead_bytes = bytes + piece.checksum_bytes as usize;
+        let (checksums, held) = (Vec::new(), Vec::new());
+        self.frame = Some(Frame { piece, checksums, lead_bytes, done: 0, landed: 0, in_place: false, held });
         Ok(())
     }
 
@@ -286,11 +368,16 @@ impl<S: ReplicaStore> Intake<'_, S> {
             frame.checksums.extend_from_slice(&available[..take]);
             self.buffer.consume(take);
             self.frame = Some(frame);
-            return Ok(if take < missing { Step::Needs(1) } else { Step::Further });
+            return Ok(if take < missing {
+                Step::Needs((missing - take).min(RECEIVE_BYTES / 2))
+            } else {
+                Step::Further
+            });
         }
         let available = self.buffer.available();
         let left = (piece.data_bytes - frame.done) as usize;
         let mut take = left.min(available.len());
+
         if take == 0 {
             self.frame = Some(frame);
             return Ok(Step::Needs(1));
@@ -346,6 +433,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
             self.frame = Some(frame);
             return Ok(());
         }
+        self.lead_bytes = if frame.in_place { frame.lead_bytes } else { 0 };
         let Frame { piece, checksums, held, .. } = frame;
         match self.replicas.get_mut(&piece.replica).filter(|replica| !replica.ends) {
             Some(replica) if !held.is_empty() => {
@@ -365,8 +453,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
 
     fn give_back(&mut self, piece: ReplicaPiece, offset: u64) {
         self.owed -= piece.body_bytes();
-        let credit = piece.body_bytes() as u32;
-        ToSender::Stored { replica: piece.replica, offset, credit }.encode_into(&mut self.out);
+        self.credit.give(piece, offset);
     }
 
     /// Does what can be done for a replica now that its sink is here.

@@ -1,0 +1,87 @@
+//! Writing without a copy through this process: bytes are received to where they will lie, and checked there before they count.
+//!
+//! ```text
+//! 0              received                    memory taken
+//! ├─────────────────┼───────────┼──────────────────┤
+//!                     received in place, not looked at yet
+//! ```
+//! Nobody reads behind `received`, and after a kill nothing counts that was not recorded as received.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::ReplicaWriter;
+use crate::inner::count;
+use crate::replica::Hands;
+use crate::{Result, StoreError};
+
+impl ReplicaWriter {
+    /// Whether the bytes from `received()` to `end` are best received in place: their memory is in huge pages, and is taken on return.
+    pub fn receives_in_place(&mut self, end: u64) -> bool {
+        let shared = self.shared.clone();
+        let Ok(mut hands) = self.hands(&shared) else { return false };
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        if !matches!(&*hands, Hands::File(file) if file.may_be_lent()) || !self.received.is_multiple_of(chunk) {
+            return false;
+        }
+        let has_room = self.store.make_room(&self.replica, &mut hands, end, self.expected_bytes).is_ok();
+        match &mut *hands {
+            Hands::File(file) => has_room && file.mapped(end).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Receives once from `socket`: up to `length` bytes to where those of the block from `offset` will lie, and what comes behind them
+    /// into `behind`. How many came in all. They do not count before [`Self::accept`]. What stands there and counts is not touched:
+    /// `offset` is not before `received()`, and all of it is within what [`Self::receives_in_place`] was asked for.
+    ///
+    /// Errors: `WriterStopped`, `Io`: they cannot be received to there any more. Else the socket's.
+    pub fn receive(
+        &mut self,
+        offset: u64,
+        length: usize,
+        socket: BorrowedFd<'_>,
+        behind: &mut [u8],
+    ) -> Result<io::Result<usize>> {
+        let shared = self.shared.clone();
+        let mut hands = self.hands(&shared)?;
+        let end = offset + length as u64;
+        let mapped = match &mut *hands {
+            Hands::File(file) if offset >= self.received && end <= file.allocated() => file.mapped(end),
+            _ => None,
+        };
+        let Some(mapped) = mapped else { return Err(self.not_in_place(io::ErrorKind::Unsupported.into())) };
+        match mapped.receive(offset, length, socket, behind) {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Err(self.not_in_place(error)),
+            received => Ok(received),
+        }
+    }
+
+    /// The next `length` bytes of the block, which end with a chunk or the block, have been received in place: checks them against
+    /// `checksums` and counts them as received. Returns the bytes received.
+    ///
+    /// Errors: `BadCommit`: they do not fit; nothing is counted. `BadWrite`, `WriterStopped`, `Io`.
+    pub fn accept(&mut self, length: u64, checksums: &[u8]) -> Result<u64> {
+        let shared = self.shared.clone();
+        let mut hands = self.hands(&shared)?;
+        let (start, chunk) = (self.received, u64::from(self.checksum.bytes_per_chunk));
+        let end = self.checked_end(start, length, checksums.len())?;
+        let Hands::File(file) = &mut *hands else { return Err(self.not_in_place(io::ErrorKind::Unsupported.into())) };
+        if !start.is_multiple_of(chunk) || end > file.allocated() {
+            return Err(self.bad_write("bytes that were not received in place"));
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let checked = self.check(file, start, end, checksums, &mut scratch);
+        self.scratch = scratch;
+        checked.map_err(|bad| self.bad_commit(start, bad))?;
+        let size = self.checksum.kind.size() as u64;
+        let (whole, partial) = checksums.split_at(((end / chunk - start / chunk) * size) as usize);
+        file.write_crcs(start / chunk * size, whole);
+        count(&self.store.counters.received_in_place_bytes, length);
+        self.advance(&mut hands, end, partial)
+    }
+
+    fn not_in_place(&self, source: io::Error) -> StoreError {
+        StoreError::Io { action: "receive bytes in", path: self.replica.slice.memory_dir.clone(), source }
+    }
+}

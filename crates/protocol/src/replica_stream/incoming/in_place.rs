@@ -1,0 +1,117 @@
+//! Receiving to where bytes will lie: what a call brings of a frame's data goes straight into its replica's memory and is verified
+//! there, while it is in the cache. That is one copy, instead of one into a buffer and another out of it.
+
+use std::io;
+
+use hearth_wire::data_transfer::{ReplicaRefusal, Status};
+use tokio::time::Instant;
+
+use super::{Frame, Intake, checksums_of};
+use crate::replica_stream::{NotAccepted, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, corrupt};
+
+/// At most so much of what stands before a frame's data is received with the end of the data before it.
+const LEAD_BYTES_MAX: usize = 64 << 10;
+
+/// What became of a look for bytes that can be received in place.
+pub(super) enum Landing {
+    /// What comes next is nothing that can be.
+    NotHere,
+    /// Bytes, the end of the stream (none), or nothing that is there yet.
+    Received(Option<usize>),
+}
+
+impl<S: ReplicaStore> Intake<'_, S> {
+    /// Receives once, if it is a frame's data that comes next and its replica takes that in place; with its end, what stands before the next
+    /// frame's as well.
+    pub(super) fn fill_in_place(&mut self) -> Result<Landing, StreamError> {
+        let Some(mut frame) = self.frame.take_if(|frame| self.buffer.available().is_empty() && frame.has_checksums())
+        else {
+            return Ok(Landing::NotHere);
+        };
+        let landing = self.land(&mut frame);
+        let whole = frame.done == frame.piece.data_bytes;
+        self.end_of(frame, whole)?;
+        landing
+    }
+
+    fn land(&mut self, frame: &mut Frame) -> Result<Landing, StreamError> {
+        let piece = frame.piece;
+        let at = piece.offset + u64::from(frame.done);
+        let left = (piece.data_bytes - frame.done - frame.landed) as usize;
+        let open = self.replicas.get_mut(&piece.replica).filter(|replica| !replica.ends && replica.held.is_empty());
+        let Some((spec, sink)) = open.and_then(|replica| Some((replica.checksum, replica.sink.as_mut()?))) else {
+            return Ok(Landing::NotHere);
+        };
+        if !frame.held.is_empty() || !sink.is_quick() || sink.received() != at {
+            return Ok(Landing::NotHere);
+        }
+        let Some(place) = sink.in_place(piece.end()) else {
+            if frame.landed > 0 {
+                // What came there cannot be looked at any more.
+                let refusal = ReplicaRefusal::new(Status::Error, "the memory that it was received into is gone");
+                self.refuse_landed(frame, refusal);
+            }
+            return Ok(Landing::NotHere);
+        };
+        let length = left.min(RECEIVE_BYTES);
+        let behind = if length == left { frame.lead_bytes.min(LEAD_BYTES_MAX) } else { 0 };
+        let behind = self.buffer.spare(self.connection, behind)?;
+        let mut refusal = None;
+        let received = self.connection.try_receive(|socket| {
+            let outcome = place.receive(at + u64::from(frame.landed), length, socket, behind);
+            outcome.unwrap_or_else(|error| {
+                refusal = Some(error);
+                // It is not the socket that failed: whoever asks again is answered.
+                Err(io::ErrorKind::Interrupted.into())
+            })
+        })?;
+        if let Some(refusal) = refusal {
+            self.refuse_landed(frame, refusal);
+            return Ok(Landing::NotHere);
+        }
+        let Some(bytes) = received.filter(|bytes| *bytes > 0) else { return Ok(Landing::Received(received)) };
+        let own = bytes.min(length);
+        self.buffer.received(bytes - own);
+        frame.in_place = true;
+        self.moved = Instant::now();
+        frame.landed += own as u32;
+        let chunk = spec.bytes_per_chunk;
+        let take = if own == left { frame.landed } else { frame.landed - frame.landed % chunk };
+        if take > 0 {
+            let checksums = checksums_of(spec, &frame.checksums, frame.done, take as usize);
+            let refusal = match place.accept(take as usize, checksums) {
+                Ok(()) => None,
+                Err(NotAccepted::Refused(refusal)) => Some(refusal),
+                Err(NotAccepted::Corrupt(error)) => {
+                    // What came before it was verified.
+                    if let Some(sink) = self.replicas.get_mut(&piece.replica).and_then(|replica| replica.sink.take()) {
+                        sink.keep();
+                    }
+                    Some(corrupt(at, &error))
+                }
+            };
+            if let Some(refusal) = refusal {
+                self.refuse_landed(frame, refusal);
+            } else {
+                frame.done += take;
+                frame.landed -= take;
+            }
+        }
+        Ok(Landing::Received(received))
+    }
+
+    /// What has landed of a frame counts as dropped.
+    fn refuse_landed(&mut self, frame: &mut Frame, refusal: ReplicaRefusal) {
+        frame.done += frame.landed;
+        frame.landed = 0;
+        self.refuse(frame.piece.replica, refusal);
+    }
+
+    /// Receives into the buffer, and no further than to the next data: that may come in place. `wanted`: bytes to be in the buffer then.
+    pub(super) fn fill_no_further(&mut self, wanted: usize) -> Result<Option<usize>, StreamError> {
+        let wanted = if self.frame.is_none() { wanted.max(self.lead_bytes.min(LEAD_BYTES_MAX)) } else { wanted };
+        let received = self.connection.try_read(self.buffer.spare(self.connection, wanted)?)?;
+        self.buffer.received(received.unwrap_or(0));
+        Ok(received)
+    }
+}
