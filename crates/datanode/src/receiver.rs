@@ -5,8 +5,12 @@
 //! one write. With one, a second loop ([`Pipeline::respond`]) reads its acknowledgements and sends them on with our own
 //! in front; both run in the same task. A batch goes downstream before it goes to the store.
 //!
+//! Where the replica's memory lends itself to it, data is received straight to its place there ([`landing`]).
+//!
 //! A local writer's packets may lack their data, which it has put into the replica's memory: the store checks it there, and
 //! only then it goes downstream, straight from that memory.
+
+mod landing;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,6 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use self::landing::Landing;
 use crate::forward::{Data, Forward, Mirror};
 use crate::grants::Grants;
 use crate::ops::OpError;
@@ -121,6 +126,8 @@ impl Receiver<'_> {
             throttle: self.throttle,
             grants: self.grants,
             batch: Vec::new(),
+            lands: false,
+            landing: Landing::default(),
             to_disk: None,
         };
         let own = self.own_reply;
@@ -195,6 +202,9 @@ struct Intake<'a> {
     grants: Option<Grants>,
     /// The whole packets at the front of the buffer, at their positions there.
     batch: Vec<Packet>,
+    /// Data may be received to its place in the replica's memory.
+    lands: bool,
+    landing: Landing,
     /// Of a copy that goes straight to disk: the piece that is being written while the next one comes in.
     to_disk: Option<JoinHandle<WrittenPiece>>,
 }
@@ -205,8 +215,10 @@ struct Packet {
     /// Where its CRCs and its data are.
     checksums: Range<usize>,
     data: Range<usize>,
-    /// The data is in the replica's memory.
+    /// The data is in the replica's memory, where its sender has put it.
     in_place: bool,
+    /// It is there, where we have received it.
+    landed: bool,
 }
 
 impl Packet {
@@ -230,6 +242,9 @@ enum Rejected {
 
 impl Intake<'_> {
     async fn run(&mut self, forward: Option<&Forward>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
+        // What goes to the next datanode's memory is copied there while it is in the cache.
+        let stays = forward.is_none_or(Forward::takes_batches);
+        self.lands = stays && self.grants.is_none() && self.throttle.is_none() && !self.translate;
         loop {
             let bytes = self.next_batch().await?;
             let received = Instant::now();
@@ -239,7 +254,8 @@ impl Intake<'_> {
                 throttle.pass(bytes as u64 + in_place).await;
             }
             // What is in place here, or goes to its place there, goes on a packet at a time.
-            let singly = forward.filter(|forward| self.grants.is_some() || !forward.takes_batches());
+            let landed = self.batch.iter().any(|packet| packet.landed);
+            let singly = forward.filter(|forward| landed || self.grants.is_some() || !forward.takes_batches());
             if let (Some(forward), None) = (forward, singly) {
                 forward.send(&self.upstream.buffer.available()[..bytes]).await;
             }
@@ -288,9 +304,9 @@ impl Intake<'_> {
     /// Receives until at least one whole packet is at the front of the buffer, and lists all that are. A batch ends
     /// behind a packet that wants the disk, and behind the last one; where it is throttled, it is short. Returns its bytes.
     async fn next_batch(&mut self) -> Result<usize, OpError> {
-        let buffer = &mut self.upstream.buffer;
         loop {
             self.batch.clear();
+            let buffer = &mut self.upstream.buffer;
             let (mut at, mut in_place) = (0, 0);
             let available = buffer.available();
             let missing = loop {
@@ -318,6 +334,7 @@ impl Intake<'_> {
                     checksums: at + head_bytes..data,
                     data: data..data + head.data_bytes,
                     in_place: head.is_in_place(),
+                    landed: false,
                 });
                 at += total;
                 in_place += if head.is_in_place() { u64::from(head.header.data_bytes) } else { 0 };
@@ -333,8 +350,12 @@ impl Intake<'_> {
                 }
                 return Ok(at);
             }
-            let wanted = buffer.available().len() + missing;
-            buffer.fill_to(&self.upstream.connection, wanted, self.read_timeout).await?;
+            if self.lands
+                && let Some(bytes) = self.land().await?
+            {
+                return Ok(bytes);
+            }
+            self.fill(missing).await?;
         }
     }
 
@@ -347,6 +368,12 @@ impl Intake<'_> {
         for (index, packet) in self.batch.iter().enumerate() {
             let header = &packet.header;
             let crcs = &available[packet.checksums.clone()];
+            if packet.landed {
+                if let Err(rejected) = accepted(writer.accept(u64::from(header.data_bytes), crcs), header) {
+                    return (index, Some(rejected));
+                }
+                continue;
+            }
             if packet.in_place {
                 if header.is_heartbeat() {
                     let error = OpError::Malformed("a sign of life says that it has put data in place");
@@ -408,7 +435,7 @@ impl Intake<'_> {
                 self.checksum.compute(&available[packet.data.clone()], &mut computed);
                 crcs = &computed;
             }
-            let data = if packet.in_place {
+            let data = if packet.in_place || packet.landed {
                 if reader.is_none() {
                     let writer = self.writer.as_ref().ok_or(OpError::Interrupted)?;
                     reader = Some(Arc::new(writer.reader()?));
@@ -500,7 +527,12 @@ fn commit(writer: &mut ReplicaWriter, header: &PacketHeader, crcs: &[u8]) -> Res
     if header.data_bytes as usize > IN_PLACE_BYTES_MAX || !header.fits(crcs.len()) {
         return Err(Rejected::Failed(OpError::Malformed("a packet of a local writer covers too much")));
     }
-    match writer.commit(header.offset, u64::from(header.data_bytes), crcs) {
+    accepted(writer.commit(header.offset, u64::from(header.data_bytes), crcs), header)
+}
+
+/// What the store has said to data in place.
+fn accepted(outcome: hearth_blockstore::Result<u64>, header: &PacketHeader) -> Result<(), Rejected> {
+    match outcome {
         Ok(_) => Ok(()),
         Err(StoreError::BadCommit { start, source, .. }) => {
             Err(Rejected::Corrupt { seqno: header.seqno, offset: start, source })

@@ -13,6 +13,7 @@ mod content;
 mod driver;
 mod engine;
 mod http;
+mod huge_pages;
 mod nameservices;
 mod places;
 mod ports;
@@ -29,6 +30,7 @@ pub use content::{Content, sha256_hex};
 pub use driver::{Driver, DriverError};
 pub use engine::Engine;
 pub use http::{get_text, get_text_at, jmx_bean};
+pub use huge_pages::HugePages;
 pub use nameservices::{Nameservices, NameservicesSpec};
 pub use places::{
     Missing, files_below, hearth_program, in_virtual_machine, python_with_hdfs_native, skip_or_fail,

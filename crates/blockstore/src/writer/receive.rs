@@ -16,18 +16,35 @@ use crate::replica::Hands;
 use crate::{Result, StoreError};
 
 impl ReplicaWriter {
-    /// Whether the bytes from `received()` to `end` are best received in place: their memory is in huge pages, and is taken on return.
+    /// Whether the bytes from `received()` to `end` are best received in place: their memory is in huge pages, and is taken on return. What
+    /// has been received in place before and does not count yet may be lost by that.
     pub fn receives_in_place(&mut self, end: u64) -> bool {
         let shared = self.shared.clone();
         let Ok(mut hands) = self.hands(&shared) else { return false };
-        let chunk = u64::from(self.checksum.bytes_per_chunk);
-        if !matches!(&*hands, Hands::File(file) if file.may_be_lent()) || !self.received.is_multiple_of(chunk) {
+        let is_in_memory = matches!(&*hands, Hands::File(_) | Hands::Slot(_));
+        if !is_in_memory || !self.received.is_multiple_of(u64::from(self.checksum.bytes_per_chunk)) {
             return false;
         }
         let has_room = self.store.make_room(&self.replica, &mut hands, end, self.expected_bytes).is_ok();
-        match &mut *hands {
-            Hands::File(file) => has_room && file.mapped(end).is_some(),
-            _ => false,
+        has_room && is_mapped(&mut hands, end)
+    }
+
+    /// The same of memory that is taken already: nothing is lost.
+    pub fn goes_on_in_place(&self, end: u64) -> bool {
+        let shared = self.shared.clone();
+        self.hands(&shared).is_ok_and(|mut hands| is_mapped(&mut hands, end))
+    }
+
+    /// Bytes that came another way are put to where those of the block from `offset` will lie: as if they had been received in place.
+    ///
+    /// Errors: as of [`Self::receive`].
+    pub fn put_in_place(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let shared = self.shared.clone();
+        match &*self.hands(&shared)? {
+            Hands::File(file) if offset >= self.received && offset + bytes.len() as u64 <= file.allocated() => {
+                file.write_data(offset, bytes).map_err(|error| self.not_in_place(error))
+            }
+            _ => Err(self.not_in_place(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -58,7 +75,7 @@ impl ReplicaWriter {
     }
 
     /// The next `length` bytes of the block, which end with a chunk or the block, have been received in place: checks them against
-    /// `checksums` and counts them as received. Returns the bytes received.
+    /// `checksums`, unless somebody else does ([`Self::set_checked`]), and counts them as received. Returns the bytes received.
     ///
     /// Errors: `BadCommit`: they do not fit; nothing is counted. `BadWrite`, `WriterStopped`, `Io`.
     pub fn accept(&mut self, length: u64, checksums: &[u8]) -> Result<u64> {
@@ -70,10 +87,14 @@ impl ReplicaWriter {
         if !start.is_multiple_of(chunk) || end > file.allocated() {
             return Err(self.bad_write("bytes that were not received in place"));
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let checked = self.check(file, start, end, checksums, &mut scratch);
-        self.scratch = scratch;
-        checked.map_err(|bad| self.bad_commit(start, bad))?;
+        if self.checked {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let checked = self.check(file, start, end, checksums, &mut scratch);
+            self.scratch = scratch;
+            checked.map_err(|bad| self.bad_commit(start, bad))?;
+        } else {
+            self.replica.core().verified = false;
+        }
         let size = self.checksum.kind.size() as u64;
         let (whole, partial) = checksums.split_at(((end / chunk - start / chunk) * size) as usize);
         file.write_crcs(start / chunk * size, whole);
@@ -83,5 +104,13 @@ impl ReplicaWriter {
 
     fn not_in_place(&self, source: io::Error) -> StoreError {
         StoreError::Io { action: "receive bytes in", path: self.replica.slice.memory_dir.clone(), source }
+    }
+}
+
+/// Whether bytes up to `end` have memory, in huge pages, which nobody relies on.
+fn is_mapped(hands: &mut Hands, end: u64) -> bool {
+    match hands {
+        Hands::File(file) => file.may_be_lent() && end <= file.allocated() && file.mapped(end).is_some(),
+        _ => false,
     }
 }

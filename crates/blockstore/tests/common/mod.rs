@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::*;
+use hearth_testkit::HugePages;
 use hearth_types::*;
 
 pub struct Bed {
@@ -44,27 +45,6 @@ impl Kind {
 
 pub const KINDS: [Kind; 7] =
     [Kind::Memory, Kind::NoSlabs, Kind::HugePages, Kind::NoMemory, Kind::File, Kind::Mmap, Kind::MmapOnTmpfs];
-
-/// A tmpfs with huge pages, until it is dropped.
-pub struct HugePages(std::path::PathBuf);
-
-impl HugePages {
-    fn mount(at: &std::path::Path) -> Option<Self> {
-        let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "huge=within_size,mode=700", "tmpfs"]).arg(at);
-        let mounted = mount.output().is_ok_and(|output| output.status.success());
-        if !mounted {
-            eprintln!("no tmpfs of its own: in small pages");
-        }
-        mounted.then(|| Self(at.to_owned()))
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 pub fn on_tmpfs() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod client;
+mod in_place;
 mod lazy_persist;
 mod local;
 mod local_copies;
@@ -69,4 +70,26 @@ async fn start_datanode_in(
 fn scratch() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     if shm.is_dir() { tempfile::tempdir_in(shm).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// The same in huge pages, where this process may mount such a tmpfs.
+struct HugeScratch {
+    /// Dropped before its directory.
+    huge: Option<hearth_testkit::HugePages>,
+    dir: tempfile::TempDir,
+}
+
+impl HugeScratch {
+    fn new() -> Self {
+        let dir = scratch();
+        Self { huge: hearth_testkit::HugePages::mount(dir.path()), dir }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn is_huge(&self) -> bool {
+        self.huge.is_some()
+    }
 }

@@ -251,9 +251,9 @@ impl<S: ReplicaStore> Intake<'_, S> {
         if let Landing::Received(received) = self.fill_in_place()? {
             return Ok(received);
         }
-        // Data that is next, of a frame that does not come in place, may come with whatever is behind it.
         let is_at_data = self.buffer.available().is_empty() && self.frame.as_ref().is_some_and(Frame::has_checksums);
-        if self.lead_bytes > 0 && !is_at_data {
+        // Data that is next, of a frame that does not come in place, may come with whatever is behind it.
+        if !is_at_data && (self.lead_bytes > 0 || self.lands_soon()) {
             return self.fill_no_further(wanted);
         }
         // Room for a good piece, so that a remnant at the buffer's end does not make for short calls.

@@ -1,6 +1,8 @@
 //! Both ends over a real connection, their replicas in memory.
 
 use std::collections::HashMap;
+use std::io::{IoSliceMut, Read};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,8 +19,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::{
-    CarryError, Job, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamError, StreamWaits, receive,
-    receive_buffer, send,
+    CarryError, InPlace, Job, NotAccepted, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamError,
+    StreamWaits, receive, receive_buffer, send,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -73,6 +75,9 @@ struct Shelf {
     finished: Mutex<HashMap<BlockId, Vec<u8>>>,
     slow: AtomicBool,
     permits: Semaphore,
+    /// Bytes are received in place, until so many have come so.
+    in_place: AtomicU64,
+    came_in_place: AtomicU64,
 }
 
 impl Shelf {
@@ -82,7 +87,17 @@ impl Shelf {
             finished: Mutex::default(),
             slow: AtomicBool::new(false),
             permits: Semaphore::new(0),
+            in_place: AtomicU64::new(0),
+            came_in_place: AtomicU64::new(0),
         })
+    }
+
+    /// In place come frames that are longer than the buffer.
+    fn limits(&self) -> StreamLimits {
+        if self.in_place.load(Ordering::Relaxed) == 0 {
+            return LIMITS;
+        }
+        StreamLimits { window_bytes: 4 << 20, replica_window_bytes: 2 << 20, frame_bytes_max: 1 << 20, replicas_max: 8 }
     }
 }
 
@@ -90,6 +105,8 @@ struct Place {
     shelf: Arc<Shelf>,
     id: BlockId,
     bytes: Vec<u8>,
+    /// Received in place, not yet verified.
+    landed: Vec<u8>,
 }
 
 struct ShelfStore(Arc<Shelf>);
@@ -103,7 +120,36 @@ impl ReplicaStore for ShelfStore {
             return Err(ReplicaRefusal::new(Status::ErrorAccessToken, "not this one"));
         }
         let bytes = self.0.kept.lock().remove(&id).unwrap_or_default();
-        Ok(Place { shelf: self.0.clone(), id, bytes })
+        Ok(Place { shelf: self.0.clone(), id, bytes, landed: Vec::new() })
+    }
+}
+
+impl InPlace for Place {
+    fn receive(
+        &mut self,
+        offset: u64,
+        length: usize,
+        socket: BorrowedFd<'_>,
+        behind: &mut [u8],
+    ) -> Result<std::io::Result<usize>, ReplicaRefusal> {
+        if self.shelf.came_in_place.load(Ordering::Relaxed) >= self.shelf.in_place.load(Ordering::Relaxed) {
+            return Err(ReplicaRefusal::new(Status::Error, "no memory"));
+        }
+        assert_eq!(offset, (self.bytes.len() + self.landed.len()) as u64);
+        let at = self.landed.len();
+        self.landed.resize(at + length, 0);
+        let parts = &mut [IoSliceMut::new(&mut self.landed[at..]), IoSliceMut::new(behind)];
+        let received = std::fs::File::from(socket.try_clone_to_owned().unwrap()).read_vectored(parts);
+        let own = received.as_ref().map_or(0, |bytes| (*bytes).min(length));
+        self.landed.truncate(at + own);
+        self.shelf.came_in_place.fetch_add(own as u64, Ordering::Relaxed);
+        Ok(received)
+    }
+
+    fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
+        ChecksumSpec::DEFAULT.verify(&self.landed[..length], checksums).map_err(NotAccepted::Corrupt)?;
+        self.bytes.extend(self.landed.drain(..length));
+        Ok(())
     }
 }
 
@@ -114,6 +160,10 @@ impl ReplicaSink for Place {
 
     fn is_quick(&self) -> bool {
         !self.shelf.slow.load(Ordering::Relaxed) && self.id.0 % 3 != 0
+    }
+
+    fn in_place(&mut self, _end: u64) -> Option<&mut dyn InPlace> {
+        if self.shelf.in_place.load(Ordering::Relaxed) > 0 { Some(self) } else { None }
     }
 
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
@@ -159,14 +209,22 @@ fn job(id: u64, data: Vec<u8>, damaged: Option<usize>, handed_out: &Arc<AtomicU6
 type Receiving = tokio::task::JoinHandle<Result<(), StreamError>>;
 
 fn start_receiver(connection: Connection, shelf: &Arc<Shelf>) -> Receiving {
-    let store = Arc::new(ShelfStore(shelf.clone()));
-    tokio::spawn(async move { receive(&connection, &mut receive_buffer(), store, LIMITS, WAITS).await })
+    let (store, limits) = (Arc::new(ShelfStore(shelf.clone())), shelf.limits());
+    tokio::spawn(async move { receive(&connection, &mut receive_buffer(), store, limits, WAITS).await })
 }
 
-fn start_sender(connection: Connection, mut jobs: mpsc::Receiver<Job<Memory>>) -> tokio::task::JoinHandle<()> {
+fn start_sender(connection: Connection, jobs: mpsc::Receiver<Job<Memory>>) -> tokio::task::JoinHandle<()> {
+    start_sender_within(LIMITS, connection, jobs)
+}
+
+fn start_sender_within(
+    limits: StreamLimits,
+    connection: Connection,
+    mut jobs: mpsc::Receiver<Job<Memory>>,
+) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         // Each job hears of what broke it.
-        let _ = send(&connection, &mut receive_buffer(), LIMITS, WAITS, &mut jobs).await;
+        let _ = send(&connection, &mut receive_buffer(), limits, WAITS, &mut jobs).await;
     })
 }
 
@@ -191,11 +249,21 @@ impl Slow {
 
 #[tokio::test]
 async fn many_replicas_arrive_whole_and_those_not_wanted_do_not_disturb_them() {
+    many_replicas(0).await;
+}
+
+#[tokio::test]
+async fn the_same_where_bytes_are_received_in_place() {
+    many_replicas(u64::MAX).await;
+}
+
+async fn many_replicas(in_place: u64) {
     let (here, there) = pair().await;
     let shelf = Shelf::new();
+    shelf.in_place.store(in_place, Ordering::Relaxed);
     let receiving = start_receiver(there, &shelf);
     let (jobs, queue) = mpsc::channel(64);
-    let sending = start_sender(here, queue);
+    let sending = start_sender_within(shelf.limits(), here, queue);
     let handed_out = Arc::default();
     let mut answers = Vec::new();
     let sizes = [0, 1, 511, 512, 513, 4096, 20_000, 65_536, 65_537, 1_000_000, 300_001];
@@ -220,6 +288,44 @@ async fn many_replicas_arrive_whole_and_those_not_wanted_do_not_disturb_them() {
     let kept = shelf.kept.lock().get(&BlockId(405)).cloned().unwrap();
     assert!(kept.len() <= 300_000 && kept[..] == content(405, 500_000)[..kept.len()], "what was good is kept");
     assert!(shelf.finished.lock().is_empty());
+    assert_eq!(shelf.came_in_place.load(Ordering::Relaxed) > 0, in_place > 0);
+    drop(jobs);
+    sending.await.unwrap();
+    receiving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_whose_memory_goes_while_it_comes_is_refused_and_others_are_not() {
+    let (here, there) = pair().await;
+    let shelf = Shelf::new();
+    shelf.in_place.store(2_000_000, Ordering::Relaxed);
+    let receiving = start_receiver(there, &shelf);
+    let (jobs, queue) = mpsc::channel(64);
+    let sending = start_sender_within(shelf.limits(), here, queue);
+    let handed_out = Arc::default();
+    let mut answers = Vec::new();
+    // Every third one goes another way.
+    for id in 0..12u64 {
+        let (job, answer) = job(id, content(id, 1_000_000), None, &handed_out);
+        jobs.send(job).await.ok().unwrap();
+        answers.push((id, answer));
+    }
+    let (mut whole, mut refused) = (0, 0);
+    for (id, answer) in answers {
+        match answer.await.unwrap() {
+            Ok(()) => {
+                let bytes = shelf.finished.lock().remove(&BlockId(id as i64)).unwrap();
+                assert!(bytes == content(id, 1_000_000), "{id}");
+                whole += 1;
+            }
+            Err(CarryError::Refused(refusal)) => {
+                assert!(refusal.status == Status::Error && id % 3 != 0, "{id}: {refusal}");
+                refused += 1;
+            }
+            Err(error) => panic!("{id}: {error}"),
+        }
+    }
+    assert!(whole >= 4 && refused > 0, "{whole} and {refused}");
     drop(jobs);
     sending.await.unwrap();
     receiving.await.unwrap().unwrap();

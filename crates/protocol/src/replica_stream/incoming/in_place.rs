@@ -1,16 +1,21 @@
 //! Receiving to where bytes will lie: what a call brings of a frame's data goes straight into its replica's memory and is verified
 //! there, while it is in the cache. That is one copy, instead of one into a buffer and another out of it.
 
+use std::collections::HashMap;
 use std::io;
 
+use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::{ReplicaRefusal, Status};
 use tokio::time::Instant;
 
-use super::{Frame, Intake, checksums_of};
-use crate::replica_stream::{NotAccepted, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, corrupt};
+use super::{Frame, Intake, Replica, checksums_of};
+use crate::replica_stream::{InPlace, NotAccepted, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, corrupt};
 
 /// At most so much of what stands before a frame's data is received with the end of the data before it.
 const LEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Less data that has not come yet is not worth a call of its own.
+const LEFT_BYTES_MIN: u32 = 8 << 10;
 
 /// What became of a look for bytes that can be received in place.
 pub(super) enum Landing {
@@ -38,14 +43,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let piece = frame.piece;
         let at = piece.offset + u64::from(frame.done);
         let left = (piece.data_bytes - frame.done - frame.landed) as usize;
-        let open = self.replicas.get_mut(&piece.replica).filter(|replica| !replica.ends && replica.held.is_empty());
-        let Some((spec, sink)) = open.and_then(|replica| Some((replica.checksum, replica.sink.as_mut()?))) else {
-            return Ok(Landing::NotHere);
-        };
-        if !frame.held.is_empty() || !sink.is_quick() || sink.received() != at {
-            return Ok(Landing::NotHere);
-        }
-        let Some(place) = sink.in_place(piece.end()) else {
+        let Some((spec, place)) = place_for(&mut self.replicas, frame) else {
             if frame.landed > 0 {
                 // What came there cannot be looked at any more.
                 let refusal = ReplicaRefusal::new(Status::Error, "the memory that it was received into is gone");
@@ -107,6 +105,11 @@ impl<S: ReplicaStore> Intake<'_, S> {
         self.refuse(frame.piece.replica, refusal);
     }
 
+    /// Whether a frame's data had better come in place once what is in the buffer of it is stored.
+    pub(super) fn lands_soon(&mut self) -> bool {
+        self.frame.as_ref().is_some_and(|frame| frame.has_checksums() && place_for(&mut self.replicas, frame).is_some())
+    }
+
     /// Receives into the buffer, and no further than to the next data: that may come in place. `wanted`: bytes to be in the buffer then.
     pub(super) fn fill_no_further(&mut self, wanted: usize) -> Result<Option<usize>, StreamError> {
         let wanted = if self.frame.is_none() { wanted.max(self.lead_bytes.min(LEAD_BYTES_MAX)) } else { wanted };
@@ -114,4 +117,17 @@ impl<S: ReplicaStore> Intake<'_, S> {
         self.buffer.received(received.unwrap_or(0));
         Ok(received)
     }
+}
+
+/// Where what is left of a frame's data can be received in place, and what its CRCs are.
+fn place_for<'a, K: ReplicaSink>(
+    replicas: &'a mut HashMap<u32, Replica<K>>,
+    frame: &Frame,
+) -> Option<(ChecksumSpec, &'a mut dyn InPlace)> {
+    let piece = frame.piece;
+    let replica = replicas.get_mut(&piece.replica).filter(|replica| !replica.ends && replica.held.is_empty())?;
+    let begun = frame.landed > 0 || piece.data_bytes - frame.done >= LEFT_BYTES_MIN;
+    let is_next = |sink: &&mut K| sink.is_quick() && sink.received() == piece.offset + u64::from(frame.done);
+    let sink = replica.sink.as_mut().filter(|_| begun && frame.held.is_empty()).filter(is_next)?;
+    Some((replica.checksum, sink.in_place(piece.end())?))
 }

@@ -1,0 +1,170 @@
+//! Receiving data of packets to their place in the replica's memory. In the buffer stay their heads and CRCs, one behind the other:
+//!
+//! ```text
+//! socket  [head CRCs][data        ][head CRCs][data     ..
+//!              |          |             |         |
+//! buffer  [head CRCs]     |        [head CRCs]    |
+//! replica        received [data        ][data     ..
+//! ```
+//! One call brings the rest of a packet's data and what stands before the next one's. Where packets are not alike, what came of the data with
+//! the head is put in its place from the buffer.
+
+use std::io;
+
+use hearth_blockstore::ReplicaWriter;
+use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
+use hearth_types::ChecksumSpec;
+use hearth_wire::data_transfer::{Decoded, PacketHead};
+
+use super::{IN_PLACE_BYTES_MAX, Intake, Packet};
+use crate::ops::OpError;
+
+/// Less data that has not come yet is not worth a call of its own.
+const LEFT_BYTES_MIN: usize = 8 << 10;
+
+/// Data of a batch: what the cache holds until it is checked, and passed on.
+const BATCH_BYTES: u64 = 512 << 10;
+
+/// How far it has got with a packet at the front of the buffer; and how long heads are.
+#[derive(Default)]
+pub(super) struct Landing {
+    /// Of a packet that has begun to land.
+    begun: Option<Begun>,
+    /// Bytes of the last one's head and CRCs; 0: none has landed.
+    lead_bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    /// Its data in the buffer, behind its CRCs.
+    buffered: usize,
+    /// All that is in place of it.
+    done: usize,
+}
+
+impl Intake<'_> {
+    /// Receives until `missing` bytes more are in the buffer; where data may come in place, no further than the next head reaches.
+    pub(super) async fn fill(&mut self, missing: usize) -> Result<(), OpError> {
+        let (connection, buffer) = (&self.upstream.connection, &mut self.upstream.buffer);
+        let wanted = buffer.available().len() + missing;
+        if self.landing.lead_bytes == 0 {
+            return Ok(buffer.fill_to(connection, wanted, self.read_timeout).await?);
+        }
+        let most = wanted.max(self.landing.lead_bytes);
+        while buffer.available().len() < wanted {
+            let received = connection.read(buffer.spare(connection, most)?, self.read_timeout).await?;
+            if received == 0 {
+                return Err(tcp::Error::Closed { peer: connection.peer() }.into());
+            }
+            buffer.received(received);
+        }
+        Ok(())
+    }
+
+    /// Receives packets to their place, one at least, and lists them. Returns their bytes in the buffer; `None`: the packet at its front is
+    /// none for that, or its head has not come.
+    pub(super) async fn land(&mut self) -> Result<Option<usize>, OpError> {
+        // A sender that always has more must not keep this thread from other connections.
+        tokio::task::consume_budget().await;
+        let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
+        let (connection, buffer) = (&self.upstream.connection, &mut self.upstream.buffer);
+        let (mut at, mut offset, mut in_place) = (0, writer.received(), 0);
+        loop {
+            let rest = &buffer.available()[at..];
+            let head = PacketHead::decode(rest).map_err(|source| OpError::Packet {
+                block: self.block.clone(),
+                peer: connection.peer(),
+                source,
+            })?;
+            let Decoded::Complete(head, head_bytes) = head else { break };
+            let lead_bytes = head_bytes + head.checksum_bytes;
+            let Some(came) = rest.len().checked_sub(lead_bytes) else { break };
+            let begun = match self.landing.begun {
+                Some(begun) => begun,
+                None => {
+                    let buffered = came.min(head.data_bytes);
+                    let is_next = head.header.offset == offset && is_for_landing(&head, buffered, self.checksum);
+                    if !is_next || !takes(writer, head.header.end(), at == 0) {
+                        break;
+                    }
+                    writer.put_in_place(offset, &rest[lead_bytes..][..buffered])?;
+                    Begun { buffered, done: buffered }
+                }
+            };
+            self.landing = Landing { begun: Some(begun), lead_bytes };
+            if !land_rest(connection, buffer, writer, offset, head.data_bytes, &mut self.landing)? {
+                if at > 0 {
+                    // Those that are whole first.
+                    break;
+                }
+                let left = head.data_bytes - self.landing.begun.map_or(0, |begun| begun.done);
+                connection.expect(left as u64);
+                connection.readable(self.read_timeout).await?;
+                continue;
+            }
+            self.landing.begun = None;
+            let checksums = at + head_bytes..at + lead_bytes;
+            at += lead_bytes + begun.buffered;
+            let data = checksums.end..at;
+            self.batch.push(Packet { header: head.header, checksums, data, in_place: false, landed: true });
+            offset = head.header.end();
+            in_place += u64::from(head.header.data_bytes);
+            if head.header.last || head.header.sync || in_place >= BATCH_BYTES {
+                break;
+            }
+        }
+        Ok((at > 0).then_some(at))
+    }
+}
+
+/// Whether the data of a packet, of which `came` bytes are here, can be received in place, and it is worth that.
+fn is_for_landing(head: &PacketHead, came: usize, checksum: ChecksumSpec) -> bool {
+    !head.header.is_heartbeat()
+        && head.header.offset.is_multiple_of(u64::from(checksum.bytes_per_chunk.max(1)))
+        && (came + LEFT_BYTES_MIN..=IN_PLACE_BYTES_MAX).contains(&head.data_bytes)
+        && head.checksum_bytes as u64 == checksum.checksum_bytes(head.data_bytes as u64)
+}
+
+/// Whether the store takes bytes up to `end` in place. Behind others that do not count yet, only into memory that is there.
+fn takes(writer: &mut ReplicaWriter, end: u64, is_first: bool) -> bool {
+    if is_first { writer.receives_in_place(end) } else { writer.goes_on_in_place(end) }
+}
+
+/// Receives what is there of a packet's data, which begins at `offset`; true: all of it has landed.
+fn land_rest(
+    connection: &Connection,
+    buffer: &mut ReceiveBuffer,
+    writer: &mut ReplicaWriter,
+    offset: u64,
+    data_bytes: usize,
+    landing: &mut Landing,
+) -> Result<bool, OpError> {
+    let Some(begun) = &mut landing.begun else { return Ok(false) };
+    while begun.done < data_bytes {
+        let left = data_bytes - begun.done;
+        let with_lead = buffer.available().len() + landing.lead_bytes;
+        let behind = buffer.spare(connection, with_lead)?;
+        let mut failed = None;
+        let received = connection.try_receive(|socket| {
+            let outcome = writer.receive(offset + begun.done as u64, left, socket, behind);
+            outcome.unwrap_or_else(|error| {
+                failed = Some(error);
+                // It is not the socket that failed.
+                Err(io::ErrorKind::Interrupted.into())
+            })
+        })?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        match received {
+            None => return Ok(false),
+            Some(0) => return Err(tcp::Error::Closed { peer: connection.peer() }.into()),
+            Some(bytes) => {
+                let own = bytes.min(left);
+                begun.done += own;
+                buffer.received(bytes - own);
+            }
+        }
+    }
+    Ok(true)
+}

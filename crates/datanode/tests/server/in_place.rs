@@ -1,0 +1,263 @@
+//! Bytes that come over a socket and are received to where they lie in a replica's memory, which is in huge pages here: in packets, whatever
+//! pieces those come in, and by streams of replicas.
+
+use std::time::Duration;
+
+use hearth_datanode::Handle;
+use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
+use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader, Stage, Status};
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+
+use super::client::{Writer, block, content, read, target, write, write_request};
+use super::namenode::FakeNamenode;
+use super::one_sided_writes::figure;
+use super::streams::{Meddler, Meddling};
+use super::transfers::transfer_to;
+use super::{HugeScratch, start_datanode};
+
+/// Datanodes, each with a namenode of its own.
+struct Nodes {
+    namenodes: Vec<FakeNamenode>,
+    nodes: Vec<Handle>,
+    dirs: Vec<HugeScratch>,
+}
+
+impl Nodes {
+    async fn start(count: usize, settings: &[(&str, &str)]) -> Self {
+        let mut all = Self { namenodes: Vec::new(), nodes: Vec::new(), dirs: Vec::new() };
+        for _ in 0..count {
+            let (namenode, dir) = (FakeNamenode::start().await, HugeScratch::new());
+            all.nodes.push(start_datanode(&namenode, dir.path(), settings).await);
+            all.namenodes.push(namenode);
+            all.dirs.push(dir);
+        }
+        all
+    }
+
+    fn are_huge(&self) -> bool {
+        self.dirs.iter().all(HugeScratch::is_huge)
+    }
+
+    async fn in_place(&self, node: usize) -> u64 {
+        figure(&self.nodes[node], "hearth_received_in_place_bytes").await
+    }
+}
+
+/// A block as its packets stand on the wire, the last one among them.
+fn packets(data: &[u8], sizes: &[usize], spec: ChecksumSpec) -> (Vec<u8>, usize) {
+    let (mut wire, mut at, mut seqno) = (Vec::new(), 0, 0);
+    let mut add = |header: PacketHeader, data: &[u8]| {
+        let (mut crcs, mut head) = (Vec::new(), [0; PACKET_HEADER_BYTES_MAX]);
+        spec.compute(data, &mut crcs);
+        let bytes = header.encode(crcs.len(), &mut head);
+        wire.extend_from_slice(&head[..bytes]);
+        wire.extend_from_slice(&crcs);
+        wire.extend_from_slice(data);
+    };
+    let mut sizes = sizes.iter().cycle();
+    while at < data.len() {
+        let size = *sizes.next().unwrap();
+        if size == 0 {
+            add(PacketHeader { offset: 0, seqno: -1, last: false, data_bytes: 0, sync: false }, &[]);
+            continue;
+        }
+        let size = size.min(data.len() - at);
+        let header =
+            PacketHeader { offset: at as u64, seqno, last: false, data_bytes: size as u32, sync: seqno % 7 == 6 };
+        add(header, &data[at..at + size]);
+        (at, seqno) = (at + size, seqno + 1);
+    }
+    add(PacketHeader { offset: at as u64, seqno, last: true, data_bytes: 0, sync: false }, &[]);
+    (wire, seqno as usize + 1)
+}
+
+/// Sends `wire` in pieces of those sizes, hurrying or not, while acknowledgements come.
+async fn send_in_pieces(mut writer: Writer, wire: &[u8], pieces: &[usize], expected: usize, datanodes: usize) {
+    let connection = writer.receiver.connection().clone();
+    let sending = async {
+        let (mut rest, mut pieces) = (wire, pieces.iter().cycle());
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.len().min(*pieces.next().unwrap()));
+            connection.write_all(piece, Duration::from_secs(20)).await.unwrap();
+            rest = more;
+            if piece.len() < 40_000 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let hearing = async {
+        for seqno in 0..expected {
+            let mut ack = writer.ack().await;
+            while ack.seqno == -1 {
+                ack = writer.ack().await;
+            }
+            assert!(ack.seqno == seqno as i64 && ack.is_success() && ack.replies.len() == datanodes, "{ack:?}");
+        }
+    };
+    tokio::join!(sending, hearing);
+}
+
+fn creating(block: &ExtendedBlock, rest: &[Handle], spec: ChecksumSpec) -> hearth_wire::data_transfer::WriteBlock {
+    let mut request = write_request(block, Stage::PipelineSetupCreate, rest.iter().map(target).collect());
+    request.checksum = spec;
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_of_all_sizes_in_all_pieces_make_whole_blocks() {
+    let all = Nodes::start(2, &[("hearth.memory.limit", "256m")]).await;
+    let chunks_of = |bytes_per_chunk| ChecksumSpec { bytes_per_chunk, ..ChecksumSpec::DEFAULT };
+    let packet_sizes: [&[usize]; 5] = [
+        &[64_512],
+        // Some end within a chunk; the next one fills that.
+        &[64_512, 700, 324, 131_072, 0, 5_000_192, 512, 8_192, 9_000, 216],
+        &[1 << 20, 0],
+        &[100, 412, 1_536],
+        &[3_000_320],
+    ];
+    let pieces: [&[usize]; 4] =
+        [&[usize::MAX], &[65_036], &[17, 100_000, 1, 516, 30_000, 64_512], &[400_000, 3, 70_000]];
+    let mut id = 0;
+    for (index, sizes) in packet_sizes.into_iter().enumerate() {
+        for pieces in pieces {
+            for datanodes in [1, 2] {
+                id += 1;
+                let spec = if sizes.len() == 1 { chunks_of([512, 64, 65_536][id as usize % 3]) } else { chunks_of(4) };
+                let spec = if index % 2 == 1 { ChecksumSpec::DEFAULT } else { spec };
+                let size = if sizes.len() == 4 { 300_000 } else { 6_000_001 };
+                // Packets end with chunks, but for those that say otherwise.
+                let sizes: Vec<usize> = match sizes.len() {
+                    1 => vec![sizes[0] / spec.bytes_per_chunk as usize * spec.bytes_per_chunk as usize],
+                    _ => sizes.to_vec(),
+                };
+                let sizes: Vec<usize> = if sizes == [0] { vec![spec.bytes_per_chunk as usize] } else { sizes };
+                let data = content(size, id as u64);
+                let (wire, count) = packets(&data, &sizes, spec);
+                let stored = block(id, 1001, 128 << 20);
+                let request = creating(&stored, &all.nodes[1..datanodes], spec);
+                let writer = Writer::new(all.nodes[0].addresses().transfer, request).await;
+                send_in_pieces(writer, &wire, pieces, count, datanodes).await;
+                for node in &all.nodes[..datanodes] {
+                    assert!(read(node, &stored, 0, None).await.unwrap() == data, "{id}: {sizes:?} in {pieces:?}");
+                }
+                for namenode in &all.namenodes[..datanodes] {
+                    let length = size as u64;
+                    namenode.wait_event(BlockStatus::Received, hearth_types::Block { length, ..stored.block }).await;
+                }
+            }
+        }
+    }
+    for node in 0..2 {
+        let in_place = all.in_place(node).await;
+        assert!(in_place > 20 << 20 || !all.are_huge(), "{in_place} bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrupt_packet_is_told_and_what_came_before_it_stays() {
+    let all = Nodes::start(1, &[]).await;
+    let node = &all.nodes[0];
+    let (stored, data) = (block(1, 1001, 128 << 20), content(1_000_000, 1));
+    let mut writer = Writer::new(node.addresses().transfer, creating(&stored, &[], ChecksumSpec::DEFAULT)).await;
+    writer.send(&data[..262_144], false).await;
+    assert!(writer.ack().await.is_success());
+    let mut sums = Vec::new();
+    ChecksumSpec::DEFAULT.compute(&data[262_144..524_288], &mut sums);
+    let mut damaged = data[262_144..524_288].to_vec();
+    damaged[200_000] ^= 16;
+    writer.send_with(&damaged, &sums, false).await;
+    let ack = writer.ack().await;
+    assert_eq!(ack.replies.first().map(|reply| reply.status()), Some(Status::ErrorChecksum));
+    drop(writer);
+
+    let mut request = creating(&stored, &[], ChecksumSpec::DEFAULT);
+    request.stage = Stage::PipelineSetupStreamingRecovery;
+    request.latest_stamp = GenerationStamp(1002);
+    request.bytes_received_min = 262_144;
+    request.bytes_received_max = 524_288;
+    Writer::new(node.addresses().transfer, request).await.finish(&data[262_144..], 1).await;
+    let mut asked = stored.clone();
+    asked.block.stamp = GenerationStamp(1002);
+    assert!(read(node, &asked, 0, None).await.unwrap() == data);
+    assert!(all.in_place(0).await >= 400_000 || !all.are_huge());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_goes_within_a_packet_can_come_back() {
+    let all = Nodes::start(2, &[]).await;
+    let (stored, data) = (block(1, 1001, 128 << 20), content(2_000_000, 1));
+    let spec = ChecksumSpec::DEFAULT;
+    let (wire, _) = packets(&data, &[131_072], spec);
+    let mut writer = Writer::new(all.nodes[0].addresses().transfer, creating(&stored, &all.nodes[1..], spec)).await;
+    let connection = writer.receiver.connection().clone();
+    connection.write_all(&wire[..700_000], Duration::from_secs(20)).await.unwrap();
+    for _ in 0..5 {
+        assert!(writer.ack().await.is_success());
+    }
+    // The next writer takes it over while this one waits for the rest of a packet.
+    let mut request = creating(&stored, &all.nodes[1..], spec);
+    request.stage = Stage::PipelineSetupStreamingRecovery;
+    request.latest_stamp = GenerationStamp(1002);
+    request.bytes_received_min = 5 * 131_072;
+    request.bytes_received_max = 2_000_000;
+    Writer::new(all.nodes[0].addresses().transfer, request).await.finish(&data[5 * 131_072..], 2).await;
+    let mut asked = stored.clone();
+    asked.block.stamp = GenerationStamp(1002);
+    for node in &all.nodes {
+        assert!(read(node, &asked, 0, None).await.unwrap() == data);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_for_which_memory_ends_goes_on_on_disk() {
+    let all = Nodes::start(2, &[("hearth.memory.limit", "3m")]).await;
+    for id in 1..=3 {
+        let (stored, data) = (block(id, 1001, 128 << 20), content(7_000_000, id as u64));
+        write(&all.nodes[0], &[&all.nodes[1]], &stored, &data).await;
+        for node in &all.nodes {
+            assert!(read(node, &stored, 0, None).await.unwrap() == data);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_of_streams_arrive_whole_whatever_happens_on_the_way() {
+    let window = 2 << 20;
+    let settings = [("hearth.datanode.stream.window.bytes", "2097152"), ("hearth.memory.limit", "256m")];
+    let all = Nodes::start(2, &settings).await;
+    let to = all.nodes[1].addresses().transfer;
+    let meddlings =
+        [None, Some(Meddling::Break(7 << 20)), Some(Meddling::Flip(5_000_001)), Some(Meddling::Break(99_999))];
+    let mut id = 0;
+    for meddling in meddlings {
+        let mut copies = Vec::new();
+        for size in [9_000_001, 100_000, 65_537, 2_000_000, 700] {
+            id += 1;
+            let stored = block(id, 1001, 128 << 20);
+            write(&all.nodes[0], &[], &stored, &content(size, id as u64)).await;
+            copies.push(hearth_types::Block { length: size as u64, ..stored.block });
+        }
+        let (before, sent) = (all.in_place(1).await, figure(&all.nodes[0], "hearth_stream_sent_bytes").await);
+        let mut way = target(&all.nodes[1]).datanode;
+        let meddler = match meddling {
+            Some(meddling) => Some(Meddler::start(to, meddling).await),
+            None => None,
+        };
+        way.id.transfer_port = meddler.as_ref().map_or(to.port(), |meddler| meddler.address.port());
+        all.namenodes[0].told(|told| told.commands.push_back(transfer_to(&copies, &way)));
+        for copy in &copies {
+            all.namenodes[1].wait_event(BlockStatus::Received, *copy).await;
+            let data = content(copy.length as usize, copy.id.0 as u64);
+            assert!(read(&all.nodes[1], &block(copy.id.0, 1001, 0), 0, None).await.unwrap() == data, "{copy}");
+        }
+        let in_place = all.in_place(1).await - before;
+        assert!(in_place > 5_000_000 || !all.are_huge(), "{in_place} bytes");
+        let sent = figure(&all.nodes[0], "hearth_stream_sent_bytes").await - sent;
+        let bytes: u64 = copies.iter().map(|copy| copy.length).sum();
+        // With two connections of replicas, each breaks once at most.
+        assert!(sent >= bytes && sent <= bytes + 4 * window, "{sent} bytes for {bytes}");
+    }
+    for node in &all.nodes {
+        assert_eq!(figure(node, "hearth_corruptions").await, 0);
+    }
+}
