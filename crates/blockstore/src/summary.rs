@@ -144,6 +144,6 @@ pub struct StoreMetrics {
     pub committed_bytes: u64,
     /// Of them, those that finalize copied to memory out of their writers' reach.
     pub copied_back_bytes: u64,
-    /// Bytes that were received in place, checked.
+    /// Bytes that were received in place.
     pub received_in_place_bytes: u64,
 }

@@ -3,7 +3,7 @@
 //!
 //! Without a downstream datanode one loop does everything: a batch of packets is received, stored, and acknowledged in
 //! one write. With one, a second loop ([`Pipeline::respond`]) reads its acknowledgements and sends them on with our own
-//! in front; both run in the same task. A batch goes downstream before it goes to the store.
+//! in front; both run in the same task. A batch goes downstream before it goes to the store, unless it is in its place there.
 //!
 //! Where the replica's memory lends itself to it, data is received straight to its place there ([`landing`]).
 //!
@@ -324,7 +324,11 @@ impl Intake<'_> {
                     Decoded::Needs(missing) => break missing,
                     Decoded::Complete(head, bytes) => (head, bytes),
                 };
-                let total = head_bytes + head.body_bytes();
+                let (lead, total) = (head_bytes + head.checksum_bytes, head_bytes + head.body_bytes());
+                if self.lands && rest.len() < lead {
+                    // Its data may come in place.
+                    break lead - rest.len();
+                }
                 if rest.len() < total {
                     break total - rest.len();
                 }

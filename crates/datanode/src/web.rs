@@ -111,7 +111,7 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         ),
         counter(
             "hearth_received_in_place_bytes",
-            "Bytes received from sockets to where they lie, checked there",
+            "Bytes received from sockets to where they lie",
             metrics.received_in_place_bytes,
         ),
         counter(

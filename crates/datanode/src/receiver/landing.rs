@@ -71,12 +71,15 @@ impl Intake<'_> {
         let (mut at, mut offset, mut in_place) = (0, writer.received(), 0);
         loop {
             let rest = &buffer.available()[at..];
-            let head = PacketHead::decode(rest).map_err(|source| OpError::Packet {
-                block: self.block.clone(),
-                peer: connection.peer(),
-                source,
-            })?;
-            let Decoded::Complete(head, head_bytes) = head else { break };
+            let (head, head_bytes) = match PacketHead::decode(rest) {
+                Ok(Decoded::Complete(head, bytes)) => (head, bytes),
+                Ok(Decoded::Needs(_)) => break,
+                // Whatever is wrong behind packets that are whole will be wrong when those are stored.
+                Err(_) if at > 0 => break,
+                Err(source) => {
+                    return Err(OpError::Packet { block: self.block.clone(), peer: connection.peer(), source });
+                }
+            };
             let lead_bytes = head_bytes + head.checksum_bytes;
             let Some(came) = rest.len().checked_sub(lead_bytes) else { break };
             let begun = match self.landing.begun {
@@ -85,18 +88,24 @@ impl Intake<'_> {
                     let buffered = came.min(head.data_bytes);
                     let is_next = head.header.offset == offset && is_for_landing(&head, buffered, self.checksum);
                     if !is_next || !takes(writer, head.header.end(), at == 0) {
+                        if at == 0 {
+                            self.landing.lead_bytes = 0;
+                        }
                         break;
                     }
-                    writer.put_in_place(offset, &rest[lead_bytes..][..buffered])?;
+                    match writer.put_in_place(offset, &rest[lead_bytes..][..buffered]) {
+                        Err(_) if at > 0 => break,
+                        put => put?,
+                    }
                     Begun { buffered, done: buffered }
                 }
             };
             self.landing = Landing { begun: Some(begun), lead_bytes };
-            if !land_rest(connection, buffer, writer, offset, head.data_bytes, &mut self.landing)? {
-                if at > 0 {
-                    // Those that are whole first.
-                    break;
-                }
+            let landed = land_rest(connection, buffer, writer, offset, head.data_bytes, &mut self.landing);
+            if at > 0 && !matches!(landed, Ok(true)) {
+                break;
+            }
+            if !landed? {
                 let left = head.data_bytes - self.landing.begun.map_or(0, |begun| begun.done);
                 connection.expect(left as u64);
                 connection.readable(self.read_timeout).await?;

@@ -20,6 +20,9 @@ use crate::ops::OpError;
 /// The greatest niceness there is.
 const NICE_MAX: i32 = 19;
 
+/// Loops at most. More than cores: a connection that waits for a disk holds up those that share its loop.
+const LOOPS_MAX: usize = 32;
+
 /// Made when the first connection wants them; an idle datanode has none.
 pub struct Threads {
     nice: i32,
@@ -51,7 +54,7 @@ impl Threads {
         Ok(runtime.insert(started.map_err(OpError::Threads)?).handle().clone())
     }
 
-    /// Where to spawn a connection: a loop with nothing to do, or a new one while there are fewer than cores, or the one that has least.
+    /// Where to spawn a connection: a loop with nothing to do, or a new one while they are few, or the one that has least.
     ///
     /// Errors: the system has no threads left, and there is no loop.
     pub fn start_connection(&self) -> Result<Handle, OpError> {
@@ -60,7 +63,7 @@ impl Threads {
         let least = loops.iter().min_by_key(|one| tasks(one)).map(|one| (tasks(one), one.handle.clone()));
         match least {
             Some((0, handle)) => return Ok(handle),
-            Some((_, handle)) if loops.len() >= cores() => return Ok(handle),
+            Some((_, handle)) if loops.len() >= LOOPS_MAX => return Ok(handle),
             _ => {}
         }
         match (self.start_loop(), least) {
@@ -112,10 +115,6 @@ fn give_way(nice: Option<i32>) {
     }
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 impl Drop for Threads {
     fn drop(&mut self) {
         // Perhaps on one of them: nothing is waited for.
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_share_no_loop_while_there_is_another_and_no_more_are_made_than_there_are_cores() {
+    async fn connections_share_no_loop_while_there_can_be_another() {
         let threads = Threads::new(0);
         let (over, _) = tokio::sync::broadcast::channel::<()>(1);
         let mut connections = Vec::new();
@@ -161,10 +160,10 @@ mod tests {
             connections.push(handle.spawn(async move { over.recv().await }));
             handle.id()
         };
-        let first: std::collections::HashSet<_> = (0..cores()).map(|_| started()).collect();
-        let second: std::collections::HashSet<_> = (0..cores()).map(|_| started()).collect();
-        assert!(first.len() == cores() && second == first, "{first:?} {second:?}");
-        assert_eq!(threads.loops.lock().len(), cores());
+        let first: std::collections::HashSet<_> = (0..LOOPS_MAX).map(|_| started()).collect();
+        let second: std::collections::HashSet<_> = (0..LOOPS_MAX).map(|_| started()).collect();
+        assert!(first.len() == LOOPS_MAX && second == first, "{first:?} {second:?}");
+        assert_eq!(threads.loops.lock().len(), LOOPS_MAX);
         over.send(()).unwrap();
         for connection in connections {
             connection.await.unwrap().unwrap();

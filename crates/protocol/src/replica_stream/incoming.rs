@@ -57,8 +57,9 @@ pub async fn receive<S: ReplicaStore>(
     }
 }
 
-/// Credit is sent when it is so much of a window, one divided by this, or nothing more has come.
+/// Credit is sent when it is so much of a window, one divided by this, or is of so many pieces, or nothing more has come.
 const CREDIT_SHARE: u32 = 8;
+const CREDIT_PIECES: usize = 64;
 
 struct Intake<'a, S: ReplicaStore> {
     connection: &'a Connection,
@@ -130,8 +131,8 @@ struct Held {
 /// What can be said of frames that are done with. It is gathered while more comes, since each word of it wakes the sender.
 #[derive(Default)]
 struct Credit {
-    /// For each replica: its number, up to where it is stored, and the bytes of its frames.
-    replicas: Vec<(u32, u64, u64)>,
+    /// Of frames of one replica that came one behind the other: its number, up to where it is stored, and their bytes.
+    pieces: Vec<(u32, u64, u64)>,
     bytes: u64,
 }
 
@@ -139,14 +140,20 @@ impl Credit {
     fn give(&mut self, piece: ReplicaPiece, offset: u64) {
         let bytes = piece.body_bytes();
         self.bytes += bytes;
-        match self.replicas.iter_mut().find(|(replica, ..)| *replica == piece.replica) {
-            Some((_, stored, sum)) => (*stored, *sum) = (offset.max(*stored), *sum + bytes),
-            None => self.replicas.push((piece.replica, offset, bytes)),
+        match self.pieces.last_mut() {
+            Some((replica, stored, sum)) if *replica == piece.replica => {
+                (*stored, *sum) = (offset.max(*stored), *sum + bytes);
+            }
+            _ => self.pieces.push((piece.replica, offset, bytes)),
         }
     }
 
+    fn is_due(&self, limits: StreamLimits) -> bool {
+        self.bytes >= u64::from(limits.window_bytes / CREDIT_SHARE) || self.pieces.len() >= CREDIT_PIECES
+    }
+
     fn take_into(&mut self, out: &mut Vec<u8>) {
-        for (replica, offset, bytes) in self.replicas.drain(..) {
+        for (replica, offset, bytes) in self.pieces.drain(..) {
             // A window at most, whose bytes are a u32.
             ToSender::Stored { replica, offset, credit: bytes as u32 }.encode_into(out);
         }
@@ -175,9 +182,10 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let tick = self.waits.tick();
         let mut heard = Instant::now();
         let mut sent = heard;
+        // The sender has said that it is there, since all that had come was looked at.
+        let mut is_there = false;
         loop {
-            // Whether that is all that has come: who stood still here himself has not looked yet at what else there is.
-            let (mut went_on, mut is_there) = (false, false);
+            let mut went_on = false;
             let wanted = loop {
                 match self.step()? {
                     Step::Further => went_on = true,
@@ -190,14 +198,12 @@ impl<S: ReplicaStore> Intake<'_, S> {
             }
             if went_on || self.replicas.is_empty() || !self.tasks.is_empty() {
                 self.moved = Instant::now();
-            } else if is_there && self.moved.elapsed() >= self.waits.without_bytes() {
-                return Err(StreamError::Lingering { peer: self.connection.peer(), after: self.moved.elapsed() });
             }
             // Whatever the sender says meanwhile: it has to hear that somebody is here.
             if !self.replicas.is_empty() && sent.elapsed() >= tick {
                 ToSender::Ping.encode_into(&mut self.out);
             }
-            if !self.out.is_empty() || self.credit.bytes >= u64::from(self.limits.window_bytes / CREDIT_SHARE) {
+            if !self.out.is_empty() || self.credit.is_due(self.limits) {
                 self.say().await?;
                 sent = Instant::now();
             }
@@ -212,7 +218,11 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 }
                 None => {}
             }
-            if self.credit.bytes > 0 {
+            // Only now: who stood still here himself has to look first at what else there is.
+            if std::mem::take(&mut is_there) && self.moved.elapsed() >= self.waits.without_bytes() {
+                return Err(StreamError::Lingering { peer: self.connection.peer(), after: self.moved.elapsed() });
+            }
+            if !self.out.is_empty() || self.credit.bytes > 0 {
                 self.say().await?;
                 sent = Instant::now();
             }
