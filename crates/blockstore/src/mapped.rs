@@ -8,7 +8,7 @@
 //! there, and looked at after the bytes were copied: another thread that copies at the same time cannot take zeros for bytes.
 //! A SIGBUS from anywhere else goes to whoever handled it before (the standard library, then the kernel: the process ends as it always did).
 //!
-//! No reference to mapped bytes outlives `look`. A system call that is given their address ([`Mapping::write_to`], [`Mapping::receive`]) meets the
+//! No reference to mapped bytes outlives `look`. A system call that is given their address ([`Mapping::write_to`], `receive`, `read_from`) meets the
 //! same fault as an error.
 
 use std::cell::Cell;
@@ -180,6 +180,31 @@ impl Mapping {
         // has nothing behind it; no reference to its bytes exists. The second is borrowed for the call.
         let received = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Reads `length` bytes of `file` from its byte `from` on to where those from `offset` lie. What they are, nobody has looked at.
+    ///
+    /// Errors: `UnexpectedEof`; those of pread; EFAULT as in [`Mapping::receive`]. Some may have been read.
+    pub fn read_from(&self, offset: u64, length: usize, file: BorrowedFd<'_>, from: u64) -> io::Result<()> {
+        let into = self.at(offset, length).cast_mut();
+        let mut done = 0;
+        while done < length {
+            // SAFETY: within the mapping, as was just checked; the kernel answers EFAULT where that may not be written or has nothing behind
+            // it, and no reference to its bytes exists.
+            let read = unsafe {
+                let into = into.add(done).cast();
+                libc::pread(file.as_raw_fd(), into, length - done, (from + done as u64) as libc::off_t)
+            };
+            match read {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                1.. => done += read as usize,
+                _ => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(())
     }
 
     /// Whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
@@ -462,6 +487,25 @@ mod tests {
         assert_eq!(&there[..6], b"d more");
         let beyond = || mapping.receive(8190, 3, socket.as_fd(), &mut []);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(beyond)).is_err());
+    }
+
+    #[test]
+    fn bytes_are_read_to_where_they_lie() {
+        use std::os::fd::AsFd;
+        let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+        let (source, target) = (file(&bytes), file(&[0; 12_288]));
+        let mapping = Mapping::for_receiving(&target, 12_288).unwrap();
+        mapping.read_from(5000, 7000, source.as_fd(), 10_001).unwrap();
+        let mut there = vec![0; 12_288];
+        target.read_exact_at(&mut there, 0).unwrap();
+        assert!(
+            there[..5000] == [0; 5000] && there[5000..12_000] == bytes[10_001..17_001] && there[12_000..] == [0; 288]
+        );
+        let error = mapping.read_from(0, 100, source.as_fd(), 19_950).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        target.set_len(4096).unwrap();
+        let error = mapping.read_from(4096, 100, source.as_fd(), 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
     }
 
     #[test]

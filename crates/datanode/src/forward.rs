@@ -293,6 +293,11 @@ impl Forward {
         matches!(self.way, Way::Packets(_))
     }
 
+    /// Whether data goes on from its place in the replica here as well as from a buffer.
+    pub fn takes_from_place(&self) -> bool {
+        matches!(self.way, Way::Packets(_) | Way::Local(_))
+    }
+
     /// Sends whole packets as they came. Only where packets go down.
     pub async fn send(&self, packets: &[u8]) {
         if self.is_broken() {

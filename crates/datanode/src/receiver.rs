@@ -242,9 +242,9 @@ enum Rejected {
 
 impl Intake<'_> {
     async fn run(&mut self, forward: Option<&Forward>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
-        // What goes to the next datanode's memory is copied there while it is in the cache.
-        let stays = forward.is_none_or(Forward::takes_batches);
-        self.lands = stays && self.grants.is_none() && self.throttle.is_none() && !self.translate;
+        // What is written to the next datanode's memory one-sidedly is copied for that while it is in the cache.
+        let may_land = forward.is_none_or(Forward::takes_from_place);
+        self.lands = may_land && self.grants.is_none() && self.throttle.is_none() && !self.translate;
         loop {
             let bytes = self.next_batch().await?;
             let received = Instant::now();

@@ -1,8 +1,9 @@
 //! To the next datanode when it is on this machine: its replica's memory is lent to us as to a local writer (`ops/write_local`),
 //! the bytes are copied there, and packets bring the CRCs. No byte goes through a socket.
 //!
-//! The bytes are copied by system calls, through a buffer that the processor's cache holds: a file that somebody cuts meanwhile, theirs
-//! or ours, is an error then, and never the end of this process.
+//! The bytes are copied by system calls: a file that somebody cuts meanwhile, theirs or ours, is an error then, and never the end of this
+//! process. Of a replica here they are read straight to their place there, mapped, where that is in huge pages; else through a buffer that
+//! the processor's cache holds.
 //!
 //! What memory is granted for goes so; the rest, which there is when the next datanode's memory is full, with its packet. So does what may be
 //! there already: bytes that were acknowledged are never written over by others that nobody has checked yet. For that reason a pipeline that
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hearth_blockstore::{DataSource, Mapping, ReplicaReader};
 use hearth_fabric::local::{self, Here};
 use hearth_fabric::stream::PeerAddress;
 use hearth_fabric::tcp;
@@ -203,7 +205,8 @@ pub struct LocalMirror {
 
 impl LocalMirror {
     pub fn sender(&self) -> Sender {
-        Sender { shared: self.shared.clone(), sent: AtomicU64::new(0), buffer: Mutex::default() }
+        let (sent, mapped, buffer) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
+        Sender { shared: self.shared.clone(), sent, mapped, buffer }
     }
 
     /// Ends it from another thread.
@@ -252,6 +255,8 @@ pub struct Sender {
     shared: Arc<Shared>,
     /// Bytes of the block that have gone down.
     sent: AtomicU64,
+    /// Of the next datanode's memory, what has been granted up to now.
+    mapped: Mutex<Option<Mapping>>,
     buffer: Mutex<Vec<u8>>,
 }
 
@@ -318,6 +323,9 @@ impl Sender {
             Data::Bytes(bytes) => return Ok(put(bytes, header.offset)),
             Data::Replica(reader) => reader,
         };
+        if self.read_to_place(memory, header, reader) {
+            return Ok(true);
+        }
         let mut buffer = self.buffer.lock();
         buffer.resize(PIECE_BYTES, 0);
         let mut at = header.offset;
@@ -331,5 +339,20 @@ impl Sender {
             at += bytes as u64;
         }
         Ok(true)
+    }
+    /// The same in one copy, of a replica in a file, to memory in huge pages. False: not so, or not all of them.
+    fn read_to_place(&self, memory: &File, header: &PacketHeader, reader: &ReplicaReader) -> bool {
+        let DataSource::File { file, offset } = reader.data() else { return false };
+        let mut mapped = self.mapped.lock();
+        if mapped.as_ref().is_none_or(|mapped| mapped.length() < header.end()) {
+            let granted = self.shared.grant.lock().end;
+            let is_worth_it = Mapping::is_worth_it(memory);
+            *mapped = is_worth_it.then(|| Mapping::for_receiving(memory, granted).ok()).flatten();
+        }
+        let Some(mapped) = mapped.as_ref().filter(|mapped| header.end() <= mapped.length()) else { return false };
+        let closed = self.shared.closed.lock();
+        let (at, bytes) = (header.offset, header.data_bytes as usize);
+        let read = || mapped.read_from(at, bytes, file, offset + at);
+        !*closed && read().inspect_err(|error| tracing::debug!(%error, "reading to the next datanode's memory")).is_ok()
     }
 }

@@ -11,7 +11,7 @@
 use std::io;
 
 use parking_lot::Mutex;
-use rustix::process::{getpriority_process, setpriority_process};
+use rustix::process::{getpid, getpriority_process, setpriority_process};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
@@ -99,12 +99,13 @@ impl Threads {
         Ok(builder)
     }
 
-    /// The niceness that is to be set, if any. Asked for here: new threads begin as the one that makes them, and that may be one of these.
+    /// The niceness that is to be set, if any: above that of the process's first thread. New threads begin as the one that makes them, and that
+    /// may be one of these.
     fn lowered(&self) -> io::Result<Option<i32>> {
         if self.nice <= 0 {
             return Ok(None);
         }
-        Ok(Some((getpriority_process(None)? + self.nice).min(NICE_MAX)))
+        Ok(Some((getpriority_process(Some(getpid()))? + self.nice).min(NICE_MAX)))
     }
 }
 
@@ -145,6 +146,11 @@ mod tests {
             (getpriority_process(None).unwrap(), blocking)
         });
         assert_eq!(connection.await.unwrap(), (nice, nice));
+        // Made by one of them, another is no lower.
+        let threads = std::sync::Arc::new(threads);
+        let shared = threads.clone();
+        let made = handle.spawn(async move { shared.start_loop().unwrap() }).await.unwrap();
+        assert_eq!(made.handle.spawn(async { getpriority_process(None).unwrap() }).await.unwrap(), nice);
         // In a runtime's own thread, where waiting would panic.
         drop(threads);
     }
