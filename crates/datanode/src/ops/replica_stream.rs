@@ -27,14 +27,13 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Replica
 
 /// Takes replicas until the sender has no more, or none for a while. On the threads of the streams: those that serve readers are theirs.
 pub async fn converse(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
-    let threads = datanode.streams.threads.start_connection()?;
-    let datanode = datanode.clone();
-    let conversation = threads.spawn(async move {
+    let shared = datanode.clone();
+    let conversation = datanode.streams.threads.start_connection(async move {
         tokio::select! {
-            outcome = receive(&datanode, session, window) => outcome,
-            () = datanode.stopping() => Ok(()),
+            outcome = receive(&shared, session, window) => outcome,
+            () = shared.stopping() => Ok(()),
         }
-    });
+    })?;
     conversation.await.map_err(|_| OpError::Interrupted)?
 }
 

@@ -259,7 +259,7 @@ async fn connect(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Link, 
     let request = ReplicaStream { source_uuid: datanode.store.datanode_uuid().to_string() };
     let limits = replica_stream::ask(&connection, &mut buffer, request, &waits(options)).await?;
     let (jobs, queue) = mpsc::channel(QUEUE);
-    datanode.streams.threads.start_connection()?.spawn(run(datanode.clone(), connection, buffer, limits, queue));
+    datanode.streams.threads.start_connection(run(datanode.clone(), connection, buffer, limits, queue))?;
     Ok(Link { jobs, load: Arc::default(), counted: false })
 }
 

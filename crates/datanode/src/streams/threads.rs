@@ -9,11 +9,13 @@
 //! woken with each segment of a connection that another one is busy with, for nothing.
 
 use std::io;
+use std::sync::mpsc;
 
 use parking_lot::Mutex;
 use rustix::process::{getpid, getpriority_process, setpriority_process};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::ops::OpError;
 
@@ -54,40 +56,49 @@ impl Threads {
         Ok(runtime.insert(started.map_err(OpError::Threads)?).handle().clone())
     }
 
-    /// Where to spawn a connection: a loop with nothing to do, or a new one while they are few, or the one that has least.
+    /// Runs a connection: in a loop with nothing to do, or a new one while they are few, or the one that has least.
     ///
     /// Errors: the system has no threads left, and there is no loop.
-    pub fn start_connection(&self) -> Result<Handle, OpError> {
+    pub fn start_connection<F>(&self, connection: F) -> Result<JoinHandle<F::Output>, OpError>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        // Held until it is one of the loop's tasks.
         let mut loops = self.loops.lock();
         let tasks = |one: &Loop| one.handle.metrics().num_alive_tasks();
         let least = loops.iter().min_by_key(|one| tasks(one)).map(|one| (tasks(one), one.handle.clone()));
-        match least {
-            Some((0, handle)) => return Ok(handle),
-            Some((_, handle)) if loops.len() >= LOOPS_MAX => return Ok(handle),
-            _ => {}
-        }
-        match (self.start_loop(), least) {
-            (Ok(started), _) => {
-                let handle = started.handle.clone();
-                loops.push(started);
-                Ok(handle)
-            }
-            (Err(_), Some((_, handle))) => Ok(handle),
-            (Err(error), None) => Err(OpError::Threads(error)),
-        }
+        let handle = match least {
+            Some((0, handle)) => handle,
+            Some((_, handle)) if loops.len() >= LOOPS_MAX => handle,
+            least => match (self.start_loop(), least) {
+                (Ok(started), _) => {
+                    let handle = started.handle.clone();
+                    loops.push(started);
+                    handle
+                }
+                (Err(_), Some((_, handle))) => handle,
+                (Err(error), None) => return Err(OpError::Threads(error)),
+            },
+        };
+        Ok(handle.spawn(connection))
     }
 
     fn start_loop(&self) -> io::Result<Loop> {
-        let runtime = self.builder(Builder::new_current_thread())?.build()?;
         let nice = self.lowered()?;
-        let handle = runtime.handle().clone();
+        let (bring, brought) = mpsc::sync_channel::<Runtime>(1);
         let (end, ended) = oneshot::channel::<()>();
+        // The thread first: a runtime that is dropped here, because there is none for it, would wait for its end.
         std::thread::Builder::new().name("replica-streams".to_owned()).spawn(move || {
             give_way(nice);
+            let Ok(runtime) = brought.recv() else { return };
             // Until the other half is dropped.
             let _ = runtime.block_on(ended);
             runtime.shutdown_background();
         })?;
+        let runtime = self.builder(Builder::new_current_thread())?.build()?;
+        let handle = runtime.handle().clone();
+        // It is there, and waits for this.
+        let _ = bring.send(runtime);
         Ok(Loop { handle, _end: end })
     }
 
@@ -127,6 +138,8 @@ impl Drop for Threads {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[tokio::test]
@@ -141,11 +154,11 @@ mod tests {
         let nice = (own + 4).min(NICE_MAX);
         assert_eq!(worker.await.unwrap(), (nice, nice));
         assert_eq!(getpriority_process(None).unwrap(), own);
-        let connection = threads.start_connection().unwrap().spawn(async {
+        let connection = threads.start_connection(async {
             let blocking = tokio::task::spawn_blocking(|| getpriority_process(None).unwrap()).await.unwrap();
             (getpriority_process(None).unwrap(), blocking)
         });
-        assert_eq!(connection.await.unwrap(), (nice, nice));
+        assert_eq!(connection.unwrap().await.unwrap(), (nice, nice));
         // Made by one of them, another is no lower.
         let threads = std::sync::Arc::new(threads);
         let shared = threads.clone();
@@ -160,28 +173,37 @@ mod tests {
         let threads = Threads::new(0);
         let (over, _) = tokio::sync::broadcast::channel::<()>(1);
         let mut connections = Vec::new();
-        let mut started = || {
-            let mut over = over.subscribe();
-            let handle = threads.start_connection().unwrap();
-            connections.push(handle.spawn(async move { over.recv().await }));
-            handle.id()
+        let mut started = async || {
+            let (mut over, (tell, told)) = (over.subscribe(), oneshot::channel());
+            let connection = threads.start_connection(async move {
+                tell.send(Handle::current().id()).unwrap();
+                over.recv().await
+            });
+            connections.push(connection.unwrap());
+            told.await.unwrap()
         };
-        let first: std::collections::HashSet<_> = (0..LOOPS_MAX).map(|_| started()).collect();
-        let second: std::collections::HashSet<_> = (0..LOOPS_MAX).map(|_| started()).collect();
+        let (mut first, mut second) = (HashSet::new(), HashSet::new());
+        for _ in 0..LOOPS_MAX {
+            first.insert(started().await);
+        }
+        for _ in 0..LOOPS_MAX {
+            second.insert(started().await);
+        }
         assert!(first.len() == LOOPS_MAX && second == first, "{first:?} {second:?}");
         assert_eq!(threads.loops.lock().len(), LOOPS_MAX);
         over.send(()).unwrap();
         for connection in connections {
             connection.await.unwrap().unwrap();
         }
-        let again = threads.start_connection().unwrap();
-        assert!(first.contains(&again.id()), "a loop with nothing to do is there");
+        let again = threads.start_connection(async { Handle::current().id() }).unwrap();
+        assert!(first.contains(&again.await.unwrap()), "a loop with nothing to do is there");
         // What is under way when all ends is dropped.
         let (dropped, seen) = oneshot::channel::<()>();
-        again.spawn(async move {
+        let pending = threads.start_connection(async move {
             let _dropped = dropped;
             std::future::pending::<()>().await
         });
+        pending.unwrap();
         drop(threads);
         assert!(seen.await.is_err());
     }

@@ -9,6 +9,7 @@ use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader, Stage, S
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
 use super::client::{Writer, block, content, read, target, write, write_request};
+use super::local_writes;
 use super::namenode::FakeNamenode;
 use super::one_sided_writes::figure;
 use super::streams::{Meddler, Meddling};
@@ -24,10 +25,19 @@ struct Nodes {
 
 impl Nodes {
     async fn start(count: usize, settings: &[(&str, &str)]) -> Self {
+        Self::start_with(count, settings, false).await
+    }
+
+    /// `sockets`: each has a domain socket, so that what is passed on goes through memory.
+    async fn start_with(count: usize, settings: &[(&str, &str)], sockets: bool) -> Self {
         let mut all = Self { namenodes: Vec::new(), nodes: Vec::new(), dirs: Vec::new() };
         for _ in 0..count {
             let (namenode, dir) = (FakeNamenode::start().await, HugeScratch::new());
-            all.nodes.push(start_datanode(&namenode, dir.path(), settings).await);
+            let node = match sockets {
+                true => local_writes::start(&namenode, dir.path(), settings).await,
+                false => start_datanode(&namenode, dir.path(), settings).await,
+            };
+            all.nodes.push(node);
             all.namenodes.push(namenode);
             all.dirs.push(dir);
         }
@@ -105,7 +115,16 @@ fn creating(block: &ExtendedBlock, rest: &[Handle], spec: ChecksumSpec) -> heart
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_of_all_sizes_in_all_pieces_make_whole_blocks() {
-    let all = Nodes::start(2, &[("hearth.memory.limit", "256m")]).await;
+    packets_of_all_sizes(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_where_they_go_on_through_memory() {
+    packets_of_all_sizes(true).await;
+}
+
+async fn packets_of_all_sizes(through_memory: bool) {
+    let all = Nodes::start_with(2, &[("hearth.memory.limit", "256m")], through_memory).await;
     let chunks_of = |bytes_per_chunk| ChecksumSpec { bytes_per_chunk, ..ChecksumSpec::DEFAULT };
     let packet_sizes: [&[usize]; 5] = [
         &[64_512],
@@ -147,10 +166,13 @@ async fn packets_of_all_sizes_in_all_pieces_make_whole_blocks() {
             }
         }
     }
-    for node in 0..2 {
+    // What is put into the second one's memory does not come over a socket.
+    for node in 0..if through_memory { 1 } else { 2 } {
         let in_place = all.in_place(node).await;
         assert!(in_place > 20 << 20 || !all.are_huge(), "{in_place} bytes");
     }
+    let passed_on = figure(&all.nodes[0], "hearth_locally_forwarded_bytes").await;
+    assert_eq!(passed_on > 20 << 20, through_memory, "{passed_on} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,6 +273,22 @@ async fn a_block_for_which_memory_ends_goes_on_on_disk() {
             assert!(read(node, &stored, 0, None).await.unwrap() == data);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_to_a_datanode_of_this_machine_are_read_to_their_place_there() {
+    let all = Nodes::start_with(2, &[], true).await;
+    for (id, size) in (1..).zip([1 << 20, 5_000_001, 2_097_152 + 512]) {
+        let (stored, data) = (block(id, 1001, 128 << 20), content(size, id as u64));
+        write(&all.nodes[0], &[], &stored, &data).await;
+        let copy = hearth_types::Block { length: size as u64, ..stored.block };
+        let way = target(&all.nodes[1]).datanode;
+        all.namenodes[0].told(|told| told.commands.push_back(transfer_to(&[copy], &way)));
+        all.namenodes[1].wait_event(BlockStatus::Received, copy).await;
+        assert!(read(&all.nodes[1], &stored, 0, None).await.unwrap() == data, "{size} bytes");
+    }
+    let passed_on = figure(&all.nodes[0], "hearth_locally_forwarded_bytes").await;
+    assert_eq!(passed_on, (1 << 20) + 5_000_001 + 2_097_152 + 512);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -212,6 +212,13 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 Some(0) => return Err(tcp::Error::Closed { peer: self.connection.peer() }.into()),
                 Some(_) => {
                     heard = Instant::now();
+                    // Nor does one that says so without a pause go on for ever.
+                    if is_there && self.moved.elapsed() >= 2 * self.waits.without_bytes() {
+                        return Err(StreamError::Lingering {
+                            peer: self.connection.peer(),
+                            after: self.moved.elapsed(),
+                        });
+                    }
                     // A sender that always has more must not keep this thread from other connections.
                     tokio::task::consume_budget().await;
                     continue;
