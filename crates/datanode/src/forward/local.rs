@@ -350,9 +350,19 @@ impl Sender {
             *mapped = is_worth_it.then(|| Mapping::for_receiving(memory, granted).ok()).flatten();
         }
         let Some(mapped) = mapped.as_ref().filter(|mapped| header.end() <= mapped.length()) else { return false };
-        let closed = self.shared.closed.lock();
-        let (at, bytes) = (header.offset, header.data_bytes as usize);
-        let read = || mapped.read_from(at, bytes, file, offset + at);
-        !*closed && read().inspect_err(|error| tracing::debug!(%error, "reading to the next datanode's memory")).is_ok()
+        // A piece at a time: readers who wake wait for the end of a call.
+        let mut at = header.offset;
+        while at < header.end() {
+            let bytes = (header.end() - at).min(PIECE_BYTES as u64) as usize;
+            let closed = self.shared.closed.lock();
+            let read = || mapped.read_from(at, bytes, file, offset + at);
+            if *closed
+                || read().inspect_err(|error| tracing::debug!(%error, "reading to the next datanode's memory")).is_err()
+            {
+                return false;
+            }
+            at += bytes as u64;
+        }
+        true
     }
 }
