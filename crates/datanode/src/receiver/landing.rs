@@ -9,8 +9,6 @@
 //! One call brings the rest of a packet's data and what stands before the next one's. Where packets are not alike, what came of the data with
 //! the head is put in its place from the buffer.
 
-use std::io;
-
 use hearth_blockstore::ReplicaWriter;
 use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
 use hearth_types::ChecksumSpec;
@@ -153,18 +151,8 @@ fn land_rest(
         let left = data_bytes - begun.done;
         let with_lead = buffer.available().len() + landing.lead_bytes;
         let behind = buffer.spare(connection, with_lead)?;
-        let mut failed = None;
-        let received = connection.try_receive(|socket| {
-            let outcome = writer.receive(offset + begun.done as u64, left, socket, behind);
-            outcome.unwrap_or_else(|error| {
-                failed = Some(error);
-                // It is not the socket that failed.
-                Err(io::ErrorKind::Interrupted.into())
-            })
-        })?;
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
+        let at = offset + begun.done as u64;
+        let received = connection.try_receive(|socket| writer.receive(at, left, socket, behind))??;
         match received {
             None => return Ok(false),
             Some(0) => return Err(tcp::Error::Closed { peer: connection.peer() }.into()),

@@ -154,12 +154,24 @@ impl Connection {
 
     /// As [`Connection::try_read`], by a call of the caller's own on the socket, which does not block: for memory that is no slice, such as
     /// that of a mapped file.
-    pub fn try_receive(
+    ///
+    /// Errors: the caller's own, when it is not the socket that failed: nothing was taken off it. Within: the socket's.
+    pub fn try_receive<E>(
         &self,
-        receive: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Result<Option<usize>, Error> {
-        let received = self.stream.try_io(Interest::READABLE, || receive(self.stream.as_fd()));
-        self.unless_waiting(received).inspect(|read| self.low_water.came(read.unwrap_or(0)))
+        receive: impl FnOnce(BorrowedFd<'_>) -> Result<io::Result<usize>, E>,
+    ) -> Result<Result<Option<usize>, Error>, E> {
+        let mut failed = None;
+        let received = self.stream.try_io(Interest::READABLE, || {
+            receive(self.stream.as_fd()).unwrap_or_else(|error| {
+                failed = Some(error);
+                // The socket is as ready as it was.
+                Err(io::ErrorKind::Interrupted.into())
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(self.unless_waiting(received).inspect(|read| self.low_water.came(read.unwrap_or(0)))),
+        }
     }
 
     /// Writes as much of `bytes` (not none) as the peer takes now, without waiting. `None` when that is nothing.

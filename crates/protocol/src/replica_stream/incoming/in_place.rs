@@ -2,7 +2,6 @@
 //! there, while it is in the cache. That is one copy, instead of one into a buffer and another out of it.
 
 use std::collections::HashMap;
-use std::io;
 
 use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::{ReplicaRefusal, Status};
@@ -54,19 +53,14 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let length = left.min(RECEIVE_BYTES);
         let behind = if length == left { frame.lead_bytes.min(LEAD_BYTES_MAX) } else { 0 };
         let behind = self.buffer.spare(self.connection, behind)?;
-        let mut refusal = None;
-        let received = self.connection.try_receive(|socket| {
-            let outcome = place.receive(at + u64::from(frame.landed), length, socket, behind);
-            outcome.unwrap_or_else(|error| {
-                refusal = Some(error);
-                // It is not the socket that failed: whoever asks again is answered.
-                Err(io::ErrorKind::Interrupted.into())
-            })
-        })?;
-        if let Some(refusal) = refusal {
-            self.refuse_landed(frame, refusal);
-            return Ok(Landing::NotHere);
-        }
+        let landing_at = at + u64::from(frame.landed);
+        let received = match self.connection.try_receive(|socket| place.receive(landing_at, length, socket, behind)) {
+            Ok(received) => received?,
+            Err(refusal) => {
+                self.refuse_landed(frame, refusal);
+                return Ok(Landing::NotHere);
+            }
+        };
         let Some(bytes) = received.filter(|bytes| *bytes > 0) else { return Ok(Landing::Received(received)) };
         let own = bytes.min(length);
         self.buffer.received(bytes - own);
