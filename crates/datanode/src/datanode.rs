@@ -131,10 +131,11 @@ impl Datanode {
             withdrawals.add(advertiser);
         }
         let locked_memory = LockedMemory::new(options.locked_memory, &store);
+        let load = Arc::new(Load::default());
         let datanode = Arc::new(Self {
             store,
             pools: Pools::default(),
-            load: Arc::new(Load::default()),
+            load: load.clone(),
             writers: Arc::new(Writers::default()),
             cache: Arc::new(Cache::new(locked_memory.clone())),
             locked_memory,
@@ -154,7 +155,7 @@ impl Datanode {
             descriptions: Descriptions::default(),
             disk_reads: DiskReads::default(),
             local_forwarding: LocalForwarding::default(),
-            streams: Streams::new(options.streams),
+            streams: Streams::new(options.streams, load),
             stop: watch::Sender::new(false),
             shutdown_asked: watch::Sender::new(false),
             disks_failed: AtomicBool::new(false),

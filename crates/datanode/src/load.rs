@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Counters shared by all connections.
 #[derive(Default)]
@@ -20,6 +21,8 @@ pub struct Load {
     locally_forwarded_bytes: AtomicU64,
     descriptions: AtomicU64,
     lent_bytes: AtomicU64,
+    clients_served: AtomicU64,
+    copies_rested_nanos: AtomicU64,
     streams: StreamTotals,
 }
 
@@ -155,6 +158,27 @@ impl Load {
     pub fn many_read(&self, ranges: u64, bytes: u64) {
         self.reads.fetch_add(ranges, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A client has got something, a packet say, or something of his has been taken.
+    pub fn client_served(&self) {
+        self.clients_served.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was. Only that it grows says something.
+    pub fn clients_served(&self) -> u64 {
+        self.clients_served.load(Ordering::Relaxed)
+    }
+
+    /// A copy rests for so long because clients are served.
+    pub fn copies_rest(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.copies_rested_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// All such rests.
+    pub fn copies_rested(&self) -> Duration {
+        Duration::from_nanos(self.copies_rested_nanos.load(Ordering::Relaxed))
     }
 
     /// One replica received, of `bytes`.

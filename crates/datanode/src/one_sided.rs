@@ -277,6 +277,7 @@ async fn answer(
         Ok(Found::Small(reader)) => match small_bytes(&reader) {
             Ok((data, crcs)) => {
                 datanode.load.read_bytes(data.len() as u64);
+                datanode.load.client_served();
                 let replica =
                     |bytes| SmallReplica { block: reader.block().clone(), checksum: reader.checksum(), bytes };
                 if data.len() + crcs.len() <= inline_max(&locate) {

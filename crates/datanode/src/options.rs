@@ -19,6 +19,9 @@ use crate::one_sided::OneSidedOptions;
 /// Java's DataNode sends: a quarter of the system calls, and a client's second-level cache still holds it for the CRCs.
 const READ_PACKET_BYTES_MIN: u64 = 256 << 10;
 
+/// Copies always have that much of the cores.
+const COPIES_SHARE_MIN: f64 = 0.01;
+
 /// Everything that a datanode takes from its configuration and from the machine.
 #[derive(Clone)]
 pub struct DatanodeOptions {
@@ -104,6 +107,8 @@ pub struct StreamOptions {
     pub memory_bytes: u64,
     /// Niceness of their threads above the process's own.
     pub nice: i32,
+    /// Of the cores, what they take at most while clients are served; from 1 on there is no limit.
+    pub cores_share: f64,
     /// How long what a broken connection left of a replica is kept.
     pub resume_timeout: Duration,
 }
@@ -191,6 +196,7 @@ impl DatanodeOptions {
                 window_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_WINDOW_BYTES)?,
                 memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
                 nice: conf.get(keys::HEARTH_DATANODE_STREAM_NICE)?.min(19) as i32,
+                cores_share: conf.get(keys::HEARTH_DATANODE_STREAM_CORES_SHARE)?.max(COPIES_SHARE_MIN),
                 resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
             },
             timing: TimingOptions {

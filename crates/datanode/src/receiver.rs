@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 use self::landing::Landing;
 use crate::forward::{Data, Forward, Mirror};
 use crate::grants::Grants;
+use crate::load::Load;
 use crate::ops::OpError;
 use crate::session::Session;
 use crate::throttle::Throttle;
@@ -75,6 +76,8 @@ pub struct Receiver<'a> {
     /// What our own acknowledgements say when all is well.
     pub own_reply: AckReply,
     pub throttle: Option<&'a Throttle>,
+    /// A client is served by each batch of packets.
+    pub serves: Option<&'a Load>,
     /// The sender is a local writer, which is kept in memory to fill.
     pub grants: Option<Grants>,
 }
@@ -124,6 +127,7 @@ impl Receiver<'_> {
             translate,
             read_timeout: self.read_timeout,
             throttle: self.throttle,
+            serves: self.serves,
             grants: self.grants,
             batch: Vec::new(),
             lands: false,
@@ -199,6 +203,7 @@ struct Intake<'a> {
     translate: bool,
     read_timeout: Duration,
     throttle: Option<&'a Throttle>,
+    serves: Option<&'a Load>,
     grants: Option<Grants>,
     /// The whole packets at the front of the buffer, at their positions there.
     batch: Vec<Packet>,
@@ -248,6 +253,9 @@ impl Intake<'_> {
         loop {
             let bytes = self.next_batch().await?;
             let received = Instant::now();
+            if let Some(load) = self.serves {
+                load.client_served();
+            }
             if let Some(throttle) = self.throttle {
                 let in_place = self.batch.iter().filter(|packet| packet.in_place);
                 let in_place: u64 = in_place.map(|packet| u64::from(packet.header.data_bytes)).sum();

@@ -7,6 +7,7 @@ use hearth_fabric::tcp::{self, Connection};
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec};
 use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 
+use crate::load::Load;
 use crate::read_ahead::ReadAhead;
 use crate::throttle::Throttle;
 
@@ -77,6 +78,8 @@ pub struct PacketSender<'a> {
     pub packet_bytes: usize,
     pub write_timeout: Duration,
     pub throttle: Option<&'a Throttle>,
+    /// A client is served by each packet.
+    pub serves: Option<&'a Load>,
     /// All of the replica goes to one who will not ask again: if it is on disk it is read around the page cache.
     pub passes_through: bool,
 }
@@ -99,6 +102,9 @@ impl PacketSender<'_> {
             let data_bytes = packet_bytes.min(range.end() - offset);
             if let Some(throttle) = self.throttle {
                 throttle.pass(data_bytes).await;
+            }
+            if let Some(load) = self.serves {
+                load.client_served();
             }
             let header = PacketHeader { offset, seqno, last: false, data_bytes: data_bytes as u32, sync: false };
             put_header(&header, self.checksum.checksum_bytes(data_bytes) as usize, &mut head);

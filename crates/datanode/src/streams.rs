@@ -15,6 +15,7 @@
 mod into_memory;
 mod kept;
 mod moves;
+mod pace;
 mod peers;
 mod sink;
 mod source;
@@ -31,12 +32,14 @@ use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, St
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::datanode::Datanode;
+use crate::load::Load;
 use crate::ops::OpError;
 use crate::options::{StreamOptions, TransferOptions};
 use crate::pool::Pool;
 use into_memory::Carried;
 use kept::Kept;
 use moves::Moves;
+use pace::Pace;
 use peers::{Peers, Way};
 use sink::Progress;
 pub use sink::StreamStore;
@@ -92,9 +95,9 @@ impl Drop for Window {
 }
 
 impl Streams {
-    pub fn new(options: StreamOptions) -> Self {
+    pub fn new(options: StreamOptions, load: Arc<Load>) -> Self {
         Self {
-            threads: Threads::new(options.nice),
+            threads: Threads::new(options.nice, Pace::new(load, options.cores_share)),
             peers: Peers::default(),
             kept: Kept::new(options.resume_timeout),
             moves: Moves::default(),
@@ -336,9 +339,10 @@ mod tests {
             window_bytes: 8 << 20,
             memory_bytes: 32 << 20,
             nice: 3,
+            cores_share: 0.5,
             resume_timeout: Duration::from_secs(1),
         };
-        let streams = Streams::new(options);
+        let streams = Streams::new(options, Arc::default());
         let mut windows: Vec<Window> = std::iter::from_fn(|| streams.window()).collect();
         let total: u64 = windows.iter().map(|window| u64::from(window.limits.window_bytes)).sum();
         assert!(total <= 32 << 20 && windows.len() > 8, "{total} in {}", windows.len());

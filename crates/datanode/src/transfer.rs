@@ -125,6 +125,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
         packet_bytes: options.read_packet_bytes,
         write_timeout: waits.write,
         // A writer waits for this: it does not queue behind copies that nobody waits for.
+        serves: is_client.then_some(&*datanode.load),
         throttle: (!is_client).then_some(&datanode.transfer_throttle),
         passes_through: true,
     };

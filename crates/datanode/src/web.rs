@@ -115,6 +115,11 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
             metrics.received_in_place_bytes,
         ),
         counter(
+            "hearth_copies_rested_microseconds",
+            "Time that copies to and from other DataNodes have rested because clients were served",
+            datanode.load.copies_rested().as_micros() as u64,
+        ),
+        counter(
             "hearth_descriptions",
             "Clients that had to ask what is offered here (DESCRIBE)",
             datanode.load.descriptions(),

@@ -47,6 +47,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Cop
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
+        serves: None,
         throttle: Some(&datanode.balance_throttle),
         passes_through: true,
     };

@@ -45,6 +45,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Rea
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
         throttle: None,
+        serves: Some(&datanode.load),
         passes_through: false,
     };
     let sent = sender.send(BlockOpResponse::read(checksum, range.start()).encode(), range).await;

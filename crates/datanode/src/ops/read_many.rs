@@ -362,6 +362,7 @@ impl Ready {
         }
         connection.write_vectored(&slices, false, timeout).await?;
         datanode.load.many_read(self.ranges, self.bytes);
+        datanode.load.client_served();
         self.heads.clear();
         self.parts.clear();
         (self.bytes, self.ranges) = (0, 0);

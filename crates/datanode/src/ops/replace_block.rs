@@ -127,6 +127,7 @@ async fn fetch(
         read_timeout: waits.read,
         own_reply: AckReply::SUCCESS,
         grants: None,
+        serves: None,
         throttle: Some(&datanode.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;

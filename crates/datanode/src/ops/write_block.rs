@@ -373,6 +373,7 @@ async fn receive(
         checksum: request.write.checksum,
         read_timeout: options.read_timeout,
         own_reply: own_reply(options),
+        serves: request.is_client.then_some(&*datanode.load),
         throttle: is_move.then_some(&datanode.balance_throttle),
         grants,
         upstream: session,

@@ -207,18 +207,23 @@ impl Bridge {
         self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));
         let operation = {
             let (datanode, fence) = (datanode.clone(), fence.clone());
-            // A copy gives way to what somebody waits for.
-            let threads = match request.is_from_client() {
-                true => Handle::current(),
-                false => datanode.streams.threads.start().map_err(|_| WriteError::Interrupted)?,
-            };
-            threads.spawn(async move {
+            let (threads, is_copy) = (datanode.clone(), !request.is_from_client());
+            let operation = async move {
                 let served = write_block::serve_one_sided(&datanode, &mut session, request, fence).await;
                 if let Err(error) = &served {
                     let error: &dyn std::error::Error = error;
                     tracing::info!(error, "a one-sided write ended early");
                 }
-            })
+            };
+            match is_copy {
+                false => tokio::spawn(operation),
+                // A copy gives way to what somebody waits for.
+                true => {
+                    let threads = &threads.streams.threads;
+                    let handle = threads.start().map_err(|_| WriteError::Interrupted)?;
+                    handle.spawn(threads.paced(operation))
+                }
+            }
         };
         let bridged = self.bridge(start).await;
         // The operation ends with its session, if not by itself.

@@ -59,7 +59,8 @@ pub async fn carry(
         }
     };
     let mut running = JoinSet::new();
-    running.spawn_on(carrying, &datanode.streams.threads.start()?);
+    let threads = &datanode.streams.threads;
+    running.spawn_on(threads.paced(carrying), &threads.start()?);
     running.join_next().await.and_then(Result::ok).unwrap_or(Err(OpError::Interrupted))
 }
 
@@ -145,6 +146,8 @@ async fn send(
             }
         };
         sender.send_packet(&header, &crcs, data).await?;
+        // Nothing of that need wait, and copies keep to a pace.
+        tokio::task::yield_now().await;
         header.offset += bytes;
         header.seqno += 1;
     }

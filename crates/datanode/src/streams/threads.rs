@@ -2,14 +2,13 @@
 //! before what somebody waits for, neither in a queue of this process nor at a core.
 //!
 //! Niceness is a share, not a ban: beside threads that always want the cores the copies still get theirs (at 6, about a quarter of
-//! what one of the others gets), and where nobody else wants the cores, all of them.
-
+//! what one of the others gets), and where nobody else wants the cores, all of them. What it cannot do for readers, rests do (`pace`).
 //!
 //! Connections of replicas have a loop of events in one thread each, or share it: of several threads one waits for all sockets, and is
 //! woken with each segment of a connection that another one is busy with, for nothing.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use parking_lot::Mutex;
 use rustix::process::{getpid, getpriority_process, setpriority_process};
@@ -17,6 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::pace::{Pace, Paced};
 use crate::ops::OpError;
 
 /// The greatest niceness there is.
@@ -28,6 +28,7 @@ const LOOPS_MAX: usize = 32;
 /// Made when the first connection wants them; an idle datanode has none.
 pub struct Threads {
     nice: i32,
+    pace: Arc<Pace>,
     runtime: Mutex<Option<Runtime>>,
     loops: Mutex<Vec<Loop>>,
 }
@@ -40,8 +41,8 @@ struct Loop {
 
 impl Threads {
     /// `nice`: above the process's own. 0: threads like the others.
-    pub fn new(nice: i32) -> Self {
-        Self { nice, runtime: Mutex::default(), loops: Mutex::default() }
+    pub fn new(nice: i32, pace: Pace) -> Self {
+        Self { nice, pace: Arc::new(pace), runtime: Mutex::default(), loops: Mutex::default() }
     }
 
     /// Where to spawn what is no connection of replicas.
@@ -54,6 +55,11 @@ impl Threads {
         }
         let started = self.builder(Builder::new_multi_thread()).and_then(|mut builder| builder.build());
         Ok(runtime.insert(started.map_err(OpError::Threads)?).handle().clone())
+    }
+
+    /// What is spawned there, so that it takes no more than copies may.
+    pub fn paced<F>(&self, copy: F) -> Paced<F> {
+        Paced::new(&self.pace, copy)
     }
 
     /// Runs a connection: in a loop with nothing to do, or a new one while they are few, or the one that has least.
@@ -80,7 +86,7 @@ impl Threads {
                 (Err(error), None) => return Err(OpError::Threads(error)),
             },
         };
-        Ok(handle.spawn(connection))
+        Ok(handle.spawn(Paced::new(&self.pace, connection)))
     }
 
     fn start_loop(&self) -> io::Result<Loop> {
@@ -141,11 +147,16 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::load::Load;
+
+    fn threads(nice: i32) -> Threads {
+        Threads::new(nice, Pace::new(Arc::new(Load::default()), 0.5))
+    }
 
     #[tokio::test]
     async fn they_give_way_their_own_threads_too_and_others_do_not() {
         let own = getpriority_process(None).unwrap();
-        let threads = Threads::new(4);
+        let threads = threads(4);
         let handle = threads.start().unwrap();
         let worker = handle.spawn(async {
             let blocking = tokio::task::spawn_blocking(|| getpriority_process(None).unwrap()).await.unwrap();
@@ -160,7 +171,7 @@ mod tests {
         });
         assert_eq!(connection.unwrap().await.unwrap(), (nice, nice));
         // Made by one of them, another is no lower.
-        let threads = std::sync::Arc::new(threads);
+        let threads = Arc::new(threads);
         let shared = threads.clone();
         let made = handle.spawn(async move { shared.start_loop().unwrap() }).await.unwrap();
         assert_eq!(made.handle.spawn(async { getpriority_process(None).unwrap() }).await.unwrap(), nice);
@@ -170,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_share_no_loop_while_there_can_be_another() {
-        let threads = Threads::new(0);
+        let threads = threads(0);
         let (over, _) = tokio::sync::broadcast::channel::<()>(1);
         let mut connections = Vec::new();
         let mut started = async || {
