@@ -38,7 +38,7 @@ const WORKLOADS: &[&[&str]] = &[
     // As many calls as keep both NameNodes busy: 64 of them leave ours waiting for the disk a fifth of the time.
     &["metadata", "--open-calls", "8", "--operations", "128000"],
     &["namenode-memory"],
-    &["rereplication"],
+    &["rereplication", "--huge-pages", "--runs", "3"],
     &["stream", "--huge-pages", "--size", "5g", "--runs", "6"],
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];

@@ -541,7 +541,7 @@ keys! {
     /// Niceness of the threads that replicas are copied by, 0 to 19, above the process's own: beside readers the copies get so much less of the
     /// cores. 0: as much as they.
     HEARTH_DATANODE_STREAM_NICE: Key<u32> = "hearth.datanode.stream.nice", int_u32, "10";
-    /// Share of the cores, 0.01 to 1, that those threads take at most while clients are served. 1: no limit.
+    /// Share of the cores, 0.05 to 1, that those threads take at most while clients are served. 1: no limit.
     HEARTH_DATANODE_STREAM_CORES_SHARE: Key<f64> = "hearth.datanode.stream.cores.share", float, "0.33";
     /// How long the receiver keeps what it has of a replica whose connection broke. 0: not at all.
     HEARTH_DATANODE_STREAM_RESUME_TIMEOUT: Key<Duration> = "hearth.datanode.stream.resume.timeout", duration_s, "60";

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Counters shared by all connections.
 #[derive(Default)]
 pub struct Load {
@@ -21,7 +23,7 @@ pub struct Load {
     locally_forwarded_bytes: AtomicU64,
     descriptions: AtomicU64,
     lent_bytes: AtomicU64,
-    clients_served: AtomicU64,
+    client_served: AtomicU64,
     copies_rested_nanos: AtomicU64,
     streams: StreamTotals,
 }
@@ -162,12 +164,15 @@ impl Load {
 
     /// A client has got something, a packet say, or something of his has been taken.
     pub fn client_served(&self) {
-        self.clients_served.fetch_add(1, Ordering::Relaxed);
+        self.client_served.store(coarse_nanos(), Ordering::Relaxed);
     }
 
-    /// How often that was. Only that it grows says something.
-    pub fn clients_served(&self) -> u64 {
-        self.clients_served.load(Ordering::Relaxed)
+    /// How long ago that was, give or take a few milliseconds.
+    pub fn client_served_ago(&self) -> Duration {
+        match self.client_served.load(Ordering::Relaxed) {
+            0 => Duration::MAX,
+            at => Duration::from_nanos(coarse_nanos().saturating_sub(at)),
+        }
     }
 
     /// A copy rests for so long because clients are served.
@@ -261,6 +266,12 @@ impl Load {
             self.written_bytes.load(Ordering::Relaxed),
         )
     }
+}
+
+/// Of the monotonic clock as the kernel's last tick left it, which costs next to nothing.
+fn coarse_nanos() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 impl Drop for LentBytes {

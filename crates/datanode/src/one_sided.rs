@@ -272,7 +272,10 @@ async fn answer(
     let request = locate.request;
     let refused = |status, message: String| Located::Refused { request, refusal: Refusal { status, message } };
     let located = match find(datanode, one_sided, &locate).await {
-        Ok(Found::Shown(advertisement)) => Located::Shown { request, advertisement: *advertisement },
+        Ok(Found::Shown(advertisement)) => {
+            datanode.load.client_served();
+            Located::Shown { request, advertisement: *advertisement }
+        }
         Ok(Found::NotShown(why)) => refused(Status::ErrorUnsupported, why.to_owned()),
         Ok(Found::Small(reader)) => match small_bytes(&reader) {
             Ok((data, crcs)) => {

@@ -20,7 +20,7 @@ use crate::one_sided::OneSidedOptions;
 const READ_PACKET_BYTES_MIN: u64 = 256 << 10;
 
 /// Copies always have that much of the cores.
-const COPIES_SHARE_MIN: f64 = 0.01;
+const COPIES_SHARE_MIN: f64 = 0.05;
 
 /// Everything that a datanode takes from its configuration and from the machine.
 #[derive(Clone)]

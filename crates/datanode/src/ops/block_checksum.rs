@@ -34,6 +34,7 @@ async fn run(datanode: &Arc<Datanode>, request: BlockChecksum) -> Result<BlockCh
     let BlockChecksum { block, token, options } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Read)?;
+    datanode.load.client_served();
     datanode
         .blocking_op(move |store| {
             let reader = store.reader(&block)?;

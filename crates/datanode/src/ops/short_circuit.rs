@@ -46,6 +46,7 @@ pub async fn request_descriptors(
         answer_error(session, &error).await?;
         return Err(error);
     }
+    datanode.load.client_served();
     let (slot, shown) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {

@@ -60,7 +60,7 @@ pub async fn carry(
     };
     let mut running = JoinSet::new();
     let threads = &datanode.streams.threads;
-    running.spawn_on(threads.paced(carrying), &threads.start()?);
+    running.spawn_on(carrying, &threads.start()?);
     running.join_next().await.and_then(Result::ok).unwrap_or(Err(OpError::Interrupted))
 }
 
@@ -99,7 +99,9 @@ async fn try_to_carry(
     let sender = Way::new(&mirror);
     let last = i64::try_from(block.length().div_ceil(step)).unwrap_or(i64::MAX);
     let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(Broken::Sending) };
-    match tokio::try_join!(sending, acknowledged(mirror, last)) {
+    // Not what came before: clients' writes wait for the same connections and answers.
+    let copying = async { tokio::try_join!(sending, acknowledged(mirror, last)) };
+    match datanode.streams.threads.paced(copying).await {
         Ok(_) => Ok(Carried::Whole),
         Err(why) => {
             tracing::info!(%block, target = %next.id, %why, "a copy into memory broke: the rest goes by a stream");

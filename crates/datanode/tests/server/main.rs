@@ -17,6 +17,7 @@ mod pages;
 mod pipelines;
 mod reads_and_writes;
 mod recovery;
+mod rests;
 mod streams;
 mod tokens;
 mod transfers;

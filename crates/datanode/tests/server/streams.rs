@@ -41,8 +41,12 @@ impl Two {
     }
 
     pub async fn write(&self, id: i64, size: usize) -> Block {
+        self.write_to(0, id, size).await
+    }
+
+    pub async fn write_to(&self, node: usize, id: i64, size: usize) -> Block {
         let stored = block(id, 1001, 128 << 20);
-        write(&self.nodes[0], &[], &stored, &content(size, id as u64)).await;
+        write(&self.nodes[node], &[], &stored, &content(size, id as u64)).await;
         Block { length: size as u64, ..stored.block }
     }
 

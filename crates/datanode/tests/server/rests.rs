@@ -1,0 +1,69 @@
+//! Copies beside a client who reads: they rest for him, and come to their end all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::client::{block, content, read};
+use super::local_copies;
+use super::one_sided_writes::figure;
+use super::streams::Two;
+use super::transfers::transfer;
+
+const MIB: usize = 1 << 20;
+
+/// As little as can be; with the niceness of all others a busy machine gives them more.
+const SETTINGS: [(&str, &str); 2] =
+    [("hearth.datanode.stream.cores.share", "0.05"), ("hearth.datanode.stream.nice", "0")];
+
+/// What the source and the target have rested, in microseconds.
+async fn copied_beside_a_reader(two: Two) -> [u64; 2] {
+    let two = Arc::new(two);
+    let mut copies = Vec::new();
+    for id in 1..=8 {
+        copies.push(two.write(id, 8 * MIB).await);
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    // Of the source and of the target, which has something of its own.
+    two.write_to(1, 99, 100).await;
+    let readers = [(0, 1, 8 * MIB), (1, 99, 100)].map(|(node, id, size)| {
+        let (two, done) = (two.clone(), done.clone());
+        tokio::spawn(async move {
+            let whole = content(size, id as u64);
+            while !done.load(Ordering::Relaxed) {
+                assert!(
+                    read(&two.nodes[node], &block(id, 1001, 0), 0, Some(100)).await.unwrap()[..100] == whole[..100]
+                );
+            }
+        })
+    });
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    done.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    let rested = |node: usize| {
+        let two = two.clone();
+        async move { figure(&two.nodes[node], "hearth_copies_rested_microseconds").await }
+    };
+    [rested(0).await, rested(1).await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_rest_at_both_ends() {
+    let rested = copied_beside_a_reader(Two::start(&SETTINGS).await).await;
+    assert!(rested.iter().all(|rested| *rested > 0), "{rested:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_into_memory_rest_at_both_ends() {
+    let two = local_copies::two([&SETTINGS, &SETTINGS]).await;
+    let rested = copied_beside_a_reader(two).await;
+    assert!(rested.iter().all(|rested| *rested > 0), "{rested:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_all_cores_they_never_rest() {
+    let settings = [("hearth.datanode.stream.cores.share", "1")];
+    assert_eq!(copied_beside_a_reader(Two::start(&settings).await).await, [0, 0]);
+}
