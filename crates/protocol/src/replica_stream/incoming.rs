@@ -219,8 +219,8 @@ impl<S: ReplicaStore> Intake<'_, S> {
                             after: self.moved.elapsed(),
                         });
                     }
-                    // A sender that always has more must keep this thread neither from other connections nor from a rest.
-                    tokio::task::yield_now().await;
+                    // A sender that always has more must not keep this thread from other connections.
+                    tokio::task::consume_budget().await;
                     continue;
                 }
                 None => {}
