@@ -52,5 +52,6 @@ pub use summary::{
     FlushProgress, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaSummary, StorageReplicas, StorageSummary, StoreEvent,
     StoreMetrics,
 };
+pub use sys::thread_cpu_time;
 pub use withdraw::{WithdrawHook, Withdrawal, Withdrawn};
 pub use writer::{Acker, ReplicaWriter};

@@ -1,10 +1,8 @@
 //! What this datanode is doing right now, and has done: for heartbeats, limits and metrics.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 /// Counters shared by all connections.
 #[derive(Default)]
@@ -164,14 +162,14 @@ impl Load {
 
     /// A client has got something, a packet say, or something of his has been taken.
     pub fn client_served(&self) {
-        self.client_served.store(coarse_nanos(), Ordering::Relaxed);
+        self.client_served.store(nanos(), Ordering::Relaxed);
     }
 
-    /// How long ago that was, give or take a few milliseconds.
+    /// How long ago that was.
     pub fn client_served_ago(&self) -> Duration {
         match self.client_served.load(Ordering::Relaxed) {
             0 => Duration::MAX,
-            at => Duration::from_nanos(coarse_nanos().saturating_sub(at)),
+            at => Duration::from_nanos(nanos().saturating_sub(at)),
         }
     }
 
@@ -268,10 +266,10 @@ impl Load {
     }
 }
 
-/// Of the monotonic clock as the kernel's last tick left it, which costs next to nothing.
-fn coarse_nanos() -> u64 {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+/// Since somebody first asked, and never 0.
+fn nanos() -> u64 {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(FIRST.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 impl Drop for LentBytes {

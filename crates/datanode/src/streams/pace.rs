@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hearth_blockstore::thread_cpu_time;
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, Sleep};
 
 use crate::load::Load;
@@ -119,9 +119,9 @@ impl<F: Future> Future for Paced<F> {
                 }
                 Turn::Counted => {
                     // With what others of this thread have done since the last one.
-                    let before = COUNTED.get().unwrap_or_else(thread_time);
+                    let before = COUNTED.get().unwrap_or_else(thread_cpu_time);
                     let polled = self.copy.as_mut().poll(context);
-                    let after = thread_time();
+                    let after = thread_cpu_time();
                     COUNTED.set(Some(after));
                     self.pace.used(after.saturating_sub(before), Instant::now());
                     return polled;
@@ -133,12 +133,6 @@ impl<F: Future> Future for Paced<F> {
             }
         }
     }
-}
-
-/// What the calling thread has had of a core since it began.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 #[cfg(test)]
@@ -218,8 +212,8 @@ mod tests {
         let copy = async move {
             for _ in 0..6 {
                 served.client_served();
-                let until = thread_time() + MS;
-                while thread_time() < until {}
+                let until = thread_cpu_time() + MS;
+                while thread_cpu_time() < until {}
                 // Others of the thread have their share in it.
                 tokio::task::yield_now().await;
             }
