@@ -116,7 +116,7 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         ),
         counter(
             "hearth_copies_rested_microseconds",
-            "Time that streams and copies into memory have rested because clients were served",
+            "Time that streams and copies into memory have rested because clients were served, of all together",
             datanode.load.copies_rested().as_micros() as u64,
         ),
         counter(
