@@ -12,8 +12,12 @@ use super::transfers::transfer;
 const MIB: usize = 1 << 20;
 
 /// As little as can be; with the niceness of all others a busy machine gives them more.
-const SETTINGS: [(&str, &str); 2] =
-    [("hearth.datanode.stream.cores.share", "0.05"), ("hearth.datanode.stream.nice", "0")];
+const SETTINGS: [(&str, &str); 3] = [
+    ("hearth.datanode.stream.cores.share", "0.05"),
+    ("hearth.datanode.stream.nice", "0"),
+    // All of them fit.
+    ("hearth.memory.limit", "256m"),
+];
 
 /// What the source and the target have rested, in microseconds.
 async fn copied_beside_a_reader(two: Arc<Two>) -> [u64; 2] {
