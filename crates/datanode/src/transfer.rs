@@ -125,8 +125,8 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
         packet_bytes: options.read_packet_bytes,
         write_timeout: waits.write,
         // A writer waits for this: it does not queue behind copies that nobody waits for.
-        serves: is_client.then_some(&*datanode.load),
         throttle: (!is_client).then_some(&datanode.transfer_throttle),
+        serves: is_client.then_some(&*datanode.load),
         passes_through: true,
     };
     sender.send(Vec::new(), range).await.map_err(|source| OpError::Send { block: block.clone(), source })?;

@@ -25,16 +25,15 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: Write
 
 /// Takes a copy that another datanode makes, on the threads of the streams: those that serve readers are theirs.
 pub async fn take_copy(datanode: &Arc<Datanode>, session: Session, write: WriteBlock) -> Result<(), OpError> {
-    let threads = &datanode.streams.threads;
     let here = datanode.clone();
-    let taking = threads.paced(async move {
+    let taking = datanode.streams.threads.spawn(async move {
         let mut session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;
         tokio::select! {
             outcome = write_block::serve_local(&here, &mut session, write) => outcome.map(drop),
             () = here.stopping() => Ok(()),
         }
-    });
-    threads.start()?.spawn(taking).await.map_err(|_| OpError::Interrupted)?
+    })?;
+    taking.await.map_err(|_| OpError::Interrupted)?
 }
 
 /// Hands memory for the replica's first bytes to the peer, if there is any: the second part of the answer to the set-up.

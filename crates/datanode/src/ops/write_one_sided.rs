@@ -206,10 +206,9 @@ impl Bridge {
         self.least = if rest == 0 { STAGING_BYTES } else { rest.min(STAGING_BYTES) };
         self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));
         let operation = {
-            let (datanode, fence) = (datanode.clone(), fence.clone());
-            let (threads, is_copy) = (datanode.clone(), !request.is_from_client());
+            let (here, fence, is_copy) = (datanode.clone(), fence.clone(), !request.is_from_client());
             let operation = async move {
-                let served = write_block::serve_one_sided(&datanode, &mut session, request, fence).await;
+                let served = write_block::serve_one_sided(&here, &mut session, request, fence).await;
                 if let Err(error) = &served {
                     let error: &dyn std::error::Error = error;
                     tracing::info!(error, "a one-sided write ended early");
@@ -218,11 +217,7 @@ impl Bridge {
             match is_copy {
                 false => tokio::spawn(operation),
                 // A copy gives way to what somebody waits for.
-                true => {
-                    let threads = &threads.streams.threads;
-                    let handle = threads.start().map_err(|_| WriteError::Interrupted)?;
-                    handle.spawn(threads.paced(operation))
-                }
+                true => datanode.streams.threads.spawn(operation).map_err(|_| WriteError::Interrupted)?,
             }
         };
         let bridged = self.bridge(start).await;

@@ -59,8 +59,7 @@ pub async fn carry(
         }
     };
     let mut running = JoinSet::new();
-    let threads = &datanode.streams.threads;
-    running.spawn_on(carrying, &threads.start()?);
+    running.spawn_on(carrying, &datanode.streams.threads.start()?);
     running.join_next().await.and_then(Result::ok).unwrap_or(Err(OpError::Interrupted))
 }
 
@@ -148,7 +147,7 @@ async fn send(
             }
         };
         sender.send_packet(&header, &crcs, data).await?;
-        // Nothing of that need wait, and copies keep to a pace.
+        // Where nothing of that had to wait, it is all one poll, and copies rest between polls only.
         tokio::task::yield_now().await;
         header.offset += bytes;
         header.seqno += 1;

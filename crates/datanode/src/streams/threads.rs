@@ -57,9 +57,19 @@ impl Threads {
         Ok(runtime.insert(started.map_err(OpError::Threads)?).handle().clone())
     }
 
-    /// What is spawned there, so that it takes no more than copies may.
+    /// `copy`, so that it takes no more than copies may.
     pub fn paced<F>(&self, copy: F) -> Paced<F> {
         Paced::new(&self.pace, copy)
+    }
+
+    /// Runs a copy that is no connection of replicas, at that pace.
+    ///
+    /// Errors: those of [`Self::start`].
+    pub fn spawn<F>(&self, copy: F) -> Result<JoinHandle<F::Output>, OpError>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        Ok(self.start()?.spawn(self.paced(copy)))
     }
 
     /// Runs a connection: in a loop with nothing to do, or a new one while they are few, or the one that has least.
@@ -86,7 +96,7 @@ impl Threads {
                 (Err(error), None) => return Err(OpError::Threads(error)),
             },
         };
-        Ok(handle.spawn(Paced::new(&self.pace, connection)))
+        Ok(handle.spawn(self.paced(connection)))
     }
 
     fn start_loop(&self) -> io::Result<Loop> {
