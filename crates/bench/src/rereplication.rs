@@ -113,8 +113,12 @@ fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figur
                 Ok(())
             })?;
             cluster.datanodes[0].kill();
+            // What it had is free now and the host has it before it is wanted: memory for the copies is what was in use until then.
+            let copied = arguments.mib << 20;
+            memory::touch(copied * 2)?;
             wait(|| Ok(figure(&cluster, "live_datanodes")? == DATANODES - 1))?;
             let (detected, lost) = (Instant::now(), missing(&cluster)?);
+            memory::touch(copied + copied / 4)?;
             let processes = [cluster.datanodes[1].id()?, cluster.datanodes[2].id()?];
             let used = || processes.iter().map(|process| Ok(usage(*process)?.cpu())).sum::<Result<f64>>();
             let cpu = used()?;

@@ -542,7 +542,7 @@ keys! {
     /// cores. 0: as much as they.
     HEARTH_DATANODE_STREAM_NICE: Key<u32> = "hearth.datanode.stream.nice", int_u32, "10";
     /// Share of the cores, 0.05 to 1, that those threads take at most while clients are served. 1: no limit.
-    HEARTH_DATANODE_STREAM_CORES_SHARE: Key<f64> = "hearth.datanode.stream.cores.share", float, "0.33";
+    HEARTH_DATANODE_STREAM_CORES_SHARE: Key<f64> = "hearth.datanode.stream.cores.share", float, "0.2";
     /// How long the receiver keeps what it has of a replica whose connection broke. 0: not at all.
     HEARTH_DATANODE_STREAM_RESUME_TIMEOUT: Key<Duration> = "hearth.datanode.stream.resume.timeout", duration_s, "60";
     /// Connections to one datanode that carry many short reads each, at most; one to begin with. 0: each read has its own.
