@@ -385,22 +385,27 @@ impl Namespace {
         if self.quotas == 0 {
             return;
         }
-        self.settle();
-        let mut counting: Vec<Slot> = Vec::new();
+        self.recount_tree(top);
         let mut at = top;
         while at != self.root {
             at = self.inode(at).parent;
-            counting.push(at);
+            self.recount(at);
         }
+    }
+
+    /// Counts anew for each directory with a quota in a tree that has come under another storage policy. What is above it has been
+    /// counted where the tree left and came.
+    pub(super) fn recount_tree(&mut self, top: Slot) {
+        if self.quotas == 0 {
+            return;
+        }
+        self.settle();
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
-            counting.push(slot);
+            self.recount(slot);
             if let InodeKind::Directory(children) = self.inode(slot).kind() {
                 waiting.extend(children.iter());
             }
-        }
-        for slot in counting {
-            self.recount(slot);
         }
     }
 
@@ -530,7 +535,12 @@ mod tests {
     use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
     use super::*;
+    use crate::namespace::tests::make_file;
     use crate::namespace::{BlockRecord, Limits};
+
+    fn caller() -> Caller {
+        Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() }
+    }
 
     #[test]
     fn what_is_held_is_exact_where_it_is_more_than_a_number_of_bytes_can_be() {
@@ -555,7 +565,7 @@ mod tests {
 
     #[test]
     fn trees_are_counted_where_they_come_and_go() {
-        let caller = Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() };
+        let caller = caller();
         let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
         let mkdirs = |namespace: &mut Namespace, path: &str| {
             namespace.mkdirs(&caller, path, FsPermission(0o755), true, 2).map(drop)
@@ -591,5 +601,33 @@ mod tests {
         assert_eq!(used(&namespace), 2);
         namespace.delete(&caller, "/a", true, 8).unwrap();
         assert_eq!(namespace.quotas, 0);
+    }
+
+    #[test]
+    fn a_tree_under_another_policy_counts_for_other_media_in_its_own_quotas_too() {
+        let caller = caller();
+        let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+        for (path, policy) in [("/hot", 7), ("/ssd", 12)] {
+            namespace.mkdirs(&caller, path, FsPermission(0o755), true, 2).unwrap();
+            let slot = namespace.lookup(path).unwrap();
+            namespace.set_storage_policy(slot, policy);
+        }
+        assert!(make_file(&mut namespace, "/hot/q/f", 100));
+        for path in ["/hot/q", "/ssd"] {
+            for medium in [StorageType::Disk, StorageType::Ssd] {
+                namespace.set_quota(&caller, path, Limit::Keep, Limit::Set(1000), Some(medium)).unwrap();
+            }
+        }
+        let used = |namespace: &Namespace, path: &str| {
+            let slot = namespace.lookup(path).unwrap();
+            let counted = namespace.inode(slot).quota().unwrap().used;
+            assert_eq!(counted, namespace.tree_usage(slot));
+            (counted.types[0], counted.types[1])
+        };
+        assert_eq!(used(&namespace, "/hot/q"), (100, 0));
+        namespace.rename(&caller, "/hot/q", "/ssd/q", false, false, 3).unwrap();
+        assert_eq!((used(&namespace, "/ssd/q"), used(&namespace, "/ssd")), ((0, 100), (0, 100)));
+        namespace.delete(&caller, "/ssd/q/f", true, 4).unwrap();
+        assert_eq!((used(&namespace, "/ssd/q"), used(&namespace, "/ssd")), ((0, 0), (0, 0)));
     }
 }

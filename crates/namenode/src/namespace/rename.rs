@@ -188,6 +188,11 @@ impl Namespace {
         if parent != from {
             self.count_kept(parent, id, &kept[1]);
         }
-        (self.storage_policy(slot) != policy).then_some(slot)
+        let has_other_policy = self.storage_policy(slot) != policy;
+        if has_other_policy {
+            // Its files count for other media now, also where directories of its own have quotas.
+            self.recount_tree(slot);
+        }
+        has_other_policy.then_some(slot)
     }
 }
