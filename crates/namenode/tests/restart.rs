@@ -9,7 +9,7 @@ use std::time::Duration;
 use hearth_namenode::namespace::Limits;
 use hearth_namenode::store::{Directory, Store};
 use hearth_protocol::rpc::RpcClient;
-use hearth_types::ManualClock;
+use hearth_types::{BlockId, ManualClock};
 use hearth_wire::proto::hdfs::*;
 use support::*;
 
@@ -276,6 +276,30 @@ async fn a_stamp_that_was_never_given_out_is_refused_and_changes_nothing() {
     n.call::<UpdatePipelineResponseProto>("updatePipeline", &update(given)).await.unwrap();
     n.restart().await;
     assert_eq!(n.locations("/open", 0, 1).await.unwrap().last_block.unwrap().b.generation_stamp, given);
+}
+
+#[tokio::test]
+async fn a_pipeline_whose_datanode_is_not_back_after_a_restart_is_waited_for() {
+    let mut n = TestNamenode::start().await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    n.create("/open", "W", 1).await.unwrap();
+    let block = n.add_block("/open", "W", None).await.unwrap().b;
+    n.restart().await;
+    wait_for_safe_mode_to_end(&n).await;
+    let request = UpdateBlockForPipelineRequestProto { block: block.clone(), client_name: "W".into() };
+    let given: UpdateBlockForPipelineResponseProto = n.call("updateBlockForPipeline", &request).await.unwrap();
+    let update = UpdatePipelineRequestProto {
+        client_name: "W".into(),
+        old_block: block.clone(),
+        new_block: given.block.b,
+        new_nodes: vec![datanode.id()],
+        storage_ids: vec![datanode.storage_id().into()],
+    };
+    n.call::<UpdatePipelineResponseProto>("updatePipeline", &update).await.unwrap();
+    assert!(!n.recover_lease("/open", "B").await.unwrap(), "what was acknowledged is there");
+    TestDatanode::join(&n, 1).await;
+    let expected = n.handle().namenode().read().blocks.expected_storages(BlockId(block.block_id as i64));
+    assert_eq!(expected.len(), 1);
 }
 
 /// Whether the file is known to a NameNode that is killed at this moment and comes back.

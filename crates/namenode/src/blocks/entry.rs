@@ -106,7 +106,7 @@ pub(super) struct Construction {
     /// It was open when the namenode stopped: who has it is not known before the datanodes report.
     pub is_restored: bool,
     pub expected: Vec<Expected>,
-    /// Who was expected to have it, on storages that the map no longer knows.
+    /// Who was expected to have it, on storages that the map no longer knows, or not yet.
     pub gone: Vec<Gone>,
     pub recovery: Option<Recovery>,
     /// Recovery is to cut the block to this length, bytes.
@@ -134,8 +134,9 @@ impl Expected {
     }
 }
 
-/// What was told of an open block by a storage whose disk has failed since, or whose datanode has given way to another. What was
-/// acknowledged may be there yet, in that datanode's memory, and be found when it starts with the disk again.
+/// What was told of an open block by a storage whose disk has failed since, or whose datanode has given way to another; or by the
+/// writer, of one that has not come back since a restart. What was acknowledged may be there yet, in that datanode's memory, and be
+/// found when it starts with the disk again.
 #[derive(Clone, Debug)]
 pub(super) struct Gone {
     pub storage: StorageId,
@@ -150,17 +151,23 @@ const GONE_MAX: usize = 64;
 impl Construction {
     /// The storage leaves the map.
     pub fn lose(&mut self, storage: StorageIndex, id: &StorageId) {
-        for Expected { stamp, length, .. } in self.expected.extract_if(.., |expected| expected.storage == storage) {
-            let is_full = self.gone.len() >= GONE_MAX;
-            let known = self.gone.iter().position(|gone| gone.storage == *id);
-            match known.or(is_full.then_some(GONE_MAX - 1)) {
-                Some(at) => {
-                    let gone = &mut self.gone[at];
-                    gone.stamp = gone.stamp.max(stamp);
-                    gone.length = gone.length.max(length);
-                }
-                None => self.gone.push(Gone { storage: id.clone(), stamp, length }),
+        let lost: Vec<Expected> = self.expected.extract_if(.., |expected| expected.storage == storage).collect();
+        for Expected { stamp, length, .. } in lost {
+            self.miss(Gone { storage: id.clone(), stamp, length });
+        }
+    }
+
+    /// A storage that the map does not know is to have the block.
+    pub fn miss(&mut self, missed: Gone) {
+        let is_full = self.gone.len() >= GONE_MAX;
+        let known = self.gone.iter().position(|gone| gone.storage == missed.storage);
+        match known.or(is_full.then_some(GONE_MAX - 1)) {
+            Some(at) => {
+                let gone = &mut self.gone[at];
+                gone.stamp = gone.stamp.max(missed.stamp);
+                gone.length = gone.length.max(missed.length);
             }
+            None => self.gone.push(missed),
         }
     }
 

@@ -1,10 +1,10 @@
 use std::collections::HashMap;
 
-use hearth_types::{Block, BlockId, GenerationStamp};
+use hearth_types::{Block, BlockId, GenerationStamp, StorageId};
 use tokio::sync::oneshot;
 
 use super::datanodes::StorageIndex;
-use super::entry::{Construction, Entry, Expected, Known, Phase, Traits};
+use super::entry::{Construction, Entry, Expected, Gone, Known, Phase, Traits};
 use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
 
@@ -248,8 +248,20 @@ impl BlockMap {
         };
         let expected =
             targets.iter().map(|storage| said(*storage).unwrap_or(Expected::new(*storage, new_stamp))).collect();
-        entry.set_construction(Construction { expected, ..Construction::default() });
+        let is_restored = entry.construction().is_some_and(|construction| construction.is_restored);
+        entry.set_construction(Construction { expected, is_restored, ..Construction::default() });
         Ok(())
+    }
+
+    /// Members of an open block's pipeline are on storages that the map does not know, as after a restart. Until they come, and are
+    /// expected as the others, they may have what was acknowledged.
+    pub fn expect_unknown(&mut self, block: BlockId, storages: Vec<StorageId>) {
+        let Some(entry) = self.blocks.get_mut(&block) else { return };
+        let (stamp, length) = (entry.stamp(), entry.length());
+        let Some(construction) = entry.construction_mut() else { return };
+        for storage in storages {
+            construction.miss(Gone { storage, stamp, length });
+        }
     }
 
     /// The pipeline's members in order: for LocatedBlocks of the writer, and for getAdditionalDatanode's retries.

@@ -107,15 +107,19 @@ pub async fn update_pipeline(
                 let path = state.namespace.path_of(slot);
                 return Err(Error::CommitTooLong { given: new.length, limit, path });
             }
-            let storages: Vec<StorageIndex> = nodes
-                .iter()
-                .zip(&request.storage_ids)
-                .filter_map(|(node, storage)| state.blocks.find_storage(node, &StorageId(storage.as_str().into())))
-                .collect();
+            let (mut storages, mut unknown): (Vec<StorageIndex>, Vec<StorageId>) = Default::default();
+            for (node, storage) in nodes.iter().zip(&request.storage_ids) {
+                let storage = StorageId(storage.as_str().into());
+                match state.blocks.find_storage(node, &storage) {
+                    Some(found) => storages.push(found),
+                    None => unknown.push(storage),
+                }
+            }
             state
                 .blocks
                 .update_pipeline(old, new.stamp, new.length, &storages)
                 .map_err(|error| namenode.refused(error))?;
+            state.blocks.expect_unknown(old.id, unknown);
             state.namespace.file_mut(slot).change_last(|record| {
                 record.set_stamp(new.stamp);
                 record.length = new.length;

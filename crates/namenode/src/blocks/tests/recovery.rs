@@ -272,6 +272,25 @@ fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
 }
 
 #[test]
+fn a_pipeline_that_goes_on_after_a_restart_is_waited_for() {
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    let block = cluster.new_block();
+    cluster.map.restore(block, 16386, 1, 0, false);
+    cluster.map.restored(cluster.now);
+    // Its only member is not back yet.
+    let stamp = cluster.new_stamp();
+    cluster.map.update_pipeline(block, stamp, 0, &[]).unwrap();
+    assert!(!cluster.map.is_nowhere(block.id, cluster.now), "others may have had no time to report");
+    cluster.map.expect_unknown(block.id, vec![StorageId(format!("DS-{}", node_id(0).uuid).into())]);
+    cluster.run(700);
+    assert!(!cluster.map.is_nowhere(block.id, cluster.now), "the writer says who has it");
+    cluster.add("/a");
+    assert_eq!(cluster.map.expected_storages(block.id).len(), 1);
+    let id = cluster.new_stamp();
+    assert!(cluster.map.start_recovery(block.id, id, cluster.now).unwrap().is_some());
+}
+
+#[test]
 fn what_a_writer_expects_to_write_is_not_what_it_wrote() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
