@@ -106,6 +106,9 @@ pub(super) struct Datanode {
     /// Its open question, if any.
     pub waiting: Option<oneshot::Sender<()>>,
     pub invalidations: BTreeMap<BlockId, Invalidation>,
+    /// Blocks of the namespace that it has reported as deleted since its last full report, or the lease for the next one: a report drawn
+    /// up before has them yet.
+    pub deleted: BlockSet,
     pub recoveries: VecDeque<BlockId>,
     /// Blocks that were promised to the node and have not been reported: this and the last period's (see `roll_scheduled`).
     pub scheduled: [u32; 2],

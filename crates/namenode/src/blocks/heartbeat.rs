@@ -195,6 +195,7 @@ impl BlockMap {
     fn grant_report_lease(&mut self, index: DatanodeIndex, now: Now) -> u64 {
         let lease = self.report_leases.grant(index, &self.settings, &self.random, now);
         if lease.is_some() {
+            self.nodes.node_mut(index).deleted.clear();
             for storage in self.nodes.node(index).storages.clone() {
                 self.nodes.storage_mut(storage).received_under_lease.clear();
             }

@@ -81,6 +81,7 @@ impl BlockMap {
         node.registered = now.monotonic;
         node.last_heartbeat = now.monotonic;
         node.last_heartbeat_wall_ms = now.wall_ms;
+        node.deleted.clear();
         node.xceivers = 0;
         node.transmits = 0;
         node.awaits_work = false;
@@ -127,6 +128,7 @@ impl BlockMap {
         self.forget_advertised(index);
         let node = self.nodes.node_mut(index);
         node.invalidations.clear();
+        node.deleted.clear();
         node.recoveries.clear();
         node.cache = Default::default();
         node.scheduled = [0; 2];
@@ -250,6 +252,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         awaits_work: false,
         waiting: None,
         invalidations: BTreeMap::new(),
+        deleted: BlockSet::default(),
         recoveries: VecDeque::new(),
         scheduled: [0; 2],
         scheduled_rolled: now.monotonic,

@@ -42,6 +42,8 @@ pub struct ReportContext {
 
 /// Replicas of no block that one datanode is to delete, known at once: bounds what its reports can take of memory.
 const INVALIDATIONS_MAX: usize = 1 << 20;
+/// Deletions of one datanode since its last full report, as far as they are remembered: two bytes each, where ids are close together.
+const DELETED_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReportError {
@@ -75,6 +77,7 @@ impl BlockMap {
                 }
                 ReplicaEvent::Received { block, delete_hint } => {
                     self.nodes.node_mut(node).note_received();
+                    self.nodes.node_mut(node).deleted.remove(block.id);
                     if self.report_leases.is_held(node) && self.blocks.get(&block.id).is_some() {
                         self.nodes.storage_mut(storage).received_under_lease.insert(block.id);
                     }
@@ -95,6 +98,7 @@ impl BlockMap {
                 }
                 ReplicaEvent::Deleted(block) => {
                     self.nodes.node_mut(node).invalidations.remove(&block.id);
+                    self.note_deleted(node, block.id);
                     self.forget_rot(node, block.id);
                     // A datanode has one replica of a block, and tells the last that became of it: not that it had moved to the storage
                     // where it was deleted. Source: hdfs `BlocksMap.removeNode`.
@@ -149,6 +153,7 @@ impl BlockMap {
         known.last_report_wall_ms = now.wall_ms;
         if context.is_none_or(|context| context.call.saturating_add(1) >= context.calls) {
             self.report_leases.drop_lease(node);
+            self.nodes.node_mut(node).deleted.clear();
             for storage in self.nodes.node(node).storages.clone() {
                 self.nodes.storage_mut(storage).received_under_lease.clear();
             }
@@ -163,8 +168,13 @@ impl BlockMap {
         if self.in_startup_safe_mode() && self.nodes.storage(storage).reports > 0 {
             return;
         }
+        let node = self.nodes.storage(storage).node;
         let mut reported = BlockSet::default();
         for replica in replicas {
+            // The report is older than the deletion, and was long on its way. Counted again, the replica could have a real one deleted.
+            if replica.state == ReplicaState::Finalized && self.nodes.node(node).deleted.contains(replica.block.id) {
+                continue;
+            }
             reported.insert(replica.block.id);
             self.replica_reported(storage, *replica, now);
         }
@@ -178,7 +188,7 @@ impl BlockMap {
             self.forget_replica(block, storage);
             self.refresh(block, now);
         }
-        self.forget_rot_unless(self.nodes.storage(storage).node, storage, &reported);
+        self.forget_rot_unless(node, storage, &reported);
         let known = self.nodes.storage_mut(storage);
         known.reports += 1;
         if known.heartbeated {
@@ -226,6 +236,15 @@ impl BlockMap {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The datanode has no replica of the block any more. One that the namespace does not have need not be remembered: named again, it is
+    /// only deleted again.
+    fn note_deleted(&mut self, node: DatanodeIndex, block: BlockId) {
+        let deleted = &mut self.nodes.node_mut(node).deleted;
+        if deleted.len() < DELETED_MAX && self.blocks.get(&block).is_some() {
+            deleted.insert(block);
         }
     }
 

@@ -204,16 +204,26 @@ impl Cluster {
     }
 
     pub fn report(&mut self, nth: usize, lease: u64) {
-        let node = &mut self.nodes[nth];
-        node.reported = true;
+        self.nodes[nth].reported = true;
+        let contents = self.contents(nth);
+        self.book_report(nth, lease, &contents);
+    }
+
+    /// What a node's full report says that is drawn up now.
+    pub fn contents(&self, nth: usize) -> Vec<StorageContents> {
+        let node = &self.nodes[nth];
         let replicas = node
             .disk
             .iter()
             .map(|(id, on_disk)| ReportedReplica { block: block_of(*id, on_disk), state: on_disk.state })
             .collect();
-        let contents = vec![StorageContents { storage: node.storage(), storage_type: StorageType::Disk, replicas }];
+        vec![StorageContents { storage: node.storage(), storage_type: StorageType::Disk, replicas }]
+    }
+
+    /// A full report arrives.
+    pub fn book_report(&mut self, nth: usize, lease: u64, contents: &[StorageContents]) {
         let context = Some(ReportContext { calls: 1, call: 0, lease });
-        self.map.full_report(&node.id, context, &contents, self.now).unwrap();
+        self.map.full_report(&self.nodes[nth].id, context, contents, self.now).unwrap();
     }
 
     /// As a datanode does it: only the named stamp.

@@ -97,6 +97,30 @@ fn nothing_is_trimmed_on_the_word_of_a_node_that_has_not_reported() {
     assert_eq!(cluster.good(block).len(), 1);
 }
 
+/// Its connection broke while the report was decoded, and what followed it came on another one.
+#[test]
+fn a_report_from_before_a_deletion_brings_no_replica_back() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.write(2, 100);
+    let before = [0, 1].map(|nth| cluster.contents(nth));
+    cluster.map.set_replication(block.id, 1, cluster.now);
+    cluster.run(5);
+    let left = cluster.good(block);
+    assert_eq!(left.len(), 1);
+    let other = 1 - left[0];
+    cluster.book_report(other, 0, &before[other]);
+    let report = cluster.map.block_report(block.id, cluster.now).unwrap();
+    assert_eq!((report.live, report.excess), (1, 0));
+    cluster.run(10);
+    assert_eq!(cluster.good(block), left, "the real one is kept");
+    // A copy that comes to it again counts.
+    cluster.map.set_replication(block.id, 2, cluster.now);
+    cluster.run(20);
+    cluster.report(other, 0);
+    assert_eq!(cluster.good(block).len(), 2);
+    assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 2);
+}
+
 #[test]
 fn a_corrupt_replica_is_replaced_and_then_deleted() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a"]);
