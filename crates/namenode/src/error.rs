@@ -208,6 +208,10 @@ pub enum Error {
         "{block} is not dropped: datanodes that may have bytes of it cannot be asked, and none that can be shows that there are none"
     )]
     MayHaveBytes { block: Block },
+    #[error(
+        "{block} is not cut to {length} bytes: its writer has told of more, and datanodes that may have them are waited for"
+    )]
+    MayHaveMore { block: Block, length: u64 },
     #[error("The recovery id {given} does not match current recovery id {expected} for block {block}")]
     RecoveryIdMismatch { given: u64, expected: u64, block: Block },
     #[error("The block {block} is not under recovery")]
@@ -605,6 +609,7 @@ impl Error {
             | SynchronizedBlockMissing { .. }
             | SynchronizedFileClosed { .. }
             | MayHaveBytes { .. }
+            | MayHaveMore { .. }
             | RecoveryIdMismatch { .. }
             | NotUnderRecovery { .. }
             | RenameRoot

@@ -373,6 +373,41 @@ async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
 }
 
 #[tokio::test]
+async fn a_block_is_not_cut_below_what_its_writer_has_told_of() {
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
+    let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    let file = CreateRequestProto { replication: 2, ..new_file("/f", "W", 1) };
+    n.create_request("root", file).await.unwrap();
+    let block = n.add_block("/f", "W", None).await.unwrap();
+    assert_eq!(block.locs.len(), 2);
+    let told = FsyncRequestProto {
+        src: "/f".into(),
+        client: "W".into(),
+        last_block_length: Some(100),
+        ..Default::default()
+    };
+    n.call::<FsyncResponseProto>("fsync", &told).await.unwrap();
+    clock.advance(Duration::from_secs(61));
+    datanodes[0].heartbeat(&n).await;
+    n.append("/f", "B", 4).await.unwrap_err();
+    let task = datanodes[0].recovery(&n).await;
+    refused(
+        datanodes[0].synchronize(&n, &task.block.b, task.new_gen_stamp, 40).await,
+        "java.io.IOException",
+        &format!(
+            "blk_{}_{} is not cut to 40 bytes: its writer has told of more, and datanodes that may have them are waited \
+             for",
+            block.b.block_id, block.b.generation_stamp
+        ),
+    );
+    assert!(!n.is_closed("/f").await.unwrap());
+    datanodes[0].synchronize(&n, &task.block.b, task.new_gen_stamp, 100).await.unwrap();
+    assert!(n.is_closed("/f").await.unwrap());
+    assert_eq!(n.info("/f").await.unwrap().unwrap().length, 100);
+}
+
+#[tokio::test]
 async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let n = TestNamenode::start_with_quick_leases(clock.clone()).await;

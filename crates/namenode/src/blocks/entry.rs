@@ -132,6 +132,12 @@ impl Expected {
     pub fn new(storage: StorageIndex, stamp: GenerationStamp) -> Self {
         Self { storage, stamp, length: 0, state: ReplicaState::BeingWritten, is_doubted: false, was_primary: false }
     }
+
+    /// Whether it is known to have less than `length` bytes, which were acknowledged. One that is being written has them all, whatever it
+    /// said last.
+    pub fn is_short(&self, length: u64) -> bool {
+        !self.is_doubted && self.state != ReplicaState::BeingWritten && self.length < length
+    }
 }
 
 /// What was told of an open block by a storage whose disk has failed since, or whose datanode has given way to another; or by the
@@ -194,6 +200,8 @@ pub(super) struct Recovery {
     pub attempted: Duration,
     /// Who was told to lead it; `None` when nobody was there.
     pub primary: Option<DatanodeIndex>,
+    /// Monotonic time of the first attempt that somebody was there to lead.
+    pub led_since: Option<Duration>,
 }
 
 /// The replicas of a block by what they are good for.

@@ -4,7 +4,7 @@
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
-use super::entry::{Expected, Known, Recovery};
+use super::entry::{Construction, Expected, Known, Recovery};
 use super::locate::Target;
 use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
@@ -21,15 +21,21 @@ pub struct RecoveryTask {
     pub truncate: Option<Block>,
 }
 
-/// What it means that a primary found no byte.
+/// What it means that a primary found no byte, or fewer than there were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Absence {
-    /// None was ever acknowledged.
+    /// No other was ever acknowledged.
     Empty,
-    /// All of the pipeline have lost it, and some had told of bytes before, `length` of them.
+    /// All of the pipeline have lost others, and `length` bytes had been told of before.
     Lost { length: u64 },
     /// Somebody may have some.
     Unknown,
+}
+
+/// Bytes that an open block's recovery has to keep: those that its writer has told of, unless it is to be cut.
+fn length_to_keep(entry: Known<'_>) -> u64 {
+    let is_cut = entry.construction().is_some_and(|construction| construction.truncate_to.is_some());
+    if is_cut { 0 } else { entry.length() }
 }
 
 impl BlockMap {
@@ -157,7 +163,9 @@ impl BlockMap {
             expected.was_primary = true;
             nodes.storage(expected.storage).node
         });
-        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary });
+        let led_since = construction.recovery.as_ref().and_then(|recovery| recovery.led_since);
+        let led_since = led_since.or(primary.map(|_| now.monotonic));
+        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary, led_since });
         let index = primary?;
         let node = self.nodes.node_mut(index);
         if !node.recoveries.contains(&block) {
@@ -177,25 +185,50 @@ impl BlockMap {
         let entry = self.blocks.get(&block)?;
         let construction = entry.construction().filter(|construction| !construction.is_committed)?;
         let recovery = construction.recovery.as_ref()?;
-        let holders = || construction.expected.iter().map(|expected| expected.storage);
-        // Nodes that have been silent only hold the primary up, unless there is hardly anyone else.
-        let fresh: Vec<StorageIndex> = holders()
-            .filter(|storage| {
-                let node = self.nodes.node_of(*storage);
-                node.alive && !node.is_stale(&self.settings, now)
-            })
-            .collect();
-        let storages: Vec<StorageIndex> = if fresh.len() > 1 { fresh } else { holders().collect() };
+        let asked = self.whom_to_ask(construction, length_to_keep(entry), now);
         let source = match construction.copied_from {
             Some(source) => self.blocks.get(&source)?.block(),
             None => entry.block(),
         };
         Some(RecoveryTask {
             block: ExtendedBlock { pool: self.pool.clone(), block: source },
-            locations: storages.into_iter().map(|storage| self.target(storage)).collect(),
+            locations: asked.into_iter().map(|storage| self.target(storage)).collect(),
             recovery_id: recovery.id,
             truncate: construction.truncate_to.map(|length| Block { id: block, stamp: recovery.id, length }),
         })
+    }
+
+    /// Who has an open block, of which the recovery is to keep `length` bytes, as far as a primary is to ask them.
+    fn whom_to_ask(&self, construction: &Construction, length: u64, now: Now) -> Vec<StorageIndex> {
+        let is_fresh = |expected: &Expected| {
+            let node = self.nodes.node_of(expected.storage);
+            node.alive && !node.is_stale(&self.settings, now)
+        };
+        let is_whole = |expected: &Expected| is_fresh(expected) && !expected.is_doubted && !expected.is_short(length);
+        let has_run = |expected: &Expected| is_whole(expected) && expected.state != ReplicaState::WaitingToBeRecovered;
+        let mut asked: Vec<&Expected> = construction.expected.iter().collect();
+        // Those that are known to have less would have the others cut: an attempt that was refused has closed them, and what is closed goes
+        // before what is being written. When nobody is waited for any more, they are left out only by who may have more, and knows.
+        let waits = self.waits_for_more(construction, now);
+        let primary = construction.recovery.as_ref().and_then(|recovery| recovery.primary);
+        let leads = |expected: &Expected| primary == Some(self.nodes.storage(expected.storage).node);
+        if asked.iter().any(|expected| is_whole(expected) && (waits || leads(expected))) {
+            asked.retain(|expected| !expected.is_short(length));
+        }
+        // Nodes that have been silent only hold the primary up, unless there is hardly anyone else, or all others have started anew since:
+        // what these had not on disk is with the silent ones alone.
+        let fresh = asked.iter().filter(|expected| is_fresh(expected)).count();
+        if fresh > 1 && asked.iter().any(|expected| has_run(expected)) {
+            asked.retain(|expected| is_fresh(expected));
+        }
+        asked.into_iter().map(|expected| expected.storage).collect()
+    }
+
+    /// Whether who may have more of an open block than a primary found has time yet to come back. It has as much as after a restart, from
+    /// the first attempt on: the recovery is to end also where it never comes.
+    fn waits_for_more(&self, construction: &Construction, now: Now) -> bool {
+        let led_since = construction.recovery.as_ref().and_then(|recovery| recovery.led_since);
+        led_since.is_none_or(|since| now.monotonic.saturating_sub(since) <= self.settings.dead_after())
     }
 
     /// Whether a primary's result is the one that is waited for.
@@ -236,20 +269,43 @@ impl BlockMap {
         if told == 0 && expected.iter().any(|expected| leads(expected) && !expected.is_doubted) {
             return Absence::Empty;
         }
-        if !construction.gone.is_empty() || !self.all_have_reported(construction, now) {
-            return Absence::Unknown;
-        }
-        let has_lost = |expected: &Expected| {
-            let node = self.nodes.storage(expected.storage).node;
-            expected.is_doubted && self.nodes.node(node).alive && self.nodes.has_reported(node)
-        };
-        if expected.is_empty() || !expected.iter().all(has_lost) || construction.truncate_to.is_some() {
+        let have_lost = self.all_have_said(construction, now, |expected| expected.is_doubted);
+        if expected.is_empty() || !have_lost || construction.truncate_to.is_some() {
             return Absence::Unknown;
         }
         match told {
             0 => Absence::Empty,
             length => Absence::Lost { length },
         }
+    }
+
+    /// What it means that a primary has brought an open block to `length` bytes on `holders`, and its writer has told of more. (Apache's
+    /// takes that for its length.) All of the pipeline had those; machines that went down have left what was on their disks. Whoever
+    /// else may have them is waited for, but not for ever.
+    pub fn judge_length(&self, block: BlockId, length: u64, holders: &[StorageIndex], now: Now) -> Absence {
+        let Some(entry) = self.blocks.get(&block) else { return Absence::Empty };
+        let Some(construction) = entry.construction() else { return Absence::Empty };
+        let told = length_to_keep(entry);
+        if length >= told {
+            return Absence::Empty;
+        }
+        let has_less =
+            |expected: &Expected| expected.is_doubted || expected.is_short(told) || holders.contains(&expected.storage);
+        if !self.all_have_said(construction, now, has_less) && self.waits_for_more(construction, now) {
+            return Absence::Unknown;
+        }
+        Absence::Lost { length: told }
+    }
+
+    /// Whether `what` holds of all who were to have an open block: they are known, there, and have reported since they started.
+    fn all_have_said(&self, construction: &Construction, now: Now, what: impl Fn(&Expected) -> bool) -> bool {
+        let has_said = |expected: &Expected| {
+            let node = self.nodes.storage(expected.storage).node;
+            self.nodes.node(node).alive && self.nodes.has_reported(node) && what(expected)
+        };
+        construction.gone.is_empty()
+            && self.all_have_reported(construction, now)
+            && construction.expected.iter().all(has_said)
     }
 
     /// Nobody has the open block any more: it is COMPLETE with `length` bytes, and missing.

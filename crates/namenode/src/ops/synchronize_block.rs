@@ -94,23 +94,36 @@ fn settle(
     now: Now,
 ) -> Result<Option<(Block, RecordState)>, Error> {
     let refused = |error| namenode.refused(error);
+    let (stamp, length) = (result.new_stamp, result.new_length);
+    state.blocks.check_recovery(block, stamp).map_err(refused)?;
     if !result.delete_block {
         let holders: Vec<StorageIndex> =
             result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
-        let (stamp, length) = (result.new_stamp, result.new_length);
+        match state.blocks.judge_length(block, length, &holders, now) {
+            Absence::Empty => {}
+            Absence::Unknown => return Err(Error::MayHaveMore { block: result.block.block, length }),
+            Absence::Lost { length: told } => {
+                let path = path_of(state, block);
+                tracing::error!(path, %block, length, told, "less is left of this block than its writer told of");
+            }
+        }
         state.blocks.finish_recovery(block, stamp, length, &holders, now).map_err(refused)?;
         return Ok(Some((Block { id: block, stamp, length }, RecordState::Committed)));
     }
-    state.blocks.check_recovery(block, result.new_stamp).map_err(refused)?;
     match state.blocks.judge_absence(block, now) {
         Absence::Empty => Ok(None),
         Absence::Unknown => Err(Error::MayHaveBytes { block: result.block.block }),
         Absence::Lost { length } => {
-            let slot = state.blocks.inode_of(block).and_then(|file| state.namespace.slot(InodeId(file)));
-            let path = slot.map_or_else(|| "(in snapshots)".to_owned(), |slot| state.namespace.path_of(slot));
+            let path = path_of(state, block);
             tracing::error!(path, %block, length, "none of its datanodes has this block any more");
             state.blocks.give_up(block, length, now);
             Ok(state.blocks.block(block).map(|block| (block, RecordState::Complete)))
         }
     }
+}
+
+/// The file of a block, for the log.
+fn path_of(state: &State, block: BlockId) -> String {
+    let slot = state.blocks.inode_of(block).and_then(|file| state.namespace.slot(InodeId(file)));
+    slot.map_or_else(|| "(in snapshots)".to_owned(), |slot| state.namespace.path_of(slot))
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use hearth_types::{Block, GenerationStamp, StorageId, StorageReport, StorageType};
+use hearth_types::{Block, GenerationStamp, ReplicaState, StorageId, StorageReport, StorageType};
 
 use super::cluster::*;
 use crate::blocks::*;
@@ -106,6 +106,7 @@ fn truncation_reopens_and_cuts() {
         let node = &cluster.nodes[*nth];
         holders.push(cluster.map.find_storage(&node.id, &node.storage()).unwrap());
     }
+    assert_eq!(cluster.map.judge_length(block.id, 600, &holders, cluster.now), Absence::Empty, "it is to be cut");
     assert_eq!(cluster.map.finish_recovery(block.id, id, 600, &holders, cluster.now), Ok(BlockState::Complete));
     assert_eq!(cluster.good(cut).len(), 2);
     assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 2);
@@ -324,6 +325,97 @@ fn after_a_restart_all_are_those_who_have_had_time_to_report() {
     assert_eq!(absence(&mut cluster, block), Absence::Unknown);
     cluster.run(700);
     assert_eq!(absence(&mut cluster, block), Absence::Empty);
+}
+
+/// A node starts anew after its machine went down, with the first `length` bytes of an open block.
+fn start_with(cluster: &mut Cluster, nth: usize, block: Block, length: u64) {
+    let left = OnDisk { stamp: block.stamp.0, length, state: ReplicaState::WaitingToBeRecovered, rotten: false };
+    cluster.nodes[nth].disk.insert(block.id.0, left);
+    cluster.nodes[nth].registered = false;
+    cluster.beat(nth);
+}
+
+/// An attempt to recover the block: the stamp that it is to have, and who is to be asked.
+fn attempt(cluster: &mut Cluster, block: Block) -> (GenerationStamp, Vec<usize>) {
+    let id = cluster.new_stamp();
+    cluster.map.start_recovery(block.id, id, cluster.now).unwrap().unwrap();
+    let (_, task) = task(cluster);
+    (id, task.locations.iter().map(|target| cluster.nth(&target.datanode.id)).collect())
+}
+
+/// What is made of it that these nodes have `length` bytes of the block then.
+fn judged(cluster: &Cluster, block: Block, length: u64, nodes: &[usize]) -> Absence {
+    let storage = |nth: &usize| {
+        let node = &cluster.nodes[*nth];
+        cluster.map.find_storage(&node.id, &node.storage()).unwrap()
+    };
+    let holders: Vec<StorageIndex> = nodes.iter().map(storage).collect();
+    cluster.map.judge_length(block.id, length, &holders, cluster.now)
+}
+
+/// A block of which the writer has told of 10 bytes. One node has started anew with 2 of them, the other is silent.
+fn half_lost() -> (Cluster, Block, usize, usize) {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, nodes) = cluster.open(2);
+    let (short, silent) = (nodes[0], nodes[1]);
+    cluster.map.set_length(block.id, 10).unwrap();
+    cluster.nodes[silent].up = false;
+    cluster.run(40);
+    start_with(&mut cluster, short, block, 2);
+    (cluster, block, short, silent)
+}
+
+#[test]
+fn what_was_told_of_is_not_cut_while_somebody_may_have_it() {
+    let (mut cluster, block, short, silent) = half_lost();
+    let (id, asked) = attempt(&mut cluster, block);
+    assert_eq!(asked, [short, silent], "the silent one may answer");
+    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Unknown);
+    // It has closed what it has all the same, and that would go before what the other one has when it is back.
+    cluster.receive(short, Block { stamp: id, length: 2, ..block });
+    cluster.nodes[silent].up = true;
+    cluster.run(91);
+    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Unknown, "it was not asked");
+    assert_eq!(attempt(&mut cluster, block).1, [silent]);
+    assert_eq!(judged(&cluster, block, 10, &[silent]), Absence::Empty);
+
+    // Or it has started anew as well: nobody has more than is there.
+    start_with(&mut cluster, silent, block, 3);
+    cluster.run(91);
+    assert_eq!(attempt(&mut cluster, block).1, [short, silent]);
+    assert_eq!(judged(&cluster, block, 2, &[short, silent]), Absence::Lost { length: 10 });
+}
+
+#[test]
+fn a_recovery_does_not_wait_for_ever_for_what_was_told_of() {
+    let (mut cluster, block, short, silent) = half_lost();
+    attempt(&mut cluster, block);
+    cluster.run(600);
+    assert_eq!(cluster.map.live_datanodes(), 1);
+    attempt(&mut cluster, block);
+    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Unknown, "a dead one may come back");
+    cluster.run(60);
+    attempt(&mut cluster, block);
+    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Lost { length: 10 });
+    // Before that is told it is back, and leads the next attempt.
+    cluster.nodes[silent].up = true;
+    cluster.run(91);
+    assert_eq!(attempt(&mut cluster, block).1, [silent]);
+}
+
+#[test]
+fn silent_nodes_are_asked_where_all_others_have_started_anew() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
+    let (block, nodes) = cluster.open(3);
+    cluster.nodes[nodes[2]].up = false;
+    cluster.run(40);
+    assert_eq!(attempt(&mut cluster, block).1, nodes[..2]);
+    // Of what they lost the namenode was told nothing.
+    for nth in &nodes[..2] {
+        start_with(&mut cluster, *nth, block, 2);
+    }
+    cluster.run(91);
+    assert_eq!(attempt(&mut cluster, block).1, nodes);
 }
 
 /// A heartbeat that names storages other than the node's own: `failed` of that have failed.
