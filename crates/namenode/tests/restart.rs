@@ -381,12 +381,8 @@ async fn a_block_is_not_cut_below_what_its_writer_has_told_of() {
     n.create_request("root", file).await.unwrap();
     let block = n.add_block("/f", "W", None).await.unwrap();
     assert_eq!(block.locs.len(), 2);
-    let told = FsyncRequestProto {
-        src: "/f".into(),
-        client: "W".into(),
-        last_block_length: Some(100),
-        ..Default::default()
-    };
+    let told =
+        FsyncRequestProto { src: "/f".into(), client: "W".into(), last_block_length: Some(100), ..Default::default() };
     n.call::<FsyncResponseProto>("fsync", &told).await.unwrap();
     clock.advance(Duration::from_secs(61));
     datanodes[0].heartbeat(&n).await;
