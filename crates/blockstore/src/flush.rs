@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hearth_types::{GenerationStamp, ReplicaState};
 
 use crate::disk::copy::{self, DiskCopy, DiskWriter, Prepared};
+use crate::disk::layout::Place;
 use crate::error::{Result, StoreError};
 use crate::hands::place_of;
 use crate::inner::{Inner, count};
@@ -117,7 +118,9 @@ impl Inner {
             });
             if let (Some(replica), Some((since, length))) = (replica, about) {
                 let enough = batch.len() == BATCH_REPLICAS || (bytes + length > BATCH_BYTES && !batch.is_empty());
-                if since > before_ms || enough {
+                // It has been opened and finalized again since it was taken: a batch locks each of its replicas.
+                let taken = batch.iter().any(|(_, other)| Arc::ptr_eq(other, &replica));
+                if since > before_ms || enough || taken {
                     break;
                 }
                 bytes += length;
@@ -229,9 +232,10 @@ impl Inner {
     pub fn sync_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, stamp, place, there) = {
             let mut core = replica.core();
-            if core.memory.is_none() || core.is_on_disk() {
+            if core.memory.is_none() {
                 return Ok(());
             }
+            // Also when the disk has all of it: one that was finalized in files, and is appended to, may be in the page cache only.
             (replica.snapshot(&mut core)?, core.stamp, place_of(core.state), core.disk)
         };
         let dirs = &replica.slice.dirs;
@@ -249,6 +253,36 @@ impl Inner {
             copy::remove_superseded(dirs, replica.id, old, new);
         }
         Ok(())
+    }
+
+    /// What was made durable of a replica while it was written stays so when it has been finalized: after a power failure its namenode counts
+    /// on it, and one that seems to be written still is of no use to it. If this fails, the replica is as dirty as any other. Under `change`.
+    pub fn stay_durable(&self, replica: &Arc<Replica>) {
+        let stays = {
+            let core = replica.core();
+            core.memory.is_some()
+                && core.disk.is_some_and(|disk| disk.place == Place::BeingWritten && disk.stamp == core.stamp)
+        };
+        if !stays {
+            return;
+        }
+        let moved = self.sync_being_written(replica).and_then(|()| {
+            let Some(from) = replica.core().disk else { return Ok(None) };
+            let to = copy::relocate(&replica.slice.dirs, replica.id, from, Place::Finalized, from.stamp, true);
+            to.map(Some).map_err(|error| self.disk_error(&replica.slice, "finalize a replica in", error))
+        });
+        match moved {
+            Ok(Some(to)) => {
+                let mut core = replica.core();
+                core.disk = Some(to);
+                self.clear_dirty(&mut core);
+                self.settle_space(replica, &mut core);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, storage = %replica.slice.volume.id, "a synced replica is to be flushed")
+            }
+        }
     }
 
     /// Everything that is in memory only goes to disk.

@@ -308,7 +308,7 @@ impl ReplicaWriter {
 
     /// The last packet has come: the replica is immutable from here. All bytes received count as acknowledged.
     ///
-    /// Waits for the disk with `Durability::Disk`, or when the replica is written in files.
+    /// Waits for the disk with `Durability::Disk`, when a part of the replica is there durably already, or when it is written in files.
     pub fn finalize(mut self, durability: Durability) -> Result<ReplicaSummary> {
         let replica = self.replica.clone();
         let shared = self.shared.clone();
@@ -319,6 +319,7 @@ impl ReplicaWriter {
             shared.finish(&mut hands);
         }
         self.done = true;
+        self.store.stay_durable(&replica);
         self.store.make_durable(&replica, durability)?;
         Ok(self.store.summary(&replica))
     }

@@ -513,6 +513,52 @@ fn hsync_survives_a_power_failure() {
 }
 
 #[test]
+fn what_was_durable_while_it_was_written_is_when_it_is_finalized() {
+    for_each_kind(|bed, kind| {
+        let store = bed.open();
+        let lengths = || [700, 70_000, 200_300].into_iter().zip(1i64..);
+        for (length, id) in lengths() {
+            let data = bytes(id as u64, length);
+            let mut writer = create(&store, id, 2);
+            let part = length / 2 / 512 * 512;
+            send(&mut writer, &data[..part], 64 << 10);
+            writer.sync().unwrap();
+            send(&mut writer, &data[part..], 64 << 10);
+            assert!(writer.waits_at_end() || !kind.has_memory());
+            writer.finalize(Durability::Memory).unwrap();
+        }
+        // Flushed, and then appended to.
+        let appended = |id| id + 10;
+        for (length, id) in lengths() {
+            put(&store, appended(id), 1, &bytes(id as u64, length / 512 * 512));
+        }
+        assert_eq!(bed.flush(&store).failures, 0);
+        for (length, id) in lengths() {
+            let before = length / 512 * 512;
+            let mut writer = store.append(&block(appended(id), 1, 0), GenerationStamp(2), before as u64).unwrap();
+            send(&mut writer, &bytes(id as u64, length)[before..], 64 << 10);
+            writer.finalize(Durability::Memory).unwrap();
+        }
+        assert_eq!(store.metrics().dirty_replicas, 0, "{kind:?}");
+        drop(store);
+        bed.lose_power();
+        let store = bed.open();
+        for (length, id) in lengths() {
+            for id in [id, appended(id)] {
+                let found = info(&store, id);
+                assert_eq!(
+                    (found.state, found.block.length),
+                    (ReplicaState::Finalized, length as u64),
+                    "{kind:?}, {id}"
+                );
+            }
+            assert!(get(&store, id, 2) == bytes(id as u64, length), "{kind:?}, {length} bytes");
+            assert!(get(&store, appended(id), 2) == bytes(id as u64, length), "{kind:?}, {length} bytes");
+        }
+    });
+}
+
+#[test]
 fn what_a_close_recovery_has_answered_survives_a_power_failure() {
     for_each_kind(|bed, kind| {
         // As the writer left it: being written, the same with a part synced, finalized without a sync.

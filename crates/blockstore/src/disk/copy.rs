@@ -234,14 +234,25 @@ impl DiskWriter {
         Ok(())
     }
 
-    /// Cuts to what `snapshot` of this very copy says.
+    /// Cuts to what `snapshot` of this very copy says. Whenever that ends, by a kill or a power failure, what is there is found to have as
+    /// many bytes as that at least: data may be longer than its CRCs say (`scan::whole_length`), and is never shorter.
     pub fn truncate(&self, snapshot: &Snapshot) -> io::Result<()> {
+        self.cut_crcs(snapshot)?;
+        self.files.data.set_len(snapshot.length)
+    }
+
+    /// The CRCs say so, durably. Whole ones go before the last one is for less: it counts only where it is the last.
+    pub(super) fn cut_crcs(&self, snapshot: &Snapshot) -> io::Result<()> {
         let chunk = u64::from(snapshot.checksum.bytes_per_chunk);
-        let length = snapshot.length;
-        self.files.data.set_len(length)?;
-        self.files.meta.set_len(META_HEADER + snapshot.checksum.checksum_bytes(length))?;
+        let (meta, length) = (&self.files.meta, snapshot.length);
+        let meta_bytes = META_HEADER + snapshot.checksum.checksum_bytes(length);
+        if meta.metadata()?.len() != meta_bytes {
+            meta.set_len(meta_bytes)?;
+            meta.sync_data()?;
+        }
         if !length.is_multiple_of(chunk) && snapshot.checksum.kind.size() > 0 {
             self.write_crcs(length / chunk * 4, &snapshot.partial_crc.to_be_bytes())?;
+            meta.sync_data()?;
         }
         Ok(())
     }

@@ -234,6 +234,31 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_that_ends_half_way_leaves_as_much_as_it_was_to_leave_at_least() {
+        let data: Vec<u8> = (0..1300u32).map(|byte| byte as u8).collect();
+        for (length, cut) in [(900, 700), (900, 512), (900, 300), (1300, 1100), (1300, 100), (700, 600)] {
+            let pool = pool();
+            let whole = meta(&data[..length]);
+            put(&pool.dirs, Place::BeingWritten, &data[..length], &whole);
+            let copy = DiskCopy { place: Place::BeingWritten, stamp: STAMP, length: length as u64 };
+            let writer = crate::disk::copy::DiskWriter::open(&pool.dirs, ID, copy).unwrap();
+            let length_now = || scan(&pool.dirs).unwrap()[0].copy.length as usize;
+            let snapshot = writer.files.snapshot(length as u64).unwrap().cut(cut as u64).unwrap();
+            let meta_path = pool.dirs.meta(Place::BeingWritten, ID, STAMP);
+            // First only the whole CRCs have gone.
+            let crcs = meta(&data[..cut]).len();
+            fs::write(&meta_path, &whole[..crcs]).unwrap();
+            assert!(length_now() >= cut, "{length} to {cut}");
+            fs::write(&meta_path, &whole).unwrap();
+            // A scan may have made it shorter, as a start does.
+            fs::write(pool.dirs.data(Place::BeingWritten, ID), &data[..length]).unwrap();
+            writer.cut_crcs(&snapshot).unwrap();
+            assert_eq!(fs::metadata(pool.dirs.data(Place::BeingWritten, ID)).unwrap().len(), length as u64);
+            assert_eq!(length_now(), cut, "{length} to {cut}");
+        }
+    }
+
+    #[test]
     fn data_follows_its_meta_file() {
         for (data_in, meta_in) in [(Place::Finalized, Place::BeingWritten), (Place::BeingWritten, Place::Finalized)] {
             let pool = pool();

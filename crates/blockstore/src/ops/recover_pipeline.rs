@@ -178,7 +178,7 @@ impl Inner {
         let renamed = |to| {
             let mut core = replica.core();
             core.disk = Some(to);
-            if core.state == ReplicaState::Finalized && core.memory.is_none() {
+            if core.state == ReplicaState::Finalized {
                 self.note_unsynced(replica, to);
             }
         };

@@ -338,3 +338,34 @@ fn a_second_attempt_at_a_copy_waits_for_the_first_ones_without_holding_its_sourc
     });
     assert_eq!(source.core().recovery, None);
 }
+
+#[test]
+fn a_replica_that_comes_twice_in_the_queue_of_dirty_ones_does_not_stop_the_flush() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let replica = bed.put(1);
+    // As one that was opened and finalized again while its batch was being gathered.
+    let queue = &bed.inner.dirty[replica.slice.volume.index];
+    let entry = queue.lock().front().cloned().unwrap();
+    queue.lock().push_back(entry);
+    let (tell, told) = std::sync::mpsc::channel();
+    let (inner, volume) = (bed.inner.clone(), replica.slice.volume.clone());
+    thread::spawn(move || {
+        inner.flush_volume(&volume, u64::MAX, &mut |_| true);
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(Duration::from_secs(30)).expect("the flush ends");
+    assert!(replica.core().is_on_disk());
+    assert!(queue.lock().is_empty());
+}
+
+#[test]
+fn an_empty_hsync_syncs_what_was_finalized_in_files_and_is_appended_to() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let replica = bed.put_with(1, Durability::Disk);
+    let mut writer = bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64).unwrap();
+    assert!(replica.core().is_on_disk() && replica.core().memory.is_some());
+    // Nobody can tell whether that is in the page cache only: it is opened, and so it is missed where it has gone.
+    let disk = replica.core().disk.unwrap();
+    fs::remove_file(replica.slice.dirs.data(disk.place, replica.id)).unwrap();
+    assert!(writer.sync().is_err());
+}

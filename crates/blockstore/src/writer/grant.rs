@@ -57,10 +57,12 @@ impl ReplicaWriter {
 
     /// Finalize will copy the replica's bytes to other memory, or write to disk: it takes as long as that.
     pub fn waits_at_end(&self) -> bool {
+        let stays_durable = || self.replica.core().disk.is_some();
         match &*self.shared.hands.lock() {
             Hands::Stream(_) => true,
-            Hands::File(file) => file.is_to_be_copied(self.received),
-            _ => false,
+            Hands::File(file) => file.is_to_be_copied(self.received) || stays_durable(),
+            Hands::Slot(_) => stays_durable(),
+            Hands::Disk(_) | Hands::Gone => false,
         }
     }
 
