@@ -535,11 +535,9 @@ fn authority(uri: &str) -> Result<&str, Error> {
 }
 
 fn rpc_options(configuration: &Configuration) -> Result<RpcClientOptions, Error> {
-    let timeout = configuration.get(keys::IPC_CLIENT_RPC_TIMEOUT)?;
     Ok(RpcClientOptions {
-        connect_timeout: configuration.get(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
-        // 0 means for ever in Hadoop; every wait has an end here.
-        rpc_timeout: if timeout.is_zero() { std::time::Duration::from_secs(24 * 3600) } else { timeout },
+        connect_timeout: configuration.wait(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
+        rpc_timeout: configuration.wait(keys::IPC_CLIENT_RPC_TIMEOUT)?,
         ping_interval: configuration.get(keys::IPC_PING_INTERVAL)?,
         idle_timeout: configuration.get(keys::IPC_CLIENT_CONNECTION_MAXIDLETIME)?,
         response_bytes_max: configuration.get(keys::IPC_MAXIMUM_RESPONSE_LENGTH)? as usize,

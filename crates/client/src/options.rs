@@ -123,8 +123,8 @@ impl ClientOptions {
             packet_data_bytes,
             placed_packet_bytes,
             packets_in_flight: packets.min(IN_FLIGHT_BYTES / packet_data_bytes).max(4),
-            socket_timeout: configuration.get(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
-            write_timeout: configuration.get(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
+            socket_timeout: configuration.wait(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
+            write_timeout: configuration.wait(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
             use_datanode_hostname: configuration.get(keys::DFS_CLIENT_USE_DATANODE_HOSTNAME)?,
             home_prefix: configuration.get(keys::DFS_USER_HOME_DIR_PREFIX)?,
             prefetch_bytes: if prefetch == 0 { block_size.saturating_mul(10) } else { prefetch },
@@ -173,6 +173,11 @@ impl ClientOptions {
     /// Waits of a reader.
     pub(crate) fn read_timeouts(&self) -> Timeouts {
         Timeouts { connect: self.socket_timeout, read: self.socket_timeout, write: self.write_timeout }
+    }
+
+    /// How often a writer that has nothing to say says so: twice within what datanodes wait for by default, however long it waits itself.
+    pub(crate) fn heartbeat(&self) -> Duration {
+        (self.socket_timeout / 2).min(Duration::from_secs(30))
     }
 
     /// Waits of a writer whose pipeline has `datanodes`.
@@ -251,6 +256,19 @@ mod tests {
         assert_eq!(read("hearth.client.packet.bytes", "1g").packets_in_flight, 4);
         assert!(ClientOptions::read(&Configuration::empty().with("dfs.checksum.type", "MD5")).is_err());
         assert!(ClientOptions::read(&Configuration::empty().with("dfs.bytes-per-checksum", "0")).is_err());
+    }
+
+    #[test]
+    fn a_time_out_of_0_is_none() {
+        let configuration = Configuration::empty()
+            .with("dfs.client.socket-timeout", "0")
+            .with("dfs.datanode.socket.write.timeout", "0");
+        let options = ClientOptions::read(&configuration).unwrap();
+        let longest = Configuration::LONGEST_WAIT;
+        assert_eq!(options.read_timeouts(), Timeouts { connect: longest, read: longest, write: longest });
+        // Datanodes wait for a writer as long as they please.
+        assert_eq!(options.heartbeat(), Duration::from_secs(30));
+        assert_eq!(ClientOptions::read(&Configuration::empty()).unwrap().heartbeat(), Duration::from_secs(30));
     }
 
     #[test]

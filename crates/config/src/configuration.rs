@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::deprecated::current_name;
 use crate::expand::expand;
@@ -121,6 +122,15 @@ impl Configuration {
     /// Errors: `Value` names key, text and file when the text is not what the key wants.
     pub fn get<K: ConfigKey>(&self, key: K) -> Result<K::Value, ConfigError> {
         key.read(self)
+    }
+
+    /// What [`wait`](Self::wait) takes 0 for.
+    pub const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+    /// As [`get`](Self::get), of a wait or an interval: 0 is "for ever" in Hadoop's keys, and here a day, since every wait ends.
+    pub fn wait<K: ConfigKey<Value = Duration>>(&self, key: K) -> Result<Duration, ConfigError> {
+        let wait = self.get(key)?;
+        Ok(if wait.is_zero() { Self::LONGEST_WAIT } else { wait })
     }
 
     /// The expanded, trimmed text of any key, or of its built-in default. `None` when neither is there or it is empty.

@@ -157,7 +157,6 @@ impl DatanodeOptions {
         // A packet's CRCs and header must fit in besides.
         let read_packet_bytes =
             conf.get(keys::IO_FILE_BUFFER_SIZE)?.max(READ_PACKET_BYTES_MIN).min(PACKET_BYTES_MAX as u64 / 2) as usize;
-        let write_timeout = conf.get(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?;
         let transfer_address = resolve(keys::DFS_DATANODE_ADDRESS.name, &conf.get(keys::DFS_DATANODE_ADDRESS)?)?;
         Ok(Self {
             nameservices: conf.datanode_nameservices()?,
@@ -176,8 +175,8 @@ impl DatanodeOptions {
                     receive_buffer_bytes: buffer_size(conf.get(keys::DFS_DATANODE_TRANSFER_SOCKET_RECV_BUFFER_SIZE)?),
                 },
                 connections_max: conf.get(keys::DFS_DATANODE_MAX_TRANSFER_THREADS)?.max(1) as usize,
-                read_timeout: positive(conf.get(keys::DFS_CLIENT_SOCKET_TIMEOUT)?),
-                write_timeout: positive(write_timeout),
+                read_timeout: conf.wait(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
+                write_timeout: conf.wait(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
                 keepalive: conf.get(keys::DFS_DATANODE_SOCKET_REUSE_KEEPALIVE)?,
                 transfer_to: conf.get(keys::DFS_DATANODE_TRANSFER_TO_ALLOWED)?,
                 read_packet_bytes,
@@ -200,21 +199,22 @@ impl DatanodeOptions {
                 resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
             },
             timing: TimingOptions {
-                heartbeat: positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?),
-                block_report: positive(conf.get(keys::DFS_BLOCKREPORT_INTERVAL)?),
+                heartbeat: conf.wait(keys::DFS_HEARTBEAT_INTERVAL)?,
+                block_report: conf.wait(keys::DFS_BLOCKREPORT_INTERVAL)?,
                 block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
                 block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
                 incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
-                cache_report: positive(conf.get(keys::DFS_CACHEREPORT_INTERVAL)?),
-                lazy_writer: positive(conf.get(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?),
+                cache_report: conf.wait(keys::DFS_CACHEREPORT_INTERVAL)?,
+                lazy_writer: conf.wait(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?,
                 lifeline: match conf.get(keys::DFS_DATANODE_LIFELINE_INTERVAL)? {
-                    Some(interval) => positive(interval),
-                    None => positive(conf.get(keys::DFS_HEARTBEAT_INTERVAL)?) * 3,
+                    Some(Duration::ZERO) => Configuration::LONGEST_WAIT,
+                    Some(interval) => interval,
+                    None => conf.wait(keys::DFS_HEARTBEAT_INTERVAL)? * 3,
                 },
             },
             rpc: RpcOptions {
-                connect_timeout: positive(conf.get(keys::IPC_CLIENT_CONNECT_TIMEOUT)?),
-                call_timeout: positive(conf.get(keys::IPC_CLIENT_RPC_TIMEOUT)?),
+                connect_timeout: conf.wait(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
+                call_timeout: conf.wait(keys::IPC_CLIENT_RPC_TIMEOUT)?,
                 frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?.clamp(1 << 20, 1 << 30) as usize,
                 handlers: conf.get(keys::DFS_DATANODE_HANDLER_COUNT)?.max(1) as usize,
             },
@@ -263,11 +263,6 @@ fn one_sided_options(conf: &Configuration, own: IpAddr) -> Result<OneSidedOption
         announced_bytes_max: conf.get(keys::HEARTH_ANNOUNCE_MAX)?,
         connections_max: conf.get(keys::HEARTH_ONE_SIDED_CONNECTIONS_MAX)?.clamp(1, 1 << 16) as usize,
     })
-}
-
-/// 0 means "for ever" in Hadoop's keys; here every wait ends, if only after a day.
-fn positive(duration: Duration) -> Duration {
-    if duration.is_zero() { Duration::from_secs(24 * 3600) } else { duration }
 }
 
 /// The first address that a configured `host:port` names.

@@ -111,7 +111,7 @@ async fn describe(shared: &Shared, datanode: &DatanodeId) -> Result<Option<Offer
     match peer.receiver.receive(DatanodeDescription::decode).await {
         Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
         // Whoever does not know the question closes the connection.
-        Err(error) if error.is_disconnect() => Ok(None),
+        Err(error) if error.is_closed() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

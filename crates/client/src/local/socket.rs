@@ -180,7 +180,7 @@ impl Socket {
                 Some(Arc::new(description))
             }
             // Whoever does not know the question closes the connection.
-            Err(error) if error.is_disconnect() => None,
+            Err(error) if error.is_closed() => None,
             Err(error) => return Err(error),
         };
         *self.described.lock() = Some((description.clone(), Instant::now()));
@@ -249,7 +249,7 @@ impl Socket {
         while let Some(mut conversation) = self.reuse().await {
             match conversation.ask(&request, &decode).await {
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
-                Err(error) if error.is_disconnect() => {}
+                Err(error) if error.is_closed() => {}
                 outcome => return outcome.map(|answer| (answer, conversation)),
             }
         }

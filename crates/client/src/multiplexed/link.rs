@@ -114,14 +114,9 @@ impl Failure {
         Self::misbehaviour(peer, format!("READ_MANY: {:?}: {}", refusal.status, refusal.message))
     }
 
-    /// The datanode went away or closed it.
-    pub(super) fn is_disconnect(&self) -> bool {
-        matches!(self, Self::Connection(error) if error.is_disconnect())
-    }
-
-    /// It said nothing for as long as is borne: to ask it again takes as long.
-    pub(super) fn is_time_out(&self) -> bool {
-        matches!(self, Self::Connection(error) if error.is_time_out())
+    /// The datanode closed it. One that said nothing for as long as is borne has not: to ask it again takes as long.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_closed())
     }
 
     /// The datanode does not keep to the protocol.

@@ -82,7 +82,7 @@ impl Links {
                 Ok(Ok(arrived)) => return Ok(arrived.fetched),
                 Ok(Err(refusal)) => return Err(refused(wanted, refusal)),
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
-                Err(failure) if !fresh && tries < TRIES && failure.is_disconnect() && !failure.is_time_out() => {}
+                Err(failure) if !fresh && tries < TRIES && failure.is_closed() => {}
                 Err(failure) => return Err(self.failed(failure)),
             }
         }

@@ -54,7 +54,7 @@ impl PacketStream {
         while let Some(peer) = shared.peers.reuse(address).await {
             match Self::start(peer, &operation, located, range).await {
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
-                Err(DatanodeError::Transfer(error)) if error.is_disconnect() => {}
+                Err(DatanodeError::Transfer(error)) if error.is_closed() => {}
                 outcome => return outcome,
             }
         }

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hearth_fabric::stream;
 use hearth_protocol::data_transfer::TransferError;
 use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
@@ -281,15 +280,16 @@ impl Replicas {
     async fn none_left(&self, block: &LocatedBlock, position: u64, failures: &mut Failures) -> Result<(), Error> {
         self.report_corrupt(block).await;
         failures.rounds += 1;
+        // Before any wait, which a caller may break off: whoever reads again asks again.
+        self.dead.lock().clear();
         if failures.rounds > self.shared.options.block_acquire_failures {
             return Err(Error::BlockMissing {
                 block: Box::new(block.block.clone()),
                 path: self.locations.path().to_owned(),
-                source: failures.last.clone(),
+                source: std::mem::take(failures).last,
             });
         }
         tokio::time::sleep(self.pause(failures.rounds - 1)).await;
-        self.dead.lock().clear();
         self.locations.refresh(position).await?;
         Ok(())
     }
@@ -334,13 +334,7 @@ impl Replicas {
 
 /// Whether the datanode ended a connection; one that falls silent has not.
 fn is_closed(error: &DatanodeError) -> bool {
-    use stream::Error::{ReadTimedOut, WriteTimedOut};
-    match error {
-        DatanodeError::Transfer(TransferError::Connection(error)) => {
-            error.is_disconnect() && !matches!(error, ReadTimedOut { .. } | WriteTimedOut { .. })
-        }
-        _ => false,
-    }
+    matches!(error, DatanodeError::Transfer(error) if error.is_closed())
 }
 
 /// How long a reader waits for its report of a corrupt replica.

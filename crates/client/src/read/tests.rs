@@ -155,6 +155,27 @@ async fn a_read_that_is_broken_off_while_it_reports_a_bad_replica_has_moved_the_
 }
 
 #[tokio::test]
+async fn a_reader_that_found_no_replica_looks_again_when_it_is_asked_again() {
+    let (namenode, bytes) = (Namenode::start().await, content(1, 3 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[datanode.info()])]);
+    let mut reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
+    let mut into = vec![0; bytes.len()];
+    for reads in 1..=2 {
+        datanode.cut([0]);
+        let error = reader.read(&mut into).await.unwrap_err();
+        assert!(matches!(error, Error::BlockMissing { .. }), "{error}");
+        assert_eq!(datanode.reads(), reads);
+    }
+    let mut at = 0;
+    while at < bytes.len() {
+        at += reader.read(&mut into[at..]).await.unwrap();
+    }
+    assert!(into == bytes);
+}
+
+#[tokio::test]
 async fn a_read_that_is_broken_off_while_the_replica_is_looked_for_again_goes_on_where_it_stood() {
     const LENGTH: usize = 6 << 20;
     let (namenode, bytes) = (Namenode::start().await, content(1, LENGTH));

@@ -45,7 +45,7 @@ impl Stream {
                         self.lay_to_path(datanode, *path, &targets);
                     }
                     self.pipeline_ready(&ends.0, &targets);
-                    let heartbeat = self.shared.options.socket_timeout / 2;
+                    let heartbeat = self.shared.options.heartbeat();
                     return Ok(Pipeline::new(ends, block, targets, false, heartbeat));
                 }
                 Err(failure) => {

@@ -1,7 +1,7 @@
 //! WRITE_BLOCK: connecting to the first datanode of a pipeline, packets down, acknowledgements up.
 
 use hearth_fabric::tcp;
-use hearth_protocol::data_transfer::{DataReceiver, DataSender, TransferError};
+use hearth_protocol::data_transfer::{DataReceiver, DataSender, Timeouts, TransferError};
 use hearth_types::{ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
     AckReply, BlockOpResponse, CachingStrategy, HEARTBEAT_SEQNO, Operation, PacketHeader, PipelineTarget,
@@ -144,6 +144,9 @@ pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> Failure {
     Failure { bad, blame, source }
 }
 
+/// So many bytes of a copy may take [`Timeouts::PER_TARGET`] (as Apache's client has it: 200 packets of 64 KiB).
+const SLOW_COPY_BYTES: u64 = 200 * (64 << 10);
+
 /// Has `source` copy what it holds of the block to `target`.
 pub(super) async fn transfer(
     shared: &Shared,
@@ -158,9 +161,10 @@ pub(super) async fn transfer(
         client_name: shared.client_name.clone(),
         targets: vec![pipeline_target(target)],
     });
-    // The answer comes when the copy is whole: allow for a slow one.
+    // The answer comes when the copy is whole: allow for a slow one, and a large one.
     let mut timeouts = shared.options.pipeline_timeouts(2);
-    timeouts.read *= 2;
+    let slow_copies = u32::try_from(block.length() / SLOW_COPY_BYTES).unwrap_or(u32::MAX).min(100_000);
+    timeouts.read = timeouts.read * 2 + Timeouts::PER_TARGET * slow_copies;
     let mut peer = request(shared, &source.datanode.id, &operation, timeouts).await?;
     peer.accepted("TRANSFER_BLOCK", block).await?;
     Ok(())

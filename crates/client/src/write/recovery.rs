@@ -87,7 +87,11 @@ impl Stream {
     /// Takes the datanode that failed out of `targets`.
     fn leave_out(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>, failure: Failure) -> Result<(), Error> {
         let bad = targets.remove(failure.bad.min(targets.len() - 1));
-        self.exclude(bad.datanode.clone());
+        if failure.source.is_time_out() {
+            // Who closed may well be back for the next block; whoever was silent is not waited for as long again.
+            self.exclude(bad.datanode.clone());
+        }
+        self.failed.push(bad.datanode.clone());
         if targets.is_empty() {
             return Err(Error::PipelineLost {
                 path: self.file.path.clone(),
@@ -127,16 +131,16 @@ impl Stream {
     }
 
     async fn replace(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>) -> Result<(), Error> {
-        // A new datanode that cannot take the copy is left out and another asked for.
-        for _ in 0..3 {
-            let excluded = self.excluded();
+        // A new datanode that does not get the copy is left out, and another asked for that gets it from another: either may be at fault.
+        let mut left_out = self.failed.clone();
+        for tried in 0..3 {
             let (file, client) = (&self.file, &self.shared.client_name);
             let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.clone()).collect();
             let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
             let located = self
                 .shared
                 .namenode
-                .additional_datanode(&file.path, file.inode, client, block, &datanodes, &storages, &excluded)
+                .additional_datanode(&file.path, file.inode, client, block, &datanodes, &storages, &left_out)
                 .await?;
             let chosen = targets_of(&located)?;
             let new = chosen
@@ -145,10 +149,7 @@ impl Stream {
             let Some(new) = new else {
                 return Err(Error::NoReplacement { path: self.file.path.clone() });
             };
-            let source = if new == 0 { chosen.get(1) } else { chosen.get(new - 1) };
-            let Some(source) = source else {
-                return Err(Error::NoReplacement { path: self.file.path.clone() });
-            };
+            let source = &targets[tried % targets.len()];
             match transfer(&self.shared, block, &located.token, source, &chosen[new]).await {
                 Ok(()) => {
                     *targets = chosen;
@@ -157,7 +158,7 @@ impl Stream {
                 Err(error) => {
                     tracing::info!(path = %self.file.path, %block, datanode = %chosen[new].datanode.id, %error,
                         "the replacement could not take the copy");
-                    self.exclude(chosen[new].datanode.clone());
+                    left_out.push(chosen[new].datanode.clone());
                 }
             }
         }
@@ -237,7 +238,7 @@ impl Stream {
         let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
         self.shared.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
         self.pipeline_ready(&ends.0, targets);
-        let heartbeat = self.shared.options.socket_timeout / 2;
+        let heartbeat = self.shared.options.heartbeat();
         let appended = stage.is_append() || block.length() > 0 && self.flushed();
         Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), appended, heartbeat)))
     }

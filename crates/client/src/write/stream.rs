@@ -41,8 +41,10 @@ pub(super) struct Stream {
     pub(super) previous: Option<ExtendedBlock>,
     /// The last packet that was acknowledged before the last recovery, and how many recoveries it has seen.
     pub(super) recovering: (i64, u32),
-    /// Datanodes that failed this writer, and when.
+    /// Datanodes to which no pipeline could be set up, or that fell silent, and when: not for new blocks.
     excluded: Vec<(DatanodeInfo, Instant)>,
+    /// Those that failed the block that is being written: not for it again.
+    pub(super) failed: Vec<DatanodeInfo>,
 }
 
 impl Stream {
@@ -69,6 +71,7 @@ impl Stream {
             previous: begin.previous,
             recovering: (-1, 0),
             excluded: Vec::new(),
+            failed: Vec::new(),
         };
         (stream, receiver)
     }
@@ -92,6 +95,7 @@ impl Stream {
         let mut last = self.append.as_ref().map(|block| block.block.clone()).or_else(|| self.previous.clone());
         while let Some(first) = packets.recv().await {
             let mut window = Window::new(first);
+            self.failed.clear();
             self.progress.send_modify(|progress| {
                 progress.block += 1;
                 progress.ground = Ground::Unknown;

@@ -88,6 +88,50 @@ async fn a_datanode_that_takes_no_packets_either_is_left_out() {
     }
 }
 
+#[tokio::test]
+async fn a_datanode_that_closed_a_pipeline_may_be_in_that_of_the_next_block() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("1"), datanode.info("2")]).await;
+    let fs = client(&namenode, "packets");
+    let bytes = content(5, 2 * BLOCK);
+    let mut writer = create(&fs, "/file").await;
+    writer.write(&bytes[..700]).await.unwrap();
+    writer.hflush().await.unwrap();
+    datanode.end_pipelines();
+    wait_for(|| datanode.asked(DataPath::Packets) == 2).await;
+    writer.write(&bytes[700..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });
+}
+
+#[tokio::test]
+async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_send_it() {
+    let datanodes = [
+        Datanode::start(Breaks::AtOnce).await,
+        Datanode::start(Breaks::AtOnce).await,
+        Datanode::start(Breaks::AtOnce).await,
+    ];
+    let [head, second, third] = &datanodes;
+    let namenode = Namenode::start(vec![head.info("1"), second.info("2"), third.info("3")]).await;
+    // Two others, so that one is left when the first of them did not get its copy.
+    namenode.has_spare(vec![second.info("4"), second.info("5")]);
+    second.refuse_copies();
+    let fs = client(&namenode, "packets");
+    let bytes = content(6, BLOCK / 2);
+    let options = CreateOptions { block_size: Some(BLOCK as u64), replication: Some(3), ..CreateOptions::default() };
+    let mut writer = fs.create("/file", options).await.unwrap();
+    writer.write(&bytes[..700]).await.unwrap();
+    writer.hflush().await.unwrap();
+    second.follow(head);
+    head.end_pipelines();
+    wait_for(|| second.asked(DataPath::Packets) == 1).await;
+    writer.write(&bytes[700..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(second.bytes() == bytes);
+    assert_eq!((second.transfers(), third.transfers()), (1, 1));
+}
+
 /// A datanode under many names, whose pipelines end again and again while nothing is on its way.
 async fn idle_pipelines() -> (Datanode, Namenode) {
     let datanode = Datanode::start(Breaks::AtOnce).await;

@@ -38,8 +38,18 @@ pub enum Error {
 impl Error {
     /// The peer went away or stopped answering: ordinary at the end of many reads, not worth a warning.
     pub fn is_disconnect(&self) -> bool {
+        self.is_closed() || matches!(self, Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. })
+    }
+
+    /// The peer was silent for as long as is borne.
+    pub fn is_time_out(&self) -> bool {
+        matches!(self, Self::ConnectTimedOut { .. } | Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. })
+    }
+
+    /// The peer ended the connection.
+    pub fn is_closed(&self) -> bool {
         match self {
-            Self::Closed { .. } | Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. } => true,
+            Self::Closed { .. } => true,
             Self::Socket { source, .. } => matches!(
                 source.kind(),
                 io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted

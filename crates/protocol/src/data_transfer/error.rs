@@ -17,7 +17,12 @@ pub enum TransferError {
 impl TransferError {
     /// The peer was silent for too long.
     pub fn is_time_out(&self) -> bool {
-        matches!(self, Self::Connection(tcp::Error::ReadTimedOut { .. }))
+        matches!(self, Self::Connection(error) if error.is_time_out())
+    }
+
+    /// The peer ended the connection.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_closed())
     }
 
     /// The peer went away or stopped answering, rather than breaking the protocol.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hearth_fabric::one_sided::{Access, Domain, Limits, Listener};
 use hearth_fabric::stream::Connection;
@@ -49,12 +50,23 @@ struct State {
     /// How often it was asked to write, by each path.
     asked: Mutex<HashMap<DataPath, usize>>,
     connections: Mutex<Vec<Arc<Connection>>>,
+    /// It sends copies of what it has to other datanodes.
+    copies: AtomicBool,
+    /// How often it was asked for one.
+    transfers: AtomicUsize,
 }
 
 impl Datanode {
     pub async fn start(breaks: Breaks) -> Self {
         let (replicas, asked, connections) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let state = Arc::new(State { breaks, replicas, asked, connections });
+        let state = Arc::new(State {
+            breaks,
+            replicas,
+            asked,
+            connections,
+            copies: AtomicBool::new(true),
+            transfers: AtomicUsize::new(0),
+        });
         let socket = tempfile::tempdir().unwrap();
         let path = socket.path().join("dn");
         let local = local::Listener::bind(&path, 0o600, 16).unwrap();
@@ -113,6 +125,21 @@ impl Datanode {
         self.state.replicas.lock().values().flatten().copied().collect()
     }
 
+    /// It cannot send what it has to others.
+    pub fn refuse_copies(&self) {
+        self.state.copies.store(false, Ordering::Relaxed);
+    }
+
+    /// How often it was asked to send what it has.
+    pub fn transfers(&self) -> usize {
+        self.state.transfers.load(Ordering::Relaxed)
+    }
+
+    /// What `head` has, as one behind it in a pipeline.
+    pub fn follow(&self, head: &Datanode) {
+        *self.state.replicas.lock() = head.state.replicas.lock().clone();
+    }
+
     /// Ends all pipelines that bring packets.
     pub fn end_pipelines(&self) {
         for connection in self.state.connections.lock().drain(..) {
@@ -142,7 +169,16 @@ impl State {
 
 async fn take_packets(connection: Connection, state: Arc<State>) {
     let (sender, mut receiver) = halves(connection, MESSAGE_BUFFER_BYTES, TIMEOUTS);
-    let Ok(Some(Operation::WriteBlock(write))) = receiver.receive_operation(WAIT).await else { return };
+    let write = match receiver.receive_operation(WAIT).await {
+        Ok(Some(Operation::WriteBlock(write))) => write,
+        Ok(Some(Operation::TransferBlock(_))) => {
+            state.transfers.fetch_add(1, Ordering::Relaxed);
+            let status = if state.copies.load(Ordering::Relaxed) { Status::Success } else { Status::Error };
+            sender.send_response(&BlockOpResponse::new(status)).await.unwrap();
+            return;
+        }
+        _ => return,
+    };
     if sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.is_err() {
         return;
     }

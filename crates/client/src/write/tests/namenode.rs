@@ -23,6 +23,8 @@ pub(super) struct Namenode {
 
 struct State {
     datanodes: Vec<DatanodeInfo>,
+    /// Those that a pipeline may have in place of others.
+    spare: Mutex<Vec<DatanodeInfo>>,
     /// The last block, and the last stamp.
     last: AtomicI64,
     heard: Mutex<Heard>,
@@ -44,7 +46,7 @@ pub(super) struct Heard {
 impl Namenode {
     pub async fn start(datanodes: Vec<DatanodeInfo>) -> Self {
         let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
-        let state = Arc::new(State { datanodes, last, heard, allocates });
+        let state = Arc::new(State { datanodes, spare: Mutex::default(), last, heard, allocates });
         let server = RpcServer::start("127.0.0.1:0", Arc::clone(&state), RpcServerOptions::default()).await.unwrap();
         Self { server, state }
     }
@@ -55,6 +57,11 @@ impl Namenode {
 
     pub fn heard(&self) -> Heard {
         *self.state.heard.lock()
+    }
+
+    /// What one that failed may be replaced with: the first that is not left out.
+    pub fn has_spare(&self, datanodes: Vec<DatanodeInfo>) {
+        *self.state.spare.lock() = datanodes;
     }
 
     pub fn allocate(&self, allocates: bool) {
@@ -105,6 +112,21 @@ impl Service for State {
                 let asked = UpdateBlockForPipelineRequestProto::decode(call.request).unwrap();
                 let block = self.located(Some(BlockId(asked.block.block_id as i64)), Vec::new());
                 UpdateBlockForPipelineResponseProto { block }.encode_to_vec()
+            }
+            "getAdditionalDatanode" => {
+                let asked = GetAdditionalDatanodeRequestProto::decode(call.request).unwrap();
+                let is_in = |list: &[DatanodeInfoProto], datanode: &DatanodeInfo| {
+                    list.iter().any(|known| *known.id.datanode_uuid == *datanode.id.uuid.0)
+                };
+                let mut datanodes = self.datanodes.clone();
+                datanodes.retain(|datanode| is_in(&asked.existings, datanode));
+                let spare = self.spare.lock();
+                let Some(another) = spare.iter().find(|datanode| !is_in(&asked.excludes, datanode)) else {
+                    return Err(application_error(exceptions::IO, "no datanode is left"));
+                };
+                datanodes.push(another.clone());
+                let block = self.located(Some(BlockId(asked.blk.block_id as i64)), datanodes);
+                GetAdditionalDatanodeResponseProto { block }.encode_to_vec()
             }
             "updatePipeline" => {
                 self.heard.lock().recovered += 1;
