@@ -7,6 +7,7 @@ use std::time::Duration;
 use hearth_wire::announcement::{Announcement, Word};
 use hearth_wire::proto::hdfs::{DatanodeCommandProto, HeartbeatResponseProto, datanode_command_proto};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::announcing::{Announcing, PoolMemory};
@@ -18,8 +19,8 @@ use super::{Service, commands, heartbeat, lifeline};
 use crate::datanode::Datanode;
 use crate::pool::{NamenodeIndex, Pool};
 
-/// Lists of commands that wait to be carried out. A namenode gives few with each heartbeat; when they pile up the
-/// heartbeats wait.
+/// Lists of commands that wait to be carried out. A namenode gives few with each heartbeat; no heartbeat waits for them: what does not fit
+/// is left.
 const COMMANDS_QUEUED_MAX: usize = 64;
 
 /// After a failed call.
@@ -271,8 +272,20 @@ impl<'a> Conversation<'a> {
             tracing::info!(pool = %self.pool.id(), "the namenode asks for a new registration");
             return Some(Ended::Register);
         }
-        // The other end lives as long as this one.
-        let _ = self.commands.send(commands).await;
+        let (keys, commands): (Vec<_>, Vec<_>) =
+            commands.into_iter().partition(|command| command.cmd_type() == datanode_command_proto::Type::KeyUpdate);
+        // From standby namenodes, too: their keys will be in use after a failover. Clients wait for them.
+        for update in keys.into_iter().filter_map(|command| command.key_update_cmd) {
+            self.pool.tokens.install(&update.keys.into());
+        }
+        if commands.is_empty() {
+            return None;
+        }
+        if let Err(TrySendError::Full(commands)) = self.commands.try_send(commands) {
+            tracing::warn!(pool = %self.pool.id(), commands = commands.len(), "left, since those before are not carried out");
+            // Copies and recoveries are ordered again; what it thinks deleted it is to hear of.
+            self.full_reports.ask();
+        }
         None
     }
 

@@ -25,6 +25,10 @@ const TRANSFERS_MAX: usize = 64;
 const TRANSFERS_WAITING_MAX: usize = 4096;
 /// Block recoveries that this datanode leads at once.
 const RECOVERIES_MAX: usize = 64;
+/// Those that wait for one of these places, and those that have one: a namenode orders further ones again.
+const RECOVERIES_WAITING_MAX: usize = 4096;
+/// Lists of replicas that wait to be deleted.
+const DELETIONS_QUEUED_MAX: usize = 64;
 
 /// A length that says: no DELETED event is wanted. The namenode uses it for the blocks of deleted files.
 const NO_ACK: u64 = i64::MAX as u64;
@@ -38,36 +42,43 @@ pub async fn carry_out(
     proxy: Proxy,
     mut queue: mpsc::Receiver<Vec<DatanodeCommandProto>>,
 ) {
-    let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
-    let recoveries = Arc::new(Semaphore::new(RECOVERIES_MAX));
+    let (deletions, deleting) = mpsc::channel(DELETIONS_QUEUED_MAX);
+    tokio::spawn(delete_in_turn(datanode.clone(), pool.clone(), deleting));
+    let places = Places {
+        deletions,
+        transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
+        recoveries: Arc::new(Semaphore::new(RECOVERIES_MAX)),
+        recoveries_waiting: Arc::new(Semaphore::new(RECOVERIES_WAITING_MAX)),
+    };
     while let Some(commands) = queue.recv().await {
         for command in commands {
             if queue.is_closed() {
                 return;
             }
-            carry_out_one(&datanode, &pool, index, &proxy, command, &transfers, &recoveries).await;
+            carry_out_one(&datanode, &pool, index, &proxy, command, &places);
         }
     }
 }
 
-async fn carry_out_one(
+/// Where what takes long is done, of one conversation.
+struct Places {
+    deletions: mpsc::Sender<BlockCommandProto>,
+    transfers: Arc<Semaphore>,
+    recoveries: Arc<Semaphore>,
+    recoveries_waiting: Arc<Semaphore>,
+}
+
+/// Waits for nothing: what a disk or another datanode holds up holds up no other command.
+fn carry_out_one(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
     index: NamenodeIndex,
     proxy: &Proxy,
     command: DatanodeCommandProto,
-    transfers: &Arc<Semaphore>,
-    recoveries: &Arc<Semaphore>,
+    places: &Places,
 ) {
     use datanode_command_proto::Type;
     let kind = command.cmd_type();
-    if kind == Type::KeyUpdate {
-        // From standby namenodes, too: their keys will be in use after a failover.
-        if let Some(update) = command.key_update_cmd {
-            pool.tokens.install(&update.keys.into());
-        }
-        return;
-    }
     if !pool.is_active(index) {
         tracing::info!(?kind, "ignoring a command of a namenode that is not active");
         return;
@@ -76,8 +87,8 @@ async fn carry_out_one(
         Type::Block => {
             if let Some(blocks) = command.blk_cmd {
                 match blocks.action() {
-                    block_command_proto::Action::Transfer => transfer_blocks(datanode, pool, blocks, transfers).await,
-                    block_command_proto::Action::Invalidate => invalidate(datanode, pool, blocks).await,
+                    block_command_proto::Action::Transfer => transfer_blocks(datanode, pool, blocks, &places.transfers),
+                    block_command_proto::Action::Invalidate => invalidate(datanode, pool, blocks, &places.deletions),
                     // Never sent.
                     block_command_proto::Action::Shutdown => {}
                 }
@@ -85,13 +96,17 @@ async fn carry_out_one(
         }
         Type::BlockRecovery => {
             for block in command.recovery_cmd.map(|command| command.blocks).unwrap_or_default() {
-                // Bounded: further ones wait for a place, and the namenode repeats what takes too long.
-                let Ok(place) = recoveries.clone().acquire_owned().await else { return };
+                let Ok(waiting) = places.recoveries_waiting.clone().try_acquire_owned() else {
+                    tracing::warn!(pool = %pool.id(), "a block recovery is not begun: too many wait already");
+                    return;
+                };
                 let (datanode, pool, proxy) = (datanode.clone(), pool.clone(), proxy.clone());
+                let recoveries = places.recoveries.clone();
                 tokio::spawn(async move {
+                    let Ok(place) = recoveries.acquire_owned().await else { return };
                     let _counted = datanode.load.recovery();
                     recovery::lead(&datanode, &pool, &proxy, block).await;
-                    drop(place);
+                    drop((place, waiting));
                 });
             }
         }
@@ -115,18 +130,37 @@ async fn carry_out_one(
         Type::BlockEcReconstruction => {
             tracing::debug!("erasure-coded blocks are not rebuilt here; the namenode asks another datanode");
         }
+        // The conversation itself takes keys and registers anew.
         Type::KeyUpdate | Type::Register | Type::UnusedUpgrade | Type::NullDatanode => {}
     }
 }
 
-/// Deletes replicas. Events follow for those whose deletion the namenode waits for.
-async fn invalidate(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCommandProto) {
-    let blocks: Vec<Block> = command.blocks.into_iter().map(Block::from).collect();
-    datanode.cache.release(pool.id(), &blocks.iter().map(|block| block.id).collect::<Vec<_>>());
-    let (store, pool) = (datanode.store.clone(), pool.clone());
-    let deleting = move || blocks.into_iter().for_each(|block| delete(&store, &pool, block));
-    // It panicked, or the datanode ends: a full report tells what is there.
-    let _ = tokio::task::spawn_blocking(deleting).await;
+/// Has replicas deleted. Events follow for those whose deletion the namenode waits for.
+fn invalidate(
+    datanode: &Datanode,
+    pool: &Pool,
+    command: BlockCommandProto,
+    deletions: &mpsc::Sender<BlockCommandProto>,
+) {
+    let blocks: Vec<BlockId> = command.blocks.iter().map(|block| BlockId(block.block_id as i64)).collect();
+    datanode.cache.release(pool.id(), &blocks);
+    if deletions.try_send(command).is_err() {
+        // The next full report has them yet.
+        tracing::warn!(pool = %pool.id(), replicas = blocks.len(), "not deleted, since those before are not: is there a disk that hangs?");
+    }
+}
+
+/// Deletes one list after the other, in a thread that may wait for a disk.
+async fn delete_in_turn(datanode: Arc<Datanode>, pool: Arc<Pool>, mut lists: mpsc::Receiver<BlockCommandProto>) {
+    while let Some(command) = lists.recv().await {
+        if lists.is_closed() {
+            return;
+        }
+        let (store, pool) = (datanode.store.clone(), pool.clone());
+        let deleting = move || command.blocks.into_iter().for_each(|block| delete(&store, &pool, Block::from(block)));
+        // It panicked, or the datanode ends: a full report tells what is there.
+        let _ = tokio::task::spawn_blocking(deleting).await;
+    }
 }
 
 /// Told at once: one that has come again meanwhile must not be called deleted after it was called received.
@@ -146,12 +180,7 @@ fn delete(store: &Blockstore, pool: &Pool, block: Block) {
 }
 
 /// Starts the copies that a namenode asks for.
-async fn transfer_blocks(
-    datanode: &Arc<Datanode>,
-    pool: &Arc<Pool>,
-    command: BlockCommandProto,
-    transfers: &Arc<Semaphore>,
-) {
+fn transfer_blocks(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCommandProto, transfers: &Arc<Semaphore>) {
     let BlockCommandProto { blocks, targets, target_storage_uuids, target_storage_types, .. } = command;
     for (index, block) in blocks.into_iter().map(Block::from).enumerate() {
         let block = ExtendedBlock { pool: pool.id().clone(), block };

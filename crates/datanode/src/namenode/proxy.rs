@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hearth_config::HostPort;
 use hearth_protocol::rpc::{RpcClient, RpcError, Target};
@@ -14,6 +15,7 @@ use hearth_wire::proto::hdfs::{
     ReportBadBlocksRequestProto, ReportBadBlocksResponseProto, VersionRequestProto, VersionResponseProto,
 };
 use hearth_wire::rpc::{exceptions, protocols};
+use parking_lot::Mutex;
 use prost::Message;
 
 /// Why a call failed.
@@ -54,11 +56,16 @@ impl CallError {
     }
 }
 
+/// For how long a name is asked for. Lookups are made by threads that also wait for disks, and none of these may hold up a heartbeat.
+const LOOKUP_MAX: Duration = Duration::from_secs(2);
+
 /// One namenode as seen from here.
 #[derive(Clone)]
 pub struct Proxy {
     rpc: RpcClient,
     name: HostPort,
+    /// Where its name led last.
+    known: Arc<Mutex<Option<SocketAddr>>>,
     user: Arc<str>,
     protocol: &'static str,
 }
@@ -69,21 +76,34 @@ impl Proxy {
     }
 
     pub fn for_protocol(rpc: RpcClient, name: HostPort, user: &str, protocol: &'static str) -> Self {
-        Self { rpc, name, user: user.into(), protocol }
+        Self { rpc, name, known: Arc::default(), user: user.into(), protocol }
     }
 
-    /// Names are asked for again with each call: a namenode may have moved.
     async fn target(&self) -> Result<Target, CallError> {
-        let unresolved = |source| CallError::Unresolved { name: self.name.to_string(), source };
         let address = match self.name.host.parse::<std::net::IpAddr>() {
             Ok(ip) => SocketAddr::new(ip, self.name.port),
-            Err(_) => tokio::net::lookup_host((self.name.host.as_str(), self.name.port))
-                .await
-                .map_err(unresolved)?
-                .next()
-                .ok_or_else(|| unresolved(std::io::Error::other("the name has no address")))?,
+            Err(_) => self.look_up().await?,
         };
         Ok(Target { address, protocol: self.protocol, user: self.user.clone() })
+    }
+
+    /// Names are asked for again with each call: a namenode may have moved. While nobody answers that, it has not.
+    async fn look_up(&self) -> Result<SocketAddr, CallError> {
+        let lookup = tokio::net::lookup_host((self.name.host.as_str(), self.name.port));
+        let found = match tokio::time::timeout(LOOKUP_MAX, lookup).await {
+            Ok(Ok(mut addresses)) => addresses.next().ok_or_else(|| std::io::Error::other("the name has no address")),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+        };
+        let mut known = self.known.lock();
+        match (found, *known) {
+            (Ok(address), _) => Ok(*known.insert(address)),
+            (Err(error), Some(address)) => {
+                tracing::debug!(namenode = %self.name, %address, %error, "its name is not to be had: it is where it was");
+                Ok(address)
+            }
+            (Err(source), None) => Err(CallError::Unresolved { name: self.name.to_string(), source }),
+        }
     }
 
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, CallError> {
@@ -148,5 +168,29 @@ impl Proxy {
     ) -> Result<(), CallError> {
         let _: CommitBlockSynchronizationResponseProto = self.call("commitBlockSynchronization", request).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_protocol::rpc::RpcClientOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_namenode_whose_name_is_not_to_be_had_is_where_it_was() {
+        let proxy = |host: &str| {
+            let name = HostPort { host: host.to_owned(), port: 8020 };
+            Proxy::new(RpcClient::new(RpcClientOptions::default()), name, "tester")
+        };
+        // Reserved: nobody has it.
+        let unknown = proxy("namenode.invalid");
+        assert!(matches!(unknown.target().await, Err(CallError::Unresolved { .. })));
+        let address = SocketAddr::from(([127, 0, 0, 9], 8020));
+        *unknown.known.lock() = Some(address);
+        assert_eq!(unknown.clone().target().await.unwrap().address, address);
+        let known = proxy("localhost");
+        assert!(known.target().await.unwrap().address.ip().is_loopback());
+        assert!(known.known.lock().is_some());
     }
 }

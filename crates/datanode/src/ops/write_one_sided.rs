@@ -22,6 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
 use crate::datanode::Datanode;
+use crate::downstream::Waits;
 use crate::load::Load;
 use crate::ops::write_block;
 use crate::session::{Session, SessionError};
@@ -202,6 +203,10 @@ impl Bridge {
     async fn run(mut self, datanode: &Arc<Datanode>, request: WriteBlock) -> Result<(), WriteError> {
         let Some(mut session) = self.outside.take() else { return Err(WriteError::Interrupted) };
         let (start, fence) = (request.bytes_received_min, self.fence.clone());
+        // As whoever wrote the request waits for us: longer than the operation inside waits for the next datanode, so that it can say of
+        // which one nothing came.
+        let targets = u32::try_from(request.targets.len()).unwrap_or(u32::MAX).saturating_add(1);
+        self.read_timeout = Waits::new(&datanode.options.transfer, targets).read;
         let rest = request.block.length().saturating_sub(start);
         self.least = if rest == 0 { STAGING_BYTES } else { rest.min(STAGING_BYTES) };
         self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));
