@@ -55,7 +55,7 @@ pub struct PendingReports {
     events: Mutex<Events>,
     notices: Mutex<VecDeque<Notice>>,
     wake: Notify,
-    /// Events were dropped: only a full report can tell now.
+    /// Events were dropped, or commands left: only a full report can tell now.
     overflowed: AtomicBool,
 }
 
@@ -154,7 +154,12 @@ impl PendingReports {
         self.events.lock().by_block.len()
     }
 
-    /// True once after events had to be dropped.
+    /// What is here is not what the namenode thinks: it is to have a full report.
+    pub fn want_full(&self) {
+        self.overflowed.store(true, Ordering::Relaxed);
+    }
+
+    /// True once after events had to be dropped, or a full report was wanted.
     pub fn take_overflow(&self) -> bool {
         self.overflowed.swap(false, Ordering::Relaxed)
     }

@@ -235,7 +235,8 @@ impl DiskWriter {
     }
 
     /// Cuts to what `snapshot` of this very copy says. Whenever that ends, by a kill or a power failure, what is there is found to have as
-    /// many bytes as that at least: data may be longer than its CRCs say (`scan::whole_length`), and is never shorter.
+    /// many bytes as that at least: data may be longer than its CRCs say (`scan::whole_length`, for chunks up to 64 KiB), and is never
+    /// shorter.
     pub fn truncate(&self, snapshot: &Snapshot) -> io::Result<()> {
         self.cut_crcs(snapshot)?;
         self.files.data.set_len(snapshot.length)

@@ -88,7 +88,7 @@ impl Stream {
     fn leave_out(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>, failure: Failure) -> Result<(), Error> {
         let bad = targets.remove(failure.bad.min(targets.len() - 1));
         if failure.source.is_time_out() {
-            // Who closed may well be back for the next block; whoever was silent is not waited for as long again.
+            // Who closed may well be back for the next block; whoever was silent to us is not waited for as long again.
             self.exclude(bad.datanode.clone());
         }
         self.failed.push(bad.datanode.clone());
@@ -132,8 +132,9 @@ impl Stream {
 
     async fn replace(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>) -> Result<(), Error> {
         // A new datanode that does not get the copy is left out, and another asked for that gets it from another: either may be at fault.
-        let mut left_out = self.failed.clone();
         for tried in 0..3 {
+            let mut left_out = self.excluded();
+            left_out.extend(self.failed.iter().cloned());
             let (file, client) = (&self.file, &self.shared.client_name);
             let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.clone()).collect();
             let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
@@ -158,7 +159,7 @@ impl Stream {
                 Err(error) => {
                     tracing::info!(path = %self.file.path, %block, datanode = %chosen[new].datanode.id, %error,
                         "the replacement could not take the copy");
-                    left_out.push(chosen[new].datanode.clone());
+                    self.failed.push(chosen[new].datanode.clone());
                 }
             }
         }

@@ -41,9 +41,9 @@ pub(super) struct Stream {
     pub(super) previous: Option<ExtendedBlock>,
     /// The last packet that was acknowledged before the last recovery, and how many recoveries it has seen.
     pub(super) recovering: (i64, u32),
-    /// Datanodes to which no pipeline could be set up, or that fell silent, and when: not for new blocks.
+    /// Datanodes to which no pipeline could be set up, or that fell silent at its head, and when: not for new blocks.
     excluded: Vec<(DatanodeInfo, Instant)>,
-    /// Those that failed the block that is being written: not for it again.
+    /// Those that failed the block that is being written, or did not get a copy of it: not for it again.
     pub(super) failed: Vec<DatanodeInfo>,
 }
 

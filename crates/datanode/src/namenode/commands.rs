@@ -1,6 +1,7 @@
 //! What a namenode tells this datanode to do. Source: DatanodeProtocol.proto, `DatanodeCommandProto`.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use hearth_blockstore::{Blockstore, StoreError};
 use hearth_types::{Block, BlockId, ExtendedBlock, ReplicaState, StorageId, StorageType};
@@ -27,8 +28,8 @@ const TRANSFERS_WAITING_MAX: usize = 4096;
 const RECOVERIES_MAX: usize = 64;
 /// Those that wait for one of these places, and those that have one: a namenode orders further ones again.
 const RECOVERIES_WAITING_MAX: usize = 4096;
-/// Lists of replicas that wait to be deleted.
-const DELETIONS_QUEUED_MAX: usize = 64;
+/// Lists of replicas that wait to be deleted: a namenode gives out a thousand with a heartbeat, and not again.
+const DELETIONS_QUEUED_MAX: usize = 1024;
 
 /// A length that says: no DELETED event is wanted. The namenode uses it for the blocks of deleted files.
 const NO_ACK: u64 = i64::MAX as u64;
@@ -42,10 +43,21 @@ pub async fn carry_out(
     proxy: Proxy,
     mut queue: mpsc::Receiver<Vec<DatanodeCommandProto>>,
 ) {
-    let (deletions, deleting) = mpsc::channel(DELETIONS_QUEUED_MAX);
-    tokio::spawn(delete_in_turn(datanode.clone(), pool.clone(), deleting));
+    let (deletions, lists) = mpsc::channel(DELETIONS_QUEUED_MAX);
+    let some_left = Arc::new(AtomicBool::new(false));
+    let conversation = Arc::new(());
+    let deleting = Deleting {
+        store: datanode.store.clone(),
+        pool: pool.clone(),
+        index,
+        conversation: Arc::downgrade(&conversation),
+        some_left: some_left.clone(),
+    };
+    tokio::spawn(deleting.run(lists));
     let places = Places {
+        conversation,
         deletions,
+        some_left,
         transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
         recoveries: Arc::new(Semaphore::new(RECOVERIES_MAX)),
         recoveries_waiting: Arc::new(Semaphore::new(RECOVERIES_WAITING_MAX)),
@@ -62,7 +74,11 @@ pub async fn carry_out(
 
 /// Where what takes long is done, of one conversation.
 struct Places {
+    /// Who waits for a place has a weak one: what was ordered is not done when the conversation has ended.
+    conversation: Arc<()>,
     deletions: mpsc::Sender<BlockCommandProto>,
+    /// More was to be deleted than `deletions` takes.
+    some_left: Arc<AtomicBool>,
     transfers: Arc<Semaphore>,
     recoveries: Arc<Semaphore>,
     recoveries_waiting: Arc<Semaphore>,
@@ -88,7 +104,7 @@ fn carry_out_one(
             if let Some(blocks) = command.blk_cmd {
                 match blocks.action() {
                     block_command_proto::Action::Transfer => transfer_blocks(datanode, pool, blocks, &places.transfers),
-                    block_command_proto::Action::Invalidate => invalidate(datanode, pool, blocks, &places.deletions),
+                    block_command_proto::Action::Invalidate => invalidate(datanode, pool, blocks, places),
                     // Never sent.
                     block_command_proto::Action::Shutdown => {}
                 }
@@ -101,9 +117,12 @@ fn carry_out_one(
                     return;
                 };
                 let (datanode, pool, proxy) = (datanode.clone(), pool.clone(), proxy.clone());
-                let recoveries = places.recoveries.clone();
+                let (recoveries, conversation) = (places.recoveries.clone(), Arc::downgrade(&places.conversation));
                 tokio::spawn(async move {
                     let Ok(place) = recoveries.acquire_owned().await else { return };
+                    if conversation.strong_count() == 0 || !pool.is_active(index) {
+                        return;
+                    }
                     let _counted = datanode.load.recovery();
                     recovery::lead(&datanode, &pool, &proxy, block).await;
                     drop((place, waiting));
@@ -136,30 +155,49 @@ fn carry_out_one(
 }
 
 /// Has replicas deleted. Events follow for those whose deletion the namenode waits for.
-fn invalidate(
-    datanode: &Datanode,
-    pool: &Pool,
-    command: BlockCommandProto,
-    deletions: &mpsc::Sender<BlockCommandProto>,
-) {
+fn invalidate(datanode: &Datanode, pool: &Pool, command: BlockCommandProto, places: &Places) {
     let blocks: Vec<BlockId> = command.blocks.iter().map(|block| BlockId(block.block_id as i64)).collect();
     datanode.cache.release(pool.id(), &blocks);
-    if deletions.try_send(command).is_err() {
-        // The next full report has them yet.
-        tracing::warn!(pool = %pool.id(), replicas = blocks.len(), "not deleted, since those before are not: is there a disk that hangs?");
+    if places.deletions.try_send(command).is_err() {
+        places.some_left.store(true, Ordering::Release);
+        let pool = pool.id();
+        tracing::warn!(%pool, replicas = blocks.len(), "not deleted, since so many before are not: does a disk hang?");
     }
 }
 
-/// Deletes one list after the other, in a thread that may wait for a disk.
-async fn delete_in_turn(datanode: Arc<Datanode>, pool: Arc<Pool>, mut lists: mpsc::Receiver<BlockCommandProto>) {
-    while let Some(command) = lists.recv().await {
-        if lists.is_closed() {
-            return;
+/// What a namenode has ordered to be deleted, one list after the other, in threads that may wait for a disk.
+struct Deleting {
+    store: Arc<Blockstore>,
+    pool: Arc<Pool>,
+    index: NamenodeIndex,
+    conversation: Weak<()>,
+    some_left: Arc<AtomicBool>,
+}
+
+impl Deleting {
+    async fn run(self, mut lists: mpsc::Receiver<BlockCommandProto>) {
+        let this = Arc::new(self);
+        while let Some(command) = lists.recv().await {
+            let deleting = this.clone();
+            let delete_all = move || command.blocks.into_iter().all(|block| deleting.delete(Block::from(block)));
+            // It panicked, or the datanode ends: a full report tells what is there.
+            if let Ok(false) = tokio::task::spawn_blocking(delete_all).await {
+                return;
+            }
+            if lists.is_empty() && this.some_left.swap(false, Ordering::AcqRel) {
+                this.pool.reports(this.index).want_full();
+            }
         }
-        let (store, pool) = (datanode.store.clone(), pool.clone());
-        let deleting = move || command.blocks.into_iter().for_each(|block| delete(&store, &pool, Block::from(block)));
-        // It panicked, or the datanode ends: a full report tells what is there.
-        let _ = tokio::task::spawn_blocking(deleting).await;
+    }
+
+    /// False: nothing is to be deleted any more. Another namenode that is active now counts on what is here, and who has ended the conversation
+    /// hears what there is.
+    fn delete(&self, block: Block) -> bool {
+        let is_ordered = self.conversation.strong_count() > 0 && self.pool.is_active(self.index);
+        if is_ordered {
+            delete(&self.store, &self.pool, block);
+        }
+        is_ordered
     }
 }
 

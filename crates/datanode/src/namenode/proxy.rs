@@ -17,6 +17,7 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::{exceptions, protocols};
 use parking_lot::Mutex;
 use prost::Message;
+use tokio::sync::Semaphore;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +57,8 @@ impl CallError {
     }
 }
 
-/// For how long a name is asked for. Lookups are made by threads that also wait for disks, and none of these may hold up a heartbeat.
+/// For how long a call waits for an answer about a name that was known. Lookups are made by threads that also wait for disks, and none of these
+/// may hold up a heartbeat.
 const LOOKUP_MAX: Duration = Duration::from_secs(2);
 
 /// One namenode as seen from here.
@@ -66,6 +68,8 @@ pub struct Proxy {
     name: HostPort,
     /// Where its name led last.
     known: Arc<Mutex<Option<SocketAddr>>>,
+    /// Of lookups beside a known address there is one at a time.
+    looking: Arc<Semaphore>,
     user: Arc<str>,
     protocol: &'static str,
 }
@@ -76,7 +80,8 @@ impl Proxy {
     }
 
     pub fn for_protocol(rpc: RpcClient, name: HostPort, user: &str, protocol: &'static str) -> Self {
-        Self { rpc, name, known: Arc::default(), user: user.into(), protocol }
+        let looking = Arc::new(Semaphore::new(1));
+        Self { rpc, name, known: Arc::default(), looking, user: user.into(), protocol }
     }
 
     async fn target(&self) -> Result<Target, CallError> {
@@ -89,21 +94,30 @@ impl Proxy {
 
     /// Names are asked for again with each call: a namenode may have moved. While nobody answers that, it has not.
     async fn look_up(&self) -> Result<SocketAddr, CallError> {
-        let lookup = tokio::net::lookup_host((self.name.host.as_str(), self.name.port));
-        let found = match tokio::time::timeout(LOOKUP_MAX, lookup).await {
-            Ok(Ok(mut addresses)) => addresses.next().ok_or_else(|| std::io::Error::other("the name has no address")),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
-        };
-        let mut known = self.known.lock();
-        match (found, *known) {
-            (Ok(address), _) => Ok(*known.insert(address)),
-            (Err(error), Some(address)) => {
-                tracing::debug!(namenode = %self.name, %address, %error, "its name is not to be had: it is where it was");
-                Ok(address)
+        let known = *self.known.lock();
+        let Some(address) = known else { return self.ask_for_name().await };
+        if let Ok(one) = self.looking.clone().try_acquire_owned() {
+            let this = self.clone();
+            // It goes on behind the wait: a later call has its answer.
+            let asking = tokio::spawn(async move {
+                let asked = this.ask_for_name().await;
+                drop(one);
+                asked
+            });
+            if let Ok(Ok(Ok(found))) = tokio::time::timeout(LOOKUP_MAX, asking).await {
+                return Ok(found);
             }
-            (Err(source), None) => Err(CallError::Unresolved { name: self.name.to_string(), source }),
+            tracing::debug!(namenode = %self.name, %address, "its name is not to be had: it is where it was");
         }
+        Ok(address)
+    }
+
+    async fn ask_for_name(&self) -> Result<SocketAddr, CallError> {
+        let found = tokio::net::lookup_host((self.name.host.as_str(), self.name.port)).await;
+        let first = found
+            .and_then(|mut addresses| addresses.next().ok_or_else(|| std::io::Error::other("the name has no address")));
+        let address = first.map_err(|source| CallError::Unresolved { name: self.name.to_string(), source })?;
+        Ok(*self.known.lock().insert(address))
     }
 
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, CallError> {
