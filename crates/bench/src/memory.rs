@@ -33,6 +33,11 @@ pub fn touch(bytes: u64) -> Result<()> {
     outcome.and(removed)
 }
 
+/// Frees what is ready, all at once, for what is taken faster than it would be freed piece by piece. The host has it back in seconds.
+pub fn release() -> Result<()> {
+    touch(0)
+}
+
 /// Writes a file of so many zeros.
 pub fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
     lengthen(&File::create(path)?, &mut 0, bytes)
