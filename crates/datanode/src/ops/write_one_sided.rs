@@ -126,7 +126,7 @@ pub async fn serve(
         let message = connection.receive(IDLE_TIMEOUT).await?;
         match WriteMessage::decode(&message)? {
             WriteMessage::Open(request) => {
-                let bridge = Bridge::new(datanode, &connection, &domain, &checksums)?;
+                let bridge = Bridge::new(datanode, &connection, &domain, &checksums, request.targets.len())?;
                 bridge.run(datanode, *request).await?;
             }
             WriteMessage::Closed => {}
@@ -171,13 +171,18 @@ struct Bridge {
 }
 
 impl Bridge {
+    /// `targets`: datanodes behind this one.
     fn new(
         datanode: &Datanode,
         connection: &Arc<dyn Connection>,
         domain: &Arc<dyn Domain>,
         checksums: &Arc<dyn Region>,
+        targets: usize,
     ) -> Result<Self, WriteError> {
         let options = &datanode.options.transfer;
+        // As whoever wrote the request waits for us: longer than the operation inside waits for the next datanode, so that it can say of
+        // which one nothing came.
+        let waits = Waits::new(options, u32::try_from(targets).unwrap_or(u32::MAX).saturating_add(1));
         let (inside, outside) = local::pair()?;
         Ok(Self {
             connection: connection.clone(),
@@ -187,7 +192,7 @@ impl Bridge {
             fence: Fence::new(connection.clone()),
             inside: Session::new(Arc::new(inside), options.write_timeout),
             outside: Some(Session::new(Arc::new(outside), options.write_timeout)),
-            read_timeout: options.read_timeout,
+            read_timeout: waits.read,
             file: None,
             end: 0,
             staged: None,
@@ -203,10 +208,6 @@ impl Bridge {
     async fn run(mut self, datanode: &Arc<Datanode>, request: WriteBlock) -> Result<(), WriteError> {
         let Some(mut session) = self.outside.take() else { return Err(WriteError::Interrupted) };
         let (start, fence) = (request.bytes_received_min, self.fence.clone());
-        // As whoever wrote the request waits for us: longer than the operation inside waits for the next datanode, so that it can say of
-        // which one nothing came.
-        let targets = u32::try_from(request.targets.len()).unwrap_or(u32::MAX).saturating_add(1);
-        self.read_timeout = Waits::new(&datanode.options.transfer, targets).read;
         let rest = request.block.length().saturating_sub(start);
         self.least = if rest == 0 { STAGING_BYTES } else { rest.min(STAGING_BYTES) };
         self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));

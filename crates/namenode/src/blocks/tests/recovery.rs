@@ -251,6 +251,15 @@ fn a_block_that_all_have_lost_is_missing() {
     assert_eq!(cluster.map.figures(cluster.now).missing, 0);
 }
 
+/// An open block after a restart of the namenode, no datanode of which is back.
+fn restarted(replication: u16) -> (Cluster, Block) {
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    let block = cluster.new_block();
+    cluster.map.restore(block, 16386, replication, 0, false);
+    cluster.map.restored(cluster.now);
+    (cluster, block)
+}
+
 #[test]
 fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
     let mut cluster = Cluster::empty(BlockSettings::default());
@@ -274,10 +283,7 @@ fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
 
 #[test]
 fn a_pipeline_that_goes_on_after_a_restart_is_waited_for() {
-    let mut cluster = Cluster::empty(BlockSettings::default());
-    let block = cluster.new_block();
-    cluster.map.restore(block, 16386, 1, 0, false);
-    cluster.map.restored(cluster.now);
+    let (mut cluster, block) = restarted(1);
     // Its only member is not back yet.
     let stamp = cluster.new_stamp();
     cluster.map.update_pipeline(block, stamp, 0, &[]).unwrap();
@@ -306,10 +312,7 @@ fn what_a_writer_expects_to_write_is_not_what_it_wrote() {
 
 #[test]
 fn after_a_restart_all_are_those_who_have_had_time_to_report() {
-    let mut cluster = Cluster::empty(BlockSettings::default());
-    let block = cluster.new_block();
-    cluster.map.restore(block, 16386, 2, 0, false);
-    cluster.map.restored(cluster.now);
+    let (mut cluster, block) = restarted(2);
     // The machine went down: what is left here is empty, and others are not back.
     let nth = cluster.add("/a");
     let left = OnDisk {
