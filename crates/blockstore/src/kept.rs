@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::mapped::MappedBytes;
 use crate::memory::file::OpenFiles;
 use crate::options::{Engine, KeepOptions};
-use crate::replica::{Core, Replica};
+use crate::replica::{Core, OTHERS_PATIENCE, Replica};
 use crate::snapshot::{Snapshot, Source};
 use crate::sys;
 
@@ -58,6 +58,19 @@ const LOOKS: usize = 32;
 /// A replica that could not be mapped is tried again after as many uses.
 const TRY_AGAIN: u8 = 64;
 
+impl Kept {
+    /// What is open are the files of `copy`, and they can be read.
+    pub fn is_of(&self, copy: Option<DiskCopy>) -> bool {
+        matches!(&self.files, Files::Disk(kept) if kept.is_of(copy))
+    }
+}
+
+impl OnDisk {
+    fn is_of(&self, copy: Option<DiskCopy>) -> bool {
+        Some(self.copy) == copy && !self.files.is_lost()
+    }
+}
+
 impl KeptReplicas {
     pub fn new(options: &KeepOptions) -> Self {
         // Connections and clients need descriptors, too.
@@ -81,9 +94,7 @@ impl KeptReplicas {
         let kept = core.kept.take();
         let now = core.disk;
         let current = match kept {
-            Some(Kept { files: Files::Disk(kept), .. }) if Some(kept.copy) == now && !kept.files.is_lost() => {
-                Some(kept)
-            }
+            Some(Kept { files: Files::Disk(kept), .. }) if kept.is_of(now) => Some(kept),
             _ => None,
         };
         let Some(mut current) = current else {
@@ -156,7 +167,11 @@ impl KeptReplicas {
                 entry
             };
             let Some(replica) = entry.upgrade() else { continue };
-            let mut core = replica.core();
+            let Some(mut core) = replica.core_within(OTHERS_PATIENCE) else {
+                // Its files are being opened, and a disk takes its time over that. Its turn comes again.
+                self.entries.lock().push_back(entry);
+                return;
+            };
             let Some(kept) = &mut core.kept else { continue };
             // However recent all are, in the end somebody has to go.
             if std::mem::take(&mut kept.recent) && spared < self.max {

@@ -4,6 +4,7 @@
 //! `docs/design/0001-replica-memory.md` draws the files, and says what keeps a replica safe when processes die.
 
 mod background;
+mod cold;
 mod disk;
 mod error;
 mod flush;
@@ -35,6 +36,7 @@ mod volume;
 mod withdraw;
 mod writer;
 
+pub use cold::DueFetch;
 pub use disk::stream::{DuePiece, WrittenPiece};
 pub use error::{Reaction, Result, StoreError};
 pub use hold::HeldReplica;
@@ -45,7 +47,7 @@ pub use options::{
     StoreOptions, VolumeOptions,
 };
 pub use read_ahead::{DueRead, Pieces, ReadPiece};
-pub use reader::{DataSource, ReplicaReader};
+pub use reader::{DataSource, Reading, ReplicaReader};
 pub use show::Shown;
 pub use store::Blockstore;
 pub use summary::{

@@ -5,21 +5,36 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState, StorageReport};
+use parking_lot::MutexGuard;
 
 use crate::error::{Result, StoreError};
 use crate::inner::Inner;
 use crate::options::Engine;
-use crate::replica::Replica;
-use crate::{ReplicaInfo, ReplicaReader, StoreMetrics};
+use crate::replica::{Core, OTHERS_PATIENCE, Replica};
+use crate::{Reading, ReplicaInfo, ReplicaReader, StoreMetrics};
 
 impl Inner {
     pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
-        self.with_replica(block, |replica| self.reader_of(replica, block))
+        self.with_replica(block, |replica| self.reader_of(replica, replica.core(), block))
+    }
+
+    pub fn reader_now(&self, block: &ExtendedBlock) -> Result<Reading> {
+        self.with_replica(block, |replica| {
+            let core = replica.core_within(OTHERS_PATIENCE).filter(|core| !core.opens_on_disk());
+            match core {
+                Some(core) => Ok(self.reader_of(replica, core, block)?.map(Reading::Now)),
+                None => Ok(Some(Reading::OnDisk(replica.slice.volume.id.clone()))),
+            }
+        })
     }
 
     /// `Ok(None)`: it is gone.
-    fn reader_of(&self, replica: &Arc<Replica>, block: &ExtendedBlock) -> Result<Option<ReplicaReader>> {
-        let mut core = replica.core();
+    fn reader_of(
+        &self,
+        replica: &Arc<Replica>,
+        mut core: MutexGuard<'_, Core>,
+        block: &ExtendedBlock,
+    ) -> Result<Option<ReplicaReader>> {
         if core.gone {
             return Ok(None);
         }
@@ -143,11 +158,12 @@ impl Inner {
         };
         let mut oldest = None::<u64>;
         self.for_each_replica(|replica| {
-            let mut core = replica.core();
+            metrics.replicas += 1;
+            // Whose files are just being opened is on disk only.
+            let Some(mut core) = replica.core_within(OTHERS_PATIENCE) else { return };
             if core.memory.is_some() {
                 core.kept = None;
             }
-            metrics.replicas += 1;
             metrics.replicas_in_memory += u64::from(core.memory.is_some());
             metrics.pinned += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_pinned()));
             metrics.shown += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_still_shown()));

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use hearth_types::ByteRange;
 
-use crate::StoreError;
 use crate::reader::ReplicaReader;
 use crate::snapshot::Source;
 use crate::sys::{self, AlignedBuffer, PAGE};
@@ -46,11 +45,6 @@ impl ReplicaReader {
         }
         let data = sys::reopen_direct(&files.data).ok()?;
         Some(Pieces { data: Arc::new(data), length: self.length(), step: PIECE_BYTES / packet * packet, at: 0 })
-    }
-
-    /// What a piece that could not be read means.
-    pub fn piece_error(&self, source: io::Error) -> StoreError {
-        self.io("read", source)
     }
 }
 

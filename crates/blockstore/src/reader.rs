@@ -21,6 +21,13 @@ pub struct ReplicaReader {
     pub(crate) withdrawals: u32,
 }
 
+/// What somebody who must not wait for a disk gets of a replica.
+pub enum Reading {
+    Now(ReplicaReader),
+    /// Its files on this storage have to be opened: by [`Blockstore::reader`](crate::Blockstore::reader), on a thread that may wait.
+    OnDisk(StorageId),
+}
+
 /// Where a replica's bytes are for the shortest way out.
 #[derive(Clone, Copy, Debug)]
 pub enum DataSource<'a> {
@@ -152,6 +159,11 @@ impl ReplicaReader {
                 Err(StoreError::OutOfRange { block: self.block.clone(), range, length })
             }
         }
+    }
+
+    /// What it means that a read of its files that was given out has failed.
+    pub fn disk_error(&self, source: std::io::Error) -> StoreError {
+        self.io("read", source)
     }
 
     pub(crate) fn io(&self, action: &'static str, source: std::io::Error) -> StoreError {

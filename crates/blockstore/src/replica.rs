@@ -24,6 +24,10 @@ use crate::memory::slab::Slot;
 use crate::snapshot::{Snapshot, Source};
 use crate::volume::Slice;
 
+/// How long somebody who must not wait for a disk waits for others who look at the same replica: they need far less, unless
+/// they wait for a disk.
+pub const OTHERS_PATIENCE: Duration = Duration::from_millis(2);
+
 /// A copy in memory.
 #[derive(Clone)]
 pub enum MemoryCopy {
@@ -147,6 +151,12 @@ impl Core {
         self.disk == Some(DiskCopy { place, stamp: self.stamp, length: self.received })
     }
 
+    /// Opening its bytes opens files on disk, which may have to be waited for.
+    pub fn opens_on_disk(&self) -> bool {
+        let kept = self.kept.as_ref().is_some_and(|kept| kept.is_of(self.disk));
+        self.memory.is_none() && self.disk_files.is_none() && !kept
+    }
+
     /// The record of what `self` says, with the next sequence.
     pub fn progress(&mut self) -> Progress {
         self.sequence += 1;
@@ -238,6 +248,11 @@ impl Replica {
 
     pub fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock()
+    }
+
+    /// The same for somebody who must not wait: `None`: somebody else opens its files, and a disk takes its time over that.
+    pub fn core_within(&self, patience: Duration) -> Option<MutexGuard<'_, Core>> {
+        self.core.try_lock_for(patience)
     }
 
     /// The replica's name with its stamp and the bytes received.

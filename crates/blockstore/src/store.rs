@@ -8,9 +8,9 @@ use crate::background::Background;
 use crate::inner::Inner;
 
 use crate::{
-    CreateKind, CreateOptions, FlushProgress, HeldReplica, PipelineRecovery, PoolSummary, RecoveryInfo, ReplicaInfo,
-    ReplicaReader, ReplicaSummary, ReplicaWriter, Result, StorageReplicas, StorageSummary, StoreError, StoreEvent,
-    StoreMetrics, StoreOptions, WithdrawHook,
+    CreateKind, CreateOptions, FlushProgress, HeldReplica, PipelineRecovery, PoolSummary, Reading, RecoveryInfo,
+    ReplicaInfo, ReplicaReader, ReplicaSummary, ReplicaWriter, Result, StorageReplicas, StorageSummary, StoreError,
+    StoreEvent, StoreMetrics, StoreOptions, WithdrawHook,
 };
 
 /// All replicas of one datanode. Shared by reference between threads; dropped without `close`, nothing more is flushed.
@@ -115,6 +115,13 @@ impl Blockstore {
     /// Errors: `ReplicaNotFound`, `StampMismatch`, `WrongState` (not readable), `Corrupt`.
     pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
         self.inner.reader(block)
+    }
+
+    /// The same for somebody who must not wait for a disk.
+    ///
+    /// Errors: as [`Blockstore::reader`]'s.
+    pub fn reader_now(&self, block: &ExtendedBlock) -> Result<Reading> {
+        self.inner.reader_now(block)
     }
 
     /// Brings a finalized replica into memory if it is not there, checks it, and keeps it there while the answer lives.

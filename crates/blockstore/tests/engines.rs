@@ -297,3 +297,59 @@ fn a_block_of_many_gibibytes_that_somebody_else_wrote() {
         assert_eq!(store.metrics().mapped_bytes > 9 * GIB, kind == Kind::Mmap);
     }
 }
+
+/// Has the kernel forget what it has of the file in memory. False: what can be had without waiting cannot be told there.
+fn forget(path: &std::path::Path) -> bool {
+    let file = std::fs::File::open(path).unwrap();
+    let bytes = file.metadata().unwrap().len() as usize;
+    let is_cached = || {
+        let mut byte = [0; 1];
+        let mut slices = [std::io::IoSliceMut::new(&mut byte)];
+        let nowait = rustix::io::ReadWriteFlags::NOWAIT;
+        rustix::io::preadv2(&file, &mut slices, bytes as u64 - 1, nowait) == Ok(1)
+    };
+    file.sync_all().unwrap();
+    std::io::copy(&mut &file, &mut std::io::sink()).unwrap();
+    let was = is_cached();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    was && !is_cached()
+}
+
+#[test]
+fn what_the_kernel_has_forgotten_is_brought_back_by_whoever_may_wait() {
+    let bed = Bed::new(Kind::File);
+    let store = bed.open();
+    let data = bytes(1, 3_000_001);
+    put(&store, 1, 1, &data);
+    assert!(matches!(store.reader_now(&block(1, 1, 0)).unwrap(), Reading::OnDisk(_)));
+    let reader = store.reader(&block(1, 1, 0)).unwrap();
+    // It stays open.
+    assert!(matches!(store.reader_now(&block(1, 1, 0)).unwrap(), Reading::Now(_)));
+    let tells = forget(&path_of(&bed, "blk_1")) & forget(&path_of(&bed, "blk_1_1.meta"));
+    for (from, to, ahead) in [(0, 65_536, 1 << 20), (2_000_000, 2_100_000, 0), (2_990_080, 3_000_001, 1 << 20)] {
+        let range = ByteRange::new(from, to).unwrap();
+        let due = reader.cold_data(range, ahead);
+        assert!(due.is_some() || !tells, "{range:?}");
+        if let Some(due) = due {
+            due.fetch().unwrap();
+        }
+        let after = ByteRange::new(from, (from + ahead).min(3_000_001).max(to)).unwrap();
+        assert!(reader.cold_data(after, 0).is_none() || !tells, "{range:?}");
+    }
+    let all = ByteRange::new(0, 3_000_001).unwrap();
+    let due = reader.cold_checksums(all);
+    assert!(due.is_some() || !tells);
+    if let Some(due) = due {
+        due.fetch().unwrap();
+    }
+    assert!(reader.cold_checksums(all).is_none() || !tells);
+    // Its last chunk's CRC alone is at hand.
+    assert!(reader.cold_checksums(ByteRange::new(2_999_808, 3_000_001).unwrap()).is_none());
+    assert!(read(&reader) == data);
+    // Memory is never cold.
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    put(&store, 1, 1, &data);
+    let Reading::Now(reader) = store.reader_now(&block(1, 1, 0)).unwrap() else { panic!("it is in memory") };
+    assert!(reader.cold_data(all, 0).is_none() && reader.cold_checksums(all).is_none());
+}

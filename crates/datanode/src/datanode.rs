@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Blockstore, FlushProgress, StoreEvent};
+use hearth_blockstore::{Blockstore, FlushProgress, Reading, ReplicaReader, StoreEvent};
 use hearth_fabric::local;
 use hearth_fabric::tcp::{Connection, Listener};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
@@ -153,7 +153,8 @@ impl Datanode {
             domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             one_sided,
             descriptions: Descriptions::default(),
-            disk_reads: DiskReads::default(),
+            // A request waits three times at most: its client hears of it while it still waits.
+            disk_reads: DiskReads::new(options.transfer.read_timeout / 4),
             local_forwarding: LocalForwarding::default(),
             streams: Streams::new(options.streams, load),
             stop: watch::Sender::new(false),
@@ -241,6 +242,19 @@ impl Datanode {
             .ready(id, self.options.transfer.pool_ready_timeout)
             .await
             .ok_or_else(|| OpError::PoolNotReady { pool: id.clone() })
+    }
+
+    /// A replica for reading; where that opens files on disk, a thread that may wait for it does so.
+    ///
+    /// Errors: as [`Blockstore::reader`]'s; `Refused`: too many wait for that disk.
+    pub(crate) async fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader, OpError> {
+        match self.store.reader_now(block)? {
+            Reading::Now(reader) => Ok(reader),
+            Reading::OnDisk(storage) => {
+                let (store, block) = (self.store.clone(), block.clone());
+                self.disk_reads.run(&storage, move || Ok(store.reader(&block)?)).await
+            }
+        }
     }
 
     /// Runs a call of the store that may wait, on a thread that may.

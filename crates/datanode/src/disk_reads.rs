@@ -9,8 +9,6 @@ use hearth_types::StorageId;
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, Semaphore};
 
-use crate::ops::OpError;
-
 /// Of one storage directory: more than a disk's queue is deep, and one that hangs leaves the others theirs.
 const OF_STORAGE_MAX: usize = 64;
 
@@ -19,27 +17,44 @@ const READS_MAX: usize = 256;
 
 /// Of all connections.
 pub struct DiskReads {
+    patience: Duration,
     places: Arc<Semaphore>,
     /// As many as there are storage directories.
     of_storages: Mutex<HashMap<StorageId, Arc<Semaphore>>>,
 }
 
-impl Default for DiskReads {
-    fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(READS_MAX)), of_storages: Mutex::default() }
-    }
+/// Why a read was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskReadError {
+    #[error("too many reads wait for the disk of {storage}")]
+    TooMany { storage: StorageId },
+    #[error("a read ended early")]
+    Interrupted,
 }
 
 impl DiskReads {
+    /// `patience`: how long a read waits for a place. Shorter than its client does.
+    pub fn new(patience: Duration) -> Self {
+        Self { patience, places: Arc::new(Semaphore::new(READS_MAX)), of_storages: Mutex::default() }
+    }
+
+    /// How long a read waits for its turn.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Has `read` of a replica in `storage` done when there is a place for it.
     ///
-    /// Errors: its own; `Refused` when there was none for `patience`.
-    pub async fn run<T: Send + 'static>(
+    /// Errors: its own; `TooMany` when there was no place.
+    pub async fn run<T, E>(
         &self,
         storage: &StorageId,
-        patience: Duration,
-        read: impl FnOnce() -> Result<T, OpError> + Send + 'static,
-    ) -> Result<T, OpError> {
+        read: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<DiskReadError> + Send + 'static,
+    {
         let of_storage = {
             let mut all = self.of_storages.lock();
             let new = || Arc::new(Semaphore::new(OF_STORAGE_MAX));
@@ -49,15 +64,15 @@ impl DiskReads {
             let first = of_storage.acquire_owned().await?;
             Ok::<_, AcquireError>((first, Arc::clone(&self.places).acquire_owned().await?))
         };
-        let Ok(Ok(places)) = tokio::time::timeout(patience, places).await else {
-            return Err(OpError::Refused(format!("too many reads wait for the disk of {storage}")));
+        let Ok(Ok(places)) = tokio::time::timeout(self.patience, places).await else {
+            return Err(DiskReadError::TooMany { storage: storage.clone() }.into());
         };
         let reading = move || {
             // As long as the thread is taken, whoever still waits for it.
             let _places = places;
             read()
         };
-        tokio::task::spawn_blocking(reading).await.map_err(|_| OpError::Interrupted)?
+        tokio::task::spawn_blocking(reading).await.map_err(|_| DiskReadError::Interrupted)?
     }
 }
 
@@ -74,19 +89,19 @@ mod tests {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().max_blocking_threads(OF_STORAGE_MAX + 2).build().unwrap();
         runtime.block_on(async {
-            let reads = Arc::new(DiskReads::default());
+            let reads = Arc::new(DiskReads::new(Duration::from_millis(20)));
             let (go_on, wait) = mpsc::channel::<()>();
             let wait = Arc::new(std::sync::Mutex::new(wait));
             let mut hanging = Vec::new();
             let [hangs, well] = ["hangs", "well"].map(|name| StorageId(name.into()));
-            for number in 0..OF_STORAGE_MAX + 10 {
+            for number in 0..OF_STORAGE_MAX {
                 let (reads, wait, hangs) = (reads.clone(), wait.clone(), hangs.clone());
                 let read = move || {
                     // Until the sender is gone.
                     let _ = wait.lock().unwrap().recv();
-                    Ok(number)
+                    Ok::<_, DiskReadError>(number)
                 };
-                hanging.push(tokio::spawn(async move { reads.run(&hangs, LONG, read).await }));
+                hanging.push(tokio::spawn(async move { reads.run(&hangs, read).await }));
             }
             let all_taken = async {
                 while reads.places.available_permits() > READS_MAX - OF_STORAGE_MAX {
@@ -96,16 +111,21 @@ mod tests {
             tokio::time::timeout(LONG, all_taken).await.expect("each read has a place");
             let other = tokio::task::spawn_blocking(|| 7);
             assert_eq!(tokio::time::timeout(LONG, other).await.expect("it has a thread").unwrap(), 7);
-            let well = reads.run(&well, LONG, || Ok(8));
+            let well = reads.run(&well, || Ok::<_, DiskReadError>(8));
             assert_eq!(tokio::time::timeout(LONG, well).await.expect("another disk answers").unwrap(), 8);
             // Nobody waits for these any more: their threads are taken all the same.
-            hanging.drain(..OF_STORAGE_MAX).for_each(|hanging| hanging.abort());
-            let refused = reads.run(&hangs, Duration::from_millis(20), || Ok(())).await;
-            assert!(matches!(refused, Err(OpError::Refused(_))), "{refused:?}");
+            hanging.drain(1..).for_each(|hanging| hanging.abort());
+            let refused = reads.run(&hangs, || Ok::<_, DiskReadError>(())).await;
+            assert!(matches!(refused, Err(DiskReadError::TooMany { .. })), "{refused:?}");
             drop(go_on);
-            for (number, hanging) in hanging.into_iter().enumerate() {
-                assert_eq!(hanging.await.unwrap().unwrap(), OF_STORAGE_MAX + number);
-            }
+            assert_eq!(hanging.remove(0).await.unwrap().unwrap(), 0, "the disk answers again");
+            let all_free = async {
+                while reads.places.available_permits() < READS_MAX {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(LONG, all_free).await.expect("each place is given back");
+            assert_eq!(reads.run(&hangs, || Ok::<_, DiskReadError>(9)).await.unwrap(), 9);
         });
     }
 }

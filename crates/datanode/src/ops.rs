@@ -9,6 +9,7 @@ use hearth_types::{BlockPoolId, ChecksumError, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{BlockOpResponse, PacketError, Status, WriteBlock};
 
 use crate::datanode::Datanode;
+use crate::disk_reads::DiskReadError;
 use crate::forward::MirrorError;
 use crate::pool::Pool;
 use crate::sender::SendError;
@@ -99,6 +100,15 @@ impl From<MirrorError> for OpError {
         match error {
             MirrorError::Session(error) => Self::Session(error),
             MirrorError::OneSided(error) => Self::OneSided(error),
+        }
+    }
+}
+
+impl From<DiskReadError> for OpError {
+    fn from(error: DiskReadError) -> Self {
+        match error {
+            DiskReadError::TooMany { .. } => Self::Refused(error.to_string()),
+            DiskReadError::Interrupted => Self::Interrupted,
         }
     }
 }

@@ -38,11 +38,11 @@ impl<R: Deref<Target = ReplicaReader>> ReadAhead<R> {
                 Some(coming) => coming.await.unwrap_or_else(|_| Err(ended())),
                 None => Err(ended()),
             };
-            let piece = read.map_err(|error| self.reader.piece_error(error))?;
+            let piece = read.map_err(|error| self.reader.disk_error(error))?;
             let used = self.current.replace(piece);
             self.ask(used);
         }
         let bytes = self.current.as_ref().and_then(|piece| piece.bytes(offset, length));
-        bytes.ok_or_else(|| self.reader.piece_error(io::Error::from(io::ErrorKind::UnexpectedEof)).into())
+        bytes.ok_or_else(|| self.reader.disk_error(io::Error::from(io::ErrorKind::UnexpectedEof)).into())
     }
 }

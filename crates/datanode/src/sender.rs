@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use hearth_blockstore::{DataSource, ReplicaReader, StoreError};
+use hearth_blockstore::{DataSource, DueFetch, ReplicaReader, StoreError};
 use hearth_fabric::tcp::{self, Connection};
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec};
 use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 
+use crate::disk_reads::{DiskReadError, DiskReads};
 use crate::load::Load;
 use crate::read_ahead::ReadAhead;
 use crate::throttle::Throttle;
@@ -14,6 +15,9 @@ use crate::throttle::Throttle;
 /// Data up to this many bytes goes out in one write with everything around it: below it, copying is cheaper than a
 /// second system call.
 const INLINE_BYTES_MAX: u64 = 32 << 10;
+
+/// So much of a replica on disk that is not in the page cache is brought there at once.
+const FETCH_BYTES: u64 = 1 << 20;
 
 /// The CRCs of so much data are fetched in one call.
 const CHECKSUM_STEP_BYTES: u64 = 4 << 20;
@@ -28,26 +32,32 @@ struct ChecksumsAhead {
 impl ChecksumsAhead {
     /// The CRCs of `length` bytes from `offset`; those behind, up to `step` bytes of data or `end`, are fetched with them.
     /// Called for one packet after the other.
-    fn take(
+    async fn take(
         &mut self,
-        reader: &ReplicaReader,
+        sender: &PacketSender<'_>,
         offset: u64,
         length: u64,
         end: u64,
         step: u64,
-    ) -> Result<&[u8], StoreError> {
+    ) -> Result<&[u8], SendError> {
+        let reader = sender.reader;
         let wanted = reader.checksum().checksum_bytes(length) as usize;
         if self.bytes.len() - self.taken < wanted {
             self.bytes.clear();
             self.taken = 0;
-            let covered = ByteRange::with_length(offset, step.max(length).min(end - offset))
-                .expect("lies in the range to send, which is valid");
+            let covered = part(offset, step.max(length).min(end - offset));
+            sender.fetch(reader.cold_checksums(covered)).await?;
             reader.checksums(covered, &mut self.bytes)?;
         }
         let from = self.taken;
         self.taken += wanted;
         Ok(&self.bytes[from..self.taken])
     }
+}
+
+/// `length` bytes from `offset` of the range that is sent.
+fn part(offset: u64, length: u64) -> ByteRange {
+    ByteRange::with_length(offset, length).expect("lies in the range to send, which is valid")
 }
 
 /// Why a replica could not be sent to its end.
@@ -57,6 +67,8 @@ pub enum SendError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Connection(#[from] tcp::Error),
+    #[error(transparent)]
+    Disk(#[from] DiskReadError),
 }
 
 impl SendError {
@@ -69,6 +81,7 @@ impl SendError {
 /// How to send.
 pub struct PacketSender<'a> {
     pub reader: &'a ReplicaReader,
+    pub disk_reads: &'a DiskReads,
     pub connection: &'a Connection,
     /// What the receiver was told stands over the data: the replica's own, or `Null`.
     pub checksum: ChecksumSpec,
@@ -96,6 +109,8 @@ impl PacketSender<'_> {
         let mut crcs = ChecksumsAhead::default();
         let mut offset = range.start();
         let mut seqno = 0;
+        // Up to here nobody has to look again whether it is in the page cache.
+        let mut fetched = 0;
         let whole = range == ByteRange::new(0, self.reader.length()).unwrap_or(range);
         let mut ahead = if self.passes_through && whole { ReadAhead::start(self.reader, packet_bytes) } else { None };
         while offset < range.end() {
@@ -110,7 +125,15 @@ impl PacketSender<'_> {
             put_header(&header, self.checksum.checksum_bytes(data_bytes) as usize, &mut head);
             if self.checksum.kind != ChecksumKind::Null {
                 let step = CHECKSUM_STEP_BYTES / packet_bytes * packet_bytes;
-                head.extend_from_slice(crcs.take(self.reader, offset, data_bytes, range.end(), step)?);
+                head.extend_from_slice(crcs.take(self, offset, data_bytes, range.end(), step).await?);
+            }
+            if ahead.is_none() && offset + data_bytes > fetched {
+                let at_once = FETCH_BYTES.max(data_bytes).min(range.end() - offset);
+                let due = self.reader.cold_data(part(offset, data_bytes), at_once);
+                if due.is_some() {
+                    fetched = offset + at_once;
+                }
+                self.fetch(due).await?;
             }
             offset += data_bytes;
             seqno += 1;
@@ -130,6 +153,14 @@ impl PacketSender<'_> {
         put_header(&last, 0, &mut head);
         self.connection.write_all(&head, self.write_timeout).await?;
         Ok(())
+    }
+
+    /// Waits until a thread has brought into the page cache what is not there.
+    async fn fetch(&self, due: Option<DueFetch>) -> Result<(), SendError> {
+        let Some(due) = due else { return Ok(()) };
+        let fetch = move || Ok::<_, DiskReadError>(due.fetch());
+        let fetched = self.disk_reads.run(&self.reader.storage().0.clone(), fetch).await?;
+        fetched.map_err(|error| self.reader.disk_error(error).into())
     }
 
     /// Adds the data to what is written next.

@@ -101,7 +101,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
             return Ok(());
         }
     }
-    let reader = datanode.store.reader(&block)?;
+    let reader = datanode.reader(&block).await?;
     let checksum = reader.checksum();
     let waits = downstream::Waits::new(&datanode.options.transfer, targets.len() as u32);
     let types: Vec<StorageType> = targets.iter().map(|target| target.storage_type).collect();
@@ -119,6 +119,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
     let options = &datanode.options.transfer;
     let sender = PacketSender {
         reader: &reader,
+        disk_reads: &datanode.disk_reads,
         connection: &session.connection,
         checksum,
         transfer_to: options.transfer_to,

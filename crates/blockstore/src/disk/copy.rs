@@ -128,6 +128,12 @@ impl DiskFiles {
         }
     }
 
+    /// Where the CRCs of the chunks `[first, end)` are in the meta file. `None`: there are none.
+    pub fn crcs_range(&self, first: u64, end: u64) -> Option<ByteRange> {
+        let size = self.checksum.kind.size() as u64;
+        ByteRange::new(META_HEADER + first * size, META_HEADER + end * size).filter(|range| !range.is_empty())
+    }
+
     /// The same for both, if that needs no disk. False: it most likely does, and what was read is worth nothing.
     pub fn read_now(&self, offset: u64, data: &mut [u8], crcs_at: u64, crcs: &mut [u8]) -> bool {
         let crcs_at = META_HEADER + crcs_at;

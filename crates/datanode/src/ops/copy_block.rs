@@ -27,11 +27,12 @@ pub fn take_place(datanode: &Datanode, block: &ExtendedBlock, what: &str) -> Res
 pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: CopyBlock) -> Result<After, OpError> {
     let CopyBlock { block, token } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
-    let opened = check_token(&pool, &token, &block, AccessMode::Copy).and_then(|()| {
+    let opened = async {
+        check_token(&pool, &token, &block, AccessMode::Copy)?;
         let place = take_place(datanode, &block, "copy")?;
-        Ok((datanode.store.reader(&block)?, place))
-    });
-    let (reader, _place) = match opened {
+        Ok((datanode.reader(&block).await?, place))
+    };
+    let (reader, _place) = match opened.await {
         Ok(opened) => opened,
         Err(error) => {
             answer_error(session, &error).await?;
@@ -42,6 +43,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Cop
     let options = &datanode.options.transfer;
     let sender = PacketSender {
         reader: &reader,
+        disk_reads: &datanode.disk_reads,
         connection: &session.connection,
         checksum,
         transfer_to: options.transfer_to,

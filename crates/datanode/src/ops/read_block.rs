@@ -39,6 +39,7 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Rea
     let options = &datanode.options.transfer;
     let sender = PacketSender {
         reader: &reader,
+        disk_reads: &datanode.disk_reads,
         connection: &session.connection,
         checksum,
         transfer_to: options.transfer_to,
@@ -65,7 +66,7 @@ async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaR
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &request.token, block, AccessMode::Read)?;
 
-    let mut reader = datanode.store.reader(block)?;
+    let mut reader = datanode.reader(block).await?;
     let asked_end = request.length.map(|length| request.offset.saturating_add(length));
     if reader.state() == ReplicaState::BeingWritten
         && let Some(end) = asked_end
@@ -73,7 +74,7 @@ async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaR
         let deadline = tokio::time::Instant::now() + WAIT_FOR_BYTES;
         while reader.length() < end && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(POLL_FOR_BYTES).await;
-            reader = datanode.store.reader(block)?;
+            reader = datanode.reader(block).await?;
         }
     }
     let end = asked_end.unwrap_or_else(|| reader.visible_length());

@@ -13,21 +13,21 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_blockstore::{DataSource, ReplicaReader, StoreError};
+use hearth_blockstore::{DataSource, Reading, ReplicaReader, StoreError};
 use hearth_fabric::Memory;
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumSpec};
 use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::datanode::Datanode;
 use crate::load::LentBytes;
 use crate::ops::{After, OpError, check_token};
-use crate::pool::Pool;
 use crate::session::{Session, SessionError};
 
 /// Ranges that wait for a disk or a pool at once, and bytes from which on no further one is taken on: those that they take here, whole
-/// chunks and their CRCs.
+/// chunks and their CRCs. One at a time may take more, if its chunks are longer than was expected.
 const WAITING_MAX: usize = 64;
 const WAITING_BYTES_MAX: u64 = 4 << 20;
 
@@ -168,26 +168,31 @@ impl Lent {
 /// Makes the answer to `range`, or has a task make it.
 fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting: &mut Waiting, lent: &Lent) {
     let request = range.request;
-    let opened = match datanode.pools.get(&range.block.pool).filter(|pool| pool.is_registered()) {
-        Some(pool) => open(datanode, &pool, &range).map(Some),
-        None => Ok(None),
-    };
-    match opened {
+    match open_now(datanode, &range) {
         Ok(Some(opened)) if ready.place(request, &opened, range.place, lent) => {}
         Ok(Some(opened)) if opened.reader.in_memory() => {
             ready.push(request, opened, datanode.options.transfer.transfer_to)
         }
         Ok(Some(opened)) if ready.push_now(request, &opened) => {}
-        Ok(opened) => waiting.start(datanode.clone(), range, waiting_bytes(opened.as_ref())),
+        Ok(opened) => {
+            let bytes = waiting_bytes(&range, opened.as_ref());
+            waiting.start(datanode.clone(), range, bytes);
+        }
         Err(error) => ready.refuse(request, &error),
     }
 }
 
-/// What a range takes while it waits; nobody knows how long its chunks are before it is opened.
-fn waiting_bytes(opened: Option<&Opened>) -> u64 {
+/// What a range takes while it waits. Nobody knows how long its chunks are before it is opened: those of nearly all are as long as
+/// HDFS has them by default.
+fn waiting_bytes(asked: &ManyRange, opened: Option<&Opened>) -> u64 {
     match opened {
-        Some(opened) => fetched_bytes(opened.range, opened.reader.checksum()),
-        None => u64::from(ReadMany::RANGE_BYTES_MAX) + ReadMany::CHECKSUM_BYTES_MAX as u64,
+        Some(opened) => opened.takes(),
+        None => {
+            let usual = ChecksumSpec::DEFAULT;
+            let asked = asked.range.length().min(u64::from(ReadMany::RANGE_BYTES_MAX));
+            let widened = asked + 2 * u64::from(usual.bytes_per_chunk);
+            widened + usual.checksum_bytes(widened)
+        }
     }
 }
 
@@ -203,6 +208,37 @@ struct Opened {
 }
 
 impl Opened {
+    /// Whole chunks around what is asked for.
+    fn new(reader: ReplicaReader, asked: &ManyRange) -> Result<Self, OpError> {
+        if asked.range.end() > reader.length() {
+            let (block, range, length) = (reader.block().clone(), asked.range, reader.length());
+            return Err(StoreError::OutOfRange { block, range, length }.into());
+        }
+        let checksum = reader.checksum();
+        let range = asked.range.widened(checksum.bytes_per_chunk, reader.length());
+        if range.length() > u64::from(ReadMany::RANGE_BYTES_MAX)
+            || checksum.checksum_bytes(range.length()) > ReadMany::CHECKSUM_BYTES_MAX as u64
+        {
+            return Err(OpError::Malformed("a range is too long to be read with others"));
+        }
+        Ok(Self { reader, range })
+    }
+
+    /// What it takes to be fetched.
+    fn takes(&self) -> u64 {
+        fetched_bytes(self.range, self.reader.checksum())
+    }
+
+    /// Waits for the disk.
+    fn read(self, request: u64, more: Option<OwnedSemaphorePermit>) -> Result<Body, OpError> {
+        let mut bytes = Vec::with_capacity(self.takes() as usize);
+        self.reader.checksums(self.range, &mut bytes)?;
+        let at = bytes.len();
+        bytes.resize(at + self.range.length() as usize, 0);
+        self.reader.read_at(self.range.start(), &mut bytes[at..])?;
+        Ok(Body { head: self.head(request, false), bytes, _more: more })
+    }
+
     /// `placed`: CRCs and data are in the client's memory, not behind the head.
     fn head(&self, request: u64, placed: bool) -> ManyHead {
         let piece = ManyPiece {
@@ -217,21 +253,15 @@ impl Opened {
     }
 }
 
-fn open(datanode: &Datanode, pool: &Pool, asked: &ManyRange) -> Result<Opened, OpError> {
-    check_token(pool, &asked.token, &asked.block, AccessMode::Read)?;
-    let reader = datanode.store.reader(&asked.block)?;
-    if asked.range.end() > reader.length() {
-        let (block, range, length) = (reader.block().clone(), asked.range, reader.length());
-        return Err(StoreError::OutOfRange { block, range, length }.into());
+/// `None`: that has to be waited for.
+fn open_now(datanode: &Datanode, asked: &ManyRange) -> Result<Option<Opened>, OpError> {
+    let pool = datanode.pools.get(&asked.block.pool).filter(|pool| pool.is_registered());
+    let Some(pool) = pool else { return Ok(None) };
+    check_token(&pool, &asked.token, &asked.block, AccessMode::Read)?;
+    match datanode.store.reader_now(&asked.block)? {
+        Reading::Now(reader) => Opened::new(reader, asked).map(Some),
+        Reading::OnDisk(_) => Ok(None),
     }
-    let checksum = reader.checksum();
-    let range = asked.range.widened(checksum.bytes_per_chunk, reader.length());
-    if range.length() > u64::from(ReadMany::RANGE_BYTES_MAX)
-        || checksum.checksum_bytes(range.length()) > ReadMany::CHECKSUM_BYTES_MAX as u64
-    {
-        return Err(OpError::Malformed("a range is too long to be read with others"));
-    }
-    Ok(Opened { reader, range })
 }
 
 /// Answers that can be sent.
@@ -371,17 +401,31 @@ impl Ready {
 }
 
 /// Ranges whose bytes are being fetched.
-#[derive(Default)]
 struct Waiting {
     tasks: JoinSet<Fetched>,
     bytes: u64,
+    /// For one at a time that turns out to be more than it counts for.
+    more: Arc<Semaphore>,
 }
 
 struct Fetched {
     request: u64,
     /// What it counts for while it waits.
     bytes: u64,
-    outcome: Result<(ManyHead, Vec<u8>), OpError>,
+    outcome: Result<Body, OpError>,
+}
+
+/// CRCs and data.
+struct Body {
+    head: ManyHead,
+    bytes: Vec<u8>,
+    _more: Option<OwnedSemaphorePermit>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { tasks: JoinSet::new(), bytes: 0, more: Arc::new(Semaphore::new(1)) }
+    }
 }
 
 impl Waiting {
@@ -393,8 +437,9 @@ impl Waiting {
     fn start(&mut self, datanode: Arc<Datanode>, range: ManyRange, bytes: u64) {
         let request = range.request;
         self.bytes += bytes;
+        let more = self.more.clone();
         self.tasks.spawn(async move {
-            let outcome = fetch(&datanode, range).await;
+            let outcome = fetch(&datanode, range, bytes, more).await;
             Fetched { request, bytes, outcome }
         });
     }
@@ -407,27 +452,48 @@ impl Waiting {
         };
         self.bytes -= bytes;
         match outcome {
-            Ok((head, body)) => ready.push_read(&head, &body),
+            Ok(body) => ready.push_read(&body.head, &body.bytes),
             Err(error) => ready.refuse(request, &error),
         }
     }
 }
 
-/// Reads a range where that may take a while.
-async fn fetch(datanode: &Arc<Datanode>, range: ManyRange) -> Result<(ManyHead, Vec<u8>), OpError> {
+/// Reads a range where that may take a while. `counted`: what it counts for.
+async fn fetch(
+    datanode: &Arc<Datanode>,
+    range: ManyRange,
+    counted: u64,
+    more: Arc<Semaphore>,
+) -> Result<Body, OpError> {
     let pool = datanode.ready_pool(&range.block.pool).await?;
-    let opened = open(datanode, &pool, &range)?;
-    let (request, storage) = (range.request, opened.reader.storage().0.clone());
-    let read = move || {
-        let mut body = Vec::with_capacity(fetched_bytes(opened.range, opened.reader.checksum()) as usize);
-        opened.reader.checksums(opened.range, &mut body)?;
-        let at = body.len();
-        body.resize(at + opened.range.length() as usize, 0);
-        opened.reader.read_at(opened.range.start(), &mut body[at..])?;
-        Ok((opened.head(request, false), body))
+    check_token(&pool, &range.token, &range.block, AccessMode::Read)?;
+    let (request, disk_reads) = (range.request, &datanode.disk_reads);
+    let opened = match datanode.store.reader_now(&range.block)? {
+        Reading::Now(reader) => Opened::new(reader, &range)?,
+        Reading::OnDisk(storage) => {
+            let store = datanode.store.clone();
+            let open_and_read = move || {
+                let opened = Opened::new(store.reader(&range.block)?, &range)?;
+                match opened.takes() > counted {
+                    true => Ok(Err(opened)),
+                    false => opened.read(request, None).map(Ok),
+                }
+            };
+            match disk_reads.run(&storage, open_and_read).await? {
+                Ok(body) => return Ok(body),
+                Err(opened) => opened,
+            }
+        }
     };
-    // The client hears of it while it still waits.
-    datanode.disk_reads.run(&storage, datanode.options.transfer.read_timeout / 2, read).await
+    let more = match opened.takes() > counted {
+        false => None,
+        true => match tokio::time::timeout(disk_reads.patience(), more.acquire_owned()).await {
+            Ok(permit) => Some(permit.map_err(|_| OpError::Interrupted)?),
+            Err(_) => return Err(OpError::Refused("another range of long chunks waits for its disk".to_owned())),
+        },
+    };
+    let storage = opened.reader.storage().0.clone();
+    disk_reads.run(&storage, move || opened.read(request, more)).await
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod pipelines;
 mod reads_and_writes;
 mod recovery;
 mod rests;
+mod slow_disk;
 mod streams;
 mod tokens;
 mod transfers;

@@ -20,13 +20,13 @@ use super::client::{WAIT, Writer, block, content, write, write_request};
 use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
-struct Client {
+pub struct Client {
     connection: Connection,
     buffer: ReceiveBuffer,
     next: u64,
 }
 
-type Answer = (u64, Result<(ManyPiece, Vec<u8>), ManyRefusal>);
+pub type Answer = (u64, Result<(ManyPiece, Vec<u8>), ManyRefusal>);
 
 impl Client {
     async fn start(connection: Connection) -> Self {
@@ -38,7 +38,7 @@ impl Client {
         client
     }
 
-    async fn tcp(handle: &Handle) -> Self {
+    pub async fn tcp(handle: &Handle) -> Self {
         let address = handle.addresses().transfer;
         Self::start(tcp::connect(address, None, SocketOptions::default(), WAIT).await.unwrap()).await
     }
@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// Asks for all of them in one write; the number of the first.
-    async fn ask(&mut self, ranges: &[(ExtendedBlock, Token, u64, u64)]) -> u64 {
+    pub async fn ask(&mut self, ranges: &[(ExtendedBlock, Token, u64, u64)]) -> u64 {
         let first = self.next;
         let mut bytes = Vec::new();
         for (block, token, offset, length) in ranges {
@@ -73,7 +73,7 @@ impl Client {
     }
 
     /// The next answer; its bytes have been verified.
-    async fn answer(&mut self) -> Answer {
+    pub async fn answer(&mut self) -> Answer {
         let head = self.receive(ManyHead::decode).await;
         let piece = match head.piece {
             Ok(piece) => piece,
@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-fn wanted(id: i64, offset: u64, length: u64) -> (ExtendedBlock, Token, u64, u64) {
+pub fn wanted(id: i64, offset: u64, length: u64) -> (ExtendedBlock, Token, u64, u64) {
     (block(id, 1001, 0), Token::default(), offset, length)
 }
 

@@ -1,0 +1,110 @@
+//! A disk that does not answer holds up those who read from it, and nobody else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, fadvise, mknodat, open};
+
+use super::client::{WAIT, block, content, read, write};
+use super::namenode::FakeNamenode;
+use super::{many, scratch, start_datanode};
+
+/// The file named `name` somewhere below `dir`.
+fn find(dir: &Path, name: &str) -> Option<PathBuf> {
+    fs::read_dir(dir).ok()?.flatten().find_map(|entry| {
+        let path = entry.path();
+        if path.is_dir() { find(&path, name) } else { (entry.file_name() == name).then_some(path) }
+    })
+}
+
+/// Whoever opens the file to read it waits, as for a disk that does not answer, until this is dropped.
+struct Hanging {
+    path: PathBuf,
+    aside: PathBuf,
+}
+
+impl Hanging {
+    fn in_place_of(path: PathBuf) -> Self {
+        let aside = path.with_extension("aside");
+        fs::rename(&path, &aside).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        Self { path, aside }
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // A pipe's readers go on when a writer comes, and find its end when that goes. Nobody opens it after that.
+        let writer = open(&self.path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+        let _ = fs::rename(&self.aside, &self.path);
+        drop(writer);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_holds_up_its_own_readers_only() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let datanode = Arc::new(start_datanode(&namenode, dir.path(), &[("hearth.storage.engine", "file")]).await);
+    for id in 1..=3 {
+        write(&datanode, &[], &block(id, 1001, 0), &content(300_000, id as u64)).await;
+    }
+    let meta = find(dir.path(), "blk_1_1001.meta").expect("it is on disk");
+    let hanging = Hanging::in_place_of(meta);
+    // More than there are threads that serve.
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        let datanode = datanode.clone();
+        waiting.push(tokio::spawn(async move { read(&datanode, &block(1, 1001, 0), 0, None).await.ok() }));
+    }
+    let mut many = many::Client::tcp(&datanode).await;
+    many.ask(&[many::wanted(1, 0, 1000), many::wanted(2, 0, 1000)]).await;
+    let (request, answer) = tokio::time::timeout(WAIT, many.answer()).await.expect("the other disk's answer comes");
+    assert!(request == 1 && answer.is_ok());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(waiting.iter().all(|reading| !reading.is_finished()));
+
+    let others = async {
+        for id in [2, 3] {
+            assert!(read(&datanode, &block(id, 1001, 0), 0, None).await.unwrap() == content(300_000, id as u64));
+        }
+    };
+    tokio::time::timeout(WAIT, others).await.expect("others are read");
+    let beats = namenode.told(|told| told.heartbeats);
+    namenode.wait("two more heartbeats", |told| told.heartbeats >= beats + 2).await;
+
+    drop(hanging);
+    // Whoever had opened the pipe finds no meta file; the others may find the file again.
+    for reading in waiting {
+        let read = tokio::time::timeout(WAIT, reading).await.expect("the disk answers").unwrap();
+        assert!(read.is_none_or(|data| data == content(300_000, 1)));
+    }
+    let (request, answer) = tokio::time::timeout(WAIT, many.answer()).await.expect("the disk answers");
+    assert!(request == 0 && answer.map_or(true, |(_, data)| data == content(300_000, 1)[..1024]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_kernel_has_forgotten_is_read_whole_and_in_part() {
+    let namenode = FakeNamenode::start().await;
+    // On a disk, unless temporary files are in memory here.
+    let dir = tempfile::tempdir().unwrap();
+    for transfer_to in ["true", "false"] {
+        let dir = dir.path().join(transfer_to);
+        let settings = [("hearth.storage.engine", "file"), ("dfs.datanode.transferTo.allowed", transfer_to)];
+        let datanode = start_datanode(&namenode, &dir, &settings).await;
+        let data = content(5_000_003, 1);
+        write(&datanode, &[], &block(1, 1001, 0), &data).await;
+        let files = ["blk_1", "blk_1_1001.meta"].map(|name| find(&dir, name).expect("it is on disk"));
+        for (offset, length) in [(0, 5_000_003), (0, 100), (700_000, 3_000_000), (4_999_000, 1003), (4_000_000, 65_536)]
+        {
+            for path in &files {
+                let file = fs::File::open(path).unwrap();
+                file.sync_all().unwrap();
+                fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            }
+            let read = read(&datanode, &block(1, 1001, 0), offset, Some(length)).await.unwrap();
+            assert!(read == data[offset as usize..][..length as usize], "{length} bytes from {offset}");
+        }
+    }
+}
