@@ -121,6 +121,10 @@ keys! {
     DFS_NAMENODE_RPC_ADDRESS: OptionalKey<HostPort> = "dfs.namenode.rpc-address", rpc_address;
     /// Address to listen on instead of that of rpc-address.
     DFS_NAMENODE_RPC_BIND_HOST: OptionalKey<String> = "dfs.namenode.rpc-bind-host", text;
+    /// The same of servicerpc-address.
+    DFS_NAMENODE_SERVICERPC_BIND_HOST: OptionalKey<String> = "dfs.namenode.servicerpc-bind-host", text;
+    /// The same of http-address.
+    DFS_NAMENODE_HTTP_BIND_HOST: OptionalKey<String> = "dfs.namenode.http-bind-host", text;
     /// Namenode RPC for datanodes.
     DFS_NAMENODE_SERVICERPC_ADDRESS: OptionalKey<HostPort> = "dfs.namenode.servicerpc-address", rpc_address;
     /// Namenode RPC for lifelines.

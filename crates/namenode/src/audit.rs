@@ -4,6 +4,7 @@
 //! only: what finds no room then is counted, and the file says how many lines are missing. When the file is renamed or removed, the
 //! next lines go to a new one of the same name, so that logrotate needs neither a signal nor `copytruncate`.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -19,6 +20,7 @@ use hearth_config::{ConfigError, Configuration, keys};
 use hearth_types::Clock;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::Instant;
 
 use crate::date::log_time;
 
@@ -115,21 +117,36 @@ impl AuditLog {
 
     /// Puts down one operation.
     pub async fn write(&self, event: Event<'_>) {
+        self.write_all(std::iter::once(event)).await;
+    }
+
+    /// Puts down several that came in one call, which waits for all of them together as long as for one.
+    pub async fn write_all(&self, events: impl Iterator<Item = Event<'_>>) {
+        let mut until = None;
+        for event in events {
+            let Some(line) = self.line(&event) else { continue };
+            let Err(TrySendError::Full(line)) = self.queue.try_send(line) else { continue };
+            let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if !matches!(tokio::time::timeout_at(until, self.queue.send(line)).await, Ok(Ok(()))) {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// `None`: this one is left out.
+    fn line(&self, event: &Event<'_>) -> Option<String> {
         if self.settings.quiet.contains(event.command) {
-            return;
+            return None;
         }
         let mut line = prefix(self.clock.wall_ms(), "INFO");
-        append(&mut line, &event, self.settings.context);
+        append(&mut line, event, self.settings.context);
         if line.len() > LINE_BYTES_MAX {
             // A character has four bytes at most.
             let end = (LINE_BYTES_MAX - 3..=LINE_BYTES_MAX).rev().find(|at| line.is_char_boundary(*at));
             line.truncate(end.unwrap_or(0));
         }
         line.push('\n');
-        let Err(TrySendError::Full(line)) = self.queue.try_send(line) else { return };
-        if !matches!(tokio::time::timeout(PATIENCE, self.queue.send(line)).await, Ok(Ok(()))) {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
+        Some(line)
     }
 }
 
@@ -139,15 +156,17 @@ fn prefix(wall_ms: u64, level: &str) -> String {
 }
 
 fn append(line: &mut String, event: &Event<'_>, limits: Option<ContextLimits>) {
+    let user = without_controls(event.user);
     let _ = write!(
         line,
-        "allowed={}\tugi={} (auth:SIMPLE)\tip=/{}\tcmd={}\tsrc=",
-        event.allowed, event.user, event.machine, event.command
+        "allowed={}\tugi={user} (auth:SIMPLE)\tip=/{}\tcmd={}\tsrc=",
+        event.allowed, event.machine, event.command
     );
     escape_or_null(line, event.source);
     line.push_str("\tdst=");
     escape_or_null(line, event.target);
-    let _ = write!(line, "\tperm={}\tproto={}", event.permissions.unwrap_or("null"), event.protocol.unwrap_or("null"));
+    let permissions = without_controls(event.permissions.unwrap_or("null"));
+    let _ = write!(line, "\tperm={permissions}\tproto={}", event.protocol.unwrap_or("null"));
     let (Some(limits), Some((context, signature))) = (limits, event.context.filter(|(text, _)| !text.is_empty()))
     else {
         return;
@@ -161,6 +180,16 @@ fn append(line: &mut String, event: &Event<'_>, limits: Option<ContextLimits>) {
         line.push(':');
         escape(line, &String::from_utf8_lossy(signature));
     }
+}
+
+/// Names as they are, as Apache puts them down; but anybody may call himself, or an owner, by a name with a line's end in it.
+fn without_controls(name: &str) -> Cow<'_, str> {
+    if !name.contains(char::is_control) {
+        return Cow::Borrowed(name);
+    }
+    let mut escaped = String::new();
+    escape(&mut escaped, name);
+    Cow::Owned(escaped)
 }
 
 fn escape_or_null(line: &mut String, text: Option<&str>) {
@@ -288,6 +317,16 @@ mod tests {
         assert_eq!(text(&event, None), wanted);
         let event = Event { context: Some(("job", &long)), ..event };
         assert_eq!(text(&event, LIMITS), format!("{wanted}\tcallerContext=job"));
+    }
+
+    #[test]
+    fn names_forge_no_lines() {
+        let user = "ann\n2026-01-01 00:00:00,000 INFO FSNamesystem.audit: allowed=true\tugi=bob";
+        let event = Event { user, permissions: Some("a\tb:c:rw-r--r--"), ..Event::default() };
+        let line = text(&event, None);
+        assert!(!line.contains('\n') && line.matches('\t').count() == 7, "{line}");
+        assert!(line.contains(r"ugi=ann\n2026") && line.contains(r"perm=a\tb:c:"), "{line}");
+        assert_eq!(without_controls("DOMAIN\\zoë"), "DOMAIN\\zoë");
     }
 
     #[test]

@@ -272,6 +272,8 @@ pub enum Error {
     NoSuchPolicy { name: String },
     #[error("Policy {policy} cannot be set after file creation.")]
     PolicyOnlyAtCreation { policy: String },
+    #[error("Existing policy {policy} cannot be changed after file creation.")]
+    PolicyForGood { policy: &'static str },
     #[error("Negative offset is not supported. File: {path}")]
     NegativeOffset { path: String },
     #[error("Negative length is not supported. File: {path}")]
@@ -492,6 +494,7 @@ impl Error {
             | ConcatBlockSize { .. }
             | NoSuchPolicy { .. }
             | PolicyOnlyAtCreation { .. }
+            | PolicyForGood { .. }
             | ReplicateAndErasureCode
             | XattrTooBig { .. }
             | XattrFlags

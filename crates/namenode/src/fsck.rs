@@ -208,6 +208,7 @@ impl Fsck {
         let path = &self.request.path;
         let _ = writeln!(self.out, "FSCK started by {user} (auth:SIMPLE) from /{machine} for path {path} at {at}");
         if self.request.list_corrupt {
+            self.namenode.read().namespace.require_superuser(&self.caller, "list_corrupt_file_blocks")?;
             self.list_corrupt_files();
             return Ok(Next::End);
         }

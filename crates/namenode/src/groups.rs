@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use hearth_types::Clock;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
-/// Users remembered at most; beyond it everything is forgotten and asked again.
+/// Users remembered at most.
 const USERS_MAX: usize = 10_000;
 /// A directory service that does not answer in this time answers nothing.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the absence of a user is remembered.
+/// How long the absence of a user is remembered, and what was known before of one whom the system cannot tell about just now.
 const NEGATIVE_LIFETIME: Duration = Duration::from_secs(30);
+/// The system is asked about as many users at once.
+const LOOKUPS_MAX: usize = 16;
 
 /// What a user may do, as far as that is not a matter of paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,39 @@ pub struct Groups {
     fixed: HashMap<String, Arc<[String]>>,
     lifetime: Duration,
     clock: Arc<dyn Clock>,
+    /// Until when it holds. What held once is of use when nothing newer can be had.
     known: Mutex<HashMap<String, (Duration, Rights)>>,
+    /// Users whom somebody asks about just now: others wait for that.
+    asking: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    lookups: Semaphore,
+}
+
+/// What the system says of a user.
+enum Told {
+    Groups(Vec<String>),
+    /// There is none of that name.
+    Nobody,
+    /// It could not be asked, or took too long.
+    Nothing,
+}
+
+/// Somebody asks about a user, or waits for who does.
+struct Asking<'a> {
+    groups: &'a Groups,
+    user: &'a str,
+    /// `None` when it is over.
+    turn: Option<Arc<tokio::sync::Mutex<()>>>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut asking = self.groups.asking.lock();
+        self.turn = None;
+        // The table's own: nobody else waits.
+        if asking.get(self.user).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            asking.remove(self.user);
+        }
+    }
 }
 
 impl Groups {
@@ -45,7 +80,8 @@ impl Groups {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let fixed = overrides.map(parse_overrides).unwrap_or_default();
-        Self { owner, supergroup, fixed, lifetime, clock, known: Mutex::default() }
+        let (known, asking, lookups) = (Mutex::default(), Mutex::default(), Semaphore::new(LOOKUPS_MAX));
+        Self { owner, supergroup, fixed, lifetime, clock, known, asking, lookups }
     }
 
     pub fn owner(&self) -> &str {
@@ -58,32 +94,71 @@ impl Groups {
 
     /// The rights of a user; one that nobody knows has no groups.
     pub async fn rights(&self, user: &str) -> Rights {
-        let now = self.clock.monotonic();
-        if let Some((until, rights)) = self.known.lock().get(user)
-            && now < *until
-        {
-            return rights.clone();
+        if let Some(rights) = self.known(user) {
+            return rights;
         }
-        let (groups, lifetime) = match self.fixed.get(user) {
-            Some(groups) => (groups.clone(), self.lifetime),
-            None => match ask_system(user).await {
-                Some(groups) => (groups.into(), self.lifetime),
-                None => ([].into(), NEGATIVE_LIFETIME.min(self.lifetime)),
-            },
+        if let Some(groups) = self.fixed.get(user) {
+            return self.note(user, groups.clone(), self.lifetime);
+        }
+        let asking = self.ask_about(user);
+        let _turn = match &asking.turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
         };
+        if let Some(rights) = self.known(user) {
+            return rights;
+        }
+        let briefly = NEGATIVE_LIFETIME.min(self.lifetime);
+        match self.told(user).await {
+            Told::Groups(groups) => self.note(user, groups.into(), self.lifetime),
+            Told::Nobody => self.note(user, [].into(), briefly),
+            Told::Nothing => {
+                let before = self.known.lock().get(user).map(|(_, rights)| rights.groups.clone());
+                self.note(user, before.unwrap_or_default(), briefly)
+            }
+        }
+    }
+
+    /// What is remembered and still holds.
+    fn known(&self, user: &str) -> Option<Rights> {
+        let now = self.clock.monotonic();
+        self.known.lock().get(user).filter(|(until, _)| now < *until).map(|(_, rights)| rights.clone())
+    }
+
+    fn ask_about<'a>(&'a self, user: &'a str) -> Asking<'a> {
+        let turn = self.asking.lock().entry(user.to_owned()).or_default().clone();
+        Asking { groups: self, user, turn: Some(turn) }
+    }
+
+    async fn told(&self, user: &str) -> Told {
+        let told = async {
+            let _place = self.lookups.acquire().await;
+            ask_system(user).await
+        };
+        tokio::time::timeout(LOOKUP_TIMEOUT, told).await.unwrap_or_else(|_| {
+            tracing::warn!(user, "the system takes too long to tell the groups of a user");
+            Told::Nothing
+        })
+    }
+
+    /// Remembers it for `lifetime`.
+    fn note(&self, user: &str, groups: Arc<[String]>, lifetime: Duration) -> Rights {
         let superuser = user == self.owner || groups.contains(&self.supergroup);
         let rights = Rights { groups, superuser };
+        let now = self.clock.monotonic();
         let mut known = self.known.lock();
-        if known.len() >= USERS_MAX {
-            known.clear();
+        if known.len() >= USERS_MAX && !known.contains_key(user) {
+            known.retain(|_, (until, _)| now < *until);
+            let one = if known.len() >= USERS_MAX { known.keys().next().cloned() } else { None };
+            one.and_then(|one| known.remove(&one));
         }
         known.insert(user.to_owned(), (now + lifetime, rights.clone()));
         rights
     }
 
-    /// Forgets what the system said: the next call asks again.
+    /// What the system said holds no more: the next call asks again.
     pub fn refresh(&self) {
-        self.known.lock().clear();
+        self.known.lock().values_mut().for_each(|(until, _)| *until = Duration::ZERO);
     }
 }
 
@@ -99,28 +174,22 @@ fn parse_overrides(text: &str) -> HashMap<String, Arc<[String]>> {
 }
 
 /// Asks through `id`, as Hadoop's own shell mapping does: it sees every directory service the machine is set up for.
-/// `None` for a user that the system does not know.
-async fn ask_system(user: &str) -> Option<Vec<String>> {
+async fn ask_system(user: &str) -> Told {
     if user.is_empty() || user.contains('\0') {
-        return None;
+        return Told::Nobody;
     }
     let mut command = tokio::process::Command::new("id");
     command.args(["-Gn", "--", user]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    let output = match tokio::time::timeout(LOOKUP_TIMEOUT, command.output()).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => {
+    match command.output().await {
+        Ok(output) if output.status.success() => {
+            Told::Groups(String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect())
+        }
+        Ok(_) => Told::Nobody,
+        Err(error) => {
             tracing::warn!(user, %error, "cannot ask the system for the groups of a user");
-            return None;
+            Told::Nothing
         }
-        Err(_) => {
-            tracing::warn!(user, "the system takes too long to tell the groups of a user");
-            return None;
-        }
-    };
-    if !output.status.success() {
-        return None;
     }
-    Some(String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect())
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod sparse;
 pub mod start;
 pub mod state;
 pub mod store;
+pub mod trash;
 mod turn;
 mod watch;
 mod web;

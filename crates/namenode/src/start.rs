@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, HostPort, keys};
+use hearth_config::{ConfigError, Configuration, HostPort, OptionalKey, keys};
 use hearth_protocol::rpc::{RetryCache, RetryCacheOptions, RpcServer, RpcServerOptions, ServeError};
 use hearth_types::{BlockPoolId, Clock, PoolIdentity};
 use hearth_web::WebServer;
@@ -26,6 +26,7 @@ use crate::service::{NamenodeService, to_remote};
 use crate::settings::{Settings, store_directory};
 use crate::state::{Namenode, State};
 use crate::store::{Directory, Loaded, Store, StoreError, StoreFailed, format};
+use crate::trash::{self, TrashSettings};
 use crate::{watch, web};
 
 /// What to do about the directory's contents at start.
@@ -177,19 +178,25 @@ impl Namenode {
         };
         let rpc = RpcServer::start(&rpc_address(&options)?, service.clone(), rpc_options.clone()).await?;
         let service_rpc = match service_address {
-            Some(address) => Some(RpcServer::start(&address.to_string(), service, rpc_options).await?),
+            Some(address) => {
+                let address = bound(conf, address, keys::DFS_NAMENODE_SERVICERPC_BIND_HOST)?;
+                Some(RpcServer::start(&address, service, rpc_options).await?)
+            }
             None => None,
         };
         let http_address = match &options.http_address {
             Some(address) => address.clone(),
-            None => conf.get(keys::DFS_NAMENODE_HTTP_ADDRESS)?.to_string(),
+            None => bound(conf, conf.get(keys::DFS_NAMENODE_HTTP_ADDRESS)?, keys::DFS_NAMENODE_HTTP_BIND_HOST)?,
         };
         let web = web::site(namenode.clone(), rpc.address(), conf).serve(&http_address).await?;
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
             tokio::spawn(watch::leases(namenode.clone())),
             tokio::spawn(watch::disk(namenode.clone())),
         ];
+        if let Some(settings) = TrashSettings::read(conf)? {
+            tasks.push(tokio::spawn(trash::run(namenode.clone(), settings)));
+        }
         tracing::info!(
             rpc = %rpc.address(),
             cluster = namenode.identity.cluster_id,
@@ -243,8 +250,13 @@ fn rpc_address(options: &NamenodeOptions) -> Result<String, ConfigError> {
     if let Some(address) = &options.rpc_address {
         return Ok(address.clone());
     }
-    let mut address = options.configuration.single_namenode()?;
-    if let Some(host) = options.configuration.get(keys::DFS_NAMENODE_RPC_BIND_HOST)? {
+    let conf = &options.configuration;
+    bound(conf, conf.single_namenode()?, keys::DFS_NAMENODE_RPC_BIND_HOST)
+}
+
+/// Where to listen: others may know this machine by a name that it has no address of.
+fn bound(conf: &Configuration, mut address: HostPort, key: OptionalKey<String>) -> Result<String, ConfigError> {
+    if let Some(host) = conf.get(key)? {
         address.host = host;
     }
     Ok(address.to_string())

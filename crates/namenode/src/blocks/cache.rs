@@ -24,6 +24,8 @@ pub(super) struct NodeCache {
     pending: BTreeSet<BlockId>,
     /// Reported, and to be let go.
     leaving: BTreeSet<BlockId>,
+    /// Bytes that it can lock beyond what it was told to; kept while the cache is arranged.
+    room: i128,
     /// When it is to be told of both: at once after a change, again after a while when it has not followed.
     tell_at: Option<Duration>,
 }
@@ -69,6 +71,7 @@ impl BlockMap {
     /// Chooses nodes for the blocks that are `wanted`, and lets go of all others.
     pub fn arrange_cache(&mut self, wanted: &WantedCopies, now: Now) {
         self.give_up_what_does_not_fit();
+        self.count_room();
         let mut blocks: BTreeMap<BlockId, Copies> = BTreeMap::new();
         for (index, node) in self.nodes.iter() {
             for block in &node.cache.cached {
@@ -98,14 +101,19 @@ impl BlockMap {
     }
 
     fn arrange_block(&mut self, block: BlockId, needed: usize, mut copies: Copies, now: Now) {
+        let bytes = i128::from(self.bytes_of(block));
         if copies.cached.len() >= needed {
             for node in copies.pending.drain(..) {
-                self.nodes.node_mut(node).cache.pending.remove(&block);
+                let cache = &mut self.nodes.node_mut(node).cache;
+                cache.pending.remove(&block);
+                cache.room += bytes;
             }
         }
         if copies.cached.len() < needed {
             for node in copies.leaving.drain(..) {
-                self.nodes.node_mut(node).cache.leaving.remove(&block);
+                let cache = &mut self.nodes.node_mut(node).cache;
+                cache.leaving.remove(&block);
+                cache.room -= bytes;
             }
         }
         let staying = copies.cached.len() - copies.leaving.len();
@@ -114,7 +122,9 @@ impl BlockMap {
                 copies.cached.iter().filter(|node| !copies.leaving.contains(node)).copied().collect();
             self.random.shuffle(&mut candidates);
             for node in candidates.into_iter().take(staying - needed) {
-                self.nodes.node_mut(node).cache.leaving.insert(block);
+                let cache = &mut self.nodes.node_mut(node).cache;
+                cache.leaving.insert(block);
+                cache.room += bytes;
             }
         } else {
             let missing = needed.saturating_sub(copies.cached.len() + copies.pending.len());
@@ -123,7 +133,9 @@ impl BlockMap {
                     tracing::debug!(%block, missing, "no datanode has room to lock it in memory");
                     break;
                 };
-                self.nodes.node_mut(node).cache.pending.insert(block);
+                let cache = &mut self.nodes.node_mut(node).cache;
+                cache.pending.insert(block);
+                cache.room -= bytes;
             }
         }
     }
@@ -132,13 +144,13 @@ impl BlockMap {
     /// emptier the likelier.
     fn choose_cache(&self, block: BlockId, now: Now) -> Option<DatanodeIndex> {
         let entry = self.blocks.get(&block)?;
-        let bytes = entry.length();
+        let bytes = i128::from(entry.length());
         let live = entry.replicas().filter(|replica| replica.health == Health::Live);
         let mut candidates: Vec<(DatanodeIndex, bool, u64)> = Vec::new();
         for index in live.map(|replica| self.nodes.storage(replica.storage).node) {
             let node = self.nodes.node(index);
             let taken = node.cache.cached.contains(&block) || node.cache.pending.contains(&block);
-            if taken || !node.in_service() || self.cache_room(index) < bytes {
+            if taken || !node.in_service() || node.cache.room < bytes {
                 continue;
             }
             let remaining = node.cache_capacity.saturating_sub(node.cache_used);
@@ -160,12 +172,17 @@ impl BlockMap {
         None
     }
 
-    /// Bytes that a node can lock beyond what it was told to.
-    fn cache_room(&self, index: DatanodeIndex) -> u64 {
-        let node = self.nodes.node(index);
-        let sum = |blocks: &BTreeSet<BlockId>| -> u64 { blocks.iter().map(|block| self.bytes_of(*block)).sum() };
-        let remaining = node.cache_capacity.saturating_sub(node.cache_used);
-        (remaining + sum(&node.cache.leaving)).saturating_sub(sum(&node.cache.pending))
+    /// For all nodes at once: each block that is to be locked asks several for room, and there may be very many.
+    fn count_room(&mut self) {
+        for index in self.nodes.indices() {
+            let node = self.nodes.node(index);
+            let sum = |blocks: &BTreeSet<BlockId>| -> i128 {
+                blocks.iter().map(|block| i128::from(self.bytes_of(*block))).sum()
+            };
+            let remaining = i128::from(node.cache_capacity.saturating_sub(node.cache_used));
+            let room = remaining + sum(&node.cache.leaving) - sum(&node.cache.pending);
+            self.nodes.node_mut(index).cache.room = room;
+        }
     }
 
     fn bytes_of(&self, block: BlockId) -> u64 {

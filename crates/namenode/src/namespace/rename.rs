@@ -53,7 +53,7 @@ impl Namespace {
         let Some(parent) = destination.parent() else { return Ok(None) };
         let snapshottable = self.check_no_snapshots(moved)?;
         self.check_nested(snapshottable, &source, parent)?;
-        self.check_new_place(&destination, parent)?;
+        self.check_new_place(&destination, parent, moved)?;
         self.check_rename_quota(moved, parent, None)?;
         let other_policy = self.relocate(moved, parent, destination.last_name(), now_ms);
         Ok(Some(Renamed { overwritten: None, other_policy }))
@@ -100,7 +100,7 @@ impl Namespace {
             return Err(Error::RenameParentMissing { path: destination_path });
         };
         self.check_nested(snapshottable, &source, parent)?;
-        self.check_new_place(&destination, parent)?;
+        self.check_new_place(&destination, parent, moved)?;
         self.check_rename_quota(moved, parent, replaced)?;
         let overwritten = replaced.map(|replaced| self.remove_tree(replaced, now_ms));
         let other_policy = self.relocate(moved, parent, destination.last_name(), now_ms);
@@ -161,9 +161,10 @@ impl Namespace {
         Ok(())
     }
 
-    fn check_new_place(&self, destination: &Trail, parent: Slot) -> Result<(), Error> {
+    fn check_new_place(&self, destination: &Trail, parent: Slot, moved: Slot) -> Result<(), Error> {
         self.check_name(destination, destination.names.len() - 1, destination.last_name())?;
-        if destination.target().is_none() {
+        // Within its directory it takes no more room than before.
+        if destination.target().is_none() && self.inode(moved).parent != parent {
             self.check_room(destination, parent)?;
         }
         Ok(())

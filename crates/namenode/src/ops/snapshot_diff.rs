@@ -1,5 +1,7 @@
 //! What differs between two snapshots: as a whole report, and as the lists, a page at a time, from which newer clients make it.
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
 use hearth_types::Access;
 use hearth_wire::proto::hdfs::{
@@ -115,24 +117,26 @@ pub async fn get_snapshot_diff_report(
     }))
 }
 
-/// What is still to be told of one difference: from where on in its created and deleted entries, one list behind the other.
-/// -1: the difference itself first.
+/// What is still to be told of differences in the order of their paths: from where on in the created and deleted entries of that at
+/// `start_path`, one list behind the other. -1: the difference itself first.
 fn page(differences: &[Difference], start_path: &[u8], start_index: i32) -> (SnapshotDiffReportListingProto, bool) {
     let mut answer = SnapshotDiffReportListingProto {
         cursor: Some(SnapshotDiffReportCursorProto { start_path: Bytes::new(), index: -1 }),
         ..Default::default()
     };
     let mut count = 0;
-    let mut started = start_path.is_empty() && start_index < 0;
+    let start: RelativePath = match start_path {
+        b"" => Vec::new(),
+        path => path.split(|byte| *byte == b'/').map(Into::into).collect(),
+    };
     for difference in differences {
+        // Where the last page ended may be no difference any more.
+        let mut index = match compare_paths(&difference.path, &start) {
+            Ordering::Less => continue,
+            Ordering::Equal => start_index.max(-1),
+            Ordering::Greater => -1,
+        };
         let path = text(&difference.path);
-        let mut index = -1;
-        if !started {
-            if *path != *start_path {
-                continue;
-            }
-            (started, index) = (true, start_index.max(-1));
-        }
         let last = (difference.created.len() + difference.deleted.len()) as i32;
         while index < last {
             if count == PAGE {
@@ -174,7 +178,8 @@ pub async fn get_snapshot_diff_report_listing(
     request: GetSnapshotDiffReportListingRequestProto,
 ) -> Result<Bytes, Error> {
     let (from, to) = (&request.from_snapshot, &request.to_snapshot);
-    let compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
+    let mut compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
+    compared.differences.sort_by(|a, b| compare_paths(&a.path, &b.path));
     let (start_path, index) = match request.cursor {
         Some(cursor) => (cursor.start_path, cursor.index),
         None => (Bytes::new(), -1),
@@ -219,5 +224,10 @@ mod tests {
             (start, index) = (cursor.start_path, cursor.index);
         }
         assert_eq!((modified, created, deleted), (3, 2400, 801));
+        // Where the last page ended is none any more: it goes on with the next.
+        let (answer, more) = page(&all, b"aa", 700);
+        assert!(more && answer.modified_entries.len() == 1 && answer.created_entries.len() == 900);
+        let (answer, more) = page(&all, b"a", -1);
+        assert!(more && answer.modified_entries.len() == 2);
     }
 }

@@ -1,7 +1,7 @@
 //! On which media the replicas of a file are to lie.
 
 use bytes::Bytes;
-use hearth_types::StorageType;
+use hearth_types::{Access, StorageType};
 use hearth_wire::proto::hdfs::{
     BlockStoragePolicyProto, GetStoragePoliciesRequestProto, GetStoragePoliciesResponseProto,
     GetStoragePolicyRequestProto, GetStoragePolicyResponseProto, SetStoragePolicyRequestProto,
@@ -10,7 +10,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::blocks::{POLICIES, StoragePolicy};
 use crate::error::Error;
-use crate::namespace::{Caller, InodeKind, Purpose, Slot};
+use crate::namespace::{Caller, InodeKind, Need, Purpose, Slot};
 use crate::state::{Context, Namenode, State, encode};
 
 /// The number of the policy that may be given to new files only.
@@ -49,7 +49,8 @@ pub async fn get_storage_policy(
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
     let missing = |path| Error::FileOrDirectoryMissing { path };
-    let (_, slot) = state.namespace.resolve_existing(&context.caller, &request.path, Purpose::Read, missing)?;
+    let (trail, slot) = state.namespace.resolve_existing(&context.caller, &request.path, Purpose::Read, missing)?;
+    state.namespace.check(&context.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })?;
     let number = match state.namespace.storage_policy(slot).number {
         0 => namenode.settings.defaults.storage_policy,
         number => number,
@@ -83,8 +84,13 @@ async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Re
         .change(|state, now| {
             namenode.check_safe_mode(state, now, || format!("set storage policy for {path}"))?;
             let slot = state.namespace.check_storage_policy(caller, path)?;
-            if number == LAZY_PERSIST && state.namespace.is_file(slot) {
-                return Err(Error::PolicyOnlyAtCreation { policy: describe(number) });
+            if state.namespace.is_file(slot) {
+                if number == LAZY_PERSIST {
+                    return Err(Error::PolicyOnlyAtCreation { policy: describe(number) });
+                }
+                if state.namespace.inode(slot).storage_policy() == LAZY_PERSIST {
+                    return Err(Error::PolicyForGood { policy: "LAZY_PERSIST" });
+                }
             }
             state.namespace.set_storage_policy(slot, number);
             state.tell_policy(slot);

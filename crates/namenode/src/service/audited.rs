@@ -367,20 +367,19 @@ pub async fn put_down(
     let refused = audited.source_refused.as_deref().filter(|_| !allowed);
     let first = refused.or(made.as_deref()).or(audited.source.as_deref());
     let target = target.as_deref().or(audited.target.as_deref()).filter(|_| allowed || !audited.only_allowed);
-    for source in std::iter::once(first).chain(audited.others.iter().map(|path| Some(&**path))) {
-        log.write(Event {
-            allowed,
-            user: &caller.user,
-            machine: &caller.machine,
-            command: &audited.command,
-            source,
-            target,
-            permissions: permissions.as_deref(),
-            protocol: Some("rpc"),
-            context: call.caller_context.as_deref().map(|context| (context, &call.caller_signature)),
-        })
-        .await;
-    }
+    let sources = std::iter::once(first).chain(audited.others.iter().map(|path| Some(&**path)));
+    let event = |source| Event {
+        allowed,
+        user: &caller.user,
+        machine: &caller.machine,
+        command: &audited.command,
+        source,
+        target,
+        permissions: permissions.as_deref(),
+        protocol: Some("rpc"),
+        context: call.caller_context.as_deref().map(|context| (context, &call.caller_signature)),
+    };
+    log.write_all(sources.map(event)).await;
 }
 
 /// `owner:group:rwxr-xr-x` of what is at `path` now.

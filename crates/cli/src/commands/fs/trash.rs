@@ -114,7 +114,7 @@ pub async fn expunge(shell: &mut Shell, arguments: Arguments) -> Result<(), Fail
     let now = now_ms();
     for entry in &entries {
         let name = super::shown_name(&entry.local_name);
-        let Some(made) = checkpoint_time(&name) else { continue };
+        let Some(made) = Calendar::checkpoint_ms(&name) else { continue };
         if arguments.has("immediate") || now.saturating_sub(made) > interval_ms {
             fs.delete(&format!("{root}/{name}"), true).await?;
             eprintln!("Deleted trash checkpoint: {root}/{name}");
@@ -143,37 +143,9 @@ pub async fn expunge(shell: &mut Shell, arguments: Arguments) -> Result<(), Fail
     Err(Failure::Message(format!("Failed to checkpoint trash: no free name for {stamp}")))
 }
 
-/// When the checkpoint `yyMMddHHmmss` (perhaps with `-N` behind it) was made, in milliseconds; `None` for other names.
-fn checkpoint_time(name: &str) -> Option<u64> {
-    let digits = name.split_once('-').map_or(name, |(digits, _)| digits);
-    if digits.len() != 12 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let part = |at: usize| digits[at..at + 2].parse::<u32>().ok();
-    let calendar = Calendar {
-        year: 2000 + i64::from(part(0)?),
-        month: part(2).filter(|month| (1..=12).contains(month))?,
-        day: part(4).filter(|day| (1..=31).contains(day))?,
-        hour: part(6)?,
-        minute: part(8)?,
-        second: part(10)?,
-    };
-    calendar.local_to_ms()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn checkpoints_are_known_by_their_names() {
-        let now = now_ms() / 1000 * 1000;
-        let name = Calendar::local(now).compact();
-        assert_eq!(checkpoint_time(&name), Some(now));
-        assert_eq!(checkpoint_time(&format!("{name}-2")), Some(now));
-        assert_eq!(checkpoint_time("Current"), None);
-        assert_eq!(checkpoint_time("269999999999"), None);
-    }
 
     #[test]
     fn directories_are_looked_at_from_the_root_on() {
