@@ -133,8 +133,10 @@ impl Slots {
         if state.segments.len() >= SEGMENTS_MAX {
             return Err(SlotError::Limit);
         }
+        // Processes of other namespaces cannot be told from each other.
+        let is_known = !matches!(process, PeerAddress::Process { pid: 0, .. });
         let of_process = state.by_process.entry(process).or_default();
-        if *of_process >= SEGMENTS_PER_PROCESS_MAX {
+        if is_known && *of_process >= SEGMENTS_PER_PROCESS_MAX {
             return Err(SlotError::ProcessLimit);
         }
         *of_process += 1;

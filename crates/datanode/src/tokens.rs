@@ -1,14 +1,20 @@
 //! Block tokens as this datanode checks and mints them. Keys come from the namenodes, with the registration and by
 //! command.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use hearth_protocol::block_token::{Access, AccessMode, BlockKeys, BlockTokenEncoding, BlockTokenError, ExportedKeys};
 use hearth_types::{Clock, ExtendedBlock, StorageId, StorageType, Token};
+use parking_lot::Mutex;
+
+use crate::pool::NamenodeIndex;
 
 /// The keys of one pool.
 pub struct BlockTokens {
     keys: BlockKeys,
+    /// The namenodes that have tokens on.
+    on: Mutex<HashSet<NamenodeIndex>>,
     clock: Arc<dyn Clock>,
     user: String,
 }
@@ -16,11 +22,24 @@ pub struct BlockTokens {
 impl BlockTokens {
     /// `user`: named in the tokens minted here.
     pub fn new(clock: Arc<dyn Clock>, user: &str) -> Self {
-        Self { keys: BlockKeys::new(), clock, user: user.to_owned() }
+        Self { keys: BlockKeys::new(), on: Mutex::default(), clock, user: user.to_owned() }
     }
 
-    /// Takes over keys that a namenode sent.
-    pub fn install(&self, keys: &ExportedKeys) {
+    /// Takes over keys that a namenode sent. One that has tokens off does not switch them off for the others of its pool.
+    pub fn install(&self, namenode: NamenodeIndex, keys: &ExportedKeys) {
+        let mut on = self.on.lock();
+        if keys.enabled {
+            on.insert(namenode);
+        } else {
+            on.remove(&namenode);
+            if !on.is_empty() {
+                tracing::error!(
+                    namenode = namenode.0,
+                    "this namenode has block tokens off, others of its nameservice have them on: they stay on; give all the same dfs.block.access.token.enable"
+                );
+                return;
+            }
+        }
         self.keys.import(keys, self.clock.wall_ms());
     }
 
@@ -55,5 +74,39 @@ impl BlockTokens {
     #[cfg(test)]
     pub fn for_tests() -> Self {
         Self::new(Arc::new(hearth_types::SystemClock::new()), "test")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_protocol::block_token::BlockKey;
+
+    use super::*;
+
+    #[test]
+    fn one_namenode_does_not_switch_tokens_off_for_the_others() {
+        let tokens = BlockTokens::for_tests();
+        let key = BlockKey { id: 5, expiry_ms: u64::MAX, secret: b"12345678".to_vec() };
+        let on = ExportedKeys {
+            enabled: true,
+            update_interval_ms: 600_000,
+            token_lifetime_ms: 600_000,
+            current: Some(key.clone()),
+            all: vec![key],
+        };
+        let off = ExportedKeys::disabled();
+        let [active, standby] = [NamenodeIndex(0), NamenodeIndex(1)];
+        for (namenode, keys, are_on) in [
+            (standby, &off, false),
+            (active, &on, true),
+            (standby, &off, true),
+            (standby, &on, true),
+            (active, &off, true),
+            // The last that had them on was started without them.
+            (standby, &off, false),
+        ] {
+            tokens.install(namenode, keys);
+            assert_eq!(tokens.are_on(), are_on);
+        }
     }
 }

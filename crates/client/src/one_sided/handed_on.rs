@@ -15,6 +15,10 @@ use super::Key;
 /// Replicas that are remembered at most.
 const REPLICAS_MAX: usize = 16384;
 
+/// What is left of a lease for it to be of use. Reads have to end well before it does, and one that does not ends the connection of all who
+/// read from that datanode.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 pub(super) struct HandedOn {
     replicas: Mutex<HashMap<Key, Told>>,
@@ -33,7 +37,7 @@ struct Told {
 
 impl Told {
     fn is_over(&self, now: Instant) -> bool {
-        self.asked + self.lease <= now
+        self.asked + self.lease < now + LEASE_MIN
     }
 }
 
@@ -154,7 +158,8 @@ mod tests {
         let block = located(0, None);
         let key = Key::new(&block, &datanode());
         let unreadable = located(0, Some(Bytes::from_static(b"\xff")));
-        for (block, incarnation, now) in [(&block, 8, asked), (&block, 7, asked + LEASE), (&unreadable, 7, asked)] {
+        let late = asked + LEASE - LEASE_MIN / 2;
+        for (block, incarnation, now) in [(&block, 8, asked), (&block, 7, late), (&unreadable, 7, asked)] {
             handed_on.note(block, asked);
             assert!(handed_on.has(&key));
             assert_eq!(handed_on.take(&key, incarnation, now), None);

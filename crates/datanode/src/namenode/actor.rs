@@ -276,7 +276,7 @@ impl<'a> Conversation<'a> {
             commands.into_iter().partition(|command| command.cmd_type() == datanode_command_proto::Type::KeyUpdate);
         // From standby namenodes, too: their keys will be in use after a failover. Clients wait for them.
         for update in keys.into_iter().filter_map(|command| command.key_update_cmd) {
-            self.pool.tokens.install(&update.keys.into());
+            self.pool.tokens.install(self.index, &update.keys.into());
         }
         if commands.is_empty() {
             return None;

@@ -70,7 +70,7 @@ pub async fn run(
     let pool = service.adopt(datanode, identity).await?;
     pool.note_handshake_state(index, info.state.map(|_| ha_state(info.state())));
     let registration = register(datanode, proxy, &pool).await?;
-    pool.tokens.install(&registration.keys.clone().into());
+    pool.tokens.install(index, &registration.keys.clone().into());
     pool.set_own(DatanodeId::try_from(registration.datanode_id.clone())?);
     Ok(Registered { pool, registration, capabilities: info.capabilities() })
 }

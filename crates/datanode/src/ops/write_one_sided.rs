@@ -316,15 +316,22 @@ impl Bridge {
     /// A buffer for the next bytes of the block.
     fn grant_staging(&mut self) -> Result<Grant, WriteError> {
         self.staging = true;
+        // Whole chunks: else the end of a block could be on its way into what is left of a buffer when the next one is granted, which
+        // begins with the same chunk.
+        self.end -= self.end % self.bytes_per_chunk;
+        let length = match STAGING_BYTES / self.bytes_per_chunk * self.bytes_per_chunk {
+            0 => STAGING_BYTES,
+            whole => whole,
+        };
         let region = match self.staged.take() {
             Some(staged) => staged.region,
             None => {
-                let failed = |source| Error::Register { bytes: STAGING_BYTES, source };
-                let memory = Arc::new(Memory::fresh(STAGING_BYTES).map_err(failed)?);
-                self.domain.register(&memory, 0..STAGING_BYTES, Access::RemoteWrite)?
+                let failed = |source| Error::Register { bytes: length, source };
+                let memory = Arc::new(Memory::fresh(length).map_err(failed)?);
+                self.domain.register(&memory, 0..length, Access::RemoteWrite)?
             }
         };
-        let bytes = self.end..self.end + STAGING_BYTES;
+        let bytes = self.end..self.end + length;
         let grant = self.grant(bytes.clone(), &*region);
         self.staged = Some(Staged { bytes, region });
         Ok(grant)
@@ -380,9 +387,9 @@ impl Bridge {
         if self.pending.front().is_some_and(|(seqno, _)| *seqno == ack.seqno)
             && let Some((_, end)) = self.pending.pop_front()
         {
-            self.acknowledged = end;
+            // A heartbeat has no bytes of its own, and says nothing of those before it.
+            self.acknowledged = self.acknowledged.max(end);
         }
-        // Also of a heartbeat, which has no bytes of its own.
         let acknowledged = self.acknowledged;
         let grant = match ack.granted {
             _ if is_over => None,
@@ -410,7 +417,7 @@ impl Bridge {
             return Ok(None);
         }
         // The writer begins its next slice with the chunk that it has not finished.
-        self.end = acknowledged / self.bytes_per_chunk * self.bytes_per_chunk;
+        self.end = acknowledged;
         self.grant_staging().map(Some)
     }
 }

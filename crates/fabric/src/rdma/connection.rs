@@ -333,6 +333,7 @@ impl RdmaConnection {
             started: (bytes > POLLED_BYTES_MAX).then(Instant::now),
             has_polled: false,
             sleep: None,
+            is_rest: false,
         })
     }
 }
@@ -440,6 +441,8 @@ struct Pending {
     started: Option<Instant>,
     has_polled: bool,
     sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// Nobody waits for it any more but a task of its own.
+    is_rest: bool,
 }
 
 impl Pending {
@@ -487,6 +490,10 @@ impl Drop for Pending {
         if self.operation.outcome().is_some() || !self.shared.is_open() {
             return;
         }
+        if self.is_rest {
+            // Its runtime ends: nobody is left who would end the operation in time.
+            return self.shared.fail(|| "its runtime has ended".to_owned());
+        }
         self.shared.hear_sends();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let rest = Pending {
@@ -498,6 +505,7 @@ impl Drop for Pending {
             started: self.started,
             has_polled: true,
             sleep: None,
+            is_rest: true,
         };
         runtime.spawn(async move {
             // Whatever comes of it is seen by others.

@@ -25,12 +25,26 @@ pub(crate) fn start(
 ) -> Arc<dyn Connection> {
     let table = domain.as_any().downcast_ref::<SoftDomain>().expect("a domain of this transport").table().clone();
     let shared = Arc::new(Shared::new(peer, private, limits, table, gate));
-    tokio::spawn(run(shared.clone(), stream));
+    let ending = Ending { shared: shared.clone(), why: "its runtime has ended".to_owned() };
+    tokio::spawn(run(ending, stream));
     Arc::new(SoftConnection { handle: Arc::new(Handle { shared }) })
 }
 
-async fn run(shared: Arc<Shared>, stream: impl Stream) {
-    let why = {
+/// The end of a connection's task, however it comes: its runtime may end before it.
+struct Ending {
+    shared: Arc<Shared>,
+    why: String,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.shared.set_over(std::mem::take(&mut self.why));
+    }
+}
+
+async fn run(mut ending: Ending, stream: impl Stream) {
+    let shared = ending.shared.clone();
+    ending.why = {
         let (read, write) = tokio::io::split(stream);
         // In this order: what has arrived counts before this side's wish to end.
         tokio::select! {
@@ -40,7 +54,6 @@ async fn run(shared: Arc<Shared>, stream: impl Stream) {
             () = shared.ending.notified() => String::new(),
         }
     };
-    shared.set_over(why);
 }
 
 /// Ends the connection when nobody has it any more, and no operation of it runs.

@@ -15,18 +15,44 @@ use crate::rdma::verbs::{CompletionChannel, EventKind};
 const FLUSH: Duration = Duration::from_secs(2);
 
 pub fn start(shared: &Arc<Shared>, completions: Arc<CompletionChannel>, events: Events) -> io::Result<()> {
-    let completions = completions.watched()?;
-    let shared = Arc::clone(shared);
+    let heard = Some((completions.watched()?, events));
+    let driver = Driver { shared: Arc::clone(shared), heard };
     tokio::spawn(async move {
+        let shared = &driver.shared;
         // Both queues: what has come before is taken at once.
         shared.receives_heard();
-        hear(&shared, &completions, &events).await;
-        wind_up(&shared).await;
-        // The descriptors are closed only here, behind the queue pair.
-        drop((completions, events));
-        shared.wound_up();
+        if let Some((completions, events)) = &driver.heard {
+            hear(shared, completions, events).await;
+        }
+        wind_up(shared).await;
     });
     Ok(())
+}
+
+/// What the task has until the connection is over. Its runtime may end before that.
+struct Driver {
+    shared: Arc<Shared>,
+    heard: Option<(AsyncFd<Arc<CompletionChannel>>, Events)>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.fail(|| "its runtime has ended".to_owned());
+        destroy(&self.shared);
+        // The descriptors are closed only here, behind the queue pair.
+        drop(self.heard.take());
+        self.shared.wound_up();
+    }
+}
+
+/// Nobody reaches anything through the queue pair after this. Once is enough, and twice does no harm. A system call that waits for the
+/// device.
+fn destroy(shared: &Shared) {
+    // The other side hears it; an error says that it has.
+    let _ = shared.queue_pair.with_id(|id| id.disconnect());
+    for batch in shared.queue_pair.destroy() {
+        batch.abandon();
+    }
 }
 
 /// Until the connection has ended.
@@ -60,7 +86,7 @@ async fn hear(shared: &Arc<Shared>, completions: &AsyncFd<Arc<CompletionChannel>
     }
 }
 
-/// Takes what is flushed, then destroys the queue pair: then nobody reaches anything through it any more.
+/// Takes what is flushed, then destroys the queue pair.
 async fn wind_up(shared: &Arc<Shared>) {
     let until = Instant::now() + FLUSH;
     loop {
@@ -76,15 +102,7 @@ async fn wind_up(shared: &Arc<Shared>) {
         tracing::debug!(peer = %shared.peer, left, "operations were not flushed");
     }
     let destroying = Arc::clone(shared);
-    let destroy = move || {
-        // The other side hears it; an error says that it has.
-        let _ = destroying.queue_pair.with_id(|id| id.disconnect());
-        for batch in destroying.queue_pair.destroy() {
-            batch.abandon();
-        }
-    };
-    // A system call that waits for the device.
-    if tokio::task::spawn_blocking(destroy).await.is_err() {
+    if tokio::task::spawn_blocking(move || destroy(&destroying)).await.is_err() {
         tracing::debug!(peer = %shared.peer, "the runtime ends before the connection");
     }
 }

@@ -362,8 +362,8 @@ impl<T> QueuePair<T> {
     /// Destroys the queue pair. When this returns, the device touches nothing of what was posted on it; what had not
     /// completed is let go of, its tokens are returned.
     pub fn destroy(&self) -> Vec<T> {
-        let live = self.live.write().take();
-        drop(live);
+        // Under the lock: whoever else destroys it waits until it is done.
+        *self.live.write() = None;
         let mut table = self.posted.lock();
         let left: Vec<Posted<T>> = table.entries.drain(..).flatten().collect();
         table.free.clear();
