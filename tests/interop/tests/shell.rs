@@ -11,6 +11,7 @@ const CHECKS: &[Check] = &[
     ("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes),
     ("copies_keep_what_they_are_asked_to_keep", kept),
     ("local_paths_are_understood_alike", local_paths),
+    ("moves_and_merges_are_done_and_refused_alike", moves),
     ("a_file_in_the_trash_is_in_nobodys_way", trash),
     ("snapshots_are_made_and_told_as_by_apaches_namenode", snapshots),
     ("snapshots_are_made_alike", own_snapshots),
@@ -120,15 +121,52 @@ const LOCAL_LINES: &[&str] = &[
     "-touchz DIR/put/none/",
     "-mkdir DIR/put/none/",
     "-find DIR/put",
+    // HDFS without a host: the default file system, if that is one.
+    "-test -d hdfs://DIR/put/new",
+    "-test -d hdfs:DIR/put/new",
+    "-fs file:/// -ls hdfs://DIR",
 ];
 
 fn local_paths(session: &mut Session) -> Result<()> {
     let local = session.local("paths")?;
     std::fs::create_dir_all(local.join("tree/sub"))?;
     std::fs::write(local.join("tree/sub/file"), "bytes")?;
-    let local = local.to_str().context("a path of text")?;
-    let lines: Vec<String> = LOCAL_LINES.iter().map(|line| line.replace("LOCAL", local)).collect();
-    said_alike(session, &lines.iter().map(String::as_str).collect::<Vec<_>>())
+    said_alike_of(session, &local, LOCAL_LINES)
+}
+
+/// `LOCAL`: a directory in which each shell has one of its own, with `tree/sub/file` and `merged`.
+const MOVE_LINES: &[&str] = &[
+    "-mkdir -p DIR/move/from/one DIR/move/from/two DIR/move/into/tree",
+    "-touchz DIR/move/file",
+    // Two where there is one name.
+    "-mv DIR/move/from/* DIR/move/none",
+    "-mv DIR/move/from/* DIR/move/file",
+    "-find DIR/move",
+    "-mv DIR/move/from/o* DIR/move/none",
+    "-mv DIR/move/from/* DIR/move/into",
+    "-find DIR/move",
+    // Where there is a directory of its name.
+    "-moveFromLocal LOCALDIR/tree DIR/move/into",
+    "-test -e file://LOCALDIR/tree/sub/file",
+    "-moveFromLocal LOCALDIR/tree DIR/move",
+    "-test -e file://LOCALDIR/tree",
+    "-find DIR/move",
+    "-getmerge DIR/move/tree/sub/file DIR/move/nothing LOCALDIR/merged",
+    "-cat file://LOCALDIR/merged",
+    "-getmerge DIR/move/tree/sub LOCALDIR/merged",
+    "-cat file://LOCALDIR/merged",
+    "-chmod 75 DIR/move/file",
+];
+
+fn moves(session: &mut Session) -> Result<()> {
+    let local = session.local("moves")?;
+    for directory in DIRECTORIES {
+        let own = local.join(directory.trim_start_matches('/'));
+        std::fs::create_dir_all(own.join("tree/sub"))?;
+        std::fs::write(own.join("tree/sub/file"), "bytes")?;
+        std::fs::write(own.join("merged"), "kept")?;
+    }
+    said_alike_of(session, &local, MOVE_LINES)
 }
 
 /// A file is removed, then one in a directory of its name.
@@ -266,6 +304,13 @@ fn hearth(conf: &Path, arguments: Vec<String>) -> Result<Output> {
     command.arg("fs").args(arguments).env("HADOOP_CONF_DIR", conf).output().context("hearth fs")
 }
 
+/// As `said_alike`, with `local` for `LOCAL`.
+fn said_alike_of(session: &mut Session, local: &Path, lines: &[&str]) -> Result<()> {
+    let local = local.to_str().context("a path of text")?;
+    let lines: Vec<String> = lines.iter().map(|line| line.replace("LOCAL", local)).collect();
+    said_alike(session, &lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 /// Output, reason and exit code of each line by `hdfs dfs` and by `hearth fs`.
 fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
     let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
@@ -276,7 +321,19 @@ fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
         let said = |stdout: &str, stderr: &str, directory: &str| {
             // Log lines and the list of all commands aside.
             let reason = stderr.lines().find(|line| {
-                let named = ["fattr:", "facl:", "Snapshot:", "ls:", "count:", "put:", "cp:", "touchz:"];
+                let named = [
+                    "fattr:",
+                    "facl:",
+                    "Snapshot:",
+                    "ls:",
+                    "count:",
+                    "put:",
+                    "cp:",
+                    "touchz:",
+                    "mv:",
+                    "getmerge:",
+                    "moveFromLocal:",
+                ];
                 line.starts_with('-') || named.iter().any(|name| line.contains(name))
             });
             format!("{stdout}{}", reason.unwrap_or_default()).replace(directory, "DIR")

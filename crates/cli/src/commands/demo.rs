@@ -8,7 +8,7 @@ mod table;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -17,6 +17,8 @@ use hearth_client::FileSystem;
 use hearth_config::parse;
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::configuration;
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, Process, ProcessCluster};
@@ -43,6 +45,15 @@ pub struct DemoArguments {
 }
 
 pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    // One thread: the servers end with the one that starts them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(show(arguments))
+}
+
+/// The demo in directories of its own. They go with it, interrupted or not: what lies in memory would stay there.
+async fn show(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    let interrupted = interruption()?;
+    tokio::pin!(interrupted);
     let scratch =
         tempfile::Builder::new().prefix("hearth-demo-").tempdir().context("cannot make a temporary directory")?;
     // The file that it makes lies in memory, too, so that no disk is measured.
@@ -50,6 +61,40 @@ pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
         .prefix("hearth-demo-")
         .tempdir_in(&arguments.memory)
         .with_context(|| format!("cannot make a directory in {}", arguments.memory.display()))?;
+    // The last local, so that the processes end before their directories go.
+    let processes = tokio::select! {
+        code = &mut interrupted => {
+            eprintln!("hearth: interrupted; removing what the demo made");
+            return Ok(code);
+        }
+        processes = measure(arguments, scratch.path(), copies.path()) => processes?,
+    };
+    if !arguments.keep {
+        println!("\nRun it again with --keep to leave the file system running, or start one of your own: hearth up");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("\nRunning until Ctrl-C (one DataNode was killed: hearth admin -report shows it).");
+    // As it was told to: whatever the code, it is no failure.
+    let _ = interrupted.await;
+    processes.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Listens for SIGINT and SIGTERM from now on. Resolves with the first of them, to the exit code that shells give it.
+fn interruption() -> anyhow::Result<impl Future<Output = ExitCode>> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => ExitCode::from(130),
+            _ = terminate.recv() => ExitCode::from(143),
+        }
+    })
+}
+
+/// Stores and reads, and shows what that took. The file system still runs afterwards. Dropped half way, this leaves no
+/// process behind.
+async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> anyhow::Result<ProcessCluster> {
     let bytes = match &arguments.file {
         Some(file) => fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len(),
         None => arguments.size,
@@ -59,15 +104,15 @@ pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
 
     println!("Hearth: an HDFS whose blocks live in memory. Every HDFS client can use it unchanged.\n");
     let cluster = LocalCluster::prepare(LocalClusterOptions {
-        dir: scratch.path().join("hearth"),
-        memory_root: copies.path().to_path_buf(),
+        dir: scratch.join("hearth"),
+        memory_root: copies.to_path_buf(),
         datanodes: DATANODES,
         port: 0,
         http_port: 0,
         settings: Vec::new(),
     })?;
     let started = Instant::now();
-    let mut processes = ProcessCluster::start(&cluster, |_| {})?;
+    let mut processes = ProcessCluster::start(&cluster, |_| {}).await?;
     let uri = format!("hdfs://{}", processes.rpc()?);
     done(&format!("a NameNode and {DATANODES} DataNodes, each a process of its own, at {uri}"), started.elapsed());
     let client_conf = cluster.dir().join("conf");
@@ -77,37 +122,33 @@ pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let (file, hash) = match &arguments.file {
         Some(file) => {
-            let read = |bar: &ProgressBar| sample::hash_of(fs::File::open(file)?, |count| bar.inc(count));
-            let hash = with_bar("reading", bytes, read).with_context(|| format!("cannot read {}", file.display()))?;
+            let unreadable = || format!("cannot read {}", file.display());
+            let content = tokio::fs::File::open(file).await.with_context(unreadable)?;
+            let read = |bar: ProgressBar| sample::hash_of(content, move |count| bar.inc(count));
+            let hash = with_bar("reading", bytes, read).await.with_context(unreadable)?;
             (file.clone(), hash)
         }
         None => {
-            let file = copies.path().join("sample");
-            let hash = with_bar("making a file", bytes, |bar| sample::make(&file, bytes, |count| bar.inc(count)))
-                .with_context(|| format!("cannot write {}", file.display()))?;
+            let file = copies.join("sample");
+            let make = |bar: ProgressBar| sample::make(&file, bytes, move |count| bar.inc(count));
+            let hash = with_bar("making a file", bytes, make).await;
+            let hash = hash.with_context(|| format!("cannot write {}", file.display()))?;
             (file, hash)
         }
     };
     done(&format!("{} of data, SHA-256 {}…", human(bytes), hex(&hash[..8])), started.elapsed());
 
     let demo = Demo { uri: &uri, conf: &client_conf, bytes, hash };
-    let mut rows = vec![demo.put(&file, &processes)?];
+    let mut rows = vec![demo.put(&file, &processes).await?];
     for (name, settings) in READ_PATHS {
-        rows.push(demo.get(name, settings, &processes)?);
+        rows.push(demo.get(name, settings, &processes).await?);
     }
-    rows.push(demo.read_while_one_dies(&cluster, &mut processes)?);
+    rows.push(demo.read_while_one_dies(&cluster, &mut processes).await?);
 
     println!("\n{}", table::render(&rows));
     println!("Every copy read back had the SHA-256 of what was written. CPU is user + system time, 10 ms exact.\n");
     point_at(&uri, &client_conf);
-    if !arguments.keep {
-        println!("\nRun it again with --keep to leave the file system running, or start one of your own: hearth up");
-        return Ok(ExitCode::SUCCESS);
-    }
-    println!("\nRunning until Ctrl-C (one DataNode was killed: hearth admin -report shows it).");
-    wait_for_interrupt()?;
-    processes.stop()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(processes)
 }
 
 /// The ways of reading that this build has, and the client settings that force each.
@@ -126,68 +167,66 @@ struct Demo<'a> {
 const STORED: &str = "/demo/file";
 
 impl Demo<'_> {
-    fn put(&self, file: &Path, processes: &ProcessCluster) -> anyhow::Result<Row> {
-        self.client(&["-mkdir", "-p", "/demo"], &[])?;
+    async fn put(&self, file: &Path, processes: &ProcessCluster) -> anyhow::Result<Row> {
+        self.client(&["-mkdir", "-p", "/demo"], &[]).await?;
         let file = file.to_str().context("the file's name is not UTF-8")?;
         let path = format!("write, local, and {} more replicas, memory to memory", DATANODES - 1);
-        let row = self.measured(&path, processes, || self.client(&["-put", "-f", file, STORED], &[]))?;
+        let row = self.measured(&path, processes, self.client(&["-put", "-f", file, STORED], &[])).await?;
         done(&format!("stored with {DATANODES} replicas"), Duration::from_secs_f64(row.seconds));
         Ok(row)
     }
 
     /// Reads through `hearth fs -cat`, hashing what arrives.
-    fn get(&self, path: &str, settings: &[&str], processes: &ProcessCluster) -> anyhow::Result<Row> {
+    async fn get(&self, path: &str, settings: &[&str], processes: &ProcessCluster) -> anyhow::Result<Row> {
         let mut found = Hash::default();
-        let row = self.measured(path, processes, || {
+        let work = async {
             let mut client = self.command(&["-cat", STORED], settings)?.stdout(Stdio::piped()).spawn()?;
             let output = client.stdout.take().context("the client's output is piped")?;
-            found = with_bar(path, self.bytes, |bar| sample::hash_of(output, |count| bar.inc(count)))?;
-            finished("-cat", client.wait()?)
-        })?;
+            let read = |bar: ProgressBar| sample::hash_of(output, move |count| bar.inc(count));
+            found = with_bar(path, self.bytes, read).await?;
+            finished("-cat", client.wait().await?)
+        };
+        let row = self.measured(path, processes, work).await?;
         self.check(path, found)?;
         done(&format!("{path}: SHA-256 equal"), Duration::from_secs_f64(row.seconds));
         Ok(row)
     }
 
     /// Opens the file, reads half of it, kills the DataNode that serves the next byte, and reads on.
-    fn read_while_one_dies(&self, cluster: &LocalCluster, processes: &mut ProcessCluster) -> anyhow::Result<Row> {
-        let rpc = processes.rpc()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    async fn read_while_one_dies(&self, cluster: &LocalCluster, processes: &mut ProcessCluster) -> anyhow::Result<Row> {
         let bar = bar("reading while a DataNode dies", self.bytes);
         let started = Instant::now();
-        let (found, killed) = runtime.block_on(async {
-            let user = configuration::user();
-            let files = FileSystem::connect(&cluster.client(rpc), Some(self.uri), &user)?;
-            let mut reader = files.open(STORED).await?;
-            let mut hash = Sha256::new();
-            let mut killed = None;
-            let mut position = 0u64;
-            loop {
-                let piece = reader.next().await?;
-                let count = piece.len();
-                if count == 0 {
-                    break;
-                }
-                hash.update(piece);
-                reader.consume(count);
-                position += count as u64;
-                bar.inc(count as u64);
-                if killed.is_none() && position >= self.bytes / 2 {
-                    let at = position.min(self.bytes - 1);
-                    let located = files.locations(STORED, at, 1).await?;
-                    let serving = located
-                        .blocks
-                        .first()
-                        .and_then(|block| block.locations.first())
-                        .context("the NameNode knows no replica of the block being read")?;
-                    let victim = serving_process(&mut processes.datanodes, serving.id.transfer_port)?;
-                    victim.kill();
-                    killed = Some(victim.role().to_string());
-                }
+        let files = FileSystem::connect(&cluster.client(processes.rpc()?), Some(self.uri), &configuration::user())?;
+        let mut reader = files.open(STORED).await?;
+        let mut hash = Sha256::new();
+        let mut killed = None;
+        let mut position = 0u64;
+        loop {
+            let piece = reader.next().await?;
+            let count = piece.len();
+            if count == 0 {
+                break;
             }
-            let found: Hash = hash.finalize().into();
-            anyhow::Ok((found, killed))
-        })?;
+            hash.update(piece);
+            reader.consume(count);
+            position += count as u64;
+            bar.inc(count as u64);
+            // What is in memory is there without waiting, and whoever interrupts this is to be heard.
+            tokio::task::yield_now().await;
+            if killed.is_none() && position >= self.bytes / 2 {
+                let at = position.min(self.bytes - 1);
+                let located = files.locations(STORED, at, 1).await?;
+                let serving = located
+                    .blocks
+                    .first()
+                    .and_then(|block| block.locations.first())
+                    .context("the NameNode knows no replica of the block being read")?;
+                let victim = serving_process(&mut processes.datanodes, serving.id.transfer_port)?;
+                victim.kill();
+                killed = Some(victim.role().to_string());
+            }
+        }
+        let found: Hash = hash.finalize().into();
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
         let path = "read, local, a DataNode killed half way";
@@ -207,17 +246,17 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn measured(
+    async fn measured(
         &self,
         path: &str,
         processes: &ProcessCluster,
-        work: impl FnOnce() -> anyhow::Result<()>,
+        work: impl Future<Output = anyhow::Result<()>>,
     ) -> anyhow::Result<Row> {
         let datanodes =
             || processes.datanodes.iter().map(|process| cpu::of_process(process.pid())).sum::<Option<f64>>();
         let (client_before, datanodes_before) = (cpu::of_ended_children(), datanodes());
         let started = Instant::now();
-        work()?;
+        work.await?;
         let seconds = started.elapsed().as_secs_f64();
         let used = |before: Option<f64>, after: Option<f64>| Some(after? - before?);
         Ok(Row {
@@ -230,8 +269,8 @@ impl Demo<'_> {
     }
 
     /// `hearth fs` as a process of its own, with its progress on this terminal.
-    fn client(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<()> {
-        let status = self.command(command, settings)?.status().context("cannot start hearth fs")?;
+    async fn client(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<()> {
+        let status = self.command(command, settings)?.status().await.context("cannot start hearth fs")?;
         finished(&command.join(" "), status)
     }
 
@@ -243,7 +282,9 @@ impl Demo<'_> {
             .args(settings.iter().flat_map(|setting| ["-D", setting]))
             .args(command)
             .env("HADOOP_CONF_DIR", self.conf)
-            .stdin(Stdio::null());
+            .stdin(Stdio::null())
+            // An interrupted demo does not wait for it.
+            .kill_on_drop(true);
         Ok(process)
     }
 }
@@ -287,11 +328,6 @@ fn point_at(uri: &str, conf: &Path) {
     println!("  hearth fs -fs {uri} -ls /demo");
 }
 
-fn wait_for_interrupt() -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(super::stop_requested())
-}
-
 fn bar(what: &str, bytes: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -301,9 +337,9 @@ fn bar(what: &str, bytes: u64) -> ProgressBar {
     ProgressBar::new(bytes).with_style(style).with_message(what.to_string())
 }
 
-fn with_bar<T>(what: &str, bytes: u64, work: impl FnOnce(&ProgressBar) -> T) -> T {
+async fn with_bar<F: Future>(what: &str, bytes: u64, work: impl FnOnce(ProgressBar) -> F) -> F::Output {
     let bar = bar(what, bytes);
-    let outcome = work(&bar);
+    let outcome = work(bar.clone()).await;
     bar.finish_and_clear();
     outcome
 }
@@ -325,4 +361,56 @@ fn human(bytes: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{bytes} B") } else { format!("{size:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use hearth_testkit::{Process, Scratch, hearth_program, wait_until};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Whether any process of a group runs. One that has ended and that init has not collected yet does not.
+    fn runs(group: u32) -> bool {
+        let group = group.to_string();
+        let is_of_it = |stat: &str| {
+            // After the name: state, parent, group. Source: proc(5).
+            let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+            fields.next() != Some("Z") && fields.nth(1) == Some(group.as_str())
+        };
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok()).any(|stat| is_of_it(&stat))
+    }
+
+    fn is_empty(directory: &Path) -> bool {
+        fs::read_dir(directory).unwrap().next().is_none()
+    }
+
+    #[test]
+    fn an_interrupted_demo_leaves_nothing_behind() {
+        let memory = Scratch::within(Path::new("/dev/shm"), "hearth-test-").unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let disk = place.path().join("disk");
+        fs::create_dir(&disk).unwrap();
+        let mut command = Command::new(hearth_program().unwrap());
+        command.args(["demo", "--size", "256m", "--memory"]).arg(memory.path()).env("TMPDIR", &disk);
+        let mut demo = Process::start("demo", &mut command, &place.path().join("log")).unwrap();
+        let group = demo.id();
+        wait_until("the file to be made, which is stored next", PATIENCE, || {
+            demo.check_alive()?;
+            Ok(demo.log_text().contains("of data, SHA-256").then_some(()))
+        })
+        .unwrap();
+        assert!(runs(group) && !is_empty(memory.path()) && !is_empty(&disk));
+
+        // To it alone, not to its children.
+        let status = demo.terminate(PATIENCE).unwrap();
+        assert_eq!(status.code(), Some(143), "{}", demo.log_tail());
+        wait_until("its processes to end", PATIENCE, || Ok((!runs(group)).then_some(()))).unwrap();
+        assert!(is_empty(memory.path()) && is_empty(&disk), "{}", demo.log_tail());
+    }
 }

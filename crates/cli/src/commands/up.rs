@@ -55,20 +55,23 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if arguments.processes {
         // Started by this thread, which lives as long as they shall.
-        let mut processes = ProcessCluster::start(&cluster, |_| {})?;
+        let mut processes = runtime.block_on(ProcessCluster::start(&cluster, |_| {}))?;
         announce(&cluster, processes.rpc()?, processes.namenode.port("http")?, arguments.write_conf.as_deref())?;
         let outcome = runtime.block_on(async {
             loop {
                 tokio::select! {
                     stopped = super::stop_requested() => return stopped,
-                    () = tokio::time::sleep(Duration::from_secs(1)) => processes.check(&cluster)?,
+                    () = tokio::time::sleep(Duration::from_secs(1)) => processes.check()?,
                 }
             }
         });
+        if let Err(ended) = &outcome {
+            // Now: stopping the others takes its time, and may have something to say of its own.
+            eprintln!("hearth: {ended:#}");
+        }
         eprintln!("hearth: stopping; what is only in memory goes to disk");
         processes.stop()?;
-        outcome?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     logging::start("warn");
     runtime.block_on(async {

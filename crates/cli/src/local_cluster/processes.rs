@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use hearth_config::Configuration;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::mpsc;
 
 use super::LocalCluster;
 use crate::announce::Announcement;
@@ -25,14 +25,17 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Process {
     role: String,
     child: Child,
+    log: PathBuf,
     announcement: Announcement,
+    /// It was killed here, or `check` has told how it ended: no news when all are stopped.
+    end_is_known: bool,
 }
 
 impl Process {
     /// Starts `hearth ROLE` with `configuration` written to a directory of its own, and waits until it announces itself.
     ///
-    /// Errors: with the end of the log, when it ends or says nothing.
-    fn start(
+    /// Errors: with the end of the log, when it ends or says nothing. Dropped half way, this kills it.
+    async fn start(
         cluster: &LocalCluster,
         name: &str,
         command: &[&str],
@@ -59,7 +62,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start hearth {role}"))?;
         let stdout = child.stdout.take().context("the child's output is piped")?;
-        let (sender, receiver) = mpsc::sync_channel(1);
+        let (sender, mut receiver) = mpsc::channel(1);
         // Reads on to the end, so that the child never blocks on a full pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout.take(1 << 20)).lines().map_while(Result::ok) {
@@ -68,20 +71,25 @@ impl Process {
                 }
             }
         });
-        let mut process =
-            Self { role: name.to_string(), child, announcement: Announcement::new(name, std::iter::empty()) };
-        match receiver.recv_timeout(START_TIMEOUT) {
-            Ok(announcement) => {
+        let mut process = Self {
+            role: name.to_string(),
+            child,
+            log: log_path,
+            announcement: Announcement::new(name, std::iter::empty()),
+            end_is_known: false,
+        };
+        match tokio::time::timeout(START_TIMEOUT, receiver.recv()).await {
+            Ok(Some(announcement)) => {
                 process.announcement = announcement;
                 Ok(process)
             }
-            Err(_) => {
+            _ => {
                 let how = match process.child.try_wait() {
                     Ok(Some(status)) => format!("ended with {status}"),
                     _ => format!("did not become ready within {} s", START_TIMEOUT.as_secs()),
                 };
                 process.kill();
-                Err(anyhow!("hearth {role} ({name}) {how}; the end of {}:\n{}", log_path.display(), tail(&log_path)))
+                Err(anyhow!("hearth {role} ({name}) {how}; {}", process.end_of_log()))
             }
         }
     }
@@ -102,35 +110,52 @@ impl Process {
     }
 
     /// How it ended, if it did.
-    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
     /// SIGKILL.
     pub fn kill(&mut self) {
+        self.end_is_known = true;
         // Fails only when it is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    fn terminate(&self) {
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+    fn terminate(&mut self) {
+        // Once its end was seen, its number may be another's.
+        if self.ended().is_none()
+            && let Some(pid) = Pid::from_raw(self.child.id() as i32)
+        {
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Waits for the end after `terminate`; then SIGKILL. Returns whether it ended by itself.
-    fn wait_until(&mut self, deadline: Instant) -> bool {
+    /// Waits for the end after `terminate`; then SIGKILL.
+    ///
+    /// Errors: with the end of the log, when it had to be killed or did not end well, as a DataNode does not whose bytes
+    /// are only in memory still.
+    fn wait_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
         loop {
-            match self.child.try_wait() {
-                Ok(Some(_)) | Err(_) => return true,
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
-                Ok(None) => {
+            match self.child.try_wait().with_context(|| format!("cannot wait for {}", self.role))? {
+                Some(status) if status.success() || self.end_is_known => return Ok(()),
+                Some(status) => return Err(self.ended_with(status)),
+                None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+                None => {
                     self.kill();
-                    return false;
+                    let waited = STOP_TIMEOUT.as_secs();
+                    bail!("{} did not stop within {waited} s and had to be killed; {}", self.role, self.end_of_log());
                 }
             }
         }
+    }
+
+    fn ended_with(&self, status: ExitStatus) -> anyhow::Error {
+        anyhow!("{} ended with {status}; {}", self.role, self.end_of_log())
+    }
+
+    fn end_of_log(&self) -> String {
+        format!("the end of {}:\n{}", self.log.display(), tail(&self.log))
     }
 }
 
@@ -148,15 +173,18 @@ pub struct ProcessCluster {
 
 impl ProcessCluster {
     /// Starts the NameNode, then the DataNodes. `step` is told what is being started.
-    pub fn start(cluster: &LocalCluster, mut step: impl FnMut(&str)) -> anyhow::Result<Self> {
+    ///
+    /// They end with the thread that polls this.
+    pub async fn start(cluster: &LocalCluster, mut step: impl FnMut(&str)) -> anyhow::Result<Self> {
         step("NameNode");
-        let namenode = Process::start(cluster, "namenode", &["namenode", "-format-if-empty"], &cluster.namenode())?;
+        let configuration = cluster.namenode();
+        let namenode = Process::start(cluster, "namenode", &["namenode", "-format-if-empty"], &configuration).await?;
         let rpc = namenode.port("rpc")?;
         let mut datanodes = Vec::new();
         for number in 1..=cluster.datanodes() {
             step(&format!("DataNode {number}"));
-            let configuration = cluster.datanode(number, rpc);
-            datanodes.push(Process::start(cluster, &format!("datanode{number}"), &["datanode"], &configuration)?);
+            let (name, configuration) = (format!("datanode{number}"), cluster.datanode(number, rpc));
+            datanodes.push(Process::start(cluster, &name, &["datanode"], &configuration).await?);
         }
         Ok(Self { namenode, datanodes })
     }
@@ -166,11 +194,11 @@ impl ProcessCluster {
     }
 
     /// Errors when a role has ended by itself.
-    pub fn check(&mut self, cluster: &LocalCluster) -> anyhow::Result<()> {
+    pub fn check(&mut self) -> anyhow::Result<()> {
         for process in std::iter::once(&mut self.namenode).chain(&mut self.datanodes) {
             if let Some(status) = process.ended() {
-                let log = cluster.log_file(&process.role);
-                bail!("{} ended with {status}; the end of {}:\n{}", process.role, log.display(), tail(&log));
+                process.end_is_known = true;
+                return Err(process.ended_with(status));
             }
         }
         Ok(())
@@ -178,25 +206,17 @@ impl ProcessCluster {
 
     /// SIGTERM to all, DataNodes first; they write what is only in memory to disk before they end.
     ///
-    /// Errors: names of those that had to be killed.
+    /// Errors, when all have stopped: each that had to be killed or did not end well, unless `check` has told of it.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        let mut killed = Vec::new();
-        for process in &self.datanodes {
+        for process in &mut self.datanodes {
             process.terminate();
         }
-        for process in &mut self.datanodes {
-            if !process.wait_until(deadline) {
-                killed.push(process.role.clone());
-            }
-        }
+        let mut ends: Vec<_> = self.datanodes.iter_mut().map(|process| process.wait_until(deadline)).collect();
         self.namenode.terminate();
-        if !self.namenode.wait_until(deadline) {
-            killed.push(self.namenode.role.clone());
-        }
-        if !killed.is_empty() {
-            bail!("did not stop within {} s and had to be killed: {}", STOP_TIMEOUT.as_secs(), killed.join(", "));
-        }
+        ends.push(self.namenode.wait_until(deadline));
+        let failures: Vec<_> = ends.into_iter().filter_map(Result::err).map(|failure| format!("{failure:#}")).collect();
+        ensure!(failures.is_empty(), "{}", failures.join("\n"));
         Ok(())
     }
 }
@@ -215,4 +235,69 @@ fn tail(path: &Path) -> String {
     let text = read().unwrap_or_else(|error| format!("(cannot be read: {error})"));
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that SIGTERM makes do `at_the_end`.
+    fn process(directory: &Path, role: &str, at_the_end: &str) -> Process {
+        let log = directory.join(format!("{role}.log"));
+        let script = format!("trap '{at_the_end}' TERM; echo; while :; do sleep 0.01; done");
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        // It listens.
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let announcement = Announcement::new(role, std::iter::empty());
+        Process { role: role.to_string(), child, log, announcement, end_is_known: false }
+    }
+
+    #[test]
+    fn all_are_stopped_and_those_that_end_badly_are_told_of_unless_that_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
+        let (namenode, datanode) = (start("namenode", "exit 0"), start("datanode", "exit 0"));
+        ProcessCluster { namenode, datanodes: vec![datanode] }.stop().unwrap();
+
+        let full = start("datanode1", "echo the disk is full >&2; exit 1");
+        let mut killed = start("datanode2", "exit 0");
+        killed.kill();
+        // As Ctrl-C does it, which reaches all at once: nobody has seen this end.
+        let mut earlier = start("datanode3", "exit 3");
+        earlier.terminate();
+        while earlier.ended().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let namenode = start("namenode", "echo stopped >&2; exit 0");
+        let log = namenode.log.clone();
+        let error = ProcessCluster { namenode, datanodes: vec![full, killed, earlier] }.stop().unwrap_err().to_string();
+        for part in ["datanode1 ended with exit status: 1", "datanode1.log", "disk is full", "datanode3 ended with"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(!error.contains("datanode2") && !error.contains("namenode"), "{error}");
+        assert_eq!(std::fs::read_to_string(log).unwrap(), "stopped\n");
+    }
+
+    #[test]
+    fn what_was_told_of_is_not_told_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
+        let mut cluster =
+            ProcessCluster { namenode: start("namenode", "exit 0"), datanodes: vec![start("datanode", "exit 5")] };
+        cluster.check().unwrap();
+        cluster.datanodes[0].terminate();
+        let error = loop {
+            if let Err(error) = cluster.check() {
+                break error.to_string();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(error.contains("datanode ended with exit status: 5"), "{error}");
+        cluster.stop().unwrap();
+    }
 }

@@ -1,10 +1,11 @@
 //! A file of varied content: noise, text, zeros and short patterns by turns, the same every time.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Content changes its kind after so many bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -13,7 +14,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub type Hash = [u8; 32];
 
 /// Writes `bytes` bytes to a new file at `path` and returns their SHA-256. `progress` is told how many bytes were added.
-pub fn make(path: &Path, bytes: u64, mut progress: impl FnMut(u64)) -> io::Result<Hash> {
+pub async fn make(path: &Path, bytes: u64, mut progress: impl FnMut(u64)) -> io::Result<Hash> {
     let mut file = File::create(path)?;
     let mut hash = Sha256::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -28,16 +29,18 @@ pub fn make(path: &Path, bytes: u64, mut progress: impl FnMut(u64)) -> io::Resul
         hash.update(&piece[..length]);
         made += length as u64;
         progress(length as u64);
+        // Nothing above waits, and whoever interrupts this is to be heard.
+        tokio::task::yield_now().await;
     }
     Ok(hash.finalize().into())
 }
 
 /// The SHA-256 of all that `content` gives.
-pub fn hash_of(mut content: impl Read, mut progress: impl FnMut(u64)) -> io::Result<Hash> {
+pub async fn hash_of(mut content: impl AsyncRead + Unpin, mut progress: impl FnMut(u64)) -> io::Result<Hash> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; PIECE_BYTES];
     loop {
-        let count = content.read(&mut buffer)?;
+        let count = content.read(&mut buffer).await?;
         if count == 0 {
             return Ok(hash.finalize().into());
         }
@@ -91,17 +94,17 @@ fn text(number: u64, piece: &mut [u8]) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_sample_is_the_same_every_time_and_its_hash_is_the_files() {
+    #[tokio::test]
+    async fn a_sample_is_the_same_every_time_and_its_hash_is_the_files() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (dir.path().join("a"), dir.path().join("b"));
         let length = 5 * PIECE_BYTES as u64 + 77;
         let mut told = 0;
-        let hash = make(&first, length, |bytes| told += bytes).unwrap();
+        let hash = make(&first, length, |bytes| told += bytes).await.unwrap();
         assert_eq!(told, length);
         assert_eq!(first.metadata().unwrap().len(), length);
-        assert_eq!(make(&second, length, |_| {}).unwrap(), hash);
-        assert_eq!(hash_of(File::open(&first).unwrap(), |_| {}).unwrap(), hash);
+        assert_eq!(make(&second, length, |_| {}).await.unwrap(), hash);
+        assert_eq!(hash_of(tokio::fs::File::open(&first).await.unwrap(), |_| {}).await.unwrap(), hash);
         let bytes = std::fs::read(&first).unwrap();
         let pieces: Vec<_> = bytes.chunks(PIECE_BYTES).collect();
         assert_ne!(pieces[0], pieces[4], "noise differs from piece to piece");

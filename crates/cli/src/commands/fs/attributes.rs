@@ -29,9 +29,8 @@ enum Mode {
 
 impl Mode {
     fn parse(text: &str) -> Option<Self> {
-        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-            let bits = u16::from_str_radix(text, 8).ok()?;
-            return (bits <= FsPermission::MASK).then_some(Self::Octal(bits));
+        if let Some(bits) = octal(text) {
+            return Some(Self::Octal(bits));
         }
         let clauses: Option<Vec<_>> = text.split(',').map(clause).collect();
         Some(Self::Symbolic(clauses?))
@@ -60,6 +59,16 @@ impl Mode {
         }
         FsPermission(mode & FsPermission::MASK)
     }
+}
+
+/// Three digits, or four with the sticky bit's in front: of fewer it is not plain whose they are. A plus sign before
+/// them means nothing. Source: ChmodParser.java.
+fn octal(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if !matches!(digits.len(), 3 | 4) || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    u16::from_str_radix(digits, 8).ok().filter(|bits| *bits <= FsPermission::MASK)
 }
 
 fn clause(text: &str) -> Option<Clause> {
@@ -173,6 +182,8 @@ mod tests {
         for (mode, before, directory, after) in [
             ("755", 0o600, false, 0o755),
             ("1777", 0o600, true, 0o1777),
+            ("0640", 0o1777, true, 0o640),
+            ("+007", 0o600, false, 0o007),
             ("u+x", 0o644, false, 0o744),
             ("go-rwx", 0o755, false, 0o700),
             ("a=r", 0o777, false, 0o444),
@@ -188,7 +199,7 @@ mod tests {
             let parsed = Mode::parse(mode).unwrap();
             assert_eq!(parsed.applied(FsPermission(before), directory), FsPermission(after), "{mode}");
         }
-        for wrong in ["", "9", "2777", "u", "u*x", "z+x", "u+q"] {
+        for wrong in ["", "9", "7", "75", "+75", "888", "2777", "00755", "++755", "755,u+x", "u", "u*x", "z+x", "u+q"] {
             assert_eq!(Mode::parse(wrong), None, "{wrong}");
         }
     }

@@ -180,13 +180,13 @@ pub const COMMANDS: &[Command] = &[
         "moveFromLocal",
         Format::new(1, ANY, PUT_FLAGS).with_values(THREADS),
         "[-f] [-p] [-l] [-d] <localsrc> ... <dst>",
-        "As -put; the local files are removed then.",
+        "As -put; what has been copied is removed. Directories are not merged with those that are there.",
     ),
     Command::new(
         "moveToLocal",
         Format::new(1, ANY, &["f", "p", "crc"]),
         "<src> ... <localdst>",
-        "As -get; the files are removed then.",
+        "As -get; what has been copied is removed. Directories are not merged with those that are there.",
     ),
     Command::new("mv", Format::new(2, ANY, &[]), "<src> ... <dst>", "Renames, or moves into a directory."),
     Command::new(

@@ -24,6 +24,8 @@ struct Copying {
     direct: bool,
     /// `-l`: replication 1.
     lazy: bool,
+    /// A move: whatever has been copied goes.
+    remove: bool,
 }
 
 /// Behind the names of files that are not whole yet.
@@ -73,7 +75,7 @@ pub async fn move_from_local(shell: &mut Shell, arguments: Arguments) -> Result<
 }
 
 async fn put_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> Result<(), Failure> {
-    let copying = Copying::from(&arguments)?;
+    let copying = Copying { remove, ..Copying::from(&arguments)? };
     let target = destination(shell, &mut arguments.rest).await?;
     if arguments.rest == ["-"] {
         if remove {
@@ -96,7 +98,7 @@ async fn put_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
             Err(failure) => shell.report(&failure),
         }
     }
-    let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await;
+    let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying).await;
     if arguments.has("v") {
         shell.report_paths_written();
     }
@@ -112,20 +114,14 @@ pub async fn move_to_local(shell: &mut Shell, arguments: Arguments) -> Result<()
 }
 
 async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> Result<(), Failure> {
-    let copying = Copying::from(&arguments)?;
+    let copying = Copying { remove, ..Copying::from(&arguments)? };
     let local = if arguments.rest.len() < 2 { None } else { arguments.rest.pop() };
     if local.as_deref() == Some("-") {
         return super::cat::cat(shell, arguments).await;
     }
     let target = shell.local_item(local.as_deref().unwrap_or(".")).await?;
-    let mut sources = Vec::new();
-    for argument in &arguments.rest {
-        match shell.items(argument).await {
-            Ok(items) => sources.extend(items),
-            Err(failure) => shell.report(&failure),
-        }
-    }
-    let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying, remove).await;
+    let sources = shell.all_items(&arguments.rest).await;
+    let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying).await;
     if arguments.has("v") {
         shell.report_paths_read();
     }
@@ -135,14 +131,8 @@ async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
 pub async fn cp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
     let copying = Copying::from(&arguments)?;
     let target = destination(shell, &mut arguments.rest).await?;
-    let mut sources = Vec::new();
-    for argument in &arguments.rest {
-        match shell.items(argument).await {
-            Ok(items) => sources.extend(items),
-            Err(failure) => shell.report(&failure),
-        }
-    }
-    copy_all(shell, sources, arguments.rest.len(), target, copying, false).await
+    let sources = shell.all_items(&arguments.rest).await;
+    copy_all(shell, sources, arguments.rest.len(), target, copying).await
 }
 
 /// The last argument; the working directory when there is only one.
@@ -181,7 +171,6 @@ async fn copy_all(
     arguments: usize,
     target: Item,
     copying: Copying,
-    remove: bool,
 ) -> Result<(), Failure> {
     check_destination(arguments.max(sources.len()), &target, copying.overwrite).await?;
     for source in sources {
@@ -189,11 +178,8 @@ async fn copy_all(
             shell.report(&Failure::not_found(&source.shown));
             continue;
         }
-        let before = shell.failures();
         if let Err(failure) = copy_one(shell, &source, &target, copying).await {
             shell.report(&failure);
-        } else if remove && before == shell.failures() {
-            source.store.delete(&source.path, &source.shown, true).await?;
         }
     }
     Ok(())
@@ -223,8 +209,13 @@ fn with_slash(path: &str) -> String {
 
 /// Copies a file or a directory with everything below to exactly `target`. Failures below are reported and passed over.
 async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+    // As Hadoop's, a move merges no directories.
+    if copying.remove && target.is_directory() {
+        return Err(Failure::exists(&target.shown));
+    }
     if !source.is_directory() {
-        return copy_file(source, target, copying).await;
+        copy_file(source, target, copying).await?;
+        return remove_moved(source, copying).await;
     }
     if target.exists() {
         if !target.is_directory() {
@@ -233,16 +224,27 @@ async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Cop
     } else {
         target.store.mkdirs(&target.path, &target.shown, true).await?;
     }
+    // Of a link, only itself is moved: what it leads to may be anybody's.
+    let inside = Copying { remove: copying.remove && !source.store.is_link(&source.path), ..copying };
     for child in source.children().await? {
         let copied = async {
             let below = target.child(child.name()).await?;
-            Box::pin(copy_tree(shell, &child, &below, copying)).await
+            Box::pin(copy_tree(shell, &child, &below, inside)).await
         };
         if let Err(failure) = copied.await {
             shell.report(&failure);
         }
     }
-    preserve(source, target, copying).await
+    preserve(source, target, copying).await?;
+    remove_moved(source, copying).await
+}
+
+/// The end of a move. A directory with anything in it stays: that was not copied, or came meanwhile.
+async fn remove_moved(source: &Item, copying: Copying) -> Result<(), Failure> {
+    if copying.remove && !source.store.delete(&source.path, &source.shown, false).await? {
+        return Err(Failure::Message(format!("remove `{}': Input/output error", source.shown)));
+    }
+    Ok(())
 }
 
 async fn copy_file(source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
@@ -351,9 +353,11 @@ pub async fn append_to_file(shell: &mut Shell, mut arguments: Arguments) -> Resu
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::symlink;
     use std::path::Path;
 
     use hearth_config::Configuration;
+    use rustix::fs::{CWD, Mode, mkfifoat};
 
     use super::super::commands;
     use super::*;
@@ -374,7 +378,7 @@ mod tests {
         for source in from {
             sources.push(shell.local_item(source).await?);
         }
-        copy_all(shell, sources, from.len(), target, Copying::default(), remove).await
+        copy_all(shell, sources, from.len(), target, Copying { remove, ..Copying::default() }).await
     }
 
     #[tokio::test]
@@ -383,17 +387,58 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         fill(
             directory.path(),
-            &["first", "second", "third", "to/first", "to/second"],
-            &["first/a", "second/a", "second/b", "third/a", "to/first/a", "to/second/a"],
+            &["first", "second/sub", "third", "to/first"],
+            &["first/a", "second/a", "second/sub/b", "third/a"],
         );
+        // It is listed, and cannot be copied.
+        symlink(at("missing"), at("second/link")).unwrap();
         let mut shell = Shell::new(Configuration::empty());
         let sources = ["missing", "first", "second", "third"].map(|name| at(name).to_str().unwrap().to_owned());
         copy(&mut shell, &sources, at("to").to_str().unwrap(), true).await.unwrap();
-        assert_eq!(shell.failures(), 3);
-        assert!(at("first/a").exists() && at("second/a").exists() && at("second/b").exists());
-        assert_eq!(fs::read(at("to/second/b")).unwrap(), b"second/b");
+        // The missing one; `first`, as there is a directory of its name; the link, and `second`, where it stays.
+        assert_eq!(shell.failures(), 4);
+        assert!(at("first/a").exists() && !at("to/first/a").exists());
+        assert!(at("second/link").is_symlink() && !at("second/a").exists() && !at("second/sub").exists());
+        assert_eq!(fs::read(at("to/second/a")).unwrap(), b"second/a");
+        assert_eq!(fs::read(at("to/second/sub/b")).unwrap(), b"second/sub/b");
         assert!(!at("third").exists());
         assert_eq!(fs::read(at("to/third/a")).unwrap(), b"third/a");
+    }
+
+    #[tokio::test]
+    async fn what_comes_into_a_directory_while_it_is_moved_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fill(directory.path(), &["tree", "to"], &["tree/a"]);
+        // It is opened when the directory has been listed, and ends when the late file is there.
+        mkfifoat(CWD, at("tree/pipe"), Mode::RWXU).unwrap();
+        let (pipe, late) = (at("tree/pipe"), at("tree/late"));
+        let writer = std::thread::spawn(move || {
+            let _pipe = fs::OpenOptions::new().write(true).open(pipe).unwrap();
+            fs::write(late, "late").unwrap();
+        });
+        let mut shell = Shell::new(Configuration::empty());
+        let tree = [at("tree").to_str().unwrap().to_owned()];
+        copy(&mut shell, &tree, at("to").to_str().unwrap(), true).await.unwrap();
+        assert_eq!(fs::read(at("tree/late")).unwrap(), b"late");
+        writer.join().unwrap();
+        assert_eq!(shell.failures(), 1);
+        assert!(!at("tree/a").exists() && !at("tree/pipe").exists() && at("to/tree/pipe").exists());
+        assert_eq!(fs::read(at("to/tree/a")).unwrap(), b"tree/a");
+    }
+
+    #[tokio::test]
+    async fn what_a_moved_link_leads_to_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fill(directory.path(), &["tree", "elsewhere", "to"], &["elsewhere/a"]);
+        symlink(at("elsewhere"), at("tree/link")).unwrap();
+        let mut shell = Shell::new(Configuration::empty());
+        let tree = [at("tree").to_str().unwrap().to_owned()];
+        copy(&mut shell, &tree, at("to").to_str().unwrap(), true).await.unwrap();
+        assert_eq!(shell.failures(), 0);
+        assert!(!at("tree").exists() && at("elsewhere/a").exists());
+        assert_eq!(fs::read(at("to/tree/link/a")).unwrap(), b"elsewhere/a");
     }
 
     #[tokio::test]

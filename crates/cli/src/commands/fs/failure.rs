@@ -61,6 +61,7 @@ impl Failure {
             AlreadyExists => Self::exists(shown),
             IsADirectory => Self::is_directory(shown),
             NotADirectory => Self::not_directory(shown),
+            DirectoryNotEmpty => Self::Message(format!("Directory {shown} is not empty")),
             PermissionDenied => Self::Message(format!("{shown} (Permission denied)")),
             _ => Self::path(shown, error.to_string()),
         }

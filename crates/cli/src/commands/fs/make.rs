@@ -8,21 +8,9 @@ use super::options::Arguments;
 use super::shell::Shell;
 use super::time::{Calendar, now_ms};
 
-/// What each argument names, existing or not; failures are reported.
-async fn all(shell: &mut Shell, arguments: &[String]) -> Vec<Item> {
-    let mut items = Vec::new();
-    for argument in arguments {
-        match shell.items(argument).await {
-            Ok(found) => items.extend(found),
-            Err(failure) => shell.report(&failure),
-        }
-    }
-    items
-}
-
 pub async fn mkdir(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let parents = arguments.has("p");
-    for item in all(shell, &arguments.rest).await {
+    for item in shell.all_items(&arguments.rest).await {
         let made = async {
             if item.exists() {
                 return match (item.is_directory(), parents) {
@@ -45,7 +33,7 @@ pub async fn mkdir(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
 }
 
 pub async fn touchz(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    for item in all(shell, &arguments.rest).await {
+    for item in shell.all_items(&arguments.rest).await {
         let touched = async {
             if item.is_directory() {
                 return Err(Failure::is_directory(&item.shown));
@@ -85,7 +73,7 @@ pub async fn touch(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
     let both = arguments.has("a") == arguments.has("m");
     let modified = (both || arguments.has("m")).then_some(ms);
     let accessed = (both || arguments.has("a")).then_some(ms);
-    for item in all(shell, &arguments.rest).await {
+    for item in shell.all_items(&arguments.rest).await {
         let touched = async {
             if !item.exists() {
                 if arguments.has("c") {

@@ -12,8 +12,14 @@ pub async fn getmerge(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
     if target.is_directory() {
         return Err(Failure::is_directory(&target.shown));
     }
+    let before = shell.failures();
+    let items = shell.existing(&arguments.rest).await;
+    if shell.failures() > before {
+        // What the target has is not given up for a part of what was asked for.
+        return Ok(());
+    }
     let mut sources = Vec::new();
-    for item in shell.existing(&arguments.rest).await {
+    for item in items {
         if item.is_directory() {
             // Directories below are passed over.
             sources.extend(item.children().await?.into_iter().filter(|child| !child.is_directory()));
@@ -34,4 +40,35 @@ pub async fn getmerge(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
         }
     }
     sink.close().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use hearth_config::Configuration;
+
+    use super::super::commands;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_missing_source_leaves_the_target_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["one", "two", "merged"] {
+            fs::write(at(name), name).unwrap();
+        }
+        let words = |names: [&str; 3]| {
+            let words = names.map(|name| at(name).to_str().unwrap().to_owned()).to_vec();
+            commands::find("getmerge").unwrap().format.parse(words).unwrap()
+        };
+        let mut shell = Shell::new(Configuration::empty());
+        for (nth, missing) in [(1, "missing"), (2, "none*")] {
+            getmerge(&mut shell, words(["one", missing, "merged"])).await.unwrap();
+            assert_eq!(shell.failures(), nth);
+            assert_eq!(fs::read(at("merged")).unwrap(), b"merged");
+        }
+        getmerge(&mut shell, words(["one", "two", "merged"])).await.unwrap();
+        assert_eq!(fs::read(at("merged")).unwrap(), b"onetwo");
+    }
 }

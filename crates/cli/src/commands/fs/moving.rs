@@ -8,19 +8,11 @@ use super::shell::Shell;
 
 pub async fn mv(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
     let target = destination(shell, &mut arguments.rest).await?;
-    check_destination(arguments.rest.len(), &target, false).await?;
-    for argument in &arguments.rest {
-        let items = match shell.items(argument).await {
-            Ok(items) => items,
-            Err(failure) => {
-                shell.report(&failure);
-                continue;
-            }
-        };
-        for source in items {
-            if let Err(failure) = one(&source, &target).await {
-                shell.report(&failure);
-            }
+    let sources = shell.all_items(&arguments.rest).await;
+    check_destination(arguments.rest.len().max(sources.len()), &target, false).await?;
+    for source in &sources {
+        if let Err(failure) = one(source, &target).await {
+            shell.report(&failure);
         }
     }
     Ok(())
@@ -40,4 +32,38 @@ async fn one(source: &Item, target: &Item) -> Result<(), Failure> {
         return Err(Failure::path(&source.shown, "Input/output error"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use hearth_config::Configuration;
+
+    use super::super::commands;
+    use super::*;
+
+    #[tokio::test]
+    async fn several_that_a_pattern_names_go_into_a_directory_or_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["from/one", "from/two"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        fs::write(at("file"), "bytes").unwrap();
+        let written = |name: &str| at(name).to_str().unwrap().to_owned();
+        let words = |from: &str, to: &str| {
+            commands::find("mv").unwrap().format.parse(vec![written(from), written(to)]).unwrap()
+        };
+        let mut shell = Shell::new(Configuration::empty());
+        for (to, why) in [("none", "No such file or directory"), ("file", "Is not a directory")] {
+            let refused = mv(&mut shell, words("from/*", to)).await.unwrap_err();
+            assert_eq!(refused.to_string(), format!("`{}': {why}", written(to)));
+        }
+        assert!(at("from/one").exists() && at("from/two").exists() && !at("none").exists());
+        mv(&mut shell, words("from/o*", "none")).await.unwrap();
+        mv(&mut shell, words("from/*", "none")).await.unwrap();
+        assert_eq!(shell.failures(), 0);
+        assert!(at("none/two").exists() && !at("from/one").exists());
+    }
 }

@@ -100,8 +100,12 @@ impl Shell {
 
     /// The file system of `fs.defaultFS`.
     pub fn default_store(&mut self) -> Result<Store, Failure> {
-        let uri = self.configuration.get(keys::FS_DEFAULT_FS).map_err(|error| Failure::Message(error.to_string()))?;
+        let uri = self.default_uri()?;
         self.store_of(&uri)
+    }
+
+    fn default_uri(&self) -> Result<String, Failure> {
+        self.configuration.get(keys::FS_DEFAULT_FS).map_err(|error| Failure::Message(error.to_string()))
     }
 
     fn store_of(&mut self, uri: &str) -> Result<Store, Failure> {
@@ -125,17 +129,16 @@ impl Shell {
             let path = path.strip_prefix("//").unwrap_or(path);
             return Ok((Store::Local, local_path(path)));
         }
-        if let Some((scheme, rest)) = argument.split_once("://") {
-            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            let store = if authority.is_empty() {
-                self.default_store()?
-            } else {
-                if !scheme.eq_ignore_ascii_case("hdfs") {
-                    return Err(Failure::Message(format!("No FileSystem for scheme \"{scheme}\"")));
-                }
-                self.store_of(&format!("hdfs://{authority}"))?
+        if let Some((scheme, authority, path)) = split_uri(argument) {
+            let is = |other: &str| scheme.eq_ignore_ascii_case(other);
+            // Of another scheme the default is another file system: what is meant is not there.
+            let is_default = self.default_uri()?.split_once(':').is_some_and(|(default, _)| is(default));
+            let store = match authority {
+                "" if is_default => self.default_store()?,
+                "" if is("hdfs") => return Err(Failure::Message(format!("Incomplete HDFS URI, no host: {argument}"))),
+                authority if is("hdfs") => self.store_of(&format!("hdfs://{authority}"))?,
+                _ => return Err(Failure::Message(format!("No FileSystem for scheme \"{scheme}\""))),
             };
-            let path = if path.is_empty() { "/" } else { path };
             let path = absolute(&store, path)?;
             return Ok((store, path));
         }
@@ -164,19 +167,27 @@ impl Shell {
         Ok(found)
     }
 
-    /// As `items`, of what exists; failures are reported and passed over.
-    pub async fn existing(&mut self, arguments: &[String]) -> Vec<Item> {
+    /// As `items`, of all arguments; failures are reported and passed over.
+    pub async fn all_items(&mut self, arguments: &[String]) -> Vec<Item> {
         let mut all = Vec::new();
         for argument in arguments {
             match self.items(argument).await {
-                Ok(items) => {
-                    for item in items {
-                        if item.exists() { all.push(item) } else { self.report(&Failure::not_found(&item.shown)) }
-                    }
-                }
+                Ok(items) => all.extend(items),
                 Err(failure) => self.report(&failure),
             }
         }
+        all
+    }
+
+    /// As `all_items`, of what exists; what does not is reported as well.
+    pub async fn existing(&mut self, arguments: &[String]) -> Vec<Item> {
+        let mut all = self.all_items(arguments).await;
+        all.retain(|item| {
+            if !item.exists() {
+                self.report(&Failure::not_found(&item.shown));
+            }
+            item.exists()
+        });
         all
     }
 
@@ -196,6 +207,20 @@ impl Shell {
         let found = glob::expand(&Store::Local, &item.path, argument).await?;
         if found.is_empty() { Err(Failure::not_found(argument)) } else { Ok(found) }
     }
+}
+
+/// Scheme, authority (empty when there is none) and path of a URI. `None`: a path alone, which may have a colon behind
+/// its first slash.
+fn split_uri(argument: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = argument.split_once(':')?;
+    if scheme.contains('/') || !rest.starts_with('/') {
+        return None;
+    }
+    let (authority, path) = match rest.strip_prefix("//") {
+        Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+        None => ("", rest),
+    };
+    Some((scheme, authority, if path.is_empty() { "/" } else { path }))
 }
 
 fn absolute(store: &Store, path: &str) -> Result<String, Failure> {
@@ -242,6 +267,45 @@ mod tests {
             ("../", above.to_str().unwrap().to_owned()),
         ] {
             assert_eq!(local_path(given), wanted, "{given}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_uri_without_a_host_is_of_the_default_file_system_only_if_that_is_of_its_scheme() {
+        fn refused(shell: &mut Shell, uri: &str) -> String {
+            shell.locate(uri).unwrap_err().to_string()
+        }
+        let mut shell = Shell::new(Configuration::empty());
+        for local in ["/a", "file:/a", "file:///a"] {
+            assert!(matches!(shell.locate(local), Ok((Store::Local, path)) if path == "/a"), "{local}");
+        }
+        for uri in ["hdfs:///a", "hdfs:/a", "hdfs://"] {
+            assert_eq!(refused(&mut shell, uri), format!("Incomplete HDFS URI, no host: {uri}"));
+        }
+        let mut of_hdfs = Shell::new(Configuration::empty().with("fs.defaultFS", "hdfs://h:1"));
+        for uri in ["hdfs:///a", "hdfs:/a", "hdfs://h:1/a", "/a"] {
+            let (store, path) = of_hdfs.locate(uri).unwrap();
+            assert_eq!((store.uri().as_str(), path.as_str()), ("hdfs://h:1", "/a"), "{uri}");
+        }
+        for shell in [&mut shell, &mut of_hdfs] {
+            for uri in ["s3a:///a", "s3a:/a", "s3a://bucket/a"] {
+                assert_eq!(refused(shell, uri), "No FileSystem for scheme \"s3a\"");
+            }
+        }
+    }
+
+    #[test]
+    fn uris_have_a_scheme_in_front_of_their_first_slash() {
+        for (given, wanted) in [
+            ("hdfs://h:1/a:/b", Some(("hdfs", "h:1", "/a:/b"))),
+            ("hdfs://h:1", Some(("hdfs", "h:1", "/"))),
+            ("hdfs:///a//b", Some(("hdfs", "", "/a//b"))),
+            ("hdfs:/a", Some(("hdfs", "", "/a"))),
+            ("/a:/b", None),
+            ("a:b", None),
+            ("a", None),
+        ] {
+            assert_eq!(split_uri(given), wanted, "{given}");
         }
     }
 }

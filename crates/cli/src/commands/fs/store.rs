@@ -105,6 +105,11 @@ impl Store {
         }
     }
 
+    /// Whether a link of the local file system is at `path`, where all other calls see what it leads to.
+    pub fn is_link(&self, path: &str) -> bool {
+        matches!(self, Self::Local) && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
+    }
+
     pub async fn open(&self, path: &str, shown: &str) -> Result<Source, Failure> {
         match self {
             Self::Hdfs(fs) => {

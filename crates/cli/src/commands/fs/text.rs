@@ -16,12 +16,23 @@ enum Coding {
     Gzip,
     /// Hadoop's DefaultCodec.
     Zlib,
-    /// SequenceFile, Avro: needs their classes.
+    /// SequenceFile, Avro: needs their classes. Others: needs their codecs.
     Unreadable(&'static str),
 }
 
+/// How the names of files end that Hadoop's other codecs made: by them alone it knows such a file.
+const OTHER_CODECS: [(&str, &str); 4] = [
+    (".bz2", "what bzip2 compressed"),
+    (".lz4", "what LZ4 compressed"),
+    (".snappy", "what Snappy compressed"),
+    (".zst", "what Zstandard compressed"),
+];
+
 fn coding(name: &str, head: &[u8]) -> Coding {
-    if head.starts_with(&[0x1f, 0x8b]) {
+    if head.len() < 2 {
+        // Too little for any of them: no codec is asked, as in Hadoop.
+        Coding::Plain
+    } else if head.starts_with(&[0x1f, 0x8b]) {
         Coding::Gzip
     } else if head.starts_with(b"SEQ") && head.get(3).is_some_and(|version| *version < 32) {
         Coding::Unreadable("a sequence file")
@@ -29,6 +40,8 @@ fn coding(name: &str, head: &[u8]) -> Coding {
         Coding::Unreadable("an Avro file")
     } else if name.ends_with(".deflate") {
         Coding::Zlib
+    } else if let Some(&(_, what)) = OTHER_CODECS.iter().find(|(ending, _)| name.ends_with(*ending)) {
+        Coding::Unreadable(what)
     } else {
         Coding::Plain
     }
@@ -107,6 +120,11 @@ mod tests {
         assert_eq!(coding("x.deflate", &[0x78, 0x9c]), Coding::Zlib);
         assert!(matches!(coding("x", b"SEQ\x06"), Coding::Unreadable(_)));
         assert_eq!(coding("x", b"SEQUEL"), Coding::Plain);
+        for (ending, what) in OTHER_CODECS {
+            assert_eq!(coding(&format!("x{ending}"), b"BZh9"), Coding::Unreadable(what));
+            assert_eq!(coding(&format!("x{ending}"), b""), Coding::Plain);
+        }
+        assert_eq!(coding("bz2", b"BZh9"), Coding::Plain);
         assert_eq!(coding("x", b""), Coding::Plain);
     }
 }

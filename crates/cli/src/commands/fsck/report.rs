@@ -124,7 +124,8 @@ impl Report {
             println!("{block}\t{path}");
         }
         println!("The filesystem under path '{}' has {} CORRUPT files", self.path, self.broken_files.len());
-        1
+        // Java's -1: of this list `hdfs fsck` says so, not 1.
+        255
     }
 
     /// The report and the exit code.
@@ -288,6 +289,7 @@ pub(super) mod tests {
             located(5, &[Normal, Normal], true),
             located(6, &[], false),
         ];
+        assert_eq!(report.list_corrupt(), 0);
         let found = report.count_file("/f", 600, 3, &blocks.iter().collect::<Vec<_>>());
         let pool = block(1).pool;
         assert_eq!(
@@ -304,6 +306,7 @@ pub(super) mod tests {
         );
         // Both are what cannot be read.
         assert_eq!(report.broken.len(), 2);
+        assert_eq!(report.list_corrupt(), 255);
         assert_eq!(
             report.replicated_blocks(3),
             "Replicated Blocks:\n Total size:\t600 B\n Total files:\t1\n Total blocks (validated):\t6 (avg. block size 100 B)\n  \
