@@ -60,7 +60,7 @@ enum Workload {
     Engine(engine::Arguments),
     /// Reads on the datanode's machine: whole files, views, at random; beside memcpy and Apache's client
     LocalRead(local_read::Arguments),
-    /// One file written by a client on the DataNode's machine: Apache's, ours by packets, ours in the DataNode's memory
+    /// One file stored by a client on the DataNode's machine: Apache's, ours by packets, ours in the DataNode's memory
     LocalWrite(local_write::Arguments),
     /// The RDMA transport beside a probe in C and perftest: throughput, and time of single reads
     Rdma(rdma::Arguments),

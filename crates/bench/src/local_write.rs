@@ -1,6 +1,10 @@
-//! One file written from memory by a warm client on the DataNode's machine, replication 1: Apache's client and servers, ours by
-//! packets, and ours into the DataNode's own memory, once believed (`hearth.local.write.trusted`) and once as a stranger.
-//! All take turns; the DataNode's CPU is shown without its flusher, with the part that allocating memory took apart.
+//! One file, which lies in a tmpfs, stored by a warm client on the DataNode's machine, replication 1: Apache's client and
+//! servers, ours by packets, and ours into the DataNode's own memory, once believed (`hearth.local.write.trusted`) and once
+//! as a stranger. All take turns; the DataNode's CPU is shown without its flusher, with the part that allocating memory took
+//! apart.
+//!
+//! Reading the file is in all clients' figures: Apache's reads it into a buffer and hands that over, ours straight to where
+//! its API wants it. The sleep of Apache's client in close() is turned down.
 //!
 //! With `--huge-pages` the tmpfs that all keep their data in is one with huge pages, as production is told to mount it.
 
@@ -8,13 +12,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, jmx_bean, wait_until};
-use serde_json::json;
 
 use crate::measure::{self, ServerClock, Took};
 use crate::memory;
+use crate::party::{Kind, Party};
 use crate::record::{Figures, Recording};
 
 #[derive(clap::Args)]
@@ -41,23 +44,19 @@ pub struct Arguments {
 /// Memory for the replicas of one measurement and those before that are not yet gone, in files.
 const FILES_IN_MEMORY: u64 = 4;
 
-enum Client {
-    WarmJava(Box<Driver>),
-    Own(Box<FileSystem>),
-}
-
 struct System {
     name: &'static str,
     cluster: Cluster,
-    client: Client,
+    /// Its one client.
+    party: Party,
 }
 
 impl System {
     fn apache(arguments: &Arguments) -> Result<Self> {
-        let spec = spec(Make::Apache, arguments).within(Path::new(memory::TMPFS));
-        let cluster = spec.start()?;
+        let cluster = spec(Make::Apache, arguments).within(Path::new(memory::TMPFS)).start()?;
         let driver = Driver::java(&Apache::for_measuring()?, cluster.conf())?;
-        Ok(Self { name: "Apache", cluster, client: Client::WarmJava(Box::new(driver)) })
+        let party = Party { system: 0, client: "warm JVM", kind: Kind::Java(Box::new(driver)) };
+        Ok(Self { name: "Apache", cluster, party })
     }
 
     fn hearth(name: &'static str, sockets: &Path, settings: &[(&str, &str)], arguments: &Arguments) -> Result<Self> {
@@ -70,57 +69,37 @@ impl System {
         }
         let cluster = spec.start()?;
         let configuration = Configuration::load_dir(cluster.conf(), Environment::empty())?;
-        let fs = FileSystem::connect(&configuration, None, &hearth_client::os_user_name())?;
-        Ok(Self { name, cluster, client: Client::Own(Box::new(fs)) })
+        let party = Party::with(0, configuration, hearth_client::os_user_name(), "own", None)?;
+        Ok(Self { name, cluster, party })
     }
 
-    fn client_name(&self) -> &'static str {
-        match self.client {
-            Client::WarmJava(_) => "warm JVM",
-            Client::Own(_) => "own",
-        }
+    fn is_ours(&self) -> bool {
+        matches!(self.party.kind, Kind::Own { .. })
     }
 
     fn datanode(&self) -> Result<u32> {
         self.cluster.datanodes[0].id()
     }
 
-    /// Writes `/file0`, `/file1`, ... .
-    fn write(&mut self, runtime: &tokio::runtime::Runtime, content: &[u8], source: &str, files: u64) -> Result<Took> {
-        match &mut self.client {
-            Client::WarmJava(driver) => measure::in_process(driver.id(), || {
-                for file in 0..files {
-                    driver.call("put", json!({"path": format!("/file{file}"), "local": source}))?;
-                }
-                Ok(())
-            }),
-            Client::Own(fs) => measure::in_process(std::process::id(), || {
-                runtime.block_on(async {
-                    for file in 0..files {
-                        let mut writer = fs.create(&format!("/file{file}"), CreateOptions::default()).await?;
-                        writer.write(content).await?;
-                        writer.close().await?;
-                    }
-                    Ok(())
-                })
-            }),
-        }
+    /// Stores `source` as `/file0`, `/file1`, ... .
+    fn write(&mut self, source: &Path, files: u64) -> Result<Took> {
+        measure::in_process(self.party.process(), || {
+            for file in 0..files {
+                self.party.write(source, &format!("/file{file}"))?;
+            }
+            Ok(())
+        })
     }
 
-    fn delete(&mut self, runtime: &tokio::runtime::Runtime, files: u64) -> Result<()> {
-        for file in 0..files {
-            let path = format!("/file{file}");
-            match &mut self.client {
-                Client::WarmJava(driver) => drop(driver.call("delete", json!({"path": path}))?),
-                Client::Own(fs) => ensure!(runtime.block_on(fs.delete(&path, false))?, "{path} is not there"),
-            }
-        }
-        Ok(())
+    fn delete(&mut self, files: u64) -> Result<()> {
+        (0..files).try_for_each(|file| self.party.delete(&format!("/file{file}")))
     }
 
     /// Processor seconds that the store has spent on allocating memory for writers, and bytes that it has verified in place.
     fn allocation(&self) -> Result<Option<(f64, u64)>> {
-        let Client::Own(_) = self.client else { return Ok(None) };
+        if !self.is_ours() {
+            return Ok(None);
+        }
         let port = self.cluster.datanodes[0].port("dfs.datanode.http.address")?;
         let bean = jmx_bean(port, "Hearth:service=DataNode,name=Memory")?;
         let number = |key: &str| bean[key].as_u64().with_context(|| format!("no {key} in the DataNode's figures"));
@@ -133,6 +112,9 @@ fn spec(make: Make, arguments: &Arguments) -> ClusterSpec {
         .set("dfs.blocksize", arguments.block_mib << 20)
         .set("dfs.heartbeat.interval", 1)
         .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
+        // The sleep of Apache's client in close(), turned down; see docs/benchmarks.
+        .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+        .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
         .for_measuring()
 }
 
@@ -140,11 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let bytes = arguments.mib << 20;
     let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let source = scratch.path().join("source");
-    let content = Content::new(128);
-    content.write_file(&source, bytes)?;
-    let source = source.to_str().context("a path of text")?.to_owned();
-    let content = content.bytes(0, bytes as usize);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    Content::new(128).write_file(&source, bytes)?;
 
     let mut systems = Vec::new();
     if !arguments.no_apache {
@@ -168,13 +146,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             memory::touch(bytes * arguments.files)?;
             let datanode = ServerClock::start(system.datanode()?)?;
             let before = system.allocation()?;
-            let took = system.write(&runtime, &content, &source, arguments.files)?;
+            let took = system.write(&source, arguments.files)?;
             let (cpu, flusher) = datanode.elapsed()?;
             let after = system.allocation()?;
             if run > 0 {
                 let files = arguments.files as f64;
                 let mut add = |what, value: f64| {
-                    figures.add("write", system.name, system.client_name(), what, "s", value / files);
+                    figures.add("write", system.name, system.party.client, what, "s", value / files);
                 };
                 add("wall", took.wall);
                 add("client CPU", took.client_cpu);
@@ -195,15 +173,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     system.name
                 );
             }
-            system.delete(&runtime, arguments.files)?;
+            system.delete(arguments.files)?;
             wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
                 Ok((memory::tmpfs_used()? < used + bytes / 2).then_some(()))
             })?;
         }
     }
     for system in &mut systems {
-        if let Client::Own(_) = system.client {
-            flush(system, &runtime, &content, arguments.files, &mut figures)?;
+        if system.is_ours() {
+            flush(system, &source, arguments.files, &mut figures)?;
         }
     }
     figures.print();
@@ -217,16 +195,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// CPU of the flusher for one of several files, which it copies to disk behind the write.
-fn flush(
-    system: &mut System,
-    runtime: &tokio::runtime::Runtime,
-    content: &[u8],
-    files: u64,
-    figures: &mut Figures,
-) -> Result<()> {
+fn flush(system: &mut System, source: &Path, files: u64, figures: &mut Figures) -> Result<()> {
     eprintln!("waiting for the flusher of {}", system.name);
     let datanode = ServerClock::start(system.datanode()?)?;
-    system.write(runtime, content, "", files)?;
+    system.write(source, files)?;
     // Done when it has worked and then rested for longer than its delay of 10 s.
     let (mut last, mut since) = (0.0, Instant::now());
     wait_until("the flusher to be done", Duration::from_secs(120), || {
@@ -236,7 +208,7 @@ fn flush(
         }
         Ok((since.elapsed() > Duration::from_secs(15)).then_some(()))
     })?;
-    figures.add("write", system.name, system.client_name(), "flusher CPU", "s", last / files as f64);
+    figures.add("write", system.name, system.party.client, "flusher CPU", "s", last / files as f64);
     Ok(())
 }
 

@@ -70,6 +70,9 @@ fn page(lines: &[Line], charts: &[String]) -> String {
     let mut tally = [0; 3];
     for section in SECTIONS {
         write!(text, "\n## {}\n\n", section.title).expect("a String takes all");
+        if let Some(remark) = section.remark {
+            write!(text, "{remark}\n\n").expect("a String takes all");
+        }
         text.push_str("| demand | base | Hearth | ratio | goal | | measured by, at |\n|---|---|---|---|---|---|---|\n");
         for demand in section.demands {
             let row = row(demand, lines);
@@ -188,6 +191,13 @@ mod tests {
         lines.push(line(2, "Apache", 10.0));
         let missed = row(&DEMAND, &lines);
         assert!(matches!(missed.outcome, Outcome::Missed) && missed.text.contains("0.900"), "{}", missed.text);
+    }
+
+    #[test]
+    fn what_a_line_leaves_out_is_said_above_it() {
+        let text = page(&[], &[]);
+        let (above, _) = text.split_once("| write 2 GiB, 3 DataNodes: CPU").unwrap();
+        assert!(above.contains("is without their flusher's"), "{above}");
     }
 
     #[test]

@@ -131,13 +131,17 @@ impl Party {
         format!("{}: {}", systems[self.system].name, self.client)
     }
 
-    /// CPU seconds of the client's process.
-    pub fn cpu(&self) -> Result<f64> {
-        let process = match &self.kind {
+    /// The client's process.
+    pub fn process(&self) -> u32 {
+        match &self.kind {
             Kind::Java(driver) => driver.id(),
             Kind::Own { .. } => std::process::id(),
-        };
-        Ok(usage(process)?.cpu())
+        }
+    }
+
+    /// CPU seconds of that process.
+    pub fn cpu(&self) -> Result<f64> {
+        Ok(usage(self.process())?.cpu())
     }
 
     /// Stores the local file `source` as `path`.

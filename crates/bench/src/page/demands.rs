@@ -26,6 +26,8 @@ pub struct Demand {
 
 pub struct Section {
     pub title: &'static str,
+    /// Said above the table.
+    pub remark: Option<&'static str>,
     pub demands: &'static [Demand],
     /// Shown below the table where they are there.
     pub charts: &'static [&'static str],
@@ -92,6 +94,10 @@ const WHOLE_JAVA: &str = "read whole, 128 KiB at a time";
 pub const SECTIONS: &[Section] = &[
     Section {
         title: "A. The in-memory, RDMA-enabled HDFS (the thesis's figures)",
+        remark: Some(
+            "Measured by `thesis`, the CPU of our DataNodes is without their flusher's, which copies replicas to disk \
+             behind the write.",
+        ),
         demands: &[
             at_most(
                 "write 2 GiB, 3 DataNodes: CPU of the DataNodes, over TCP to the first and from each to the next",
@@ -184,7 +190,7 @@ pub const SECTIONS: &[Section] = &[
                 &[],
             ),
             at_most(
-                "write 128 MiB on the DataNode's machine, trusted writer",
+                "store a file of 128 MiB, which lies in a tmpfs, on the DataNode's machine, trusted writer",
                 0.34,
                 &[of("local-write", "write", "Hearth local", "own", "wall")],
                 &[of("local-write", "write", "Apache", JAVA, "wall")],
@@ -249,6 +255,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         title: "B. Zero-copy block serving over TCP",
+        remark: None,
         demands: &[
             at_most(
                 "`hdfs dfs -get` of 2 GiB: CPU of the DataNode",
@@ -303,6 +310,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         title: "C. Replica streams between DataNodes",
+        remark: None,
         demands: &[
             at_most(
                 "the same replicas, CPU of both ends (base: gRPC; a fifth is five times its throughput a CPU second)",
@@ -339,6 +347,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         title: "D. Storage engines",
+        remark: None,
         demands: &[
             at_least(
                 "4 KiB gets of a set that fits memory: mmap's peak throughput (base: the engine file, pread)",
@@ -363,6 +372,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         title: "E. Many small reads at once",
+        remark: None,
         demands: &[
             at_least(
                 "32 KiB of 17,836 files, 60 threads, local path, many opened at once: files/s (base: Apache's short-circuit)",
@@ -387,6 +397,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         title: "Many clients",
+        remark: None,
         demands: &[
             at_least(
                 "1, 2, 4 .. 32 clients of one DataNode, over TCP: throughput of any number, to the most of fewer (0.9: two runs of the same differ by as much)",
@@ -411,6 +422,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         title: "The embedded NameNode",
+        remark: None,
         demands: &[
             cpu_of!("metadata:", "create", ""),
             rate_of!("metadata:", "create", ""),
