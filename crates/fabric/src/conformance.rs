@@ -54,6 +54,7 @@ cases! {
     waits_have_time_outs,
     every_wait_hears_the_end,
     a_dropped_connection_ends,
+    a_connection_whose_runtime_has_ended_is_over,
     messages_that_came_before_the_end_are_received,
     private_data_is_seen_and_rejections_are_heard,
     limits_are_the_smaller,
@@ -556,6 +557,27 @@ async fn a_dropped_connection_ends(transport: &dyn Transport, ip: IpAddr) {
     drop(pair.far);
     in_time("the other end", pair.near.closed()).await;
     assert_closed(&pair.near.receive(LONG).await, "receiving");
+}
+
+async fn a_connection_whose_runtime_has_ended_is_over(transport: &dyn Transport, ip: IpAddr) {
+    let begun = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let pair = pair(transport, ip).await;
+            let local = region(&pair.near_domain, 1 << 20, Access::Local);
+            let remote = region(&pair.far_domain, 1 << 20, Access::RemoteRead);
+            // Somebody who waits no more for what is under way.
+            drop(pair.near.read(vec![whole(&local, &remote)], LONG));
+            pair
+        })
+    };
+    let pair = std::thread::scope(|scope| scope.spawn(begun).join().unwrap());
+    for end in [&pair.near, &pair.far] {
+        in_time("an end without a runtime", end.closed()).await;
+        let sent = end.send(Bytes::from_static(b"late"), A_WHILE).await;
+        assert!(matches!(sent, Err(Error::Closed { .. })), "{sent:?}");
+        in_time("closing it", end.close()).await;
+    }
 }
 
 async fn messages_that_came_before_the_end_are_received(transport: &dyn Transport, ip: IpAddr) {

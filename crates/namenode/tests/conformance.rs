@@ -2,7 +2,9 @@
 
 mod support;
 
-use hearth_types::FsPermission;
+use std::sync::Arc;
+
+use hearth_types::{FsPermission, SystemClock};
 use hearth_wire::proto::hdfs::*;
 use support::*;
 
@@ -760,6 +762,17 @@ async fn policies() {
         "Policy BlockStoragePolicy{LAZY_PERSIST:15, storageTypes=[RAM_DISK, DISK], creationFallbacks=[DISK], \
          replicationFallbacks=[DISK]} cannot be set after file creation.",
     );
+    n.create("/lazy", "c", 1 | 16).await.unwrap();
+    assert_eq!(get("/lazy").await.unwrap(), (15, "LAZY_PERSIST".into()));
+    let for_good = "Existing policy LAZY_PERSIST cannot be changed after file creation.";
+    refused(set("/lazy", "HOT").await, HADOOP_ILLEGAL, for_good);
+    let request = UnsetStoragePolicyRequestProto { src: "/lazy".into() };
+    let unset = n.call::<UnsetStoragePolicyResponseProto>("unsetStoragePolicy", &request).await;
+    refused(unset.map(drop), HADOOP_ILLEGAL, for_good);
+    n.set_permission("/lazy", FsPermission(0o600)).await.unwrap();
+    let request = GetStoragePolicyRequestProto { path: "/lazy".into() };
+    let strange = n.call_as::<GetStoragePolicyResponseProto>("bob", "getStoragePolicy", &request).await;
+    assert!(strange.is_err_and(|error| error.to_string().contains("denied")));
     set("/d", "ONE_SSD").await.unwrap();
     assert_eq!(n.info("/d").await.unwrap().unwrap().storage_policy(), 10);
     assert_eq!(n.info("/d/x").await.unwrap().unwrap().storage_policy(), 10);
@@ -877,4 +890,19 @@ async fn safe_mode() {
     assert!(saved.saved());
     assert!(!set("root", SafeModeActionProto::Leave).await.unwrap());
     n.mkdirs("/smx").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_in_a_full_directory_is_renamed_there_and_nothing_comes_in() {
+    let full = configuration().with("dfs.namenode.fs-limits.max-directory-items", "2");
+    let n = TestNamenode::start_with(full, Arc::new(SystemClock::new())).await;
+    for path in ["/d/a", "/d/b._COPYING_", "/e"] {
+        n.mkdirs(path).await.unwrap();
+    }
+    assert!(n.rename_as("root", "/d/b._COPYING_", "/d/b").await.unwrap());
+    n.rename2("/d/a", "/d/c", false).await.unwrap();
+    assert_eq!(n.list("/d", "").await.unwrap().unwrap(), ["b", "c"]);
+    let message = |answer: Answer<()>| answer.unwrap_err().to_string();
+    assert!(message(n.rename_as("root", "/e", "/d/e").await.map(drop)).contains("limit"));
+    assert!(message(n.rename2("/e", "/d/e", false).await).contains("limit"));
 }

@@ -107,6 +107,8 @@ async fn fsck_tells_what_apaches_tells() {
         ),
         "{list}"
     );
+    let strange = ask(FsckRequest { list_corrupt: true, user: "bob".into(), ..request.clone() }).await;
+    assert!(strange.contains("uperuser") && !strange.contains("/d/f"), "{strange}");
     let block = ask(FsckRequest { block_ids: vec!["blk_1073741825".into(), "blk_9".into()], ..request.clone() }).await;
     assert!(
         block.contains("\nBlock Id: blk_1073741825\nBlock belongs to: /d/f\nNo. of Expected Replica: 1\n"),
