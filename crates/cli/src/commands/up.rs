@@ -58,9 +58,11 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
         let mut processes = runtime.block_on(ProcessCluster::start(&cluster, |_| {}))?;
         announce(&cluster, processes.rpc()?, processes.namenode.port("http")?, arguments.write_conf.as_deref())?;
         let outcome = runtime.block_on(async {
+            // One listener for all rounds: a signal that came between two would be lost.
+            let mut stopped = std::pin::pin!(super::stop_requested());
             loop {
                 tokio::select! {
-                    stopped = super::stop_requested() => return stopped,
+                    stopped = &mut stopped => return stopped,
                     () = tokio::time::sleep(Duration::from_secs(1)) => processes.check()?,
                 }
             }
