@@ -49,6 +49,9 @@ impl ReplicaReader {
     /// `looked_at`: a part of `range`, at whose ends there is a look.
     fn cold(&self, kind: Kind, looked_at: ByteRange, range: ByteRange) -> Option<DueFetch> {
         let Source::Disk(files) = &self.snapshot.source else { return None };
+        if files.never_waits() {
+            return None;
+        }
         let file = kind.file(files);
         let last = looked_at.end().saturating_sub(1);
         let ends = [looked_at.start(), last];

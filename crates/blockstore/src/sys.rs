@@ -64,6 +64,12 @@ pub fn read_cached(file: &File, offset: u64, into: &mut [u8]) -> bool {
     wanted == 0 || rustix::io::preadv2(file, &mut slices, offset, rustix::io::ReadWriteFlags::NOWAIT) == Ok(wanted)
 }
 
+/// Whether `file` lies in memory: nobody waits for a disk then, and the kernel answers no question about that.
+pub fn is_in_memory(file: &File) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u64 & 0xFFFF_FFFF == TMPFS_MAGIC)
+}
+
 /// How many descriptors this process may have.
 pub fn descriptor_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

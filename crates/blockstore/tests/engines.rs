@@ -346,10 +346,14 @@ fn what_the_kernel_has_forgotten_is_brought_back_by_whoever_may_wait() {
     // Its last chunk's CRC alone is at hand.
     assert!(reader.cold_checksums(ByteRange::new(2_999_808, 3_000_001).unwrap()).is_none());
     assert!(read(&reader) == data);
-    // Memory is never cold.
-    let bed = Bed::new(Kind::Memory);
-    let store = bed.open();
-    put(&store, 1, 1, &data);
-    let Reading::Now(reader) = store.reader_now(&block(1, 1, 0)).unwrap() else { panic!("it is in memory") };
-    assert!(reader.cold_data(all, 0).is_none() && reader.cold_checksums(all).is_none());
+    // Memory is never cold, nor is a tmpfs.
+    for kind in [Kind::Memory, Kind::MmapOnTmpfs] {
+        let bed = Bed::new(kind);
+        let store = bed.open();
+        put(&store, 1, 1, &data);
+        let reader = store.reader(&block(1, 1, 0)).unwrap();
+        assert!(reader.cold_data(all, 0).is_none() && reader.cold_checksums(all).is_none());
+        assert!(reader.read_now(all, &mut Vec::new()).unwrap());
+        assert!(matches!(store.reader_now(&block(1, 1, 0)).unwrap(), Reading::Now(_)));
+    }
 }

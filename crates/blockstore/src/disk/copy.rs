@@ -36,6 +36,8 @@ pub struct DiskFiles {
     pub meta: File,
     pub checksum: ChecksumSpec,
     maps: OnceLock<Maps>,
+    /// Whether the data lies on a tmpfs.
+    in_memory: OnceLock<bool>,
 }
 
 /// The same files, mapped.
@@ -68,7 +70,7 @@ fn open_files(dirs: &PoolDirs, id: BlockId, copy: DiskCopy, options: &OpenOption
 
 impl DiskFiles {
     fn new(data: File, meta: File, checksum: ChecksumSpec) -> Self {
-        Self { data, meta, checksum, maps: OnceLock::new() }
+        Self { data, meta, checksum, maps: OnceLock::new(), in_memory: OnceLock::new() }
     }
 
     /// The same, the data with an opening of its own, from whose start to whose end the kernel reads ahead.
@@ -128,6 +130,11 @@ impl DiskFiles {
         }
     }
 
+    /// No disk is behind the files.
+    pub fn never_waits(&self) -> bool {
+        *self.in_memory.get_or_init(|| sys::is_in_memory(&self.data))
+    }
+
     /// Where the CRCs of the chunks `[first, end)` are in the meta file. `None`: there are none.
     pub fn crcs_range(&self, first: u64, end: u64) -> Option<ByteRange> {
         let size = self.checksum.kind.size() as u64;
@@ -143,6 +150,9 @@ impl DiskFiles {
                     && maps.data.copy(offset, data)
                     && maps.meta.is_resident(crcs_at, crcs.len())
                     && maps.meta.copy(crcs_at, crcs)
+            }
+            None if self.never_waits() => {
+                self.data.read_exact_at(data, offset).is_ok() && self.meta.read_exact_at(crcs, crcs_at).is_ok()
             }
             None => sys::read_cached(&self.data, offset, data) && sys::read_cached(&self.meta, crcs_at, crcs),
         }
