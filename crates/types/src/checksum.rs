@@ -106,7 +106,7 @@ impl ChecksumSpec {
 
     /// Bytes of checksums over `length` bytes of data.
     pub fn checksum_bytes(self, length: u64) -> u64 {
-        self.chunks(length) * self.kind.size() as u64
+        self.chunks(length).saturating_mul(self.kind.size() as u64)
     }
 
     /// Appends the big-endian CRC of each chunk of `data` to `into`. `data` starts on a chunk boundary.
