@@ -159,7 +159,7 @@ impl PacketSender<'_> {
     async fn fetch(&self, due: Option<DueFetch>) -> Result<(), SendError> {
         let Some(due) = due else { return Ok(()) };
         let fetch = move || Ok::<_, DiskReadError>(due.fetch());
-        let fetched = self.disk_reads.run(&self.reader.storage().0.clone(), fetch).await?;
+        let fetched = self.disk_reads.run(self.reader.storage().0, fetch).await?;
         fetched.map_err(|error| self.reader.disk_error(error).into())
     }
 

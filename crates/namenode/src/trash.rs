@@ -104,13 +104,10 @@ async fn empty_one(namenode: &Namenode, settings: &TrashSettings, root: &str) ->
     if !names.iter().any(|name| name == CURRENT) {
         return Ok(());
     }
-    let (src, stamp) = (format!("{root}/{CURRENT}"), Calendar::local(now_ms).compact());
+    let src = format!("{root}/{CURRENT}");
     let mut attempt = 0;
     loop {
-        let dst = match attempt {
-            0 => format!("{root}/{stamp}"),
-            more => format!("{root}/{stamp}-{more}"),
-        };
+        let dst = format!("{root}/{}", Calendar::checkpoint_name(now_ms, attempt));
         let request =
             Rename2RequestProto { src: src.clone(), dst: dst.clone(), overwrite_dest: false, move_to_trash: None };
         match rename2(namenode, &context(), request).await {

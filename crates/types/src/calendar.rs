@@ -66,13 +66,19 @@ impl Calendar {
         format!("{weekday} {name} {day:02} {hour:02}:{minute:02}:{second:02} {zone} {year}")
     }
 
-    /// `261121071542`: the name of a trash checkpoint.
+    /// `261121071542`
     pub fn compact(self) -> String {
         let Self { year, month, day, hour, minute, second } = self;
         format!("{:02}{month:02}{day:02}{hour:02}{minute:02}{second:02}", year % 100)
     }
 
-    /// When the trash checkpoint of this name (`compact`, perhaps with `-N` behind it) was made, in milliseconds; `None` for other names.
+    /// The name of a trash checkpoint that is made at `ms`. `attempt`: as many names of that second are taken.
+    pub fn checkpoint_name(ms: u64, attempt: u32) -> String {
+        let stamp = Self::local(ms).compact();
+        if attempt == 0 { stamp } else { format!("{stamp}-{attempt}") }
+    }
+
+    /// When the trash checkpoint of this name was made, in milliseconds; `None` for other names.
     pub fn checkpoint_ms(name: &str) -> Option<u64> {
         let digits = name.split_once('-').map_or(name, |(digits, _)| digits);
         if digits.len() != 12 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -169,6 +175,8 @@ mod tests {
     #[test]
     fn checkpoints_are_known_by_their_names() {
         let name = Calendar::local(NOW).compact();
+        assert_eq!(Calendar::checkpoint_name(NOW, 0), name);
+        assert_eq!(Calendar::checkpoint_name(NOW, 2), format!("{name}-2"));
         assert_eq!(Calendar::checkpoint_ms(&name), Some(NOW));
         assert_eq!(Calendar::checkpoint_ms(&format!("{name}-2")), Some(NOW));
         assert_eq!(Calendar::checkpoint_ms("Current"), None);

@@ -24,6 +24,7 @@ struct Compared {
     root: String,
     /// Whether `from` is the earlier one.
     forward: bool,
+    /// In the order of their paths.
     differences: Vec<Difference>,
 }
 
@@ -54,10 +55,11 @@ fn compare(state: &State, context: &Context, path: &str, from: &str, to: &str) -
     // Now is later than every snapshot.
     let forward = to.is_none_or(|to| from.is_some_and(|from| from < to));
     let (earlier, later) = if forward { (from, to) } else { (to, from) };
-    let differences = match earlier {
+    let mut differences = match earlier {
         Some(earlier) if Some(earlier) != later => namespace.differences(slot, earlier, later),
         _ => Vec::new(),
     };
+    differences.sort_by(|a, b| compare_paths(&a.path, &b.path));
     Ok(Compared { root: namespace.path_of(root), forward, differences })
 }
 
@@ -77,8 +79,7 @@ pub async fn get_snapshot_diff_report(
     request: GetSnapshotDiffReportRequestProto,
 ) -> Result<Bytes, Error> {
     let (from, to) = (&request.from_snapshot, &request.to_snapshot);
-    let mut compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
-    compared.differences.sort_by(|a, b| compare_paths(&a.path, &b.path));
+    let compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
     let renamed: std::collections::HashSet<_> = compared
         .differences
         .iter()
@@ -178,8 +179,7 @@ pub async fn get_snapshot_diff_report_listing(
     request: GetSnapshotDiffReportListingRequestProto,
 ) -> Result<Bytes, Error> {
     let (from, to) = (&request.from_snapshot, &request.to_snapshot);
-    let mut compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
-    compared.differences.sort_by(|a, b| compare_paths(&a.path, &b.path));
+    let compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
     let (start_path, index) = match request.cursor {
         Some(cursor) => (cursor.start_path, cursor.index),
         None => (Bytes::new(), -1),

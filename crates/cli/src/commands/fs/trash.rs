@@ -127,10 +127,8 @@ pub async fn expunge(shell: &mut Shell, arguments: Arguments) -> Result<(), Fail
         fs.delete(&format!("{root}/{CURRENT}"), true).await?;
         return Ok(());
     }
-    let stamp = Calendar::local(now).compact();
     for attempt in 0..NAMES_MAX {
-        let name = if attempt == 0 { stamp.clone() } else { format!("{stamp}-{attempt}") };
-        let checkpoint = format!("{root}/{name}");
+        let checkpoint = format!("{root}/{}", Calendar::checkpoint_name(now, attempt));
         match fs.rename_to(&format!("{root}/{CURRENT}"), &checkpoint, RenameOptions::default()).await {
             Ok(()) => {
                 eprintln!("Created trash checkpoint: {checkpoint}");
@@ -140,7 +138,7 @@ pub async fn expunge(shell: &mut Shell, arguments: Arguments) -> Result<(), Fail
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Failure::Message(format!("Failed to checkpoint trash: no free name for {stamp}")))
+    Err(Failure::Message(format!("Failed to checkpoint trash: no free name for {}", Calendar::checkpoint_name(now, 0))))
 }
 
 #[cfg(test)]
