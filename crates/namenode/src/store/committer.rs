@@ -101,12 +101,16 @@ impl Store {
     pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
         let mut tables = Tables::open(&directory.database())?;
         directory.claim_layout()?;
-        let (journal, unapplied) = Journal::open(&directory.current(), tables.applied()?, journal_bytes)?;
+        let mark = tables.mark()?;
+        let (mut journal, unapplied) = Journal::open(&directory.current(), mark, tables.applied()?, journal_bytes)?;
         if !unapplied.run.is_empty() {
             let operations: u64 = unapplied.run.iter().map(|group| u64::from(group.operations())).sum();
             tracing::info!(operations, "the journal's rest goes into the tables");
             tables.apply(&unapplied.run, unapplied.number)?;
             tables.recount_retries()?;
+        }
+        if mark.is_none() {
+            journal.mark_with(tables.give_mark()?);
         }
         let loaded = tables.load(limits)?;
         Ok((Self::start(directory, journal, tables)?, loaded))
@@ -390,6 +394,7 @@ mod tests {
     use crate::changes::RetryEntry;
     use crate::namespace::{Caller, Namespace};
     use crate::store::group::tests::group;
+    use crate::store::journal::tests::unmarked;
     use crate::store::{Version, format};
 
     /// Small, so that the files take turns.
@@ -512,20 +517,66 @@ mod tests {
         Changes { retries_removed, ..Changes::default() }
     }
 
+    /// The calls whose answers are remembered.
+    fn known(loaded: Loaded) -> Vec<u8> {
+        loaded.retries.iter().map(|(key, _)| key[0]).collect()
+    }
+
+    /// Formatted, as by a version of before the journal's groups had marks.
+    fn formatted_unmarked(place: &std::path::Path) -> Directory {
+        let directory = formatted(place);
+        std::fs::remove_file(directory.database()).unwrap();
+        let first = Namespace::format(Limits::default(), "root", "supergroup", 5).take_changes();
+        Tables::create(&directory.database()).unwrap().apply(&[group(&[first])], 0).unwrap();
+        directory
+    }
+
+    #[tokio::test]
+    async fn a_journal_without_a_mark_is_read_and_has_one_from_then_on() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = formatted_unmarked(place.path());
+        let before = unmarked(1, &[remember(1), remember(2)]);
+        std::fs::write(directory.current().join("journal.0"), before).unwrap();
+        let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
+        assert_eq!(known(loaded), [1, 2]);
+        store.submit(remember(3)).wait().await.unwrap();
+        // What only the journal has by now.
+        let copy = copied(place.path());
+        let directory = Directory::lock(copy.path()).unwrap();
+        let (_copy, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
+        assert_eq!(known(loaded), [1, 2, 3]);
+        drop(store);
+        let mark = || Tables::open(&place.path().join("current/namespace.redb")).unwrap().mark().unwrap();
+        let given = mark();
+        assert!(given.is_some());
+        let directory = Directory::lock(place.path()).unwrap();
+        let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
+        assert_eq!(known(loaded), [1, 2, 3]);
+        drop(store);
+        assert!(mark() == given, "it has another mark");
+    }
+
+    #[test]
+    fn each_store_has_a_mark_of_its_own() {
+        let mark = || {
+            let place = tempfile::tempdir().unwrap();
+            Tables::open(&formatted(place.path()).database()).unwrap().mark().unwrap()
+        };
+        let (one, other) = (mark(), mark());
+        assert!(one.is_some() && one != other);
+    }
+
     #[tokio::test]
     async fn what_the_journals_rest_forgets_is_not_forgotten_twice() {
         let place = tempfile::tempdir().unwrap();
         let directory = formatted(place.path());
-        Tables::open(&directory.database())
-            .unwrap()
-            .apply(&[group(&[remember(1), remember(2), remember(3)])], 0)
-            .unwrap();
-        let (mut journal, _) = Journal::open(&directory.current(), 0, 1 << 20).unwrap();
+        let mut tables = Tables::open(&directory.database()).unwrap();
+        tables.apply(&[group(&[remember(1), remember(2), remember(3)])], 0).unwrap();
+        let (mut journal, _) = Journal::open(&directory.current(), tables.mark().unwrap(), 0, 1 << 20).unwrap();
         journal.append(&mut group(&[forget(2)])).unwrap();
-        drop(journal);
+        drop((journal, tables));
         let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
         // Whoever has them from there forgets each of them in its turn.
-        let known = |loaded: Loaded| -> Vec<u8> { loaded.retries.iter().map(|(key, _)| key[0]).collect() };
         assert_eq!(known(loaded), [1, 2, 3]);
         for _ in 0..2 {
             store.submit(forget(1)).wait().await.unwrap();

@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/in_use.lock             held by the running NameNode
 //! DIR/current/VERSION         cluster, namespace and pool, in Hadoop's form; storageType says that it is Hearth's
-//! DIR/current/namespace.redb
+//! DIR/current/namespace.redb  the tables, and by what the journal's groups are known
 //! DIR/current/journal.0, .1   what is not in it yet; see `journal.rs`
 //! DIR/current.formatting/     a format that did not finish
 //! ```
@@ -21,8 +21,8 @@ use super::group::Group;
 use super::tables::Tables;
 use crate::changes::Changes;
 
-/// The form of the store's tables and records. 1: without a journal.
-const LAYOUT: u32 = 2;
+/// The form of the store's tables, records and journal. 1: without a journal. 2: its groups have no mark.
+const LAYOUT: u32 = 3;
 const STORAGE_TYPE: &str = "HEARTH_NAME_NODE";
 
 /// What the VERSION file says.
@@ -84,7 +84,7 @@ impl Directory {
     }
 
     /// Says in the VERSION file that the store has the present layout, before anything is written that an earlier one does not
-    /// know: an older program would not see what is in the journal only, and lose it.
+    /// know: an older program would not see what is in the journal only, or not know its groups, and lose it.
     pub(super) fn claim_layout(&self) -> Result<(), StoreError> {
         let path = self.path.join("current/VERSION");
         let (version, layout) = read_version(&path)?;
@@ -157,6 +157,7 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
     let mut group = Group::default();
     group.push(first);
     tables.apply(&[group], 0)?;
+    tables.give_mark()?;
     drop(tables);
     write_version(&formatting.join("VERSION"), version)?;
     sync(&formatting)?;
@@ -221,12 +222,14 @@ mod tests {
         format(&directory, &version(), &Changes::default(), false).unwrap();
         let path = place.path().join("current/VERSION");
         let text = fs::read_to_string(&path).unwrap();
-        let (now, before) = (format!("layoutVersion={LAYOUT}\n"), "layoutVersion=1\n");
-        fs::write(&path, text.replace(&now, before)).unwrap();
-        assert!(fs::read_to_string(&path).unwrap().contains(before));
-        directory.claim_layout().unwrap();
-        assert!(fs::read_to_string(&path).unwrap().contains(&now));
-        assert_eq!(directory.version().unwrap(), version());
+        let now = format!("layoutVersion={LAYOUT}\n");
+        for before in ["layoutVersion=1\n", "layoutVersion=2\n"] {
+            fs::write(&path, text.replace(&now, before)).unwrap();
+            assert!(fs::read_to_string(&path).unwrap().contains(before));
+            directory.claim_layout().unwrap();
+            assert!(fs::read_to_string(&path).unwrap().contains(&now));
+            assert_eq!(directory.version().unwrap(), version());
+        }
     }
 
     #[test]
@@ -249,8 +252,8 @@ mod tests {
         assert!(matches!(directory.version(), Err(StoreError::Apache { layout, .. }) if layout == "-66"));
         write("storageType=DATA_NODE\nlayoutVersion=-57\n");
         assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
-        write("storageType=HEARTH_NAME_NODE\nlayoutVersion=3\n");
-        assert!(matches!(directory.version(), Err(StoreError::Newer { layout: 3, .. })));
+        write("storageType=HEARTH_NAME_NODE\nlayoutVersion=4\n");
+        assert!(matches!(directory.version(), Err(StoreError::Newer { layout: 4, .. })));
         write("rubbish");
         assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
         fs::remove_file(place.path().join("current/VERSION")).unwrap();

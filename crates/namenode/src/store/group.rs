@@ -5,7 +5,7 @@ use super::encoding::{BadEntry, decode, encode};
 use crate::changes::Changes;
 
 /// Bytes before the changes, which the journal fills.
-pub(super) const HEADER: usize = 24;
+pub(super) const HEADER: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct Group {

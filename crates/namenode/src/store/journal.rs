@@ -7,11 +7,16 @@
 //!
 //! ```text
 //! file    group* (zeros, or what is left of an earlier turn)
-//! group   magic (4 bytes), length of the changes (4), CRC32C of the rest (4), number (8), number of operations (4), changes
+//! group   mark (8 bytes), CRC32C of the rest (4), number (8), number of operations (4), length of the changes (8), changes
+//! before there were marks (layout 2):
+//! group   magic (4), length of the changes (4), CRC32C of the rest (4), number (8), number of operations (4), changes
 //! ```
 //! Numbers are little-endian and rise by one from group to group, through both files. The tables know the number of the last group
 //! that they hold. A group that is not whole is the last that was begun: nobody was answered for it. Is a later one whole, then the disk
 //! has lost what was acknowledged, and the journal is not opened.
+//!
+//! Changes hold bytes that users choose, as the values of extended attributes, and those may lie wherever a group is looked for: within
+//! one that is torn, or where the last one ends, left by an earlier turn. They pass for no group, for nobody but the store knows its mark.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -24,14 +29,31 @@ use super::encoding::BadEntry;
 use super::group::{Group, HEADER};
 
 const FILES: [&str; 2] = ["journal.0", "journal.1"];
-const MAGIC: u32 = u32::from_le_bytes(*b"HJnl");
+/// What groups without a mark begin with.
+const MAGIC: [u8; 4] = *b"HJnl";
+/// Bytes before the changes of a group without a mark.
+const HEADER_UNMARKED: usize = 24;
 /// Up to the checksum, which is of all that follows it.
 const UNCHECKED: usize = 12;
 
 /// A file that is too short for a group becomes longer by so many bytes, and the group's.
 const GROWTH: usize = 1 << 20;
 
+/// What each group of a store begins with: random, and shown to nobody.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Mark(pub u64);
+
+impl Mark {
+    pub fn random() -> std::io::Result<Self> {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(Self(u64::from_le_bytes(bytes)))
+    }
+}
+
 pub struct Journal {
+    /// `None`: nothing can be written yet.
+    mark: Option<Mark>,
     files: [File; 2],
     paths: [PathBuf; 2],
     /// Of the file that is written.
@@ -58,11 +80,17 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Store
 }
 
 impl Journal {
-    /// Opens the journal of a namespace, made when it is not there. `applied`: the number of the last group in the tables.
-    /// `file_bytes`: the length at which a file is full; what it holds is in memory, too, until it is in the tables.
+    /// Opens the journal of a namespace, made when it is not there. `mark`: what its groups begin with; `None`: they have none, and before
+    /// any is written [`Self::mark_with`] is called. `applied`: the number of the last group in the tables. `file_bytes`: the length
+    /// at which a file is full; what it holds is in memory, too, until it is in the tables.
     ///
     /// Errors: `Damaged` when groups are missing between the tables and what is there, or within it.
-    pub fn open(directory: &Path, applied: u64, file_bytes: u64) -> Result<(Self, Unapplied), StoreError> {
+    pub fn open(
+        directory: &Path,
+        mark: Option<Mark>,
+        applied: u64,
+        file_bytes: u64,
+    ) -> Result<(Self, Unapplied), StoreError> {
         let paths = FILES.map(|name| directory.join(name));
         let mut groups = Vec::new();
         let mut files = Vec::new();
@@ -74,7 +102,7 @@ impl Journal {
             let file = file.map_err(io("opening", path))?;
             let bytes = std::fs::read(path).map_err(io("reading", path))?;
             *length = bytes.len() as u64;
-            let found = read_groups(&bytes, applied).map_err(|error| StoreError::Damaged {
+            let found = read_groups(&bytes, mark, applied).map_err(|error| StoreError::Damaged {
                 path: path.clone(),
                 problem: format!("a group that is whole makes no sense: {error}"),
             })?;
@@ -103,10 +131,15 @@ impl Journal {
                 return Err(damaged(path, end.offset, &later.to_string(), unapplied.number + 1, None));
             }
         }
-        let [first, second] = <[File; 2]>::try_from(files).expect("one of each path");
+        let files = <[File; 2]>::try_from(files).expect("one of each path");
         let number = unapplied.number;
-        let journal = Self { files: [first, second], paths, current: 0, position: 0, lengths, number, file_bytes };
+        let journal = Self { mark, files, paths, current: 0, position: 0, lengths, number, file_bytes };
         Ok((journal, unapplied))
+    }
+
+    /// Groups have this mark from now on. All that the journal holds without it is in the tables, which know it.
+    pub fn mark_with(&mut self, mark: Mark) {
+        self.mark = Some(mark);
     }
 
     /// The number of the last group.
@@ -118,18 +151,11 @@ impl Journal {
     /// the disk.
     pub fn append(&mut self, group: &mut Group) -> Result<(), StoreError> {
         let path = &self.paths[self.current];
+        let mark = self.mark.expect("a journal gets a mark before it is written");
         let number = self.number + 1;
         let operations = group.operations();
         let bytes = group.bytes();
-        let length = u32::try_from(bytes.len() - HEADER).map_err(|_| {
-            io("writing", path)(std::io::Error::other("changes of 4 GiB or more cannot be written at once"))
-        })?;
-        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[4..8].copy_from_slice(&length.to_le_bytes());
-        bytes[12..20].copy_from_slice(&number.to_le_bytes());
-        bytes[20..24].copy_from_slice(&operations.to_le_bytes());
-        let sum = crc32c(&bytes[UNCHECKED..]);
-        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+        seal(bytes, mark, number, operations);
         let (file, length) = (&self.files[self.current], &mut self.lengths[self.current]);
         let end = self.position + bytes.len() as u64;
         if end > *length {
@@ -152,6 +178,17 @@ impl Journal {
         self.current = 1 - self.current;
         self.position = 0;
     }
+}
+
+/// Writes the header of a group, which has room for it.
+fn seal(group: &mut [u8], mark: Mark, number: u64, operations: u32) {
+    let length = (group.len() - HEADER) as u64;
+    group[0..8].copy_from_slice(&mark.0.to_le_bytes());
+    group[12..20].copy_from_slice(&number.to_le_bytes());
+    group[20..24].copy_from_slice(&operations.to_le_bytes());
+    group[24..32].copy_from_slice(&length.to_le_bytes());
+    let sum = crc32c(&group[UNCHECKED..]);
+    group[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Changes that were acknowledged are not there: people have to say that it may go on without them. `empty`: a file with later ones only.
@@ -207,27 +244,33 @@ struct Header {
     number: u64,
     operations: u32,
     checksum: u32,
+    /// Where the changes begin.
+    changes: usize,
     /// Of header and changes.
     length: usize,
 }
 
 /// The header of the group at the beginning of `bytes`, if one can be there.
-fn header(bytes: &[u8]) -> Option<Header> {
-    let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+fn header(bytes: &[u8], mark: Option<Mark>) -> Option<Header> {
+    let changes = if mark.is_some() { HEADER } else { HEADER_UNMARKED };
+    let (header, rest) = bytes.split_at_checked(changes)?;
     let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes of the header"));
-    let number = u64::from_le_bytes(header[12..20].try_into().expect("eight bytes of the header"));
-    let length = word(4) as usize;
-    let is_one = word(0) == MAGIC && length <= rest.len();
-    is_one.then(|| Header { number, operations: word(20), checksum: word(8), length: HEADER + length })
+    let long = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes of the header"));
+    let (is_one, length) = match mark {
+        Some(mark) => (long(0) == mark.0, long(24)),
+        None => (header.starts_with(&MAGIC), u64::from(word(4))),
+    };
+    let length = usize::try_from(length).ok().filter(|length| is_one && *length <= rest.len())?;
+    Some(Header { number: long(12), operations: word(20), checksum: word(8), changes, length: changes + length })
 }
 
 /// The groups of one file behind the one that is `applied`. The first that is not whole, or does not follow the one before it, is where
 /// the last turn ended.
-fn read_groups(bytes: &[u8], applied: u64) -> Result<Found, BadEntry> {
+fn read_groups(bytes: &[u8], mark: Option<Mark>, applied: u64) -> Result<Found, BadEntry> {
     let mut groups = Vec::new();
     let mut before = None;
     let mut at = 0;
-    while let Some(header) = header(&bytes[at..]) {
+    while let Some(header) = header(&bytes[at..], mark) {
         let group = &bytes[at..at + header.length];
         let follows = before.is_none_or(|before: u64| header.number == before.wrapping_add(1));
         if !follows || crc32c(&group[UNCHECKED..]) != header.checksum {
@@ -236,12 +279,12 @@ fn read_groups(bytes: &[u8], applied: u64) -> Result<Found, BadEntry> {
         before = Some(header.number);
         at += header.length;
         if header.number > applied {
-            groups.push((header.number, Group::read(&group[HEADER..], header.operations)?));
+            groups.push((header.number, Group::read(&group[header.changes..], header.operations)?));
         }
     }
     // What earlier turns left is in the tables.
     let newest = before.map_or(applied, |before| before.max(applied));
-    Ok(Found { groups, end: End { offset: at as u64, last: before, later: find_later(bytes, at, newest) } })
+    Ok(Found { groups, end: End { offset: at as u64, last: before, later: find_later(bytes, mark, at, newest) } })
 }
 
 /// Groups that the tables do not hold are fewer than this, in two files of any length that there is: what only looks like a header most
@@ -252,14 +295,13 @@ const GROUPS_MAX: u64 = u32::MAX as u64;
 const SUMS_MAX: usize = 8;
 
 /// Searches what is behind `from` for a whole group with a number above `newest`, byte by byte: how long a damaged group was nobody knows.
-/// Changes may hold anything, so it is bounded how much is summed up.
-fn find_later(bytes: &[u8], from: usize, newest: u64) -> Option<Later> {
+/// Without a mark changes may hold anything, so it is bounded how much is summed up.
+fn find_later(bytes: &[u8], mark: Option<Mark>, from: usize, newest: u64) -> Option<Later> {
     let mut summed = 0usize;
-    let magic = MAGIC.to_le_bytes();
     let mut at = from;
-    while let Some(next) = bytes.get(at..)?.windows(magic.len()).position(|window| window == magic) {
+    while let Some(next) = next_beginning(bytes.get(at..)?, mark) {
         at += next;
-        if let Some(header) = header(&bytes[at..])
+        if let Some(header) = header(&bytes[at..], mark)
             && header.number.checked_sub(newest).is_some_and(|more| (1..=GROUPS_MAX).contains(&more))
         {
             summed += header.length;
@@ -275,8 +317,21 @@ fn find_later(bytes: &[u8], from: usize, newest: u64) -> Option<Later> {
     None
 }
 
+/// Where what groups begin with is first.
+fn next_beginning(bytes: &[u8], mark: Option<Mark>) -> Option<usize> {
+    match mark {
+        Some(mark) => position(bytes, mark.0.to_le_bytes()),
+        None => position(bytes, MAGIC),
+    }
+}
+
+/// The length is known to the compiler: a whole journal is searched so at every start.
+fn position<const N: usize>(bytes: &[u8], wanted: [u8; N]) -> Option<usize> {
+    bytes.windows(N).position(|window| window == wanted)
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::encoding::tests::everything;
     use super::super::group::tests::{changes, group};
     use super::*;
@@ -286,8 +341,38 @@ mod tests {
         Changes { inodes_put: vec![(id, vec![id as u8; 100])], ..Changes::default() }
     }
 
+    const MARK: Mark = Mark(0x0123_4567_89ab_cdef);
+
     fn open(directory: &Path, applied: u64) -> Result<(Journal, Unapplied), StoreError> {
-        Journal::open(directory, applied, 1 << 20)
+        Journal::open(directory, Some(MARK), applied, 1 << 20)
+    }
+
+    fn marked(mark: Mark, number: u64, all: &[Changes]) -> Vec<u8> {
+        let mut group = group(all);
+        let operations = group.operations();
+        seal(group.bytes(), mark, number, operations);
+        group.bytes().to_vec()
+    }
+
+    /// A group as layout 2 has it.
+    pub fn unmarked(number: u64, all: &[Changes]) -> Vec<u8> {
+        let mut group = group(all);
+        let operations = group.operations();
+        let changes = &group.bytes()[HEADER..];
+        let mut bytes = vec![0u8; HEADER_UNMARKED];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4..8].copy_from_slice(&(changes.len() as u32).to_le_bytes());
+        bytes[12..20].copy_from_slice(&number.to_le_bytes());
+        bytes[20..24].copy_from_slice(&operations.to_le_bytes());
+        bytes.extend_from_slice(changes);
+        let sum = crc32c(&bytes[UNCHECKED..]);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Groups with this number that users may have written into their attributes.
+    fn forged(number: u64) -> [Vec<u8>; 2] {
+        [unmarked(number, &[put(66)]), marked(Mark(0), number, &[put(66)])]
     }
 
     fn all(unapplied: &Unapplied) -> Vec<Changes> {
@@ -437,27 +522,96 @@ mod tests {
     }
 
     #[test]
+    fn a_users_bytes_in_a_torn_group_are_no_group() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        journal.append(&mut group(&[put(1)])).unwrap();
+        let value = (2..9).flat_map(forged).collect::<Vec<_>>().concat();
+        let record = Changes { inodes_put: vec![(2, value)], ..Changes::default() };
+        journal.append(&mut group(&[record, put(2)])).unwrap();
+        let torn = journal.position - 1;
+        drop(journal);
+        File::options().write(true).open(place.path().join(FILES[0])).unwrap().set_len(torn).unwrap();
+        assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1]);
+    }
+
+    #[test]
+    fn a_users_bytes_that_an_earlier_turn_left_are_no_group() {
+        for forged in forged(3) {
+            let place = tempfile::tempdir().unwrap();
+            let (mut journal, _) = open(place.path(), 0).unwrap();
+            // Behind as many bytes as the record of `put` has.
+            let value = [vec![0; 100], forged].concat();
+            let record = Changes { inodes_put: vec![(1, value)], ..Changes::default() };
+            journal.append(&mut group(&[record])).unwrap();
+            journal.switch();
+            journal.switch();
+            journal.append(&mut group(&[put(2)])).unwrap();
+            drop(journal);
+            let (_, unapplied) = open(place.path(), 1).unwrap();
+            assert_eq!((ids(&unapplied), unapplied.number), (vec![2], 2));
+        }
+    }
+
+    #[test]
+    fn groups_of_before_there_were_marks_are_read_and_those_behind_them_have_one() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(FILES[0]);
+        let open_unmarked = || Journal::open(place.path(), None, 0, 1 << 20);
+        let first = unmarked(1, &[put(1)]);
+        let second = unmarked(2, &[put(2), everything()]);
+        let whole = [first.as_slice(), &second, &unmarked(3, &[put(3)])].concat();
+        let mut damaged = whole.clone();
+        damaged[first.len() + 30] ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        assert!(matches!(open_unmarked().err(), Some(StoreError::Damaged { .. })));
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let (mut journal, unapplied) = open_unmarked().unwrap();
+        assert_eq!((all(&unapplied), unapplied.number), (vec![put(1), put(2), everything()], 2));
+        journal.mark_with(MARK);
+        journal.append(&mut group(&[put(4)])).unwrap();
+        drop(journal);
+        let (_, unapplied) = open(place.path(), 2).unwrap();
+        assert_eq!((ids(&unapplied), unapplied.number), (vec![4], 3));
+    }
+
+    #[test]
+    fn a_group_of_more_than_4_gib_is_as_long_as_it_is() {
+        // Zeros that are only read take no memory.
+        let mut bytes = vec![0u8; HEADER + (4usize << 30) + 7];
+        seal(&mut bytes, MARK, 5, 1);
+        let found = header(&bytes, Some(MARK)).unwrap();
+        assert_eq!((found.length, found.number, found.operations), (bytes.len(), 5, 1));
+        assert!(header(&bytes[..bytes.len() - 1], Some(MARK)).is_none(), "its end is missing");
+        // A length that was damaged asks for nothing.
+        bytes[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(header(&bytes, Some(MARK)).is_none());
+    }
+
+    #[test]
     fn changes_that_look_like_groups_are_looked_through_for_a_bounded_time() {
         let header = |length: u32, number: u64| {
-            let mut header = [0; HEADER];
-            header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+            let mut header = [0; HEADER_UNMARKED];
+            header[0..4].copy_from_slice(&MAGIC);
             header[4..8].copy_from_slice(&length.to_le_bytes());
             header[12..20].copy_from_slice(&number.to_le_bytes());
             header
         };
-        let count = (4usize << 20) / HEADER;
-        let fakes: Vec<u8> = (0..count).flat_map(|at| header(((count - at - 1) * HEADER) as u32, 7)).collect();
-        assert!(matches!(find_later(&fakes, 0, 1), Some(Later::Unknown)));
+        let count = (4usize << 20) / HEADER_UNMARKED;
+        let length = |at: usize| ((count - at - 1) * HEADER_UNMARKED) as u32;
+        let fakes: Vec<u8> = (0..count).flat_map(|at| header(length(at), 7)).collect();
+        assert!(matches!(find_later(&fakes, None, 0, 1), Some(Later::Unknown)));
+        // They look like none to who knows the mark.
+        assert!(find_later(&fakes, Some(MARK), 0, 1).is_none());
         // The other file may hold any number of groups before it.
-        let mut whole = header(0, 5_000_000);
-        let sum = crc32c(&whole[UNCHECKED..]);
-        whole[8..12].copy_from_slice(&sum.to_le_bytes());
-        let found = find_later(&[&[7; 5][..], &whole].concat(), 0, 1);
+        let found = find_later(&[vec![7; 5], unmarked(5_000_000, &[put(1)])].concat(), None, 0, 1);
+        assert!(matches!(found, Some(Later::Group { number: 5_000_000, offset: 5 })));
+        let found = find_later(&[vec![7; 5], marked(MARK, 5_000_000, &[put(1)])].concat(), Some(MARK), 0, 1);
         assert!(matches!(found, Some(Later::Group { number: 5_000_000, offset: 5 })));
         // Numbers that cannot be, or that the tables have, are passed over.
-        assert!(find_later(&fakes, 0, 7).is_none());
-        let far: Vec<u8> = (0..count).flat_map(|at| header(((count - at - 1) * HEADER) as u32, u64::MAX)).collect();
-        assert!(find_later(&far, 0, 1).is_none());
+        assert!(find_later(&fakes, None, 0, 7).is_none());
+        let far: Vec<u8> = (0..count).flat_map(|at| header(length(at), u64::MAX)).collect();
+        assert!(find_later(&far, None, 0, 1).is_none());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use redb::{
 use super::StoreError;
 use super::encoding::{decode_retry, encode_retry};
 use super::group::Group;
+use super::journal::Mark;
 use crate::caching::{Pool, StoredCaching, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, RetryKey, SnapshotRow};
 use crate::namespace::{Limits, Namespace, Rebuild, Snapshot};
@@ -27,6 +28,8 @@ const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const RETRIES: TableDefinition<u64, (u32, &[u8])> = TableDefinition::new("remembered");
 /// The row of [`COUNTERS`] with the number of the journal's last group that is in the tables; missing until there is one.
 const APPLIED: &str = "journal";
+/// The row of [`COUNTERS`] with the journal's [`Mark`]; missing where its groups have none.
+const MARK: &str = "journal_mark";
 /// Bytes of a row of [`RETRIES`], and one answer more at most.
 const RETRIES_ROW: usize = 256 << 10;
 
@@ -192,9 +195,39 @@ impl Tables {
 
     /// The number of the journal's last group that is in the tables.
     pub fn applied(&self) -> Result<u64, StoreError> {
-        let read = || -> Result<u64, redb::Error> {
+        Ok(self.counter(APPLIED)?.unwrap_or(0))
+    }
+
+    /// What the journal's groups begin with. `None`: they have no mark.
+    pub fn mark(&self) -> Result<Option<Mark>, StoreError> {
+        Ok(self.counter(MARK)?.map(Mark))
+    }
+
+    /// Gives a mark to the journal, whose groups have none and are in the tables, all of them.
+    pub fn give_mark(&mut self) -> Result<Mark, StoreError> {
+        let path = self.path.clone();
+        let random = |source| StoreError::Io { action: "getting random bytes for", path, source };
+        let mark = Mark::random().map_err(random)?;
+        self.put_mark(mark).map_err(|error| self.damaged(error))?;
+        Ok(mark)
+    }
+
+    fn put_mark(&mut self, mark: Mark) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        {
+            let mut table = transaction.open_table(COUNTERS)?;
+            table.insert(MARK, mark.0)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// A row of [`COUNTERS`], if it is there.
+    fn counter(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        let read = || -> Result<Option<u64>, redb::Error> {
             let table = self.database.begin_read()?.open_table(COUNTERS)?;
-            Ok(table.get(APPLIED)?.map_or(0, |row| row.value()))
+            Ok(table.get(name)?.map(|row| row.value()))
         };
         read().map_err(|error| self.damaged(error))
     }
