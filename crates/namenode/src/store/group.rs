@@ -7,6 +7,9 @@ use crate::changes::Changes;
 /// Bytes before the changes, which the journal fills.
 pub(super) const HEADER: usize = 32;
 
+/// A group has room for so many bytes before it is known how long it will be.
+const ROOM_MAX: usize = 16 << 20;
+
 #[derive(Debug, Default)]
 pub struct Group {
     /// Nothing yet, or the header's room and the changes.
@@ -15,9 +18,9 @@ pub struct Group {
 }
 
 impl Group {
-    /// With room for as many bytes as `other` has: one group is most likely as long as the one before.
+    /// With room for as many bytes as `other` has, within bounds: one group is most likely as long as the one before.
     pub fn as_long_as(other: &Self) -> Self {
-        Self { bytes: Vec::with_capacity(other.bytes.len()), operations: 0 }
+        Self { bytes: Vec::with_capacity(other.bytes.len().min(ROOM_MAX)), operations: 0 }
     }
 
     /// Puts the changes of one operation behind those that are there.

@@ -1,7 +1,7 @@
 //! What has been acknowledged and is not in the tables yet.
 //!
 //! Two files take turns. Groups of changes are appended to one of them, each synced before its operations are answered; when it is
-//! full the other one is begun anew, whose groups have gone into the tables meanwhile. A file is never cut: what is left of an
+//! full the other one is begun anew, whose groups have gone into the tables meanwhile. A file is not cut for that: what is left of an
 //! earlier turn behind the last group has lower numbers. In its first turn a file grows by zeros, many groups' room at a time. So
 //! nearly every sync writes data only, and no metadata of the file system.
 //!
@@ -38,6 +38,9 @@ const UNCHECKED: usize = 12;
 
 /// A file that is too short for a group becomes longer by so many bytes, and the group's.
 const GROWTH: usize = 1 << 20;
+
+/// A file keeps so many bytes more than it is full with. Few groups are as long as this.
+const LONGER: u64 = 16 << 20;
 
 /// What each group of a store begins with: random, and shown to nobody.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,6 +180,11 @@ impl Journal {
     pub fn switch(&mut self) {
         self.current = 1 - self.current;
         self.position = 0;
+        // One operation on a large tree may have taken gigabytes, which every start would read.
+        let (length, longest) = (&mut self.lengths[self.current], self.file_bytes.saturating_add(LONGER));
+        if *length > longest && self.files[self.current].set_len(longest).is_ok() {
+            *length = longest;
+        }
     }
 }
 
@@ -586,6 +594,24 @@ pub(super) mod tests {
         // A length that was damaged asks for nothing.
         bytes[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(header(&bytes, Some(MARK)).is_none());
+    }
+
+    #[test]
+    fn a_file_that_a_long_group_made_longer_is_cut_when_its_turn_comes_again() {
+        let place = tempfile::tempdir().unwrap();
+        let file_bytes = 1000;
+        let (mut journal, _) = Journal::open(place.path(), Some(MARK), 0, file_bytes).unwrap();
+        let length = || std::fs::metadata(place.path().join(FILES[0])).unwrap().len();
+        let long = Changes { inodes_put: vec![(1, vec![5; 20 << 20])], ..Changes::default() };
+        journal.append(&mut group(&[long])).unwrap();
+        journal.switch();
+        journal.append(&mut group(&[put(2)])).unwrap();
+        assert!(length() > file_bytes + LONGER, "what the tables may not have yet is cut");
+        journal.switch();
+        assert_eq!(length(), file_bytes + LONGER);
+        journal.append(&mut group(&[put(3)])).unwrap();
+        drop(journal);
+        assert_eq!(ids(&open(place.path(), 1).unwrap().1), [2, 3]);
     }
 
     #[test]
