@@ -4,6 +4,7 @@
 //! Multiplexed   one for a file system and its clones: datanodes by address
 //!  └ Links        one for each place where a datanode listens: how many connections, and which is used
 //!     └ Link        one connection: credit, what is asked and not answered, a task that receives
+//!        ├ Window     how much is asked for before it comes, where the way is long
 //!        └ Lent       memory that a datanode on this machine puts its answers into
 //! ```
 
@@ -13,6 +14,7 @@ mod link;
 mod links;
 #[cfg(test)]
 pub(crate) mod tests;
+mod window;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -38,8 +40,10 @@ const DATANODES_MAX: usize = 4096;
 pub(crate) struct MultiplexOptions {
     /// Connections to one datanode at most; 0: the transfer port is not used so.
     pub connections_max: usize,
-    /// Bytes that are asked for and have not come, on one connection.
+    /// Bytes that are asked for and have not come, on one connection, at most.
     pub outstanding_bytes: u32,
+    /// With a shorter round trip they are as many at once; with a longer one, as many as come soon.
+    pub near: Duration,
     /// Longest range that is read so.
     pub range_bytes: u64,
     /// Memory that is lent to a datanode on this machine for what it answers on one connection.
@@ -58,6 +62,7 @@ impl MultiplexOptions {
         Ok(Self {
             connections_max: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_CONNECTIONS)? as usize,
             outstanding_bytes: u32::try_from(outstanding).unwrap_or(u32::MAX).clamp(64 << 10, 1 << 30),
+            near: window::NEAR,
             range_bytes: range.min(most),
             memory_bytes: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_MEMORY_BYTES)?,
             expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,

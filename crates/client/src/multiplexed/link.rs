@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::lent::{Begun, Lent, Place};
 use super::links::credit;
+use super::window::{Came, Window};
 use super::{MultiplexOptions, Wanted};
 use crate::DatanodeError;
 use crate::local::Fetched;
@@ -50,13 +51,18 @@ pub(super) struct Link {
     /// Something is to be sent that the socket did not take, or the link is to end.
     wake: Notify,
     outstanding: AtomicUsize,
+    /// From so many on, nothing more is asked for.
+    window: AtomicU32,
+    /// Told when there may be room in the window, and when the link has ended.
+    freed: Arc<Notify>,
     received: AtomicU64,
     /// How long answers took lately, in microseconds.
     answer_time: AtomicU64,
-    round_trip: Duration,
+    /// In microseconds.
+    round_trip: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Requests that nobody has sent.
     unsent: Vec<u8>,
@@ -66,6 +72,7 @@ struct State {
     blocked: bool,
     next_request: u64,
     waiting: HashMap<u64, Waiting>,
+    window: Window,
     failure: Option<Failure>,
 }
 
@@ -74,6 +81,8 @@ struct State {
 struct Waiting {
     range: ByteRange,
     since: Instant,
+    /// Bytes that were outstanding then, its own among them.
+    behind: usize,
     answer: oneshot::Sender<Answer>,
     permit: OwnedSemaphorePermit,
     place: Option<Place>,
@@ -162,17 +171,29 @@ async fn run(receiving: Receiving, has_terms: bool) {
 }
 
 impl Link {
-    /// Makes `connection` one of many reads, unless it has `begun` to be one.
+    /// Makes `connection` one of many reads, unless it has `begun` to be one. `freed`: told when more may be asked for on it.
     pub(super) fn start(
         connection: Connection,
         begun: Begun,
         round_trip: Duration,
         options: &MultiplexOptions,
         client_name: &str,
+        freed: Arc<Notify>,
     ) -> Arc<Self> {
         let Begun { has_terms, lent } = begun;
         let request = Operation::ReadMany(ReadMany { client_name: client_name.to_owned(), memory_bytes: 0 });
         let unsent = if has_terms { Vec::new() } else { request.encode() };
+        let window = Window::new(options.outstanding_bytes, options.near, round_trip);
+        let window_bytes = window.bytes();
+        let state = State {
+            unsent,
+            sending: false,
+            blocked: false,
+            next_request: 0,
+            waiting: HashMap::new(),
+            window,
+            failure: None,
+        };
         let link = Arc::new(Self {
             connection,
             timeouts: options.timeouts,
@@ -180,13 +201,15 @@ impl Link {
             credit: Arc::new(Semaphore::new(options.outstanding_bytes as usize)),
             credit_limit: options.outstanding_bytes,
             lent,
-            state: Mutex::new(State { unsent, ..State::default() }),
+            state: Mutex::new(state),
             ended: AtomicBool::new(false),
             wake: Notify::new(),
             outstanding: AtomicUsize::new(0),
+            window: AtomicU32::new(window_bytes),
+            freed,
             received: AtomicU64::new(0),
             answer_time: AtomicU64::new(0),
-            round_trip,
+            round_trip: AtomicU64::new(microseconds(round_trip)),
         });
         tokio::spawn(run(Receiving(Arc::clone(&link)), has_terms));
         link
@@ -201,6 +224,20 @@ impl Link {
         self.outstanding.load(Ordering::Relaxed)
     }
 
+    fn window_bytes(&self) -> u32 {
+        self.window.load(Ordering::Relaxed)
+    }
+
+    /// Only the credit bounds what is asked for: the way is short, or carries as much.
+    pub(super) fn is_wide(&self) -> bool {
+        self.window_bytes() >= self.credit_limit
+    }
+
+    /// What is outstanding is enough for as long as is looked ahead on a long way.
+    pub(super) fn is_full(&self) -> bool {
+        !self.is_wide() && self.outstanding_bytes() >= self.window_bytes() as usize
+    }
+
     pub(super) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
@@ -210,9 +247,9 @@ impl Link {
         Duration::from_micros(self.answer_time.load(Ordering::Relaxed))
     }
 
-    /// How long the connection took to be made.
+    /// The shortest time in which the connection was made, or anything answered.
     pub(super) fn round_trip(&self) -> Duration {
-        self.round_trip
+        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
     }
 
     /// Nobody asks for anything any more.
@@ -220,12 +257,14 @@ impl Link {
         self.connection.shutdown();
     }
 
-    /// How many of `wanted`, from the first on, are asked for together: a part of the credit's, so that others have some too.
+    /// How many of `wanted`, from the first on, are asked for together: a part of the credit's, or of the window's, so that others have
+    /// some too.
     pub(super) fn part(&self, wanted: &[Wanted<'_>]) -> usize {
+        let most = self.window_bytes().min(self.credit_limit) / PARTS;
         let mut bytes = 0;
         let fits = |wanted: &&Wanted<'_>| {
             bytes += credit(wanted.range, self.credit_limit);
-            bytes <= self.credit_limit / PARTS
+            bytes <= most
         };
         wanted.iter().take(PART).take_while(fits).count().max(1)
     }
@@ -283,25 +322,26 @@ impl Link {
             place: place.as_ref().map(Place::name),
         };
         message.encode_into(&mut state.unsent);
-        self.outstanding.fetch_add(bytes as usize, Ordering::Relaxed);
-        state.waiting.insert(request, Waiting { range, since, answer, permit, place });
+        let behind = self.outstanding.fetch_add(bytes as usize, Ordering::Relaxed) + bytes as usize;
+        state.waiting.insert(request, Waiting { range, since, behind, answer, permit, place });
         Ok(Asked(answered))
     }
 
-    /// The answer to what was asked.
-    pub(super) async fn answer(&self, Asked(answered): Asked) -> Result<Answer, Failure> {
-        match tokio::time::timeout(self.timeouts.read, answered).await {
+    /// The answer to what was asked. Can be waited for again when this is dropped.
+    pub(super) async fn answer(&self, asked: &mut Asked) -> Result<Answer, Failure> {
+        match tokio::time::timeout(self.timeouts.read, &mut asked.0).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Err(self.failure()),
             Err(_) => Err(self.timed_out().into()),
         }
     }
 
-    fn timed_out(&self) -> stream::Error {
+    pub(super) fn timed_out(&self) -> stream::Error {
         stream::Error::ReadTimedOut { peer: self.connection.peer(), after: self.timeouts.read }
     }
 
-    fn failure(&self) -> Failure {
+    /// Why it has ended.
+    pub(super) fn failure(&self) -> Failure {
         let failure = self.state.lock().failure.clone();
         failure.unwrap_or_else(|| stream::Error::Closed { peer: self.connection.peer() }.into())
     }
@@ -365,6 +405,7 @@ impl Link {
         };
         self.ended.store(true, Ordering::Release);
         self.credit.close();
+        self.freed.notify_one();
         self.connection.shutdown();
         // Their senders are dropped: that is how they hear of it.
         drop(waiting);
@@ -471,15 +512,25 @@ impl Link {
 
     /// What has come for a range, and who waits for it.
     fn answered(&self, head: ManyHead, body: Bytes) -> Result<(oneshot::Sender<Answer>, Answer), Failure> {
-        let found = self.state.lock().waiting.remove(&head.request);
-        let Some(Waiting { range, since, answer, permit, place }) = found else {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let Some(Waiting { range, since, behind, answer, permit, place }) = state.waiting.remove(&head.request) else {
             return Err(self.misbehaviour(format!("an answer to request {}, which is not one", head.request)));
         };
-        self.outstanding.fetch_sub(permit.num_permits(), Ordering::Relaxed);
-        let took = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
-        // Only this task writes it.
+        let (bytes, took) = (permit.num_permits(), now.saturating_duration_since(since));
+        state.window.learn(Came { bytes: bytes as u32, behind, took });
+        let (window, round_trip) = (state.window.bytes(), state.window.round_trip());
+        drop(state);
+        self.outstanding.fetch_sub(bytes, Ordering::Relaxed);
+        // Only this task writes these.
         let lately = self.answer_time.load(Ordering::Relaxed);
-        self.answer_time.store(lately - lately / 8 + took / 8, Ordering::Relaxed);
+        self.answer_time.store(lately - lately / 8 + microseconds(took) / 8, Ordering::Relaxed);
+        self.round_trip.store(microseconds(round_trip), Ordering::Relaxed);
+        // Where it is wide nobody waits for room, but for credit. Also when it has just become so: who waits is to see that.
+        if !self.is_wide() || self.window_bytes() != window {
+            self.window.store(window, Ordering::Relaxed);
+            self.freed.notify_one();
+        }
         let fetched = match head.piece {
             Ok(piece) if piece.placed => {
                 let filled = place.and_then(|place| place.filled(&piece));
@@ -514,4 +565,8 @@ impl Link {
     fn misbehaviour(&self, what: String) -> Failure {
         Failure::misbehaviour(self.connection.peer(), what)
     }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

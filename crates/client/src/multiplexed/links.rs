@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 use hearth_types::ByteRange;
 use hearth_wire::data_transfer::{ManyRefusal, Status};
 use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedMutexGuard};
 
 use super::growth::{Connections, Growth, Next};
 use super::lent::{self, Begun};
-use super::link::{Arrived, Asked, Credit, Failure, Link};
+use super::link::{Answer, Arrived, Asked, Credit, Failure, Link};
 use super::{MultiplexOptions, Place, Wanted};
 use crate::DatanodeError;
 use crate::attempt::Attempt;
@@ -26,7 +27,8 @@ const LIGHT_BYTES: usize = 64 << 10;
 const HEAVY_BYTES: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Who waits for credit looks so often whether there is another connection by now.
+/// Who waits for credit looks so often whether there is another connection by now. And who waits behind others for room, whether there is
+/// some that nobody takes: the first of them may be a read that is not dropped and that nobody polls.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How often a read is begun anew because its connection had ended before it could be asked for.
@@ -43,6 +45,10 @@ pub(crate) struct Links {
     opening: Attempt,
     growth: Mutex<Growth>,
     growing: AtomicBool,
+    /// Where no connection's window has room, who came first takes what becomes free on any of them.
+    queue: Arc<tokio::sync::Mutex<()>>,
+    /// Told when there may be room; who is first in the queue waits for it.
+    freed: Arc<Notify>,
     /// Bytes that came over connections that have ended.
     ended_bytes: Mutex<u64>,
     off_until: Mutex<Option<Instant>>,
@@ -58,6 +64,8 @@ impl Links {
             opening: Attempt::default(),
             growth: Mutex::default(),
             growing: AtomicBool::new(false),
+            queue: Arc::default(),
+            freed: Arc::default(),
             ended_bytes: Mutex::default(),
             off_until: Mutex::default(),
         }
@@ -74,8 +82,8 @@ impl Links {
         loop {
             tries += 1;
             let (link, fresh) = self.link().await?;
-            let outcome = match link.ask_alone(wanted).await {
-                Ok(asked) => link.answer(asked).await,
+            let outcome = match self.ask_alone(link, wanted).await {
+                Ok((link, mut asked)) => link.answer(&mut asked).await,
                 Err(failure) => Err(failure),
             };
             match outcome {
@@ -88,45 +96,78 @@ impl Links {
         }
     }
 
+    /// Asks on `link`, or, when it is its turn, on another that has room: on which.
+    async fn ask_alone(self: &Arc<Self>, link: Arc<Link>, wanted: Wanted<'_>) -> Result<(Arc<Link>, Asked), Failure> {
+        let link = match link.is_wide() {
+            true => link,
+            false => match self.room(&link, &[wanted]).await? {
+                Found::Wide(link) => link,
+                Found::Room { link, mut credit, turn: _turn, .. } => {
+                    let asked = link.ask(wanted, &mut credit)?;
+                    link.flush();
+                    return Ok((link, asked));
+                }
+            },
+        };
+        let asked = link.ask_alone(wanted).await?;
+        Ok((link, asked))
+    }
+
     /// As `fetch`, for many ranges at once: their answers come in any order. `take` is given the index of each and its outcome, as soon
     /// as those before it have been taken; what it has not taken bounds what is asked for. The first for which the datanode cannot be
     /// reached is the last.
     pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[Wanted<'_>], mut take: impl FnMut(usize, Outcome)) {
         let mut under_way = VecDeque::<Part<'_>>::new();
-        let mut next = 0;
+        let (mut next, mut unreachable) = (0, None);
         while next < wanted.len() {
             // A part at a time: another part may take another connection.
             let link = match self.link().await {
                 Ok((link, _)) => link,
                 Err(error) => {
-                    while let Some(part) = under_way.pop_front() {
-                        self.take(part, &mut take).await;
-                    }
-                    return take(next, Err(error));
+                    unreachable = Some(error);
+                    break;
                 }
             };
-            let part = &wanted[next..][..link.part(&wanted[next..])];
-            let (link, credit) = match link.try_credit(part) {
-                Some(credit) => (link, Ok(credit)),
-                // What has come is taken before more is asked for.
-                None => match under_way.pop_front() {
-                    Some(part) => {
-                        self.take(part, &mut take).await;
-                        continue;
+            let rest = &wanted[next..];
+            let part = if link.is_wide() {
+                let part = &rest[..link.part(rest)];
+                let (link, credit) = match link.try_credit(part) {
+                    Some(credit) => (link, Ok(credit)),
+                    // What has come is taken before more is asked for.
+                    None => match under_way.pop_front() {
+                        Some(part) => {
+                            self.take(part, &mut take).await;
+                            continue;
+                        }
+                        None => self.credit(link, part).await,
+                    },
+                };
+                Part::ask(next, part, link, credit)
+            } else {
+                match self.room_and_take(&link, rest, &mut under_way, &mut take).await {
+                    Ok(Found::Room { link, count, credit, turn: _turn }) => {
+                        Part::ask(next, &rest[..count], link, Ok(credit))
                     }
-                    None => self.credit(link, part).await,
-                },
+                    Ok(Found::Wide(_)) => continue,
+                    Err(failure) if failure.is_closed() => {
+                        let part = &rest[..link.part(rest)];
+                        Part::ask(next, part, link, Err(failure))
+                    }
+                    // Who was silent for so long is not asked for the next few on another connection, to be silent as long again.
+                    Err(failure) => {
+                        unreachable = Some(self.failed(failure));
+                        break;
+                    }
+                }
             };
-            let asked = match credit {
-                Ok(mut credit) => part.iter().map(|range| link.ask(*range, &mut credit)).collect(),
-                Err(failure) => part.iter().map(|_| Err(failure.clone())).collect(),
-            };
-            link.flush();
-            under_way.push_back(Part { first: next, wanted: part, link, asked });
-            next += part.len();
+            next += part.wanted.len();
+            under_way.push_back(part);
         }
         for part in under_way {
             self.take(part, &mut take).await;
+        }
+        if let Some(error) = unreachable {
+            take(next, Err(error));
         }
     }
 
@@ -158,20 +199,76 @@ impl Links {
         }
     }
 
-    /// What a connection that ended owes is not asked for again here: the answers of other parts may hold the credit for that.
-    async fn take(&self, part: Part<'_>, take: &mut impl FnMut(usize, Outcome)) {
-        let Part { first, wanted, link, asked } = part;
-        for ((index, asked), wanted) in (first..).zip(asked).zip(wanted) {
-            let outcome = match asked {
-                Ok(asked) => link.answer(asked).await,
-                Err(failure) => Err(failure),
+    /// As `room`, and takes meanwhile what comes of the parts that are under way: their first may be on a connection that stands still, and
+    /// then the others are not left without work for that.
+    async fn room_and_take(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        wanted: &[Wanted<'_>],
+        under_way: &mut VecDeque<Part<'_>>,
+        take: &mut impl FnMut(usize, Outcome),
+    ) -> Result<Found, Failure> {
+        let mut room = std::pin::pin!(self.room(link, wanted));
+        loop {
+            let Some(first) = under_way.front_mut() else { return room.await };
+            let answered = tokio::select! {
+                biased;
+                found = &mut room => return found,
+                answered = first.answered() => answered,
             };
-            match outcome {
-                // Its credit is free when it has been taken.
-                Ok(Ok(Arrived { fetched, permit: _permit })) => take(index, Ok(fetched)),
-                Ok(Err(refusal)) => take(index, Err(refused(*wanted, refusal))),
-                Err(failure) => take(index, Err(self.failed(failure))),
+            match answered {
+                Some(answered) => self.hand_out(answered, take),
+                None => drop(under_way.pop_front()),
             }
+        }
+    }
+
+    /// Waits for its turn, and for a connection whose window has room: with credit there for the first of `wanted`, as many as are asked for
+    /// together. Or for one where only credit bounds what is asked for. Takes a read time-out at most.
+    ///
+    /// Errors: `link`, which was to be used, has ended. Who waits hears it once, and does not wait for the next one as long again.
+    async fn room(self: &Arc<Self>, link: &Arc<Link>, wanted: &[Wanted<'_>]) -> Result<Found, Failure> {
+        let found = tokio::time::timeout(self.options.timeouts.read, self.find_room(link, wanted)).await;
+        found.unwrap_or_else(|_| Err(link.timed_out().into()))
+    }
+
+    async fn find_room(self: &Arc<Self>, link: &Arc<Link>, wanted: &[Wanted<'_>]) -> Result<Found, Failure> {
+        let mut queued = std::pin::pin!(Arc::clone(&self.queue).lock_owned());
+        let mut turn = tokio::time::timeout(LOOK_AGAIN, &mut queued).await.ok();
+        loop {
+            let best = if link.has_ended() { None } else { self.pick() };
+            let Some(best) = best else { return Err(link.failure()) };
+            if best.is_wide() {
+                return Ok(Found::Wide(best));
+            }
+            if !best.is_full() {
+                let count = best.part(wanted);
+                if let Some(credit) = best.try_credit(&wanted[..count]) {
+                    return Ok(Found::Room { link: best, count, credit, turn });
+                }
+            }
+            if turn.is_some() {
+                let _ = tokio::time::timeout(LOOK_AGAIN, self.freed.notified()).await;
+            } else {
+                turn = tokio::time::timeout(LOOK_AGAIN, &mut queued).await.ok();
+            }
+        }
+    }
+
+    async fn take(&self, mut part: Part<'_>, take: &mut impl FnMut(usize, Outcome)) {
+        while let Some(answered) = part.answered().await {
+            self.hand_out(answered, take);
+        }
+    }
+
+    /// What a connection that ended owes is not asked for again here: the answers of other parts may hold the credit for that.
+    fn hand_out(&self, answered: Answered<'_>, take: &mut impl FnMut(usize, Outcome)) {
+        let Answered { index, wanted, outcome } = answered;
+        match outcome {
+            // Its credit is free when it has been taken.
+            Ok(Ok(Arrived { fetched, permit: _permit })) => take(index, Ok(fetched)),
+            Ok(Err(refusal)) => take(index, Err(refused(wanted, refusal))),
+            Err(failure) => take(index, Err(self.failed(failure))),
         }
     }
 
@@ -204,12 +301,14 @@ impl Links {
                 lent.map_err(|failure| self.failed(failure))?
             }
         };
-        let link = Link::start(connection, begun, round_trip, &self.options, &self.client_name);
+        let freed = Arc::clone(&self.freed);
+        let link = Link::start(connection, begun, round_trip, &self.options, &self.client_name, freed);
         self.links.lock().push(Arc::clone(&link));
+        self.freed.notify_one();
         Ok(link)
     }
 
-    /// The least loaded of the connections; `None` when there is none.
+    /// The least loaded of the connections, before those whose window is full; `None` when there is none.
     fn pick(self: &Arc<Self>) -> Option<Arc<Link>> {
         let mut links = self.links.lock();
         if links.iter().any(|link| link.has_ended()) {
@@ -219,13 +318,15 @@ impl Links {
                 !link.has_ended()
             });
         }
-        let load = |link: &&Arc<Link>| match link.outstanding_bytes() {
-            light if light < LIGHT_BYTES => 0,
-            bytes => bytes,
+        let load = |link: &&Arc<Link>| {
+            let bytes = link.outstanding_bytes();
+            (link.is_full(), if bytes < LIGHT_BYTES { 0 } else { bytes })
         };
         let best = links.iter().min_by_key(load)?;
         let round_trip = best.round_trip();
-        if best.outstanding_bytes() >= HEAVY_BYTES && best.answer_time() > PATIENCE + 2 * round_trip {
+        // Where even the best is full, somebody is going to wait.
+        let is_heavy = best.is_full() || best.outstanding_bytes() >= HEAVY_BYTES;
+        if is_heavy && best.answer_time() > PATIENCE + 2 * round_trip {
             let best = Arc::clone(best);
             let bytes = links.iter().map(|link| link.received_bytes()).sum::<u64>() + *self.ended_bytes.lock();
             let count = links.len();
@@ -265,6 +366,11 @@ impl Links {
     }
 
     #[cfg(test)]
+    pub(super) async fn open_another(&self) {
+        self.open().await.unwrap();
+    }
+
+    #[cfg(test)]
     pub(super) fn connections(&self) -> usize {
         self.links.lock().iter().filter(|link| !link.has_ended()).count()
     }
@@ -285,13 +391,58 @@ impl Drop for Links {
     }
 }
 
+/// What there is for who has waited for room.
+enum Found {
+    Room {
+        link: Arc<Link>,
+        /// So many ranges may be asked for on it, with this credit.
+        count: usize,
+        credit: Credit,
+        /// Kept until they are asked for: only then is the room taken.
+        turn: Option<OwnedMutexGuard<()>>,
+    },
+    /// A connection on which only credit bounds what is asked for.
+    Wide(Arc<Link>),
+}
+
 /// Some ranges, asked for on one connection, and what became of each question.
 struct Part<'a> {
     /// Index of its first among all of them.
     first: usize,
     wanted: &'a [Wanted<'a>],
     link: Arc<Link>,
-    asked: Vec<Result<Asked, Failure>>,
+    /// Of those that have not been answered.
+    asked: VecDeque<Result<Asked, Failure>>,
+}
+
+/// What came of one of its ranges.
+struct Answered<'a> {
+    index: usize,
+    wanted: Wanted<'a>,
+    outcome: Result<Answer, Failure>,
+}
+
+impl<'a> Part<'a> {
+    /// Asks on `link` for all of `wanted`, with credit for them.
+    fn ask(first: usize, wanted: &'a [Wanted<'a>], link: Arc<Link>, credit: Result<Credit, Failure>) -> Self {
+        let asked: VecDeque<_> = match credit {
+            Ok(mut credit) => wanted.iter().map(|range| link.ask(*range, &mut credit)).collect(),
+            Err(failure) => wanted.iter().map(|_| Err(failure.clone())).collect(),
+        };
+        link.flush();
+        Self { first, wanted, link, asked }
+    }
+
+    /// The next answer, in the order of the ranges; `None` when all have been. Nothing is lost when it is not waited for any more.
+    async fn answered(&mut self) -> Option<Answered<'a>> {
+        let nth = self.wanted.len() - self.asked.len();
+        let outcome = match self.asked.front_mut()? {
+            Ok(asked) => self.link.answer(asked).await,
+            Err(failure) => Err(failure.clone()),
+        };
+        self.asked.pop_front();
+        Some(Answered { index: self.first + nth, wanted: self.wanted[nth], outcome })
+    }
 }
 
 /// What became of a range in the end.

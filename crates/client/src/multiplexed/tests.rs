@@ -63,6 +63,18 @@ async fn next_range(connection: &Connection, buffer: &mut ReceiveBuffer) -> Opti
     receive(connection, buffer, |bytes| ManyRange::decode(bytes).ok()).await
 }
 
+/// What the client asks for until it asks for no more; `None` at the connection's end.
+async fn next_ranges(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<Vec<ManyRange>> {
+    let mut ranges = Vec::new();
+    loop {
+        let wait = if ranges.is_empty() { WAIT } else { Duration::from_millis(20) };
+        match tokio::time::timeout(wait, next_range(connection, buffer)).await {
+            Ok(range) => ranges.push(range?),
+            Err(_) => return Some(ranges),
+        }
+    }
+}
+
 async fn take_on(connection: &Connection) {
     connection
         .write_all(&ManyTerms::Taken { range_bytes_max: 1 << 20, takes_memory: false }.encode(), WAIT)
@@ -254,14 +266,7 @@ async fn no_more_is_asked_for_than_the_credit_allows() {
         let most = Arc::clone(&seen);
         async move {
             take_on(&connection).await;
-            loop {
-                // What comes until nothing more comes.
-                let mut ranges = Vec::new();
-                let wait = |ranges: &Vec<ManyRange>| if ranges.is_empty() { WAIT } else { Duration::from_millis(20) };
-                while let Ok(next) = tokio::time::timeout(wait(&ranges), next_range(&connection, &mut buffer)).await {
-                    let Some(range) = next else { return };
-                    ranges.push(range);
-                }
+            while let Some(ranges) = next_ranges(&connection, &mut buffer).await {
                 let bytes: u64 = ranges.iter().map(|range| range.range.length()).sum();
                 most.fetch_max(bytes as usize, Ordering::Relaxed);
                 for range in &ranges {
@@ -277,6 +282,135 @@ async fn no_more_is_asked_for_than_the_credit_allows() {
     }
     let most = most.load(Ordering::Relaxed);
     assert!(most > 32_768 && most <= 256 << 10, "{most}");
+}
+
+/// As if every datanode were far away.
+fn far(connections_max: usize) -> MultiplexOptions {
+    MultiplexOptions { near: Duration::ZERO, connections_max, ..options() }
+}
+
+#[tokio::test]
+async fn far_away_less_is_asked_for_at_first_and_all_comes() {
+    let first = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&first);
+    let fake = fake(far(1), move |connection, mut buffer, _| {
+        let first = Arc::clone(&seen);
+        async move {
+            take_on(&connection).await;
+            while let Some(ranges) = next_ranges(&connection, &mut buffer).await {
+                let bytes: u64 = ranges.iter().map(|range| range.range.length()).sum();
+                let _ = first.compare_exchange(0, bytes as usize, Ordering::Relaxed, Ordering::Relaxed);
+                for range in &ranges {
+                    let bytes = content(range.block.id().0, 100_000);
+                    connection.write_all(&answer(range, Some(&bytes)), WAIT).await.unwrap();
+                }
+            }
+        }
+    });
+    // Half of them each alone, half by one who wants many.
+    let alone = futures_util::future::join_all((0..60).map(|id| fetch(&fake.links, id, 0, 32_768)));
+    let (alone, many) = tokio::join!(alone, fetch_all(&fake.links, 60, 32_768));
+    for (id, outcome) in (0..).zip(alone) {
+        assert!(outcome.unwrap() == content(id, 32_768));
+    }
+    assert_eq!(many, (60, 0));
+    // The credit is for sixteen times as much.
+    let first = first.load(Ordering::Relaxed);
+    assert!(first > 0 && first <= (256 << 10) + 32_768, "{first}");
+}
+
+#[tokio::test]
+async fn who_leaves_while_he_waits_for_room_holds_up_nobody() {
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let served = Arc::clone(&go);
+    let fake = fake(far(1), move |connection, mut buffer, _| {
+        let go = Arc::clone(&served);
+        async move {
+            take_on(&connection).await;
+            while let Some(range) = next_range(&connection, &mut buffer).await {
+                go.acquire().await.unwrap().forget();
+                let bytes = content(range.block.id().0, 100_000);
+                connection.write_all(&answer(&range, Some(&bytes)), WAIT).await.unwrap();
+            }
+        }
+    });
+    fake.links.open_another().await;
+    for _ in 0..5 {
+        let reading = (0..40).map(|id| {
+            let links = Arc::clone(&fake.links);
+            tokio::spawn(async move { fetch(&links, id, 0, 32_768).await })
+        });
+        let reading: Vec<_> = reading.collect();
+        // The first eight or so are asked for, the others wait for room. Nobody answers yet.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        reading.iter().step_by(2).for_each(|reading| reading.abort());
+        go.add_permits(40);
+        for (id, reading) in (0..).zip(reading).skip(1).step_by(2) {
+            assert!(reading.await.unwrap().unwrap() == content(id, 32_768), "{id}");
+        }
+        // For those that were never asked for.
+        go.forget_permits(40);
+    }
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
+}
+
+/// As one that was begun, and is not polled while something else is waited for.
+#[tokio::test]
+async fn who_waits_for_room_and_is_not_polled_holds_up_nobody() {
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let served = Arc::clone(&go);
+    let fake = fake(far(1), move |connection, mut buffer, _| {
+        let go = Arc::clone(&served);
+        async move {
+            take_on(&connection).await;
+            while let Some(range) = next_range(&connection, &mut buffer).await {
+                let _going = go.acquire().await.unwrap();
+                let bytes = content(range.block.id().0, 100_000);
+                connection.write_all(&answer(&range, Some(&bytes)), WAIT).await.unwrap();
+            }
+        }
+    });
+    fake.links.open_another().await;
+    let mut begun: Vec<_> = (0..20).map(|id| Box::pin(fetch(&fake.links, id, 0, 32_768))).collect();
+    // Some are asked for, one is the first of those who wait, and the others are behind it.
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        begun.iter_mut().for_each(|reading| assert!(reading.now_or_never().is_none()));
+    }
+    go.add_permits(1);
+    let last = tokio::time::timeout(WAIT / 2, fetch(&fake.links, 77, 0, 32_768)).await;
+    assert!(last.expect("there is room that nobody takes").unwrap() == content(77, 32_768));
+    for (id, outcome) in (0..).zip(futures_util::future::join_all(begun).await) {
+        assert!(outcome.unwrap() == content(id, 32_768));
+    }
+}
+
+#[tokio::test]
+async fn a_far_connection_that_stands_still_does_not_hold_up_the_others() {
+    // More than there is room for at once on one connection.
+    const BROUGHT: u32 = 20;
+    let brought = Arc::new(tokio::sync::Semaphore::new(0));
+    let counted = Arc::clone(&brought);
+    let fake = fake(far(2), move |connection, mut buffer, number| {
+        let brought = Arc::clone(&counted);
+        async move {
+            take_on(&connection).await;
+            while let Some(range) = next_range(&connection, &mut buffer).await {
+                if number == 0 {
+                    drop(brought.acquire_many(BROUGHT).await.unwrap());
+                }
+                let bytes = content(range.block.id().0, 100_000);
+                connection.write_all(&answer(&range, Some(&bytes)), WAIT).await.unwrap();
+                if number == 1 {
+                    brought.add_permits(1);
+                }
+            }
+        }
+    });
+    fake.links.open_another().await;
+    fake.links.open_another().await;
+    assert_eq!(fetch_all(&fake.links, 60, 32_768).await, (60, 0));
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 2);
 }
 
 /// The answer to `range`, with its bytes in the place that it names.
@@ -554,6 +688,19 @@ async fn a_silent_datanode_is_waited_for_once() {
     let started = Instant::now();
     assert_eq!(fetch_all(&fake.links, 40, 4096).await, (0, 40));
     assert!(started.elapsed() < 4 * read, "{:?}", started.elapsed());
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn far_away_too_a_silent_datanode_is_asked_on_one_connection() {
+    let timeouts = Timeouts { connect: WAIT, read: Duration::from_secs(1), write: WAIT };
+    let fake = fake(MultiplexOptions { timeouts, ..far(4) }, |connection, mut buffer, _| async move {
+        take_on(&connection).await;
+        while next_range(&connection, &mut buffer).await.is_some() {}
+    });
+    // Those that there was room for, and the first of the others.
+    let (came, failed) = fetch_all(&fake.links, 40, 32_768).await;
+    assert!(came == 0 && (2..40).contains(&failed), "{came} came, {failed} failed");
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
 
