@@ -551,7 +551,7 @@ keys! {
     HEARTH_DATANODE_STREAM_RESUME_TIMEOUT: Key<Duration> = "hearth.datanode.stream.resume.timeout", duration_s, "60";
     /// Connections to one datanode that carry many short reads each, at most; one to begin with. 0: each read has its own.
     HEARTH_CLIENT_MULTIPLEX_CONNECTIONS: Key<u32> = "hearth.client.multiplex.connections", int_u32, "16";
-    /// Bytes that a client has asked for and not received, on one such connection.
+    /// Bytes that a client has asked for and not received, on one such connection, at most; over a long way what comes soon.
     HEARTH_CLIENT_MULTIPLEX_BYTES: Key<u64> = "hearth.client.multiplex.bytes", bytes, "4194304";
     /// Longest range that is read on one; longer ones have a connection of their own.
     HEARTH_CLIENT_MULTIPLEX_RANGE_BYTES: Key<u64> = "hearth.client.multiplex.range.bytes", bytes, "262144";
