@@ -194,6 +194,11 @@ impl Inner {
         pools.values().map(|pool| pool.slices[volume.index].used.load(Ordering::Relaxed)).sum()
     }
 
+    pub fn finalized_on(&self, volume: &Volume) -> u64 {
+        let pools = self.pools.read();
+        pools.values().map(|pool| pool.slices[volume.index].finalized.load(Ordering::Relaxed)).sum()
+    }
+
     /// Bytes of replicas on volumes of this type, and those that being-written ones there may come to need.
     pub fn bytes_on(&self, storage_type: StorageType) -> u64 {
         let volumes = self.volumes.iter().filter(|volume| volume.storage_type == storage_type && !volume.is_failed());
@@ -352,6 +357,9 @@ impl Inner {
         let meta = ChecksumSpec::META_HEADER_BYTES as u64 + checksum.checksum_bytes(core.received);
         let finalized = core.state == ReplicaState::Finalized && !core.gone;
         let counted = if finalized { core.received + meta } else { 0 };
+        // Whatever is counted has the header of a meta file at least.
+        replica.slice.finalized.fetch_add(u64::from(counted > 0), Ordering::Relaxed);
+        replica.slice.finalized.fetch_sub(u64::from(core.counted > 0), Ordering::Relaxed);
         replica.slice.used.fetch_add(counted, Ordering::Relaxed);
         replica.slice.used.fetch_sub(core.counted, Ordering::Relaxed);
         core.counted = counted;

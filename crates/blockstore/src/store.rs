@@ -41,6 +41,7 @@ impl Blockstore {
         &self.inner.uuid
     }
 
+    /// Asks file systems how large they are, which may have to be waited for.
     pub fn storages(&self) -> Vec<StorageSummary> {
         let volumes = self.inner.volumes.iter();
         volumes
@@ -50,6 +51,7 @@ impl Blockstore {
                 dir: volume.dir.clone(),
                 failed: volume.is_failed(),
                 reserved_bytes: volume.kept_free(),
+                replicas: self.inner.finalized_on(volume),
             })
             .collect()
     }

@@ -12,6 +12,8 @@ pub struct StorageSummary {
     pub failed: bool,
     /// Of its file system, not for HDFS.
     pub reserved_bytes: u64,
+    /// Finalized ones, of all pools.
+    pub replicas: u64,
 }
 
 /// A replica after an operation, and where it is: what a RECEIVING or RECEIVED event carries.

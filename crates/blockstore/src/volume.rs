@@ -166,4 +166,6 @@ pub struct Slice {
     pub slabs: Arc<Slabs>,
     /// Bytes of finalized replicas with their meta files, on disk or on their way there.
     pub used: AtomicU64,
+    /// Those replicas.
+    pub finalized: AtomicU64,
 }

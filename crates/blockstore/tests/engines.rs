@@ -93,6 +93,31 @@ fn what_is_kept_open_in_memory_holds_nothing_there() {
 }
 
 #[test]
+fn storages_know_how_many_finalized_replicas_they_have() {
+    for kind in KINDS {
+        let bed = Bed::new(kind);
+        let store = bed.open();
+        let replicas = |store: &Blockstore| store.storages()[0].replicas;
+        for id in 0..4 {
+            put(&store, id, 1, &bytes(id as u64, 10_000));
+        }
+        let mut writer = create(&store, 10, 1);
+        assert_eq!(replicas(&store), 4, "{kind:?}");
+        let more = store.append(&block(1, 1, 0), GenerationStamp(2), 10_000).unwrap();
+        assert_eq!(replicas(&store), 3, "{kind:?}");
+        drop(more);
+        send(&mut writer, &bytes(10, 100), 512);
+        writer.finalize(Durability::Memory).unwrap();
+        bed.flush(&store);
+        assert_eq!(replicas(&store), 4, "{kind:?}");
+        store.invalidate(&bed.pool.pool, &[block(2, 1, 0).block])[0].as_ref().unwrap();
+        assert_eq!(replicas(&store), 3, "{kind:?}");
+        drop(store);
+        assert_eq!(replicas(&bed.open()), 3, "{kind:?}");
+    }
+}
+
+#[test]
 fn no_more_is_kept_open_or_mapped_than_allowed() {
     for kind in [Kind::Mmap, Kind::File] {
         let mut bed = Bed::new(kind);

@@ -115,7 +115,7 @@ impl IpcService {
             "getBalancerBandwidth" => {
                 Ok(encoded(&GetBalancerBandwidthResponseProto { bandwidth: self.datanode.balance_throttle.rate() }))
             }
-            "getVolumeReport" => Ok(self.volume_report()),
+            "getVolumeReport" => self.volume_report().await,
             _ => self.reconfiguration(call),
         }
     }
@@ -230,33 +230,27 @@ impl IpcService {
         Ok(encoded(&TriggerBlockReportResponseProto {}))
     }
 
-    fn volume_report(&self) -> Bytes {
-        let store = &self.datanode.store;
-        let pools = self.datanode.pools.all();
-        let volume_info = store
-            .storages()
-            .into_iter()
-            .map(|storage| {
-                let reports = pools.iter().flat_map(|pool| store.storage_reports(pool.id()));
-                let report = reports.into_iter().find(|report| report.storage == storage.id);
-                let blocks: usize = pools
-                    .iter()
-                    .flat_map(|pool| store.report(pool.id()))
-                    .filter(|listed| listed.storage == storage.id)
-                    .map(|listed| listed.replicas.len())
-                    .sum();
+    async fn volume_report(&self) -> Result<Bytes, RemoteError> {
+        let pool = self.datanode.pools.all().first().map(|pool| pool.id().clone());
+        // File systems are asked, which may have to be waited for.
+        let listed = self.datanode.blocking(move |store| {
+            let reports = pool.map(|pool| store.storage_reports(&pool)).unwrap_or_default();
+            let volumes = store.storages().into_iter().map(|storage| {
+                let report = reports.iter().find(|report| report.storage == storage.id);
                 DatanodeVolumeInfoProto {
                     path: storage.dir.display().to_string(),
                     storage_type: storage.storage_type as i32,
-                    used_space: report.as_ref().map_or(0, |report| report.dfs_used),
-                    free_space: report.as_ref().map_or(0, |report| report.remaining),
+                    used_space: report.map_or(0, |report| report.dfs_used),
+                    free_space: report.map_or(0, |report| report.remaining),
                     reserved_space: 0,
                     reserved_space_for_replicas: 0,
-                    num_blocks: blocks as u64,
+                    num_blocks: storage.replicas,
                 }
-            })
-            .collect();
-        encoded(&GetVolumeReportResponseProto { volume_info })
+            });
+            Ok(volumes.collect::<Vec<_>>())
+        });
+        let volume_info = listed.await.map_err(|error| exception(&error))?;
+        Ok(encoded(&GetVolumeReportResponseProto { volume_info }))
     }
 
     async fn init_replica_recovery(&self, request: InitReplicaRecoveryRequestProto) -> Result<Bytes, RemoteError> {

@@ -34,6 +34,8 @@ type TextPage = Arc<dyn Fn(Query, IpAddr, Telling) -> TextAnswer + Send + Sync>;
 const QUERY_BYTES_MAX: usize = 8 * 1024;
 /// Requests served at a time; the next ones wait.
 const REQUESTS_MAX: usize = 64;
+/// Pages that are made at a time by threads which may wait, for a disk or a lock: one that hangs takes as many threads, no more.
+const MAKING_MAX: usize = 2;
 /// Connections open at a time; the next ones wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 256;
 /// A connection on which no byte moves for so long is closed.
@@ -79,7 +81,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// `front` gives the HTML of `/`; `beans` the content of `/jmx`; `metrics` the numbers of `/metrics`.
+    /// `front` gives the HTML of `/`; `beans` the content of `/jmx`; `metrics` the numbers of `/metrics`. They are called by threads
+    /// that may wait. `conf` must not.
     pub fn new(
         front: impl Fn() -> String + Send + Sync + 'static,
         beans: impl Fn() -> Vec<Bean> + Send + Sync + 'static,
@@ -145,6 +148,8 @@ impl Site {
             front: self.front,
             metrics: self.metrics,
             permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            making: Arc::new(Semaphore::new(MAKING_MAX)),
+            patience: self.request_timeout,
         };
         let mut router = Router::new()
             .route("/", get(front))
@@ -191,10 +196,46 @@ struct Shared {
     front: Arc<dyn Fn() -> String + Send + Sync>,
     metrics: Figures,
     permits: Arc<Semaphore>,
+    making: Arc<Semaphore>,
+    patience: Duration,
 }
 
-async fn front(State(shared): State<Shared>) -> Html<String> {
-    Html((shared.front)())
+impl Shared {
+    /// Has something made by a thread that may wait, when it is its turn.
+    ///
+    /// Errors: 503, when it is not made in time; 500, when making it broke off.
+    async fn made<T: Send + 'static>(&self, make: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
+        let made = async {
+            let _permit = self.permits.acquire().await.ok()?;
+            let place = self.making.clone().acquire_owned().await.ok()?;
+            let making = move || {
+                // As long as the thread is taken, whoever still waits for it.
+                let _place = place;
+                make()
+            };
+            tokio::task::spawn_blocking(making).await.ok()
+        };
+        match tokio::time::timeout(self.patience, made).await {
+            Ok(made) => made.ok_or(StatusCode::INTERNAL_SERVER_ERROR),
+            Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+}
+
+/// An answer without a page.
+fn refused(status: StatusCode) -> Response {
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => (status, "busy: try again\n").into_response(),
+        status => status.into_response(),
+    }
+}
+
+async fn front(State(shared): State<Shared>) -> Response {
+    let front = shared.front.clone();
+    match shared.made(move || Html(front())).await {
+        Ok(page) => page.into_response(),
+        Err(status) => refused(status),
+    }
 }
 
 async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response {
@@ -202,18 +243,26 @@ async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response 
         Ok(query) => query,
         Err(status) => return status.into_response(),
     };
-    let answer = select_beans(&(shared.beans)(), query.get("qry").map(String::as_str));
-    let text = serde_json::to_string_pretty(&answer).unwrap_or_else(|_| "{}".to_string());
-    ([(header::CONTENT_TYPE, "application/json; charset=utf8")], text).into_response()
+    let beans = shared.beans.clone();
+    let text = shared.made(move || {
+        let answer = select_beans(&beans(), query.get("qry").map(String::as_str));
+        serde_json::to_string_pretty(&answer).unwrap_or_else(|_| "{}".to_string())
+    });
+    match text.await {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json; charset=utf8")], text).into_response(),
+        Err(status) => refused(status),
+    }
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    match figures::text(shared.metrics) {
-        Ok(text) => {
+    let metrics = shared.metrics.clone();
+    match shared.made(move || figures::text(metrics)).await {
+        Ok(Ok(text)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Ok(Err(_)) => refused(StatusCode::INTERNAL_SERVER_ERROR),
+        Err(status) => refused(status),
     }
 }
 
@@ -290,8 +339,8 @@ async fn text_page(
             (kind, Body::from_stream(body)).into_response()
         }
         Ok(Some((None, listening))) if listening.is_whole() => (kind, "").into_response(),
-        Ok(Some((None, _))) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "busy: try again\n").into_response(),
+        Ok(Some((None, _))) => refused(StatusCode::INTERNAL_SERVER_ERROR),
+        _ => refused(StatusCode::SERVICE_UNAVAILABLE),
     }
 }
 
@@ -395,6 +444,32 @@ mod tests {
             assert!(metrics.contains(line), "{line} in {metrics}");
         }
         assert!(fetch(server.address(), "/none").await.starts_with("HTTP/1.1 404"));
+    }
+
+    #[tokio::test]
+    async fn what_a_server_waits_for_holds_up_its_page_and_nothing_else() {
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let beans = move || {
+            // Until the sender is gone.
+            let _ = wait.lock().unwrap().recv();
+            vec![Bean::new("Hadoop:service=NameNode,name=FSNamesystemState")]
+        };
+        let mut site = Site::new(String::new, beans, Vec::new, Vec::new);
+        site.request_timeout = Duration::from_millis(300);
+        let server = site.serve("127.0.0.1:0").await.unwrap();
+        // One more than there are threads for it.
+        for _ in 0..=MAKING_MAX {
+            assert!(fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 503"));
+        }
+        assert!(fetch(server.address(), "/conf").await.starts_with("HTTP/1.1 200"));
+        drop(go_on);
+        let answered = async {
+            while !fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 200") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), answered).await.expect("the places are given back");
     }
 
     /// A site with nothing but one page, at `/told`, and these limits in milliseconds.

@@ -111,6 +111,7 @@ impl Inner {
             dirs: PoolDirs::new(&volume.dir, identity.pool.as_str()),
             memory_dir,
             used: AtomicU64::new(0),
+            finalized: AtomicU64::new(0),
         })
     }
 

@@ -109,24 +109,23 @@ struct Storage {
     dir: String,
     report: StorageReport,
     reserved: u64,
-    /// Of all pools.
+    /// Finalized ones, of all pools.
     replicas: u64,
 }
 
+/// Looks at no replica: who asks again and again must not wait for those whose files are being opened.
 fn storages(datanode: &Datanode) -> Vec<Storage> {
     let pools = datanode.pools.all();
-    let listed: Vec<_> = pools.iter().flat_map(|pool| datanode.store.report(pool.id())).collect();
     let reports: Vec<_> = pools.first().map(|pool| datanode.storage_reports(pool.id())).unwrap_or_default();
     let storages = datanode.store.storages().into_iter();
     storages
         .filter_map(|storage| {
             let report = reports.iter().find(|report| report.storage == storage.id)?.clone();
-            let replicas = listed.iter().filter(|listed| listed.storage == storage.id);
             Some(Storage {
                 reserved: storage.reserved_bytes,
                 dir: storage.dir.display().to_string(),
                 report,
-                replicas: replicas.map(|listed| listed.replicas.len() as u64).sum(),
+                replicas: storage.replicas,
             })
         })
         .collect()

@@ -9,7 +9,7 @@ use super::namenode::FakeNamenode;
 use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
 
-async fn page(node: &Handle, path: &str) -> String {
+pub async fn page(node: &Handle, path: &str) -> String {
     let mut connection = tokio::net::TcpStream::connect(node.addresses().http).await.unwrap();
     connection.write_all(format!("GET {path} HTTP/1.0\r\nHost: datanode\r\n\r\n").as_bytes()).await.unwrap();
     let mut text = String::new();

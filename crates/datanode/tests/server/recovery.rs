@@ -11,7 +11,7 @@ use super::client::{Writer, block, content, read, target, write_request};
 use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
-fn ipc(handle: &hearth_datanode::Handle, protocol: &'static str) -> Target {
+pub fn ipc(handle: &hearth_datanode::Handle, protocol: &'static str) -> Target {
     Target { address: handle.addresses().ipc, protocol, user: "tester".into() }
 }
 

@@ -5,10 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
+use hearth_wire::proto::hdfs::{GetVolumeReportRequestProto, GetVolumeReportResponseProto};
+use hearth_wire::rpc::protocols;
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, fadvise, mknodat, open};
 
 use super::client::{WAIT, block, content, read, write};
 use super::namenode::FakeNamenode;
+use super::one_sided_writes::figure;
+use super::pages::page;
+use super::recovery::ipc;
 use super::{many, scratch, start_datanode};
 
 /// The file named `name` somewhere below `dir`.
@@ -71,6 +77,21 @@ async fn a_disk_that_hangs_holds_up_its_own_readers_only() {
         }
     };
     tokio::time::timeout(WAIT, others).await.expect("others are read");
+    // Those who watch it, again and again: each page would take one of the threads that serve.
+    let watching = async {
+        for _ in 0..4 {
+            let beans = page(&datanode, "/jmx").await;
+            assert!(beans.contains("\\\"numBlocks\\\":3,"), "{beans}");
+            assert!(page(&datanode, "/").await.contains("Hearth DataNode"));
+            assert_eq!(figure(&datanode, "hearth_replicas").await, 3);
+        }
+        let client = RpcClient::new(RpcClientOptions::default());
+        let target = ipc(&datanode, protocols::CLIENT_DATANODE);
+        let volumes: GetVolumeReportResponseProto =
+            client.call(&target, "getVolumeReport", &GetVolumeReportRequestProto {}).await.unwrap();
+        assert_eq!(volumes.volume_info[0].num_blocks, 3);
+    };
+    tokio::time::timeout(WAIT, watching).await.expect("pages are shown");
     let beats = namenode.told(|told| told.heartbeats);
     namenode.wait("two more heartbeats", |told| told.heartbeats >= beats + 2).await;
 
