@@ -1,15 +1,16 @@
-//! A TCP listener that has at most so many connections open at a time, and closes those on which nothing moves.
+//! A TCP listener that has at most so many connections open at a time, and not all of them of one address. It closes those on which
+//! nothing moves, and those whose client takes too long over an answer.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::IncomingStream;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,56 +18,122 @@ use tokio::time::{Instant, Sleep, sleep};
 
 pub(crate) struct BoundedListener {
     pub listener: TcpListener,
-    pub permits: Arc<Semaphore>,
+    pub places: Arc<Places>,
     /// A connection on which no byte moves for so long is closed. Longer than a page may take.
     pub idle_timeout: Duration,
 }
 
-impl axum::serve::Listener for BoundedListener {
-    type Io = BoundedStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (BoundedStream, SocketAddr) {
-        // The semaphore is never closed, so this waits until a connection ends.
-        let permit = self.permits.clone().acquire_owned().await.ok();
-        let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
-        let idle = Box::pin(sleep(self.idle_timeout));
-        (BoundedStream { stream, idle, idle_timeout: self.idle_timeout, _permit: permit }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+impl BoundedListener {
+    /// The next connection for which there is a place.
+    pub async fn accept(&mut self) -> (BoundedStream, SocketAddr) {
+        loop {
+            let permit = self.places.free.clone().acquire_owned().await.expect("nobody closes the semaphore");
+            // It takes care of errors, such as a lack of descriptors.
+            let (stream, peer) = axum::serve::Listener::accept(&mut self.listener).await;
+            // Beyond its share it is closed at once: waiting, it would keep others waiting.
+            if let Some(place) = self.places.take(peer.ip(), permit) {
+                return (BoundedStream::new(stream, place, self.idle_timeout), peer);
+            }
+        }
     }
 }
 
-/// Who asks.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer(pub SocketAddr);
+/// What there is for connections.
+pub(crate) struct Places {
+    free: Arc<Semaphore>,
+    /// Of one address, at most.
+    share: usize,
+    /// How many each address has that has any.
+    taken: Mutex<HashMap<IpAddr, usize>>,
+}
 
-impl Connected<IncomingStream<'_, BoundedListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
-        Self(*stream.remote_addr())
+/// A connection's, given back when this is dropped.
+struct Place {
+    places: Arc<Places>,
+    address: IpAddr,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Places {
+    pub fn new(places: usize, share: usize) -> Arc<Self> {
+        Arc::new(Self { free: Arc::new(Semaphore::new(places)), share, taken: Mutex::default() })
+    }
+
+    /// `None`: the address has its share.
+    fn take(self: &Arc<Self>, address: IpAddr, permit: OwnedSemaphorePermit) -> Option<Place> {
+        let mut taken = self.taken.lock();
+        let count = taken.get(&address).copied().unwrap_or(0);
+        if count >= self.share {
+            return None;
+        }
+        taken.insert(address, count + 1);
+        Some(Place { places: self.clone(), address, _permit: permit })
     }
 }
 
-/// A connection that gives its place back when it is dropped.
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        match taken.get_mut(&self.address) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                taken.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// When the client of a connection has to have taken all of its answer, if it is to be taken in a certain time.
+#[derive(Clone, Default)]
+pub(crate) struct Due(Arc<Mutex<Option<Instant>>>);
+
+impl Due {
+    pub fn set(&self, due: Option<Instant>) {
+        *self.0.lock() = due;
+    }
+
+    fn get(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
+}
+
 pub(crate) struct BoundedStream {
     stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
     idle_timeout: Duration,
-    _permit: Option<OwnedSemaphorePermit>,
+    /// When a byte moved last.
+    moved: Instant,
+    due: Due,
+    /// Wakes when one of the two is over.
+    timer: Pin<Box<Sleep>>,
+    _place: Place,
 }
 
 impl BoundedStream {
-    /// Passes on what is ready; what waits longer than the idle time-out becomes an error.
+    fn new(stream: TcpStream, place: Place, idle_timeout: Duration) -> Self {
+        let timer = Box::pin(sleep(idle_timeout));
+        Self { stream, idle_timeout, moved: Instant::now(), due: Due::default(), timer, _place: place }
+    }
+
+    pub fn due(&self) -> Due {
+        self.due.clone()
+    }
+
+    /// Passes on what is ready; what waits longer than the idle time-out, or comes after what is due, becomes an error.
     fn watch<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.moved = Instant::now();
+        }
+        let idle = self.moved + self.idle_timeout;
+        let until = self.due.get().map_or(idle, |due| due.min(idle));
         match polled {
-            Poll::Ready(outcome) => {
-                let deadline = Instant::now() + self.idle_timeout;
-                self.idle.as_mut().reset(deadline);
-                Poll::Ready(outcome)
+            Poll::Ready(_) if self.moved >= until => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(outcome) => Poll::Ready(outcome),
+            Poll::Pending => {
+                if self.timer.deadline() != until {
+                    self.timer.as_mut().reset(until);
+                }
+                self.timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
             }
-            Poll::Pending => self.idle.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
         }
     }
 }
@@ -95,27 +162,83 @@ impl AsyncWrite for BoundedStream {
 
 #[cfg(test)]
 mod tests {
-    use axum::serve::Listener;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
 
     use super::*;
 
-    #[tokio::test]
-    async fn silence_ends_a_connection_and_gives_its_place_back() {
+    async fn listen(places: Arc<Places>, idle_timeout: Duration) -> (BoundedListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let permits = Arc::new(Semaphore::new(1));
-        let idle_timeout = Duration::from_millis(100);
-        let mut bounded = BoundedListener { listener, permits: permits.clone(), idle_timeout };
+        (BoundedListener { listener, places, idle_timeout }, address)
+    }
+
+    #[tokio::test]
+    async fn silence_ends_a_connection_and_gives_its_place_back() {
+        let places = Places::new(1, 1);
+        let (mut bounded, address) = listen(places.clone(), Duration::from_millis(100)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"GE").await.unwrap();
         let (mut stream, _) = bounded.accept().await;
         let mut bytes = [0; 2];
         stream.read_exact(&mut bytes).await.unwrap();
-        assert_eq!(permits.available_permits(), 0);
+        assert_eq!(places.free.available_permits(), 0);
         let error = stream.read(&mut bytes).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(stream);
-        assert_eq!(permits.available_permits(), 1);
+        assert_eq!(places.free.available_permits(), 1);
+        assert!(places.taken.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_due_ends_a_connection_on_which_bytes_move() {
+        let (mut bounded, address) = listen(Places::new(1, 1), Duration::from_secs(60)).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (mut stream, _) = bounded.accept().await;
+        stream.due().set(Some(Instant::now() + Duration::from_millis(200)));
+        let answering = async {
+            let part = vec![0; 1 << 20];
+            loop {
+                if let Err(error) = stream.write_all(&part).await {
+                    return error.kind();
+                }
+            }
+        };
+        let taking = async {
+            let mut bytes = vec![0; 64 << 10];
+            while client.read_exact(&mut bytes).await.is_ok() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            kind = answering => assert_eq!(kind, io::ErrorKind::TimedOut),
+            () = taking => panic!("the connection is open"),
+            () = sleep(Duration::from_secs(20)) => panic!("it does not end"),
+        }
+    }
+
+    #[tokio::test]
+    async fn one_address_has_a_share_of_the_places() {
+        let (mut bounded, address) = listen(Places::new(3, 2), Duration::from_secs(60)).await;
+        let from = async |ip: &str| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(format!("{ip}:0").parse().unwrap()).unwrap();
+            socket.connect(address).await.unwrap()
+        };
+        let mut clients = Vec::new();
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            clients.push(from("127.0.0.1").await);
+            held.push(bounded.accept().await);
+        }
+        let mut third = from("127.0.0.1").await;
+        let _other = from("127.0.0.2").await;
+        let (_stream, peer) = bounded.accept().await;
+        assert_eq!(peer.ip(), IpAddr::from([127, 0, 0, 2]));
+        assert_eq!(third.read(&mut [0]).await.unwrap(), 0, "it is closed");
+        held.pop();
+        clients.push(from("127.0.0.1").await);
+        let (_stream, peer) = bounded.accept().await;
+        assert_eq!(peer.ip(), IpAddr::from([127, 0, 0, 1]));
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! A [`Site`] is put together from closures that read the server's state when asked; nothing is cached here. Text pages are told
 //! while they are being made ([`Telling`]). Connections, text pages at work, what waits for a client and how long, and query strings
-//! are bounded.
+//! are bounded, for HTTP/1.1, which is all that is spoken.
 
 mod bounded;
+mod connections;
 mod figures;
 mod jmx;
 mod page;

@@ -15,11 +15,12 @@ use axum::routing::get;
 use futures_util::stream::{Stream, StreamExt, once, unfold};
 use hearth_config::Configuration;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::Error;
-use crate::bounded::{BoundedListener, Peer};
+use crate::bounded::{BoundedListener, Places};
+use crate::connections::{self, Patience, Peer};
 use crate::figures::{self, Figure, Figures};
 use crate::jmx::{Bean, select_beans};
 use crate::telling::{Gone, Listening, Telling};
@@ -38,11 +39,18 @@ const REQUESTS_MAX: usize = 64;
 const MAKING_MAX: usize = 2;
 /// Connections open at a time; the next ones wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 256;
+/// Of them, those of one address; more are closed at once. Half, so that nobody has all of them by himself.
+const CONNECTIONS_OF_ADDRESS_MAX: usize = CONNECTIONS_MAX / 2;
 /// A connection on which no byte moves for so long is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// A page that has said nothing by then is answered with 503. From then on it may take as long as it likes, while its client takes
 /// something of what it says within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A connection on which no request, or not all of its header, has come for so long is closed, however many bytes move.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A page that is there as a whole is to be taken within this time. Longer than what a client may take for its next request, so that
+/// none is cut off for the page before.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One entry of `/conf`.
 #[derive(Clone, Debug)]
@@ -78,6 +86,7 @@ pub struct Site {
     pages: Vec<(&'static str, TextPage)>,
     request_timeout: Duration,
     idle_timeout: Duration,
+    patience: Patience,
 }
 
 impl Site {
@@ -97,6 +106,7 @@ impl Site {
             pages: Vec::new(),
             request_timeout: REQUEST_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
+            patience: Patience { header: HEADER_TIMEOUT, answer: ANSWER_TIMEOUT },
         }
     }
 
@@ -120,24 +130,14 @@ impl Site {
         let failed = |source| Error::Listen { address: address.to_string(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        let (stop, stopped) = oneshot::channel::<()>();
         let listener = BoundedListener {
             listener,
-            permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            places: Places::new(CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX),
             idle_timeout: self.idle_timeout,
         };
-        let router = self.router();
-        let task = tokio::spawn(async move {
-            let until = async {
-                let _ = stopped.await;
-            };
-            if let Err(error) = axum::serve(listener, router.into_make_service_with_connect_info::<Peer>())
-                .with_graceful_shutdown(until)
-                .await
-            {
-                tracing::warn!("HTTP server on {local} ended: {error}");
-            }
-        });
+        let patience = self.patience;
+        let (stop, stopped) = watch::channel(());
+        let task = tokio::spawn(connections::serve(listener, self.router(), patience, stopped));
         Ok(WebServer { address: local, _stop: stop, task })
     }
 
@@ -173,7 +173,8 @@ impl Site {
 /// A running web port; it closes when this is dropped.
 pub struct WebServer {
     address: SocketAddr,
-    _stop: oneshot::Sender<()>,
+    /// Dropped, it ends connections that are not answered anything.
+    _stop: watch::Sender<()>,
     task: JoinHandle<()>,
 }
 
@@ -277,6 +278,9 @@ async fn conf(State(shared): State<Shared>, headers: HeaderMap, RawQuery(raw): R
         .is_some_and(|value| value.contains("application/json"));
     let as_json = query.get("format").map_or(accepts_json, |format| format == "json");
     let wanted = query.get("name");
+    let Ok(Ok(_permit)) = tokio::time::timeout(shared.patience, shared.permits.acquire()).await else {
+        return refused(StatusCode::SERVICE_UNAVAILABLE);
+    };
     let entries: Vec<ConfEntry> =
         (shared.conf)().into_iter().filter(|entry| wanted.is_none_or(|name| *name == entry.key)).collect();
     if let (Some(name), true) = (wanted, entries.is_empty()) {
@@ -470,6 +474,60 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), answered).await.expect("the places are given back");
+    }
+
+    #[tokio::test]
+    async fn other_versions_of_http_are_not_spoken() {
+        let server = Site::new(String::new, Vec::new, Vec::new, Vec::new).serve("127.0.0.1:0").await.unwrap();
+        let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        // The beginning of HTTP/2 without TLS, and an empty frame of settings.
+        socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let mut answer = Vec::new();
+        // Where the connection is reset, that says it too.
+        let _ = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut answer)).await.expect("it ends");
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn a_header_that_comes_a_byte_at_a_time_is_not_waited_for() {
+        let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
+        site.patience.header = Duration::from_millis(300);
+        let server = site.serve("127.0.0.1:0").await.unwrap();
+        let (mut reading, mut writing) = tokio::net::TcpStream::connect(server.address()).await.unwrap().into_split();
+        let asking = tokio::spawn(async move {
+            let mut sent = writing.write_all(b"GET / HTTP/1.1\r\nHost: ").await;
+            while sent.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                sent = writing.write_all(b"x").await;
+            }
+        });
+        let mut answer = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_secs(20), reading.read_to_end(&mut answer)).await.expect("it ends");
+        assert!(answer.is_empty(), "{answer:?}");
+        asking.abort();
+    }
+
+    #[tokio::test]
+    async fn a_whole_page_is_to_be_taken_in_time() {
+        const WHOLE: usize = 64 << 20;
+        let mut site = Site::new(|| "x".repeat(WHOLE), Vec::new, Vec::new, Vec::new);
+        site.patience.answer = Duration::from_millis(300);
+        let server = site.serve("127.0.0.1:0").await.unwrap();
+        let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        socket.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let (mut taken, mut bytes) = (0, vec![0; 16 << 10]);
+        // Again and again a little, so that something moves.
+        for _ in 0..60 {
+            taken += socket.read(&mut bytes).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // What had gone into the buffers of the two sockets, no more.
+        while let Ok(count) = socket.read(&mut bytes).await
+            && count > 0
+        {
+            taken += count;
+        }
+        assert!(taken > 0 && taken < WHOLE, "{taken}");
     }
 
     /// A site with nothing but one page, at `/told`, and these limits in milliseconds.

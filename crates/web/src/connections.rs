@@ -1,0 +1,86 @@
+//! HTTP/1.1 on the connections of a listener, whatever else the libraries could speak: the bounds are those of HTTP/1.1. One request at a
+//! time on each, its header within a time; an answer that is there as a whole is to be taken within a time, too.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::HttpBody;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::bounded::{BoundedListener, BoundedStream};
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub SocketAddr);
+
+/// How long clients may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    /// From the end of an answer, or the beginning of the connection, to the end of the next request's header.
+    pub header: Duration,
+    /// To take an answer that is there as a whole. One that comes as it is told has a patience of its own.
+    pub answer: Duration,
+}
+
+/// Answers until the sender of `stopped` is dropped. What is being answered then is answered.
+pub(crate) async fn serve(
+    mut listener: BoundedListener,
+    router: Router,
+    patience: Patience,
+    mut stopped: watch::Receiver<()>,
+) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(patience.header);
+    loop {
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return,
+        };
+        tokio::spawn(answer(http.clone(), stream, peer, router.clone(), patience.answer, stopped.clone()));
+    }
+}
+
+async fn answer(
+    http: http1::Builder,
+    stream: BoundedStream,
+    peer: SocketAddr,
+    router: Router,
+    patience: Duration,
+    mut stopped: watch::Receiver<()>,
+) {
+    let due = stream.due();
+    let pages = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        // Making the answer has time-outs of its own.
+        due.set(None);
+        request.extensions_mut().insert(ConnectInfo(Peer(peer)));
+        let (answered, due) = (pages.call(request), due.clone());
+        async move {
+            answered.await.inspect(|answer| {
+                let is_whole = answer.body().size_hint().exact().is_some();
+                due.set(is_whole.then(|| Instant::now() + patience));
+            })
+        }
+    });
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::trace!(%peer, %error, "an HTTP connection was broken off");
+    }
+}
