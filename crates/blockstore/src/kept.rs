@@ -26,10 +26,8 @@ pub struct Kept {
 
 enum Files {
     Disk(OnDisk),
-    /// Descriptors of the copy in memory. They are closed before anybody asks who else has it open, and when it leaves memory.
-    Memory {
-        _open: Arc<OpenFiles>,
-    },
+    /// Descriptors of the copy in memory. They are closed before anybody asks the kernel who else has it open, and when it leaves memory.
+    Memory(Arc<OpenFiles>),
 }
 
 struct OnDisk {
@@ -62,6 +60,14 @@ impl Kept {
     /// What is open are the files of `copy`, and they can be read.
     pub fn is_of(&self, copy: Option<DiskCopy>) -> bool {
         matches!(&self.files, Files::Disk(kept) if kept.is_of(copy))
+    }
+
+    /// The descriptors, if what is open is the copy in memory.
+    pub fn in_memory(&self) -> Option<&Arc<OpenFiles>> {
+        match &self.files {
+            Files::Memory(open) => Some(open),
+            Files::Disk(_) => None,
+        }
     }
 }
 
@@ -128,7 +134,7 @@ impl KeptReplicas {
         if self.max == 0 || core.changing || core.state != ReplicaState::Finalized {
             return false;
         }
-        self.keep(replica, core, Files::Memory { _open: files.clone() });
+        self.keep(replica, core, Files::Memory(files.clone()));
         true
     }
 

@@ -10,7 +10,7 @@ use parking_lot::MutexGuard;
 use crate::error::{Result, StoreError};
 use crate::inner::Inner;
 use crate::options::Engine;
-use crate::replica::{Core, OTHERS_PATIENCE, Replica};
+use crate::replica::{Core, MemoryCopy, OTHERS_PATIENCE, Replica};
 use crate::{Reading, ReplicaInfo, ReplicaReader, StoreMetrics};
 
 impl Inner {
@@ -161,13 +161,15 @@ impl Inner {
             metrics.replicas += 1;
             // Whose files are just being opened is on disk only.
             let Some(mut core) = replica.core_within(OTHERS_PATIENCE) else { return };
-            if core.memory.is_some() {
+            oldest = oldest.into_iter().chain(core.dirty_since).min();
+            // Of what was shown the kernel is asked who has it open, and the store's own descriptors are like any others to it.
+            if core.memory.as_ref().is_some_and(MemoryCopy::is_shown) {
                 core.kept = None;
             }
-            metrics.replicas_in_memory += u64::from(core.memory.is_some());
-            metrics.pinned += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_pinned()));
-            metrics.shown += u64::from(core.memory.as_ref().is_some_and(|memory| memory.is_still_shown()));
-            oldest = oldest.into_iter().chain(core.dirty_since).min();
+            let Some(memory) = &core.memory else { return };
+            metrics.replicas_in_memory += 1;
+            metrics.pinned += u64::from(memory.is_pinned_beside(core.kept.as_ref()));
+            metrics.shown += u64::from(memory.is_still_shown());
         });
         for queue in &self.unsynced {
             let queue = queue.lock();

@@ -197,9 +197,14 @@ impl MemoryCopy {
 
     /// Somebody beside the replica holds it.
     pub fn is_pinned(&self) -> bool {
+        self.is_pinned_beside(None)
+    }
+
+    /// Somebody holds it beside the replica and what the store itself keeps open of it.
+    pub fn is_pinned_beside(&self, kept: Option<&Kept>) -> bool {
         match self {
             Self::Slot(slot) => Arc::strong_count(slot) > 1,
-            Self::File(copy) => copy.is_open() || Arc::strong_count(copy) > 1,
+            Self::File(copy) => copy.is_open_beside(kept.and_then(Kept::in_memory)) || Arc::strong_count(copy) > 1,
         }
     }
 

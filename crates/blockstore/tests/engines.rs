@@ -93,6 +93,24 @@ fn what_is_kept_open_in_memory_holds_nothing_there() {
 }
 
 #[test]
+fn looking_at_the_figures_closes_nothing_that_is_kept_open() {
+    let bed = Bed::new(Kind::NoSlabs);
+    let store = bed.open();
+    let data = bytes(1, 100_000);
+    put(&store, 1, 1, &data);
+    for _ in 0..3 {
+        gets(&store, 1, &data);
+        let metrics = store.metrics();
+        // Opened again it would be kept once more.
+        assert_eq!((metrics.kept_replicas, metrics.pinned, metrics.shown), (1, 0, 0));
+    }
+    let reader = store.reader(&block(1, 1, 0)).unwrap();
+    assert_eq!(store.metrics().pinned, 1);
+    drop(reader);
+    assert_eq!(store.metrics().pinned, 0);
+}
+
+#[test]
 fn storages_know_how_many_finalized_replicas_they_have() {
     for kind in KINDS {
         let bed = Bed::new(kind);

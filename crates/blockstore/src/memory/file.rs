@@ -352,9 +352,11 @@ impl FileCopy {
         Lent::from_number(self.lent.load(Ordering::Acquire))
     }
 
-    /// Somebody reads from it at this moment.
-    pub fn is_open(&self) -> bool {
-        self.open.lock().strong_count() > 0
+    /// Somebody reads from it at this moment, beside the one who holds `own`.
+    pub fn is_open_beside(&self, own: Option<&Arc<OpenFiles>>) -> bool {
+        let open = self.open.lock();
+        let is_own = own.is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), open.as_ptr()));
+        open.strong_count() > usize::from(is_own)
     }
 
     /// Records progress of a copy that no writer has open.
