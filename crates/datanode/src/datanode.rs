@@ -173,10 +173,11 @@ impl Datanode {
             address: datanode.options.ipc_address,
             source: error.source,
         })?;
-        let http = web::start(&datanode).await?;
+        let http = web::bind(&datanode).await?;
         let addresses = Addresses { transfer: transfer.address(), ipc: ipc.address(), http: http.address() };
         // Set once, here, before anything that asks for it runs.
         let _ = datanode.addresses.set(addresses);
+        let http = http.serve();
         tokio::spawn(server::accept(datanode.clone(), transfer));
         if let Some(local) = local {
             tokio::spawn(server::accept_local(datanode.clone(), local));

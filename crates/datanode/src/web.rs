@@ -5,13 +5,13 @@ mod status;
 use std::sync::{Arc, Weak};
 
 pub use hearth_web::WebServer;
-use hearth_web::{Bean, ConfEntry, Figure, Page, Site, size};
+use hearth_web::{Bean, BoundSite, ConfEntry, Figure, Page, Site, size};
 
 use crate::datanode::Datanode;
 use crate::error::Error;
 
-/// Listens on the configured address.
-pub async fn start(datanode: &Arc<Datanode>) -> Result<WebServer, Error> {
+/// Takes the configured address. It is to be served when the datanode knows all of its addresses, which pages show.
+pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
     let address = datanode.options.http_address.to_string();
     let configuration = datanode.options.configuration.clone();
     // The pages must not keep the datanode alive.
@@ -22,7 +22,7 @@ pub async fn start(datanode: &Arc<Datanode>) -> Result<WebServer, Error> {
         move || ConfEntry::all(&configuration),
         move || figures(&for_figures),
     )
-    .serve(&address)
+    .bind(&address)
     .await
     .map_err(|error| Error::Web(error.to_string()))
 }

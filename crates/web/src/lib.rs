@@ -15,7 +15,7 @@ mod telling;
 pub use figures::Figure;
 pub use jmx::{Bean, select_beans};
 pub use page::{Page, size};
-pub use site::{ConfEntry, Query, Site, WebServer};
+pub use site::{BoundSite, ConfEntry, Query, Site, WebServer};
 pub use telling::{Gone, Listening, Telling};
 
 /// What can go wrong while bringing up the web port.

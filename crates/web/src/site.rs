@@ -127,18 +127,17 @@ impl Site {
     ///
     /// Errors: `Listen` when the address cannot be bound.
     pub async fn serve(self, address: &str) -> Result<WebServer, Error> {
+        Ok(self.bind(address).await?.serve())
+    }
+
+    /// Takes `address`, of which clients may know from here on; they are answered when the site is served.
+    ///
+    /// Errors: as [`Site::serve`]'s.
+    pub async fn bind(self, address: &str) -> Result<BoundSite, Error> {
         let failed = |source| Error::Listen { address: address.to_string(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let local = listener.local_addr().map_err(failed)?;
-        let listener = BoundedListener {
-            listener,
-            places: Places::new(CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX),
-            idle_timeout: self.idle_timeout,
-        };
-        let patience = self.patience;
-        let (stop, stopped) = watch::channel(());
-        let task = tokio::spawn(connections::serve(listener, self.router(), patience, stopped));
-        Ok(WebServer { address: local, _stop: stop, task })
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(BoundSite { site: self, listener, address })
     }
 
     fn router(self) -> Router {
@@ -167,6 +166,30 @@ impl Site {
             );
         }
         router.with_state(state)
+    }
+}
+
+/// A site that has its address, and answers nobody yet.
+pub struct BoundSite {
+    site: Site,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl BoundSite {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the returned server is dropped.
+    pub fn serve(self) -> WebServer {
+        let Self { site, listener, address } = self;
+        let places = Places::new(CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX);
+        let listener = BoundedListener { listener, places, idle_timeout: site.idle_timeout };
+        let patience = site.patience;
+        let (stop, stopped) = watch::channel(());
+        let task = tokio::spawn(connections::serve(listener, site.router(), patience, stopped));
+        WebServer { address, _stop: stop, task }
     }
 }
 
@@ -474,6 +497,22 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), answered).await.expect("the places are given back");
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_before_a_site_is_served_is_answered_then() {
+        let is_ready = Arc::new(std::sync::OnceLock::<&str>::new());
+        let ready = is_ready.clone();
+        let front = move || ready.get().copied().unwrap_or("nobody asks this early").to_owned();
+        let bound = Site::new(front, Vec::new, Vec::new, Vec::new).bind("127.0.0.1:0").await.unwrap();
+        let address = bound.address();
+        let asking = tokio::spawn(async move { fetch(address, "/").await });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!asking.is_finished());
+        is_ready.set("what the address is needed for").unwrap();
+        let server = bound.serve();
+        assert_eq!(server.address(), address);
+        assert!(asking.await.unwrap().ends_with("what the address is needed for"));
     }
 
     #[tokio::test]
