@@ -1,6 +1,9 @@
 //! The JSON that Hadoop's `/jmx` servlet gives: `{"beans": [{"name": ..., "modelerType": ..., ATTRIBUTE: VALUE, ...}]}`.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use serde_json::{Map, Value, json};
 
 /// One management bean: a name such as `Hadoop:service=NameNode,name=FSNamesystemState` and its attributes in order.
 #[derive(Clone, Debug)]
@@ -20,41 +23,119 @@ impl Bean {
         self
     }
 
-    fn json(&self) -> Value {
+    /// What each answer begins with.
+    fn named(&self) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("name".into(), self.name.clone().into());
         object.insert("modelerType".into(), self.name.clone().into());
+        object
+    }
+
+    fn whole(&self) -> Value {
+        let mut object = self.named();
         for (name, value) in &self.attributes {
             object.insert(name.clone(), value.clone());
         }
         Value::Object(object)
     }
+
+    /// With one attribute only. `Err`: it has none of that name, which is said in its place.
+    fn with_only(&self, attribute: &str) -> Result<Value, Value> {
+        let mut object = self.named();
+        match self.attributes.iter().find(|(name, _)| name == attribute) {
+            Some((name, value)) => {
+                object.insert(name.clone(), value.clone());
+                Ok(Value::Object(object))
+            }
+            None => {
+                object.insert("result".into(), "ERROR".into());
+                object.insert("message".into(), format!("No attribute with name {attribute} was found.").into());
+                Err(Value::Object(object))
+            }
+        }
+    }
 }
 
-/// The answer to `/jmx?qry=PATTERN`: beans whose name fits; all of them without a pattern.
+/// The answer to `/jmx?get=BEAN::ATTRIBUTE`: that attribute of the beans whose names fit; or to `/jmx?qry=BEAN`: those beans; or to
+/// `/jmx`: all of them. See [`Pattern`] for what a BEAN is.
 ///
-/// A pattern is a bean name in which `*` stands for anything (`Hadoop:service=NameNode,name=*`, `*:*`).
-/// Source: Hadoop's `JMXJsonServlet`.
-pub fn select_beans(beans: &[Bean], pattern: Option<&str>) -> Value {
-    let chosen: Vec<Value> = beans
-        .iter()
-        .filter(|bean| pattern.is_none_or(|pattern| fits(pattern.as_bytes(), bean.name.as_bytes())))
-        .map(Bean::json)
-        .collect();
-    let mut answer = Map::new();
-    answer.insert("beans".into(), Value::Array(chosen));
-    Value::Object(answer)
+/// Status: 400 where the question is not of that form; 404 where a bean has no such attribute, which is the last of the answer. A bean
+/// that is not there is no error. Source: Hadoop's `JMXJsonServlet`.
+pub(crate) fn answer(beans: &[Bean], get: Option<&str>, qry: Option<&str>) -> (StatusCode, Value) {
+    let malformed = || {
+        let answer = json!({ "result": "ERROR", "message": "query format is not as expected." });
+        (StatusCode::BAD_REQUEST, answer)
+    };
+    let (bean, attribute) = match get.map(|get| get.trim_end_matches("::").split_once("::")) {
+        None => (qry.unwrap_or_default(), None),
+        Some(Some((bean, attribute))) if !attribute.contains("::") => (bean, Some(attribute)),
+        Some(_) => return malformed(),
+    };
+    let Some(pattern) = Pattern::parse(bean) else { return malformed() };
+    let mut chosen = Vec::new();
+    let mut status = StatusCode::OK;
+    for bean in beans.iter().filter(|bean| Pattern::parse(&bean.name).is_some_and(|name| pattern.fits(&name))) {
+        match attribute.map(|attribute| bean.with_only(attribute)) {
+            None => chosen.push(bean.whole()),
+            Some(Ok(found)) => chosen.push(found),
+            Some(Err(missing)) => {
+                chosen.push(missing);
+                status = StatusCode::NOT_FOUND;
+                break;
+            }
+        }
+    }
+    (status, json!({ "beans": chosen }))
 }
 
-/// Whether `text` fits `pattern`, in which `*` stands for any run of bytes. Linear in both but for one step back per `*`.
-fn fits(pattern: &[u8], text: &[u8]) -> bool {
+/// `DOMAIN:KEY=VALUE,...`, the properties in any order: the name of a bean, or what names are to be like. In the domain and in values `*`
+/// then stands for any text and `?` for any character; `*` among the properties says that there may be others. Nothing at all is `*:*`.
+/// Source: Java's `ObjectName`, without its quoted values, of which no bean here has any.
+struct Pattern<'a> {
+    domain: &'a str,
+    properties: BTreeMap<&'a str, &'a str>,
+    may_have_others: bool,
+}
+
+impl<'a> Pattern<'a> {
+    /// `None`: it is not of that form.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (domain, list) = if text.is_empty() { ("*", "*") } else { text.split_once(':')? };
+        let mut pattern = Self { domain, properties: BTreeMap::new(), may_have_others: false };
+        for property in list.split(',') {
+            let is_new = if property == "*" {
+                !std::mem::replace(&mut pattern.may_have_others, true)
+            } else {
+                let (key, value) = property.split_once('=')?;
+                !key.is_empty() && pattern.properties.insert(key, value).is_none()
+            };
+            if !is_new {
+                return None;
+            }
+        }
+        Some(pattern)
+    }
+
+    fn fits(&self, name: &Pattern<'_>) -> bool {
+        let has = |(key, value): (&&str, &&str)| {
+            name.properties.get(*key).is_some_and(|there| matches(value.as_bytes(), there.as_bytes()))
+        };
+        matches(self.domain.as_bytes(), name.domain.as_bytes())
+            && (self.may_have_others || self.properties.len() == name.properties.len())
+            && self.properties.iter().all(has)
+    }
+}
+
+/// Whether `text` is what `pattern` says, in which `*` stands for any run of bytes and `?` for any one. Linear in both but for one step
+/// back per `*`.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut back: Option<(usize, usize)> = None;
     while t < text.len() {
         if p < pattern.len() && pattern[p] == b'*' {
             back = Some((p + 1, t));
             p += 1;
-        } else if p < pattern.len() && pattern[p] == text[t] {
+        } else if p < pattern.len() && (pattern[p] == text[t] || pattern[p] == b'?') {
             p += 1;
             t += 1;
         } else if let Some((after_star, start)) = back {
@@ -72,21 +153,67 @@ fn fits(pattern: &[u8], text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    fn beans() -> [Bean; 3] {
+        [
+            Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("NumLiveDataNodes", 3),
+            Bean::new("Hadoop:service=NameNode,name=NameNodeInfo").with("Threads", 7).with("Safemode", ""),
+            Bean::new("java.lang:type=Runtime").with("Uptime", 1),
+        ]
+    }
+
     #[test]
     fn patterns_choose_beans() {
-        let beans = [
-            Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("NumLiveDataNodes", 3),
-            Bean::new("java.lang:type=Runtime").with("Uptime", 1),
-        ];
-        let names = |pattern| {
-            let answer = select_beans(&beans, pattern);
+        let chosen = |pattern: Option<&str>| {
+            let (status, answer) = answer(&beans(), None, pattern);
+            assert_eq!(status, StatusCode::OK, "{pattern:?}");
             let list = answer["beans"].as_array().unwrap().clone();
             list.iter().map(|bean| bean["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(names(None).len(), 2);
-        assert_eq!(names(Some("*:*")).len(), 2);
-        assert_eq!(names(Some("Hadoop:service=NameNode,name=*")), ["Hadoop:service=NameNode,name=FSNamesystemState"]);
-        assert_eq!(names(Some("Hadoop:service=DataNode,name=*")).len(), 0);
-        assert_eq!(names(Some("java.lang:type=Runtime")).len(), 1);
+        assert_eq!(chosen(None).len(), 3);
+        let [state, info, runtime] = beans().map(|bean| bean.name);
+        for (pattern, expected) in [
+            ("", vec![&state, &info, &runtime]),
+            ("*:*", vec![&state, &info, &runtime]),
+            ("Hadoop:*", vec![&state, &info]),
+            ("H?doop:*", vec![&state, &info]),
+            ("Hado?:*", vec![]),
+            ("Hadoop:service=NameNode,name=*", vec![&state, &info]),
+            ("Hadoop:name=*,service=NameNode", vec![&state, &info]),
+            ("Hadoop:name=NameNode????,service=*", vec![&info]),
+            ("Hadoop:name=NameNodeInfo,service=NameNode", vec![&info]),
+            ("Hadoop:name=NameNodeInfo", vec![]),
+            ("Hadoop:name=NameNodeInfo,*", vec![&info]),
+            ("Hadoop:*,name=NameNodeInfo", vec![&info]),
+            ("Hadoop:service=NameNode,name=NameNodeInfo,*", vec![&info]),
+            ("Hadoop:service=NameNode,name=NameNodeInfo,type=*", vec![]),
+            ("Hadoop:service=DataNode,name=*", vec![]),
+            ("*:type=Runtime", vec![&runtime]),
+            // A star is within one property.
+            ("Hadoop:service=*", vec![]),
+        ] {
+            assert_eq!(chosen(Some(pattern)).iter().collect::<Vec<_>>(), expected, "{pattern}");
+        }
+        for malformed in ["Hadoop", "Hadoop:", "*:*,*", "a:b", "a:=c", "a:b=c,b=d", "a:b=c,"] {
+            assert_eq!(answer(&beans(), None, Some(malformed)).0, StatusCode::BAD_REQUEST, "{malformed}");
+        }
+    }
+
+    #[test]
+    fn one_attribute_is_given_alone() {
+        let get = |get: &str| answer(&beans(), Some(get), Some("java.lang:*"));
+        let name = "Hadoop:service=NameNode,name=NameNodeInfo";
+        let expected = json!({ "beans": [{ "name": name, "modelerType": name, "Threads": 7 }] });
+        assert_eq!(get(&format!("{name}::Threads")), (StatusCode::OK, expected));
+        let missing = json!({ "beans": [{
+            "name": name, "modelerType": name, "result": "ERROR", "message": "No attribute with name None was found.",
+        }] });
+        assert_eq!(get(&format!("{name}::None")), (StatusCode::NOT_FOUND, missing));
+        assert_eq!(get("Hadoop:service=None::Threads"), (StatusCode::OK, json!({ "beans": [] })));
+        let (status, all) = get("*:*::NumLiveDataNodes");
+        assert_eq!((status, &all["beans"][0]["NumLiveDataNodes"]), (StatusCode::NOT_FOUND, &json!(3)));
+        for malformed in ["", name, "a:b=c::", "a:b=c::d::e", "Hadoop::Threads"] {
+            let (status, answer) = get(malformed);
+            assert_eq!((status, &answer["result"]), (StatusCode::BAD_REQUEST, &json!("ERROR")), "{malformed}");
+        }
     }
 }

@@ -13,7 +13,7 @@ mod site;
 mod telling;
 
 pub use figures::Figure;
-pub use jmx::{Bean, select_beans};
+pub use jmx::Bean;
 pub use page::{Page, size};
 pub use site::{BoundSite, ConfEntry, Query, Site, WebServer};
 pub use telling::{Gone, Listening, Telling};

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::bounded::{BoundedListener, Places};
 use crate::connections::{self, Patience, Peer};
 use crate::figures::{self, Figure, Figures};
-use crate::jmx::{Bean, select_beans};
+use crate::jmx::{self, Bean};
 use crate::telling::{Gone, Listening, Telling};
 
 /// A request's parameters, decoded. The first value of a name counts.
@@ -262,18 +262,22 @@ async fn front(State(shared): State<Shared>) -> Response {
     }
 }
 
+/// As Hadoop writes it.
+const JSON: &str = "application/json; charset=utf8";
+
 async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response {
     let query = match parse_query(raw.as_deref().unwrap_or("")) {
         Ok(query) => query,
         Err(status) => return status.into_response(),
     };
     let beans = shared.beans.clone();
-    let text = shared.made(move || {
-        let answer = select_beans(&beans(), query.get("qry").map(String::as_str));
-        serde_json::to_string_pretty(&answer).unwrap_or_else(|_| "{}".to_string())
+    let made = shared.made(move || {
+        let asked = |name: &str| query.get(name).map(String::as_str);
+        let (status, answer) = jmx::answer(&beans(), asked("get"), asked("qry"));
+        (status, serde_json::to_string_pretty(&answer).unwrap_or_else(|_| "{}".to_string()))
     });
-    match text.await {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json; charset=utf8")], text).into_response(),
+    match made.await {
+        Ok((status, text)) => (status, [(header::CONTENT_TYPE, JSON)], text).into_response(),
         Err(status) => refused(status),
     }
 }
@@ -460,7 +464,11 @@ mod tests {
         let server = site.serve("127.0.0.1:0").await.unwrap();
         assert!(fetch(server.address(), "/").await.contains("<h1>front</h1>"));
         assert!(fetch(server.address(), "/jmx?qry=*:*").await.contains("Operational"));
-        assert!(!fetch(server.address(), "/jmx?qry=none").await.contains("Operational"));
+        assert!(!fetch(server.address(), "/jmx?qry=none:*").await.contains("Operational"));
+        assert!(fetch(server.address(), "/jmx?qry=none").await.starts_with("HTTP/1.1 400"));
+        let get = "/jmx?get=Hadoop:name=FSNamesystemState,service=NameNode::";
+        assert!(fetch(server.address(), &format!("{get}FSState")).await.contains("Operational"));
+        assert!(fetch(server.address(), &format!("{get}None")).await.starts_with("HTTP/1.1 404"));
         assert!(fetch(server.address(), "/conf").await.contains("hdfs://a&amp;b"));
         assert!(fetch(server.address(), "/conf?name=none").await.starts_with("HTTP/1.1 404"));
         assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b from 127.0.0.1"));
