@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use futures_util::stream::{Stream, StreamExt, once, unfold};
 use hearth_config::Configuration;
 use tokio::net::TcpListener;
@@ -156,6 +156,9 @@ impl Site {
             .route("/metrics", get(metrics))
             .route("/prom", get(metrics))
             .route("/conf", get(conf));
+        for path in ["/webhdfs/v1", "/webhdfs/v1/", "/webhdfs/v1/{*path}"] {
+            router = router.route(path, any(webhdfs));
+        }
         for (path, page) in self.pages {
             let (permits, patience) = (state.permits.clone(), self.request_timeout);
             router = router.route(
@@ -339,6 +342,18 @@ async fn conf(State(shared): State<Shared>, headers: HeaderMap, RawQuery(raw): R
     ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], text).into_response()
 }
 
+/// Whatever is asked of WebHDFS. A body is not looked at. Source: Hadoop's `ExceptionHandler` and `JsonUtil`, whose clients throw what it
+/// says.
+async fn webhdfs() -> Response {
+    let class = "UnsupportedOperationException";
+    let refusal = serde_json::json!({ "RemoteException": {
+        "exception": class,
+        "javaClassName": format!("java.lang.{class}"),
+        "message": "WebHDFS is not served by Hearth yet: use hdfs://, with the NameNode's RPC port, instead of webhdfs://",
+    }});
+    (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/json")], refusal.to_string()).into_response()
+}
+
 async fn text_page(
     page: TextPage,
     permits: Arc<Semaphore>,
@@ -505,6 +520,31 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), answered).await.expect("the places are given back");
+    }
+
+    #[tokio::test]
+    async fn webhdfs_is_refused_as_its_clients_understand() {
+        let server = Site::new(String::new, Vec::new, Vec::new, Vec::new).serve("127.0.0.1:0").await.unwrap();
+        for asked in [
+            "GET /webhdfs/v1/?op=LISTSTATUS",
+            "GET /webhdfs/v1?op=LISTSTATUS",
+            "PUT /webhdfs/v1/user/ann/a%20b?op=CREATE&overwrite=true",
+            "DELETE /webhdfs/v1/tmp?op=DELETE",
+        ] {
+            let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+            // A body is announced, and never comes.
+            let request = format!("{asked} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n");
+            socket.write_all(request.as_bytes()).await.unwrap();
+            let answer = read_until(&mut socket, "}}").await;
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 400 ") && head.contains("application/json"), "{head}");
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            let refused = &body["RemoteException"];
+            assert_eq!(refused["exception"], "UnsupportedOperationException");
+            assert_eq!(refused["javaClassName"], "java.lang.UnsupportedOperationException");
+            assert!(refused["message"].as_str().unwrap().contains("use hdfs://"));
+        }
+        assert!(fetch(server.address(), "/webhdfs/v2/").await.starts_with("HTTP/1.1 404"));
     }
 
     #[tokio::test]
