@@ -9,6 +9,7 @@ mod blocks_asked;
 mod corrupt_files;
 mod file;
 mod policies;
+mod removal;
 mod summary;
 mod tree;
 
@@ -17,16 +18,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use hearth_web::{Gone, Telling};
-use hearth_wire::proto::hdfs::DeleteRequestProto;
 
 use crate::Namenode;
 use crate::audit::Event;
 use crate::blocks::Now;
 use crate::date::date_text;
 use crate::error::Error;
-use crate::namespace::Caller;
-use crate::ops::delete::delete;
-use crate::state::Context;
+use crate::namespace::{Caller, InodeId};
 
 use summary::Summary;
 use tree::Entry;
@@ -132,14 +130,7 @@ pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest, telling: Tellin
         telling.say(std::mem::take(&mut fsck.out)).await?;
         match next {
             Next::GoOn => {}
-            Next::Delete(Found { path, target }) => {
-                let request = DeleteRequestProto { src: target, recursive: false };
-                let line = match delete(&namenode, &Context::new(caller.clone(), None), request).await {
-                    Ok(_) => format!("\nFSCK deleted the corrupt file {path}\n"),
-                    Err(error) => format!("\nFSCK cannot delete the corrupt file {path}: {error}\n"),
-                };
-                telling.say(line).await?;
-            }
+            Next::Delete(found) => telling.say(Fsck::delete(&namenode, &caller, &found).await).await?,
             Next::End => return Ok(()),
         }
     }
@@ -156,8 +147,8 @@ enum Next {
 /// A file where it was found.
 struct Found {
     path: String,
-    /// What is deleted to delete it.
-    target: String,
+    /// `None`: a snapshot has it.
+    inode: Option<InodeId>,
 }
 
 struct Fsck {

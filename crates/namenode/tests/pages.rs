@@ -280,6 +280,48 @@ async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
     assert!(told(&n, asked("/d")).await.ends_with("The filesystem under path '/d' is HEALTHY"));
 }
 
+/// A client may take a minute for what is said of a file before that is deleted: what has happened to it by then counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fsck_deletes_no_file_that_is_well_again_by_then() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    for (top, is_reopened) in [("/well", false), ("/reopened", true)] {
+        let paths: Vec<String> = (1..=4).map(|number| format!("{top}/{number}")).collect();
+        for path in &paths {
+            n.write(&datanodes, path, 100).await;
+            spoil(&n, path).await;
+        }
+        let (telling, mut listening) = Telling::new(PATIENCE);
+        let request = FsckRequest { delete: true, ..asked(top) };
+        let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
+        // First words, then for each file what is wrong with it, and that it is deleted. Four pieces wait for the client: when he has
+        // taken one, two files are deleted, and the third one has been judged.
+        let mut said = listening.next().await.unwrap().to_vec();
+        while n.info(&paths[1]).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        for path in &paths[2..] {
+            let block = n.locations(path, 0, 1).await.unwrap().blocks[0].b.clone();
+            datanodes[0].received(&n, &block).await;
+        }
+        if is_reopened {
+            n.append(&paths[2], "W", 4).await.unwrap();
+        }
+        while let Some(piece) = listening.next().await {
+            said.extend_from_slice(&piece);
+        }
+        assert_eq!(made.await.unwrap(), Ok(()));
+        let said = String::from_utf8(said).unwrap();
+        let reason = if is_reopened { "it is being written" } else { "it is no longer corrupt" };
+        assert!(said.contains(&format!("\nFSCK did not delete {}: {reason}\n", paths[2])), "{said}");
+        assert_eq!(said.matches("FSCK deleted the corrupt file ").count(), 2, "{said}");
+        for path in &paths[2..] {
+            assert!(n.info(path).await.unwrap().is_some(), "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_pages_show_what_datanodes_say_of_themselves() {
     let n = TestNamenode::start().await;

@@ -2,8 +2,8 @@ use hearth_types::ExtendedBlock;
 
 use super::{FILES_PER_DOT, Found, Fsck};
 use crate::State;
-use crate::blocks::{BlockReport, BlockState, ReplicaReport, Target};
-use crate::namespace::Slot;
+use crate::blocks::{BlockReport, BlockState, Now, ReplicaReport, Target};
+use crate::namespace::{FilePart, Slot};
 
 /// What one file adds to the summary.
 #[derive(Default)]
@@ -14,6 +14,17 @@ struct OfFile {
     corrupt_bytes: u64,
     under_replicated: u64,
     badly_spread: u64,
+}
+
+/// Somebody writes the block, or what was written of it is being found out.
+fn is_open(report: &BlockReport) -> bool {
+    matches!(report.state, BlockState::UnderConstruction | BlockState::UnderRecovery)
+}
+
+/// Whether something of a file cannot be read: it counts as corrupt then.
+pub(super) fn is_unreadable(state: &State, file: &FilePart, now: Now) -> bool {
+    let mut reports = file.blocks().iter().filter_map(|record| state.blocks.block_report(record.id, now));
+    reports.any(|report| !is_open(&report) && report.is_missing())
 }
 
 impl Fsck {
@@ -47,7 +58,7 @@ impl Fsck {
             let report = state.blocks.block_report(record.id, self.namenode.now());
             let Some(report) = report else { continue };
             let block = ExtendedBlock { pool: state.blocks.pool().clone(), block: record.block() };
-            if matches!(report.state, BlockState::UnderConstruction | BlockState::UnderRecovery) {
+            if is_open(&report) {
                 self.summary.open_blocks += 1;
                 if self.request.blocks {
                     lines.push_str(&self.open_block_line(nth, &block, &report));

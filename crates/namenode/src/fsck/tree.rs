@@ -89,9 +89,7 @@ impl Fsck {
                 let Some((slot, path)) = found.filter(|(_, path)| parent_of(path) == &*within) else { return Ok(1) };
                 self.mark_progress();
                 if !namespace.inode(slot).is_directory() {
-                    // By its number: another file may stand there when it is deleted.
-                    let target = format!("/.reserved/.inodes/{}", inode.0);
-                    return Ok(self.look_at_file(state, slot, Found { path, target }));
+                    return Ok(self.look_at_file(state, slot, Found { path, inode: Some(inode) }));
                 }
                 self.left.push(Entry::Directory { path: path.as_str().into() });
                 // A directory's snapshots come before it, as with Apache's NameNode.
@@ -104,7 +102,7 @@ impl Fsck {
                 self.mark_progress();
                 let path = join(&within, &namespace.inode(slot).name);
                 if !namespace.inode(slot).is_directory() {
-                    return Ok(self.look_at_file(state, slot, Found { target: path.clone(), path }));
+                    return Ok(self.look_at_file(state, slot, Found { path, inode: None }));
                 }
                 self.left.push(Entry::Directory { path: path.into() });
             }

@@ -1,18 +1,33 @@
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{DeleteRequestProto, DeleteResponseProto};
 
+use crate::blocks::Now;
 use crate::error::Error;
-use crate::state::{Context, Namenode, Remember};
+use crate::namespace::Caller;
+use crate::state::{Context, Namenode, Remember, State};
 
 /// Removes a file or directory. False when there was nothing, and for the root.
 pub async fn delete(namenode: &Namenode, context: &Context, request: DeleteRequestProto) -> Result<Bytes, Error> {
     namenode
         .change_once(context, |state, now| {
-            namenode.check_safe_mode(state, now, || format!("delete {}", request.src))?;
-            let removed = state.namespace.delete(&context.caller, &request.src, request.recursive, now.wall_ms)?;
-            let Some(removed) = removed else { return Ok((DeleteResponseProto { result: false }, Remember::No)) };
-            state.forget(removed);
-            Ok((DeleteResponseProto { result: true }, Remember::Yes))
+            let result = remove(namenode, state, now, &context.caller, &request)?;
+            let remember = if result { Remember::Yes } else { Remember::No };
+            Ok((DeleteResponseProto { result }, remember))
         })
         .await
+}
+
+/// The same as a part of a change.
+pub fn remove(
+    namenode: &Namenode,
+    state: &mut State,
+    now: Now,
+    caller: &Caller,
+    request: &DeleteRequestProto,
+) -> Result<bool, Error> {
+    namenode.check_safe_mode(state, now, || format!("delete {}", request.src))?;
+    let removed = state.namespace.delete(caller, &request.src, request.recursive, now.wall_ms)?;
+    let Some(removed) = removed else { return Ok(false) };
+    state.forget(removed);
+    Ok(true)
 }
