@@ -26,6 +26,7 @@ use crate::date::date_text;
 use crate::error::Error;
 use crate::namespace::{Caller, InodeId};
 
+use corrupt_files::CorruptFiles;
 use summary::Summary;
 use tree::Entry;
 
@@ -162,20 +163,23 @@ struct Fsck {
     /// What is yet to be said.
     out: String,
     summary: Summary,
+    /// Of the list of corrupt files.
+    corrupt: CorruptFiles,
     /// The file that was just looked at is to be deleted.
     doomed: Option<Found>,
 }
 
 impl Fsck {
     fn new(namenode: Arc<Namenode>, request: FsckRequest, caller: Caller) -> Self {
-        let (left, out, summary) = (Vec::new(), String::new(), Summary::default());
-        Self { namenode, request, caller, began: None, left, out, summary, doomed: None }
+        let (left, out, summary, corrupt) = (Vec::new(), String::new(), Summary::default(), CorruptFiles::default());
+        Self { namenode, request, caller, began: None, left, out, summary, corrupt, doomed: None }
     }
 
     /// Makes the next part, in `out`.
     fn go_on(&mut self) -> Next {
         let made = match self.began {
             None => self.begin(),
+            Some(_) if self.request.list_corrupt => Ok(self.list_on()),
             Some(_) => self.walk_on(),
         };
         made.unwrap_or_else(|refused| self.fail(&refused))
@@ -200,8 +204,7 @@ impl Fsck {
         let _ = writeln!(self.out, "FSCK started by {user} (auth:SIMPLE) from /{machine} for path {path} at {at}");
         if self.request.list_corrupt {
             self.namenode.read().namespace.require_superuser(&self.caller, "list_corrupt_file_blocks")?;
-            self.list_corrupt_files();
-            return Ok(Next::End);
+            return Ok(Next::GoOn);
         }
         if !self.enter()? {
             let _ = write!(self.out, "\n\nPath '{}' does not exist", self.request.path);

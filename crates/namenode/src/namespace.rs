@@ -26,6 +26,7 @@ mod remove;
 mod rename;
 mod sequence;
 mod snapshot_diff;
+mod snapshot_paths;
 #[cfg(test)]
 mod snapshot_tests;
 mod snapshots;
@@ -57,6 +58,7 @@ pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
 pub use rename::Renamed;
 pub use snapshot_diff::{Changed, Difference, RelativePath, compare_paths};
+pub use snapshot_paths::SnapshotPaths;
 pub use snapshots::{SNAPSHOT_QUOTA, Snapshottable};
 pub use summary::{Kept, Summary, Summing};
 pub use xattrs::XattrFlags;

@@ -61,6 +61,22 @@ async fn make_directories(n: &Arc<TestNamenode>, paths: impl Iterator<Item = Str
     all_of(paths.map(make)).await;
 }
 
+async fn allow_snapshots(n: &TestNamenode, path: &str) {
+    let allow = AllowSnapshotRequestProto { snapshot_root: path.into() };
+    let _: AllowSnapshotResponseProto = n.call("allowSnapshot", &allow).await.unwrap();
+}
+
+async fn make_snapshots(n: &Arc<TestNamenode>, path: &'static str, names: impl Iterator<Item = String>) {
+    let make = |name: String| {
+        let n = n.clone();
+        async move {
+            let request = CreateSnapshotRequestProto { snapshot_root: path.into(), snapshot_name: Some(name) };
+            let _: CreateSnapshotResponseProto = n.call("createSnapshot", &request).await.unwrap();
+        }
+    };
+    all_of(names.map(make)).await;
+}
+
 async fn http(n: &TestNamenode, path: &str) -> String {
     let mut socket = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
     socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
@@ -103,7 +119,7 @@ async fn fsck_tells_what_apaches_tells() {
     let list = ask(FsckRequest { list_corrupt: true, ..request.clone() }).await;
     assert!(
         list.ends_with(
-            "\nCookie:\t1\nblk_1073741825\t1\t/d/f\n\n\nThe filesystem under path '/d' has 1 CORRUPT files\n\n"
+            "\nblk_1073741825\t1\t/d/f\nCookie:\t1\n\n\nThe filesystem under path '/d' has 1 CORRUPT files\n\n"
         ),
         "{list}"
     );
@@ -215,16 +231,8 @@ async fn fsck_shows_that_it_goes_on_and_goes_through_directories_a_page_at_a_tim
 async fn fsck_goes_through_snapshots_a_page_at_a_time() {
     let n = Arc::new(TestNamenode::start().await);
     make_directories(&n, (0..1100).map(|number| format!("/d/{number:04}"))).await;
-    let allow = AllowSnapshotRequestProto { snapshot_root: "/d".into() };
-    let _: AllowSnapshotResponseProto = n.call("allowSnapshot", &allow).await.unwrap();
-    let snapshot = |name: String| {
-        let n = n.clone();
-        async move {
-            let request = CreateSnapshotRequestProto { snapshot_root: "/d".into(), snapshot_name: Some(name) };
-            let _: CreateSnapshotResponseProto = n.call("createSnapshot", &request).await.unwrap();
-        }
-    };
-    snapshot("all".to_owned()).await;
+    allow_snapshots(&n, "/d").await;
+    make_snapshots(&n, "/d", ["all".to_owned()].into_iter()).await;
     let delete = |number: u32| {
         let n = n.clone();
         async move { assert!(n.delete_as("root", &format!("/d/{number:04}"), false).await.unwrap()) }
@@ -235,13 +243,51 @@ async fn fsck_goes_through_snapshots_a_page_at_a_time() {
     let lines: Vec<&str> = within.lines().filter(|line| line.ends_with(" <dir>")).collect();
     assert!(lines.iter().skip(1).copied().eq(expected) && lines[0] == "/d/.snapshot/all <dir>", "{within}");
 
-    all_of((0..1050).map(|number| snapshot(format!("s{number:04}")))).await;
+    make_snapshots(&n, "/d", (0..1050).map(|number| format!("s{number:04}"))).await;
     // The directory's snapshots come before it.
     let said = told(&n, FsckRequest { files: true, include_snapshots: true, ..asked("/d") }).await;
     let lines: Vec<&str> = said.lines().filter(|line| line.ends_with(" <dir>")).collect();
     assert_eq!(lines[..3], ["/d/.snapshot <dir>", "/d/.snapshot/all <dir>", "/d/.snapshot/all/0000 <dir>"]);
     assert_eq!(lines[lines.len() - 2..], ["/d/.snapshot/s1049 <dir>", "/d <dir>"]);
     assert_eq!(lines.len(), 1 + 1101 + 1050 + 1);
+}
+
+#[tokio::test]
+async fn the_list_of_corrupt_files_is_told_as_it_goes_with_what_snapshots_have() {
+    let n = Arc::new(TestNamenode::start().await);
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    for path in ["/d/a", "/d/b", "/other"] {
+        n.write(&datanodes, path, 100).await;
+        spoil(&n, path).await;
+    }
+    allow_snapshots(&n, "/d").await;
+    // More than are looked at under one lock.
+    make_snapshots(&n, "/d", (0..1100).map(|number| format!("s{number:04}"))).await;
+    make_snapshots(&n, "/d", ["last".to_owned()].into_iter()).await;
+    assert!(n.delete_as("root", "/d/b", false).await.unwrap());
+    let request = FsckRequest { list_corrupt: true, ..asked("/d") };
+    let list = told(&n, request.clone()).await;
+    let end = "Cookie:\t3\n\n\nThe filesystem under path '/d' has 2 CORRUPT files\n\n";
+    let found = "\nblk_1073741825\t1\t/d/a\nblk_1073741826\t2\t/d/.snapshot/last/b\n";
+    assert!(list.ends_with(&format!("{found}{end}")), "{list}");
+    let next = told(&n, FsckRequest { start_after: 2, ..request.clone() }).await;
+    assert!(next.ends_with("\nCookie:\t3\n\n\nThe filesystem under path '/d' has no CORRUPT files\n\n"), "{next}");
+
+    let (telling, mut listening) = Telling::new(PATIENCE);
+    let request = FsckRequest { include_snapshots: true, ..request };
+    let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
+    // Not all of it at once.
+    let mut text = listening.next().await.unwrap().to_vec();
+    assert!(text.starts_with(b"FSCK started by root") && text.iter().filter(|byte| **byte == b'\n').count() == 1);
+    while let Some(piece) = listening.next().await {
+        text.extend_from_slice(&piece);
+    }
+    assert_eq!(made.await.unwrap(), Ok(()));
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("\nblk_1073741825\t1\t/d/a\nblk_1073741825\t/d/.snapshot/last/a\n"), "{text}");
+    assert!(text.contains("\nblk_1073741826\t2\t/d/.snapshot/last/b\n") && text.ends_with(end), "{text}");
+    assert_eq!(text.matches("blk_1073741825\t/d/.snapshot/s").count(), 1100);
+    assert_eq!(text.matches("blk_1073741826\t/d/.snapshot/s").count(), 1100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@ use std::fmt::Write;
 use hearth_types::{BlockId, DatanodeAdminState};
 
 use super::Fsck;
-use crate::namespace::InodeId;
+use crate::namespace::{InodeId, SnapshotPaths};
 
 impl Fsck {
     /// `-blockId`: whose the blocks are and how their replicas do.
@@ -24,7 +24,7 @@ impl Fsck {
             };
             let inode = InodeId(report.inode);
             let now = state.namespace.slot(inode).map(|slot| state.namespace.path_of(slot));
-            let path = now.or_else(|| state.namespace.paths_in_snapshots(inode).into_iter().next());
+            let path = now.or_else(|| SnapshotPaths::new(&state.namespace).of(inode, 1).pop());
             let _ = writeln!(out, "Block Id: {name}");
             let _ = writeln!(out, "Block belongs to: {}", path.unwrap_or_default());
             let _ = writeln!(out, "No. of Expected Replica: {}", report.replication);

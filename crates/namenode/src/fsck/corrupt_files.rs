@@ -1,52 +1,101 @@
+//! `-list-corruptfileblocks`: files with blocks of which no good replica is left.
+
 use std::fmt::Write;
 
-use super::{BATCH, Fsck};
-use crate::namespace::InodeId;
+use hearth_types::BlockId;
+
+use super::{BATCH, Fsck, Next, PART_BYTES};
+use crate::State;
+use crate::namespace::{InodeId, SnapshotPaths, is_below};
 
 /// Entries of one answer; the tool asks again with the cookie.
 const PAGE: usize = 100;
+/// Blocks that are passed over under one lock, to come to where the answer begins: each is little work.
+const PASSED_MAX: usize = 100_000;
+
+/// How far the list is.
+#[derive(Default)]
+pub(super) struct CorruptFiles {
+    /// The last block that was passed over or looked at.
+    seen: Option<BlockId>,
+    /// How many those were.
+    passed: usize,
+    /// Entries told.
+    found: usize,
+}
 
 impl Fsck {
-    /// Files with blocks of which no good replica is left, numbered; the cookie is the last number.
-    pub(super) fn list_corrupt_files(&mut self) {
-        let path = self.request.path.as_str();
-        let top = path.trim_end_matches('/');
-        let below = |file: &str| {
-            top.is_empty() || file == top || file.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'))
-        };
-        let mut cookie = self.request.start_after;
-        let mut lines = String::new();
-        let (mut found, mut passed, mut seen) = (0, 0, None);
-        'all: loop {
-            let state = self.namenode.read();
-            let blocks = state.blocks.missing_blocks(seen, BATCH);
-            let Some(last) = blocks.last() else { break };
-            seen = Some(*last);
-            for block in blocks {
-                passed += 1;
-                if passed <= self.request.start_after {
-                    continue;
-                }
-                if found == PAGE {
-                    break 'all;
-                }
-                cookie += 1;
-                let Some(inode) = state.blocks.inode_of(block).map(InodeId) else { continue };
-                let now = state.namespace.slot(inode).map(|slot| state.namespace.path_of(slot));
-                let mut then = state.namespace.paths_in_snapshots(inode).into_iter();
-                // What only snapshots have is told under the newest one's path.
-                let Some(file) = now.or_else(|| then.next()).filter(|file| below(file)) else { continue };
-                found += 1;
-                let _ = writeln!(lines, "{block}\t{cookie}\t{file}");
-                if self.request.include_snapshots {
-                    then.for_each(|path| lines.push_str(&format!("{block}\t{path}\n")));
-                }
+    /// Tells the next entries, as many as the lock may be held for, each with the number of its block. The cookie is the last of these
+    /// numbers; it follows when the page is full, as the tool does not mind where it stands.
+    pub(super) fn list_on(&mut self) -> Next {
+        let namenode = self.namenode.clone();
+        let state = namenode.read();
+        let to_pass = self.request.start_after.saturating_sub(self.corrupt.passed);
+        let limit = to_pass.clamp(BATCH, PASSED_MAX);
+        let blocks = state.blocks.missing_blocks(self.corrupt.seen, limit);
+        let mut is_whole = blocks.len() < limit;
+        let (mut looked_at, mut paths) = (0, SnapshotPaths::new(&state.namespace));
+        for block in blocks {
+            if self.corrupt.found >= PAGE {
+                is_whole = true;
+                break;
+            }
+            if looked_at + paths.looked_at() >= BATCH || self.out.len() >= PART_BYTES {
+                is_whole = false;
+                break;
+            }
+            self.corrupt.seen = Some(block);
+            self.corrupt.passed += 1;
+            if self.corrupt.passed > self.request.start_after {
+                looked_at += 1;
+                self.list_one(&state, &mut paths, block);
             }
         }
+        if is_whole {
+            self.end_list();
+            return Next::End;
+        }
+        if self.out.is_empty() {
+            // The tool does not print it, but sees that the search goes on.
+            self.out.push('\n');
+        }
+        Next::GoOn
+    }
+
+    fn list_one(&mut self, state: &State, paths: &mut SnapshotPaths<'_>, block: BlockId) {
+        let Some(inode) = state.blocks.inode_of(block).map(InodeId) else { return };
+        let now = state.namespace.slot(inode).map(|slot| state.namespace.path_of(slot));
+        if now.as_deref().is_some_and(|now| !self.is_asked_for(now)) {
+            return;
+        }
+        let snapshots = match (self.request.include_snapshots, &now) {
+            (true, _) => usize::MAX,
+            (false, Some(_)) => 0,
+            // What only snapshots have is told under the newest one's path.
+            (false, None) => 1,
+        };
+        let mut then = paths.of(inode, snapshots).into_iter();
+        let Some(file) = now.or_else(|| then.next()).filter(|file| self.is_asked_for(file)) else { return };
+        self.corrupt.found += 1;
+        let number = self.corrupt.passed;
+        self.say(format_args!("{block}\t{number}\t{file}\n"));
+        for path in then {
+            self.say(format_args!("{block}\t{path}\n"));
+        }
+    }
+
+    fn is_asked_for(&self, file: &str) -> bool {
+        let top = self.request.path.trim_end_matches('/');
+        top.is_empty() || file == top || is_below(file, top)
+    }
+
+    fn end_list(&mut self) {
+        let (cookie, found) = (self.corrupt.passed.max(self.request.start_after), self.corrupt.found);
         let count = if found == 0 { "no".to_owned() } else { found.to_string() };
+        let path = &self.request.path;
         let _ = write!(
             self.out,
-            "Cookie:\t{cookie}\n{lines}\n\nThe filesystem under path '{path}' has {count} CORRUPT files\n\n"
+            "Cookie:\t{cookie}\n\n\nThe filesystem under path '{path}' has {count} CORRUPT files\n\n"
         );
     }
 }

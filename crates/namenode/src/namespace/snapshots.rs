@@ -109,29 +109,6 @@ impl Namespace {
         self.state_in(snapshot, *self.by_id.get(id.0)?)
     }
 
-    /// The paths of an inode in the snapshots that have it, newest first.
-    pub fn paths_in_snapshots(&self, id: InodeId) -> Vec<String> {
-        let Some(main) = self.by_id.get(id.0) else { return Vec::new() };
-        let newest_first = self.timeline.roots.iter().rev();
-        newest_first.filter_map(|(snapshot, root)| self.path_in(SnapshotId(*snapshot), *root, *main)).collect()
-    }
-
-    fn path_in(&self, snapshot: SnapshotId, root: Slot, main: Slot) -> Option<String> {
-        let own = self.inode(root).snapshots()?.iter().find(|own| own.id == snapshot.0)?;
-        let mut names = Vec::new();
-        let mut at = main;
-        while at != root {
-            if at == self.root {
-                return None;
-            }
-            let state = self.inode(self.state_in(snapshot, at)?);
-            names.push(&state.name);
-            at = state.parent;
-        }
-        let top = super::join(&super::join(&self.path_of(root), b".snapshot"), own.name.as_bytes());
-        Some(names.iter().rev().fold(top, |path, name| super::join(&path, name)))
-    }
-
     /// The children of a directory, in a snapshot or now.
     pub fn children_at(&self, snapshot: Option<SnapshotId>, directory: Slot) -> Vec<Slot> {
         match snapshot {
