@@ -787,6 +787,25 @@ async fn policies() {
     assert_eq!(all.policies.iter().map(|policy| policy.policy_id).collect::<Vec<_>>(), [1, 2, 5, 7, 10, 12, 14, 15]);
 }
 
+/// An empty page ends what Java's client lists, so there is none before the end.
+#[tokio::test]
+async fn corrupt_files_below_a_path_are_found_behind_many_others() {
+    let configuration = configuration().with("dfs.namenode.max-corrupt-file-blocks-returned", "2");
+    let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    for path in ["/a/1", "/a/2", "/a/3", "/a/4", "/b/1", "/a/5", "/b/2", "/b/3", "/a/6"] {
+        n.write(&datanodes, path, 100).await;
+        spoil(&n, path).await;
+    }
+    let mut cookie = None;
+    for expected in [vec!["/b/1", "/b/2"], vec!["/b/3"], vec![]] {
+        let request = ListCorruptFileBlocksRequestProto { path: "/b".into(), cookie };
+        let answer: ListCorruptFileBlocksResponseProto = n.call("listCorruptFileBlocks", &request).await.unwrap();
+        assert_eq!(answer.corrupt.files, expected);
+        cookie = Some(answer.corrupt.cookie);
+    }
+}
+
 #[tokio::test]
 async fn administration() {
     let (n, _datanodes) = populated().await;

@@ -32,13 +32,6 @@ async fn told(n: &TestNamenode, request: FsckRequest) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Says that all replicas of a file are bad.
-async fn spoil(n: &TestNamenode, path: &str) {
-    let blocks = n.locations(path, 0, u64::MAX >> 1).await.unwrap().blocks;
-    let _: ReportBadBlocksResponseProto =
-        n.call("reportBadBlocks", &ReportBadBlocksRequestProto { blocks }).await.unwrap();
-}
-
 /// Many calls, a few at a time: each is durable.
 async fn all_of<C: Future<Output = ()> + Send + 'static>(calls: impl Iterator<Item = C>) {
     let mut running = JoinSet::new();

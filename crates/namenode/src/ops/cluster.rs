@@ -1,7 +1,7 @@
 //! Figures of the whole file system and of its datanodes.
 
 use bytes::Bytes;
-use hearth_types::{DatanodeId, StorageId};
+use hearth_types::{BlockId, DatanodeId, StorageId};
 use hearth_wire::proto::hdfs::{
     CorruptFileBlocksProto, DatanodeStorageReportProto, GetDatanodeReportRequestProto, GetDatanodeReportResponseProto,
     GetDatanodeStorageReportRequestProto, GetDatanodeStorageReportResponseProto, GetFsEcBlockGroupStatsRequestProto,
@@ -15,7 +15,10 @@ use hearth_wire::proto::hdfs::{
 use crate::blocks::DatanodeFilter;
 use crate::error::Error;
 use crate::namespace::{InodeId, is_below};
-use crate::state::{Context, Namenode, encode};
+use crate::state::{Context, Namenode, State, encode};
+
+/// Missing blocks looked at under one lock.
+const BLOCKS_LOOKED_AT: usize = 1_000;
 
 pub async fn get_fs_stats(namenode: &Namenode, _: &Context, _: GetFsStatusRequestProto) -> Result<Bytes, Error> {
     let figures = namenode.read().blocks.figures(namenode.now());
@@ -123,30 +126,50 @@ pub async fn report_bad_blocks(
     Ok(encode(&ReportBadBlocksResponseProto {}))
 }
 
-/// Files with blocks of which no good replica is left, a page at a time. The cookie is the last block's number.
+/// Files with blocks of which no good replica is left, a page at a time. The cookie is the last block's number. An empty page says
+/// that there are no more.
 pub async fn list_corrupt_file_blocks(
     namenode: &Namenode,
     context: &Context,
     request: ListCorruptFileBlocksRequestProto,
 ) -> Result<Bytes, Error> {
-    let state = namenode.read();
-    state.namespace.require_superuser(&context.caller, "listCorruptFileBlocks")?;
-    let mut from = request.cookie().parse::<i64>().ok().filter(|id| *id != 0).map(hearth_types::BlockId);
-    let mut files = Vec::new();
-    let limit = namenode.settings.corrupt_files_max;
-    let below = |path: &str| {
-        let top = request.path.trim_end_matches('/');
-        top.is_empty() || path == top || is_below(path, top)
-    };
-    for block in state.blocks.missing_blocks(from, limit) {
-        from = Some(block);
-        let slot = state.blocks.inode_of(block).and_then(|id| state.namespace.slot(InodeId(id)));
-        if let Some(path) = slot.map(|slot| state.namespace.path_of(slot)).filter(|path| below(path)) {
-            files.push(path);
+    namenode.read().namespace.require_superuser(&context.caller, "listCorruptFileBlocks")?;
+    let mut from = request.cookie().parse::<i64>().ok().filter(|id| *id != 0).map(BlockId);
+    let (mut files, limit) = (Vec::new(), namenode.settings.corrupt_files_max);
+    loop {
+        let is_whole = add_corrupt_files(&namenode.read(), &request.path, limit, &mut from, &mut files);
+        if is_whole {
+            break;
         }
+        // Whoever changes something has his turn.
+        tokio::task::yield_now().await;
     }
     let cookie = from.map_or("0".into(), |block| block.0.to_string());
     Ok(encode(&ListCorruptFileBlocksResponseProto { corrupt: CorruptFileBlocksProto { files, cookie } }))
+}
+
+/// Adds what is found below `top` among the next blocks, as many as the lock may be held for. True: the page is full, or there are no
+/// more blocks.
+fn add_corrupt_files(
+    state: &State,
+    top: &str,
+    limit: usize,
+    from: &mut Option<BlockId>,
+    files: &mut Vec<String>,
+) -> bool {
+    let top = top.trim_end_matches('/');
+    let below = |path: &str| top.is_empty() || path == top || is_below(path, top);
+    let blocks = state.blocks.missing_blocks(*from, BLOCKS_LOOKED_AT);
+    let is_end = blocks.len() < BLOCKS_LOOKED_AT;
+    for block in blocks {
+        if files.len() >= limit {
+            return true;
+        }
+        *from = Some(block);
+        let slot = state.blocks.inode_of(block).and_then(|id| state.namespace.slot(InodeId(id)));
+        files.extend(slot.map(|slot| state.namespace.path_of(slot)).filter(|path| below(path)));
+    }
+    is_end
 }
 
 pub async fn set_balancer_bandwidth(

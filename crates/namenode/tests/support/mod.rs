@@ -264,6 +264,13 @@ pub fn new_file(path: &str, client: &str, flags: u32) -> CreateRequestProto {
     }
 }
 
+/// Says that all replicas of a file are bad.
+pub async fn spoil(n: &TestNamenode, path: &str) {
+    let blocks = n.locations(path, 0, u64::MAX >> 1).await.unwrap().blocks;
+    let _: ReportBadBlocksResponseProto =
+        n.call("reportBadBlocks", &ReportBadBlocksRequestProto { blocks }).await.unwrap();
+}
+
 /// Asserts that a call was refused with this class (its end) and this message.
 #[track_caller]
 pub fn refused<A: std::fmt::Debug>(answer: Answer<A>, class: &str, message: &str) {
