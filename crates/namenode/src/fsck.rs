@@ -18,6 +18,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use hearth_web::{Gone, Telling};
+use hearth_wire::rpc::exceptions;
 
 use crate::Namenode;
 use crate::audit::Event;
@@ -111,12 +112,20 @@ pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest, telling: Tellin
         superuser: rights.superuser,
         machine: request.machine.as_str().into(),
     };
-    if let Some(log) = &namenode.audit {
-        let (user, machine) = (&caller.user, &caller.machine);
-        let event =
-            Event { allowed: true, user, machine, command: "fsck", source: Some(&request.path), ..Event::default() };
-        log.write(event).await;
-    }
+    let (path, mut allowed) = (request.path.clone(), true);
+    let told = tell(&namenode, request, &caller, &telling, &mut allowed).await;
+    put_down(&namenode, &caller, "fsck", &path, allowed).await;
+    told
+}
+
+/// `allowed`: false when the caller was refused it, or a part of it.
+async fn tell(
+    namenode: &Arc<Namenode>,
+    request: FsckRequest,
+    caller: &Caller,
+    telling: &Telling,
+    allowed: &mut bool,
+) -> Result<(), Gone> {
     let mut fsck = Fsck::new(namenode.clone(), request, caller.clone());
     loop {
         let part = move || {
@@ -128,13 +137,21 @@ pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest, telling: Tellin
             Err(error) => return telling.say(format!("fsck failed: {error}")).await,
         };
         fsck = back;
+        *allowed &= !fsck.is_refused;
         telling.say(std::mem::take(&mut fsck.out)).await?;
         match next {
             Next::GoOn => {}
-            Next::Delete(found) => telling.say(Fsck::delete(&namenode, &caller, &found).await).await?,
+            Next::Delete(found) => telling.say(Fsck::delete(namenode, caller, &found).await).await?,
             Next::End => return Ok(()),
         }
     }
+}
+
+/// A line of the audit log.
+async fn put_down(namenode: &Namenode, caller: &Caller, command: &str, path: &str, allowed: bool) {
+    let Some(log) = &namenode.audit else { return };
+    let (user, machine) = (&caller.user, &caller.machine);
+    log.write(Event { allowed, user, machine, command, source: Some(path), ..Event::default() }).await;
 }
 
 /// What follows when a part of the report is told.
@@ -167,12 +184,15 @@ struct Fsck {
     corrupt: CorruptFiles,
     /// The file that was just looked at is to be deleted.
     doomed: Option<Found>,
+    /// It has ended for want of a right.
+    is_refused: bool,
 }
 
 impl Fsck {
     fn new(namenode: Arc<Namenode>, request: FsckRequest, caller: Caller) -> Self {
         let (left, out, summary, corrupt) = (Vec::new(), String::new(), Summary::default(), CorruptFiles::default());
-        Self { namenode, request, caller, began: None, left, out, summary, corrupt, doomed: None }
+        let (began, doomed, is_refused) = (None, None, false);
+        Self { namenode, request, caller, began, left, out, summary, corrupt, doomed, is_refused }
     }
 
     /// Makes the next part, in `out`.
@@ -246,6 +266,7 @@ impl Fsck {
     }
 
     fn fail(&mut self, refused: &Error) -> Next {
+        self.is_refused = refused.class() == exceptions::ACCESS_CONTROL;
         self.say_end(self.namenode.now());
         let _ = write!(self.out, "{refused}\n\n\nFsck on path '{}' FAILED", self.request.path);
         Next::End

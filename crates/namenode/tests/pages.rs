@@ -143,6 +143,44 @@ async fn fsck_tells_what_apaches_tells() {
 }
 
 #[tokio::test]
+async fn what_fsck_deletes_and_is_refused_stands_in_the_audit_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("audit.log");
+    let configuration = configuration().with("hearth.namenode.audit.log", log.to_str().unwrap());
+    let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/d/f", 100).await;
+    spoil(&n, "/d/f").await;
+    let by_bob = FsckRequest { user: "bob".into(), ..asked("/d") };
+    told(&n, FsckRequest { list_corrupt: true, ..by_bob.clone() }).await;
+    told(&n, FsckRequest { delete: true, ..by_bob }).await;
+    told(&n, FsckRequest { delete: true, ..asked("/d") }).await;
+    let mut lines = Vec::new();
+    for _ in 0..500 {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let over_http = text.lines().filter(|line| line.ends_with("\tdst=null\tperm=null\tproto=null"));
+        lines = over_http.filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
+        if lines.len() >= 5 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let line = |allowed: bool, user: &str, command: &str, path: &str| {
+        format!(
+            "allowed={allowed}\tugi={user} (auth:SIMPLE)\tip=/1.2.3.4\tcmd={command}\tsrc={path}\tdst=null\tperm=null\tproto=null"
+        )
+    };
+    let expected = [
+        line(false, "bob", "fsck", "/d"),
+        line(false, "bob", "delete", "/d/f"),
+        line(true, "bob", "fsck", "/d"),
+        line(true, "root", "delete", "/d/f"),
+        line(true, "root", "fsck", "/d"),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
 async fn fsck_counts_replicas_that_leave_as_apaches_does() {
     let directory = tempfile::tempdir().unwrap();
     let hosts = directory.path().join("hosts.json");

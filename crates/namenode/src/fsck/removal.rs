@@ -2,9 +2,10 @@
 //! writes it. It is judged again under the same lock under which it goes.
 
 use hearth_wire::proto::hdfs::DeleteRequestProto;
+use hearth_wire::rpc::exceptions;
 
 use super::file::is_unreadable;
-use super::{Found, Fsck};
+use super::{Found, Fsck, put_down};
 use crate::blocks::Now;
 use crate::error::Error;
 use crate::namespace::Caller;
@@ -54,10 +55,20 @@ impl Found {
 }
 
 impl Fsck {
-    /// Deletes a file that was found to be corrupt. What is to be said of that.
+    /// Deletes a file that was found to be corrupt. What is to be said of that. As with other deletions, the audit log has what was
+    /// done, and what was refused for want of a right.
     pub(super) async fn delete(namenode: &Namenode, caller: &Caller, found: &Found) -> String {
         let path = &found.path;
-        match found.delete(namenode, caller).await {
+        let outcome = found.delete(namenode, caller).await;
+        let allowed = match &outcome {
+            Ok(None) => Some(true),
+            Err(error) if error.class() == exceptions::ACCESS_CONTROL => Some(false),
+            Ok(Some(_)) | Err(_) => None,
+        };
+        if let Some(allowed) = allowed {
+            put_down(namenode, caller, "delete", path, allowed).await;
+        }
+        match outcome {
             Ok(None) => format!("\nFSCK deleted the corrupt file {path}\n"),
             Ok(Some(Stays::Readable)) => format!("\nFSCK did not delete {path}: it is no longer corrupt\n"),
             Ok(Some(Stays::BeingWritten)) => format!("\nFSCK did not delete {path}: it is being written\n"),
