@@ -293,6 +293,7 @@ impl BlockMap {
 
     /// The file's replication changed: copies are made or deleted accordingly.
     pub fn set_replication(&mut self, block: BlockId, replication: u16, now: Now) {
+        self.leave_queue(block);
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.set_replication(replication);
             self.refresh(block, now);

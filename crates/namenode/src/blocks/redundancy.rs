@@ -44,6 +44,8 @@ pub(super) struct Redundancy {
     /// False until safe mode is first left: before that, everything looks lost.
     pub active: bool,
     pub queues: [BTreeSet<BlockId>; 5],
+    /// Those in the queue of missing ones of which one replica is wanted.
+    pub missing_with_replication_one: u64,
     /// Where the last round stopped in each queue.
     pub cursors: [Option<BlockId>; 5],
     pub on_the_way: OnTheWay,
@@ -143,8 +145,11 @@ impl BlockMap {
         if self.entry(block).queued() != wanted {
             self.leave_queue(block);
             if let Some(priority) = wanted {
+                let entry = self.entry_mut(block);
+                entry.set_queued(Some(priority));
+                let is_only_one = priority == MISSING && entry.replication() == 1;
                 self.redundancy.queues[usize::from(priority)].insert(block);
-                self.entry_mut(block).set_queued(Some(priority));
+                self.redundancy.missing_with_replication_one += u64::from(is_only_one);
             }
         }
     }
@@ -199,12 +204,15 @@ impl BlockMap {
         }
     }
 
-    fn leave_queue(&mut self, block: BlockId) {
+    /// To be called before what is counted of a queue's blocks changes, too.
+    pub(super) fn leave_queue(&mut self, block: BlockId) {
         if let Some(entry) = self.blocks.get_mut(&block)
             && let Some(priority) = entry.queued()
         {
             entry.set_queued(None);
+            let was_only_one = priority == MISSING && entry.replication() == 1;
             self.redundancy.queues[usize::from(priority)].remove(&block);
+            self.redundancy.missing_with_replication_one -= u64::from(was_only_one);
         }
     }
 

@@ -145,13 +145,18 @@ impl BlockMap {
     pub fn figures(&self, now: Now) -> ClusterFigures {
         let queues = &self.redundancy.queues;
         let missing = &queues[usize::from(MISSING)];
+        let is_only_one = |block: &&BlockId| self.entry(**block).replication() == 1;
+        debug_assert_eq!(
+            self.redundancy.missing_with_replication_one,
+            missing.iter().filter(is_only_one).count() as u64,
+            "those that are counted when they come and go"
+        );
         let mut figures = ClusterFigures {
             low_redundancy: queues[..usize::from(MISSING)].iter().map(|queue| queue.len() as u64).sum(),
             highest_priority_low_redundancy: queues[usize::from(HIGHEST)].len() as u64,
             corrupt: self.redundancy.corrupt.len() as u64,
             missing: missing.len() as u64,
-            missing_with_replication_one: missing.iter().filter(|block| self.entry(**block).replication() == 1).count()
-                as u64,
+            missing_with_replication_one: self.redundancy.missing_with_replication_one,
             bytes_in_future: self.safe_mode.bytes_in_future,
             pending_replication: self.redundancy.on_the_way.len() as u64,
             blocks: self.blocks.len() as u64,

@@ -174,6 +174,32 @@ fn the_last_replicas_are_kept_corrupt_as_they_are() {
 }
 
 #[test]
+fn missing_blocks_of_which_one_replica_is_wanted_are_counted_as_they_come_and_go() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let blocks = [1, 2, 1].map(|replication| cluster.write(replication, 100));
+    for (block, nodes) in &blocks {
+        for nth in nodes {
+            let (id, storage) = (cluster.nodes[*nth].id.clone(), cluster.nodes[*nth].storage());
+            cluster.map.report_bad_replica(*block, &id, Some(&storage), cluster.now);
+        }
+    }
+    let counted = |cluster: &Cluster| {
+        let figures = cluster.map.figures(cluster.now);
+        (figures.missing, figures.missing_with_replication_one)
+    };
+    assert_eq!(counted(&cluster), (3, 2));
+    let [(one, _), (two, _), (last, nodes)] = blocks;
+    cluster.map.set_replication(two.id, 1, cluster.now);
+    assert_eq!(counted(&cluster), (3, 3));
+    cluster.map.set_replication(one.id, 3, cluster.now);
+    assert_eq!(counted(&cluster), (3, 2));
+    cluster.map.remove(two.id);
+    assert_eq!(counted(&cluster), (2, 1));
+    cluster.receive(nodes[0], last);
+    assert_eq!(counted(&cluster), (1, 0));
+}
+
+#[test]
 fn a_vanished_replica_is_missed_by_the_full_report() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(2, 100);
