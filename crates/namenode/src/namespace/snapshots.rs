@@ -1,7 +1,9 @@
 //! Snapshots as users know them: which directories may have them, making, naming and removing them, and reading in them.
 
+use std::ops::Bound;
+
 use super::children::compare_names;
-use super::history::{Snapshot, SnapshotId};
+use super::history::{EntryName, Snapshot, SnapshotId};
 use super::inode::Slot;
 use super::path::is_below;
 use super::permission::Caller;
@@ -60,7 +62,7 @@ impl Namespace {
         let present = self.child(main, name).and_then(|child| self.state_in(snapshot, child)).filter(is_here);
         present.or_else(|| {
             let former = &self.inode(main).history()?.former;
-            let slots = former.get(&super::history::EntryName(name.into()))?;
+            let slots = former.get(&EntryName(name.into()))?;
             slots.iter().find_map(|slot| self.state_in(snapshot, *slot).filter(is_here))
         })
     }
@@ -69,38 +71,49 @@ impl Namespace {
     ///
     /// `directory`: the directory's state in it.
     pub fn children_in(&self, snapshot: SnapshotId, directory: Slot) -> Vec<Slot> {
+        self.children_after(snapshot, directory, b"").collect()
+    }
+
+    /// The same of those whose names come after `start`; of all, if that is empty. Those before are not looked at.
+    pub(super) fn children_after<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        directory: Slot,
+        start: &'a [u8],
+    ) -> impl Iterator<Item = Slot> + 'a {
         let main = self.main(directory);
         let inode = self.inode(main);
-        let Some(children) = inode.children() else { return Vec::new() };
-        let mut states: Vec<Slot> = Vec::with_capacity(children.len());
-        for child in children.iter() {
+        let children = inode.children().into_iter();
+        let children =
+            children.flat_map(move |children| children.after(move |slot| compare_names(&self.inode(slot).name, start)));
+        let present = children.filter_map(move |child| {
+            #[cfg(test)]
+            super::steps::count();
             // Under another name it stands among the former ones.
-            let state = self.state_in(snapshot, child).map(|state| (state, self.inode(state)));
-            if let Some((state, then)) = state
-                && then.parent == main
-                && then.name == self.inode(child).name
-            {
-                states.push(state);
+            let state = self.state_in(snapshot, child)?;
+            let then = self.inode(state);
+            (then.parent == main && then.name == self.inode(child).name).then_some(state)
+        });
+        let after: (Bound<EntryName>, Bound<EntryName>) = (Bound::Excluded(EntryName(start.into())), Bound::Unbounded);
+        let former = inode.history().into_iter().flat_map(move |history| history.former.range(after.clone()));
+        let former = former.flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot)));
+        let former = former.filter_map(move |(name, slot)| {
+            #[cfg(test)]
+            super::steps::count();
+            let state = self.state_in(snapshot, slot)?;
+            let (then, now) = (self.inode(state), self.inode(slot));
+            let is_still_here = !now.is_gone() && now.parent == main && now.name == then.name;
+            (then.parent == main && then.name == name.0 && !is_still_here).then_some(state)
+        });
+        // Both are in order, and no name stands in both.
+        let (mut present, mut former) = (present.peekable(), former.peekable());
+        std::iter::from_fn(move || match (present.peek(), former.peek()) {
+            (Some(here), Some(left)) if compare_names(&self.inode(*here).name, &self.inode(*left).name).is_lt() => {
+                present.next()
             }
-        }
-        let present = states.len();
-        for (name, slots) in inode.history().into_iter().flat_map(|history| &history.former) {
-            for slot in slots {
-                let Some(state) = self.state_in(snapshot, *slot) else { continue };
-                let then = self.inode(state);
-                let is_still_here = || {
-                    let now = self.inode(*slot);
-                    !now.is_gone() && now.parent == main && now.name == then.name
-                };
-                if then.parent == main && then.name == name.0 && !is_still_here() {
-                    states.push(state);
-                }
-            }
-        }
-        if states.len() > present {
-            states.sort_by(|a, b| compare_names(&self.inode(*a).name, &self.inode(*b).name));
-        }
-        states
+            (Some(_), None) => present.next(),
+            _ => former.next(),
+        })
     }
 
     /// The state of an inode in a snapshot that is still there.
