@@ -74,6 +74,8 @@ keys! {
     HADOOP_SECURITY_GROUPS_CACHE_SECS: Key<Duration> = "hadoop.security.groups.cache.secs", duration_s, "300";
     /// user=group1,group2;user2=... : groups said here instead of asked of the system.
     HADOOP_USER_GROUP_STATIC_MAPPING_OVERRIDES: OptionalKey<String> = "hadoop.user.group.static.mapping.overrides", text;
+    /// For whom a page acts when the request names nobody.
+    HADOOP_HTTP_STATICUSER_USER: Key<String> = "hadoop.http.staticuser.user", text, "dr.who";
     /// Whether what clients say of themselves with each call stands in the audit log.
     HADOOP_CALLER_CONTEXT_ENABLED: Key<bool> = "hadoop.caller.context.enabled", boolean, "false";
     /// Characters of it that are kept.

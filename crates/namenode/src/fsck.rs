@@ -43,6 +43,8 @@ const ENTRIES_PER_LINE: u64 = 1_000;
 #[derive(Clone, Debug, Default)]
 pub struct FsckRequest {
     pub user: String,
+    /// For whom the user wants to act.
+    pub acts_for: Option<String>,
     /// Text of the caller's address.
     pub machine: String,
     pub path: String,
@@ -68,12 +70,18 @@ pub struct FsckRequest {
 }
 
 impl FsckRequest {
-    /// `query`: decoded parameters. A flag is set by being there, whatever its value.
-    pub fn from_query(query: &BTreeMap<String, String>, machine: &str) -> Self {
+    /// `query`: decoded parameters. A flag is set by being there, whatever its value. `nobody`: the user where none is named.
+    ///
+    /// Source of the user's parameters: `JspHelper.getUGI`.
+    pub fn from_query(query: &BTreeMap<String, String>, machine: &str, nobody: &str) -> Self {
         let flag = |name: &str| query.contains_key(name);
         let text = |name: &str| query.get(name).cloned().unwrap_or_default();
+        // Groups may follow the user there.
+        let ugi = || query.get("ugi").and_then(|ugi| ugi.split(',').next());
+        let named = query.get("user.name").map(String::as_str).or_else(ugi);
         Self {
-            user: text("ugi"),
+            user: named.filter(|user| !user.is_empty()).unwrap_or(nobody).to_owned(),
+            acts_for: query.get("doas").cloned(),
             machine: machine.to_owned(),
             path: query.get("path").cloned().unwrap_or_else(|| "/".to_owned()),
             files: flag("files"),
@@ -113,6 +121,12 @@ pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest, telling: Tellin
         machine: request.machine.as_str().into(),
     };
     let (path, mut allowed) = (request.path.clone(), true);
+    // As over RPC: that needs a rule which allows it, and there are none.
+    if let Some(other) = request.acts_for.as_deref().filter(|other| *other != request.user) {
+        put_down(&namenode, &caller, "fsck", &path, false).await;
+        let refused = format!("User: {} is not allowed to impersonate {other}", request.user);
+        return telling.say(format!("{refused}\n\n\nFsck on path '{path}' FAILED")).await;
+    }
     let told = tell(&namenode, request, &caller, &telling, &mut allowed).await;
     put_down(&namenode, &caller, "fsck", &path, allowed).await;
     told

@@ -42,6 +42,8 @@ pub struct Settings {
     /// `dfs.quota.by.storage.type.enabled`.
     pub type_quotas_enabled: bool,
     pub caching: CachingSettings,
+    /// `hadoop.http.staticuser.user`.
+    pub http_user: String,
     /// The name of this machine, for messages.
     pub host_name: String,
 }
@@ -109,6 +111,7 @@ impl Settings {
             xattrs_enabled: conf.get(keys::DFS_NAMENODE_XATTRS_ENABLED)?,
             acls_enabled: conf.get(keys::DFS_NAMENODE_ACLS_ENABLED)?,
             type_quotas_enabled: conf.get(keys::DFS_QUOTA_BY_STORAGE_TYPE_ENABLED)?,
+            http_user: conf.get(keys::HADOOP_HTTP_STATICUSER_USER)?,
             host_name,
             blocks,
         })

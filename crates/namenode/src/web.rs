@@ -21,7 +21,8 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> S
     let (checked, counted) = (namenode.clone(), namenode.clone());
     Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted))
         .page("/fsck", move |query, peer, telling| {
-            fsck(checked.clone(), FsckRequest::from_query(&query, &peer.to_string()), telling)
+            let request = FsckRequest::from_query(&query, &peer.to_string(), &checked.settings.http_user);
+            fsck(checked.clone(), request, telling)
         })
 }
 

@@ -143,6 +143,26 @@ async fn fsck_tells_what_apaches_tells() {
 }
 
 #[tokio::test]
+async fn fsck_acts_for_whom_the_request_names() {
+    let configuration = configuration().with("hadoop.http.staticuser.user", "somebody");
+    let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
+    n.mkdirs("/d").await.unwrap();
+    for (user, query) in [
+        ("bob", "user.name=bob&ugi=root"),
+        ("bob", "ugi=bob,supergroup"),
+        ("bob", "ugi=bob&doas=bob"),
+        ("somebody", ""),
+        ("somebody", "ugi="),
+    ] {
+        let said = http(&n, &format!("/fsck?path=%2Fd&{query}")).await;
+        assert!(said.contains(&format!("FSCK started by {user} (auth:SIMPLE) from ")), "{query}: {said}");
+    }
+    let said = http(&n, "/fsck?path=%2Fd&ugi=bob&doas=root").await;
+    let refused = "User: bob is not allowed to impersonate root\n\n\nFsck on path '/d' FAILED";
+    assert!(said.ends_with(&format!("\r\n\r\n{refused}")), "{said}");
+}
+
+#[tokio::test]
 async fn what_fsck_deletes_and_is_refused_stands_in_the_audit_log() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
