@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_namenode::fsck::{FsckRequest, fsck};
-use hearth_types::SystemClock;
+use hearth_types::{FsPermission, SystemClock};
 use hearth_web::{Gone, Telling};
 use hearth_wire::proto::hdfs::*;
 use support::*;
@@ -140,6 +140,20 @@ async fn fsck_tells_what_apaches_tells() {
     assert!(n.info("/d/f").await.unwrap().is_some());
     ask(FsckRequest { delete: true, ..request }).await;
     assert!(n.info("/d/f").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn fsck_tells_of_a_block_only_who_may_reach_its_file() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/d/f", 100).await;
+    n.set_permission("/d", FsPermission(0o700)).await.unwrap();
+    let request = FsckRequest { block_ids: vec!["blk_1073741825".into()], ..asked("/") };
+    let said = told(&n, request.clone()).await;
+    assert!(said.contains("\nBlock belongs to: /d/f\n"), "{said}");
+    let said = told(&n, FsckRequest { user: "bob".into(), ..request }).await;
+    assert!(said.ends_with("\n\nBlock blk_1073741825 is of a file that user bob may not reach\n"), "{said}");
+    assert!(!said.contains("/d") && !said.contains("dn1"), "{said}");
 }
 
 #[tokio::test]

@@ -3,10 +3,10 @@ use std::fmt::Write;
 use hearth_types::{BlockId, DatanodeAdminState};
 
 use super::Fsck;
-use crate::namespace::{InodeId, SnapshotPaths};
+use crate::namespace::{InodeId, Purpose, SnapshotPaths};
 
 impl Fsck {
-    /// `-blockId`: whose the blocks are and how their replicas do.
+    /// `-blockId`: whose the blocks are and how their replicas do. Nothing of files that the caller may not reach.
     pub(super) fn look_up_blocks(&mut self) {
         let now = self.namenode.now();
         for name in &self.request.block_ids {
@@ -25,6 +25,13 @@ impl Fsck {
             let inode = InodeId(report.inode);
             let now = state.namespace.slot(inode).map(|slot| state.namespace.path_of(slot));
             let path = now.or_else(|| SnapshotPaths::new(&state.namespace).of(inode, 1).pop());
+            let may_reach = |path: &str| state.namespace.resolve(&self.caller, path, Purpose::Read).is_ok();
+            if path.as_deref().is_some_and(|path| !may_reach(path)) {
+                self.is_refused = true;
+                let user = &self.caller.user;
+                let _ = writeln!(out, "Block {name} is of a file that user {user} may not reach");
+                continue;
+            }
             let _ = writeln!(out, "Block Id: {name}");
             let _ = writeln!(out, "Block belongs to: {}", path.unwrap_or_default());
             let _ = writeln!(out, "No. of Expected Replica: {}", report.replication);
