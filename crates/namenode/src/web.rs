@@ -19,11 +19,13 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> S
         move || front(&namenode, rpc)
     };
     let (checked, counted) = (namenode.clone(), namenode.clone());
-    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted))
-        .page("/fsck", move |query, peer, telling| {
+    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted)).page(
+        "/fsck",
+        move |query, peer, telling| {
             let request = FsckRequest::from_query(&query, &peer.to_string(), &checked.settings.http_user);
             fsck(checked.clone(), request, telling)
-        })
+        },
+    )
 }
 
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {

@@ -93,9 +93,7 @@ impl Fsck {
         let (cookie, found) = (self.corrupt.passed.max(self.request.start_after), self.corrupt.found);
         let count = if found == 0 { "no".to_owned() } else { found.to_string() };
         let path = &self.request.path;
-        let _ = write!(
-            self.out,
-            "Cookie:\t{cookie}\n\n\nThe filesystem under path '{path}' has {count} CORRUPT files\n\n"
-        );
+        let _ =
+            write!(self.out, "Cookie:\t{cookie}\n\n\nThe filesystem under path '{path}' has {count} CORRUPT files\n\n");
     }
 }
