@@ -374,6 +374,20 @@ impl WriterShared {
         None
     }
 
+    /// The writer itself shuts out whoever else may write, as `stop` would. If the hook says that it has, it has done its work.
+    pub fn shut_out(&self) {
+        // Held meanwhile: somebody who stops the writer waits for the same.
+        let mut place = self.hook.lock();
+        if place.as_mut().is_some_and(|hook| hook()) {
+            *place = None;
+        }
+    }
+
+    /// There is somebody to shut out.
+    pub fn has_hook(&self) -> bool {
+        self.hook.lock().is_some()
+    }
+
     /// From here on the writer's calls fail; when true is returned none of them is running.
     fn stop(&self, timeout: Duration) -> bool {
         self.stopped.store(true, Ordering::Release);

@@ -16,7 +16,7 @@ use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 /// The one writer of a replica. A later operation on the replica may stop it: every call then answers `WriterStopped`.
 ///
 /// Dropped before `finalize`, it leaves a replica being written as it is (a pipeline recovery may come), and removes a
-/// TEMPORARY one.
+/// TEMPORARY one. Whoever was lent its memory is trusted no more then, unless [`ReplicaWriter::abandon`] has shut him out.
 pub struct ReplicaWriter {
     store: Arc<Inner>,
     replica: Arc<Replica>,
@@ -340,11 +340,17 @@ impl ReplicaWriter {
     /// Called from the thread that stops this writer, before that goes on: closes the connection, and for memory
     /// that others write into, withdraws it. Returns whether nothing can write any more; bounded by the callee. Until it has said so
     /// it is asked again by whoever tries again to stop the writer.
-    /// Called at once when the writer is stopped already.
+    /// Called at once when the writer is stopped already. [`Self::abandon`] calls it, too.
     pub fn on_stop(&mut self, hook: Box<dyn FnMut() -> bool + Send>) {
         if let Some(mut hook) = self.shared.set_hook(hook) {
             hook();
         }
+    }
+
+    /// Leaves off here, as if dropped, but first shuts out whoever else may write, as the one would who stops this writer: until that is
+    /// done nobody finds the replica without a writer. Takes as long as the hook of [`Self::on_stop`].
+    pub fn abandon(self) {
+        self.shared.shut_out();
     }
 }
 
@@ -362,6 +368,12 @@ impl Drop for ReplicaWriter {
         let mut hands = self.shared.hands.lock();
         if self.shared.is_stopped() {
             return;
+        }
+        // Who has not been shut out may write on for a while, and the next writer has no hook for him.
+        if let Hands::File(file) = &*hands
+            && self.shared.has_hook()
+        {
+            file.distrust();
         }
         self.shared.finish(&mut hands);
         let temporary = {

@@ -281,6 +281,36 @@ fn the_writer_is_fenced_before_a_length_is_fixed() {
 }
 
 #[test]
+fn who_was_not_shut_out_when_his_writer_went_is_trusted_no_more() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    let data = bytes(11, 3 << 20);
+    let length = data.len() as u64;
+    // Shut out; asked in vain; not asked.
+    for (id, answer) in [(1, Some(true)), (2, Some(false)), (3, None)] {
+        let mut writer = create(&store, id, 1);
+        let file = fill(&mut writer, &data, 1 << 20, true).unwrap();
+        writer.on_stop(Box::new(move || answer == Some(true)));
+        match answer {
+            Some(_) => writer.abandon(),
+            None => drop(writer),
+        }
+        let before = store.metrics().copied_back_bytes;
+        let recovery = PipelineRecovery { new_stamp: GenerationStamp(2), min_acked: length, max_received: length };
+        store.recover_being_written(&block(id, 1, 0), recovery).unwrap().finalize(Durability::Memory).unwrap();
+        let copied = store.metrics().copied_back_bytes - before;
+        if answer == Some(true) {
+            assert_eq!(copied, 0, "nobody else reaches it");
+            continue;
+        }
+        assert_eq!(copied, length, "{id}");
+        scribble(&file);
+        assert!(get(&store, id, 2) == data);
+        store.verify(&block(id, 2, 0)).unwrap();
+    }
+}
+
+#[test]
 fn the_unused_rest_comes_back_or_stays_counted() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();

@@ -390,6 +390,7 @@ async fn receive(
                         keep(datanode, request, writer, fence).await;
                     }
                 }
+                Some(_) => abandon(writer).await,
                 // Who writes into memory is told, and looks at its own replica.
                 None if matches!(error, OpError::Checksum { .. })
                     && !request.is_client
@@ -416,6 +417,15 @@ async fn keep(datanode: &Arc<Datanode>, request: &Request, writer: ReplicaWriter
     // Else the sender might still write there.
     if matches!(fenced.await, Ok(true)) {
         datanode.streams.keep(block, checksum, writer);
+    }
+}
+
+/// What has come of a one-sided client's block stays for a recovery of its pipeline, which may come at once. The client's keys are still
+/// good, also while this datanode waits for it to take its acknowledgements: they end before the writer does.
+async fn abandon(writer: Option<ReplicaWriter>) {
+    let Some(writer) = writer else { return };
+    if let Err(error) = tokio::task::spawn_blocking(move || writer.abandon()).await {
+        tracing::warn!(%error, "a writer's end was not waited for");
     }
 }
 

@@ -88,6 +88,9 @@ impl Fence {
     /// The replica is taken from its writer: ends the connection, waits until it is over, then deregisters. Blocks, at most
     /// for `FENCE_TIMEOUT`; false: the peer might still write.
     pub fn close(self: &Arc<Self>) -> bool {
+        if *self.over.lock() {
+            return true;
+        }
         let this = self.clone();
         self.runtime.spawn(async move {
             this.connection.close().await;
@@ -108,6 +111,12 @@ impl Fence {
     pub fn withdraw(&self) {
         let regions = std::mem::take(&mut *self.regions.lock());
         drop(regions);
+    }
+
+    /// The peer has said that it writes no more of the block, and is granted no more: there is nobody to shut out.
+    fn end(&self) {
+        self.withdraw();
+        *self.over.lock() = true;
     }
 }
 
@@ -253,7 +262,10 @@ impl Bridge {
                             self.pass_on(&slice).await?;
                             last = slice.header.last.then_some(slice.header.seqno);
                         }
-                        WriteMessage::Closed => return Ok(()),
+                        WriteMessage::Closed => {
+                            self.fence.end();
+                            return Ok(());
+                        }
                         _ => return Err(WriteError::Unexpected("another message than a slice")),
                     }
                 }

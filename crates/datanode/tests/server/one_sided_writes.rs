@@ -387,6 +387,39 @@ async fn a_writer_is_fenced_before_its_replica_is_taken_over() {
     }
 }
 
+/// Who takes no acknowledgements keeps the datanode waiting with the last of them; the replica has no writer before his keys are void.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_whose_operation_has_failed_is_shut_out_at_once() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let node = start(&namenode, dir.path(), &[("dfs.client.socket-timeout", "1000")]).await;
+    // As long as was announced, so that it stays in the memory that was granted.
+    let (one, data) = (block(1, 1001, 2 << 20), content(2 * MIB, 1));
+    // The answer to the set-up and three acknowledgements: there is none left for the fourth.
+    let mut writer = RemoteWriter::connect_with(&node, Limits { messages: 4, ..Limits::default() }).await;
+    writer.open(create(&one, &[])).await.unwrap();
+    let piece = 200 << 10;
+    for part in data.chunks(piece).take(4) {
+        writer.write(part, false).await.unwrap();
+        writer.sums_at += 4096;
+    }
+    // Nothing more comes, and the operation gives up after a second: long before the acknowledgement is given up.
+    let soon = std::time::Duration::from_secs(6);
+    tokio::time::timeout(soon, writer.connection.closed()).await.expect("the connection ends with the operation");
+    let mut recovery = write_request(&one, Stage::PipelineSetupStreamingRecovery, Vec::new());
+    recovery.latest_stamp = GenerationStamp(1002);
+    recovery.bytes_received_min = 4 * piece as u64;
+    recovery.bytes_received_max = 4 * piece as u64;
+    let new = Writer::new(node.addresses().transfer, recovery).await;
+    assert!(writer.connection.write(writer.transfers(0, 1000), None, WAIT).await.is_err());
+    new.finish(&data[4 * piece..], 1).await;
+    let mut asked = one.clone();
+    asked.block.stamp = GenerationStamp(1002);
+    assert!(read(&node, &asked, 0, None).await.unwrap() == data);
+    // He was shut out: nothing had to be copied.
+    assert_eq!(figure(&node, "hearth_copied_back_bytes").await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_memory_the_bytes_go_through_a_buffer_to_files() {
     let namenode = FakeNamenode::start().await;
