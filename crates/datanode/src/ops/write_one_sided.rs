@@ -175,6 +175,8 @@ struct Bridge {
     /// Where the last one ended that is.
     acknowledged: u64,
     bytes_per_chunk: u64,
+    /// As the writer says; 0 when it does not.
+    block_length: u64,
     /// What is granted first, at least.
     least: u64,
 }
@@ -209,6 +211,7 @@ impl Bridge {
             pending: VecDeque::new(),
             acknowledged: 0,
             bytes_per_chunk: 1,
+            block_length: 0,
             least: 0,
         })
     }
@@ -220,6 +223,7 @@ impl Bridge {
         let rest = request.block.length().saturating_sub(start);
         self.least = if rest == 0 { STAGING_BYTES } else { rest.min(STAGING_BYTES) };
         self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));
+        self.block_length = request.block.length();
         let operation = {
             let (here, fence, is_copy) = (datanode.clone(), fence.clone(), !request.is_from_client());
             let operation = async move {
@@ -291,15 +295,23 @@ impl Bridge {
         self.end = start;
         match descriptors.into_iter().next() {
             // Less than the writer's first slice may need would keep it waiting for ever.
-            Some(descriptor) if granted.saturating_sub(start) >= self.least => {
+            Some(descriptor) if granted.saturating_sub(start) >= self.least && self.usable(granted) > start => {
                 self.file = Some(Arc::new(File::from(descriptor)));
-                match self.grant_memory(granted).await? {
+                let end = self.usable(granted);
+                match self.grant_memory(end).await? {
                     Some(grant) => Ok(grant),
                     None => self.grant_staging(),
                 }
             }
             _ => self.grant_staging(),
         }
+    }
+
+    /// How much of memory up to `end` of the block is told the writer: whole chunks. Of one that the next memory begins with, too, a part may be
+    /// on its way into the first when the next one is a buffer, and nobody could tell where a slice of it lies.
+    fn usable(&self, end: u64) -> u64 {
+        let is_whole_block = self.block_length != 0 && end >= self.block_length;
+        if is_whole_block { end } else { end - end % self.bytes_per_chunk }
     }
 
     /// Memory of the replica up to `end` of the block, registered. `None`: it cannot be.
@@ -409,26 +421,28 @@ impl Bridge {
                 self.staging = true;
                 self.next_staging(acknowledged)?
             }
-            Some(end) if end > self.end && !self.staging => match self.grant_memory(end).await? {
-                Some(grant) => Some(grant),
-                None => {
-                    self.staging = true;
-                    self.next_staging(acknowledged)?
+            Some(end) if self.usable(end) > self.end && !self.staging => {
+                let end = self.usable(end);
+                match self.grant_memory(end).await? {
+                    Some(grant) => Some(grant),
+                    None => {
+                        self.staging = true;
+                        self.next_staging(acknowledged)?
+                    }
                 }
-            },
+            }
             _ if self.staging => self.next_staging(acknowledged)?,
             _ => None,
         };
         Ok(WriteMessage::Acknowledged { seqno: ack.seqno, replies: ack.replies, grant })
     }
 
-    /// One buffer after the other, each when all that was granted before is used up and acknowledged: then nothing is on
-    /// its way there any more.
+    /// One buffer after the other, each when all that was granted before is used up and acknowledged, to its end: a writer sends a
+    /// chunk again as it grows, and several such slices may be under way. Then nothing is on its way there any more.
     fn next_staging(&mut self, acknowledged: u64) -> Result<Option<Grant>, WriteError> {
-        if acknowledged + self.bytes_per_chunk <= self.end {
+        if acknowledged < self.end {
             return Ok(None);
         }
-        // The writer begins its next slice with the chunk that it has not finished.
         self.end = acknowledged;
         self.grant_staging().map(Some)
     }

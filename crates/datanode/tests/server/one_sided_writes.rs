@@ -61,8 +61,11 @@ struct RemoteWriter {
     domain: Arc<dyn Domain>,
     local: Arc<dyn Region>,
     grants: Vec<Grant>,
+    checksum: ChecksumSpec,
     offset: u64,
     seqno: i64,
+    /// The next one that is to be acknowledged.
+    awaited: i64,
     /// Where the next CRCs go: those before must have been looked at.
     sums_at: u64,
 }
@@ -85,12 +88,14 @@ impl RemoteWriter {
         let private = [PURPOSE_WRITING, VERSION];
         let address = one_sided_address(node).await;
         let connection = transport.connect(&domain, address, &private, limits, WAIT).await.unwrap();
-        Self { connection, domain, local, grants: Vec::new(), offset: 0, seqno: 0, sums_at: 0 }
+        let (grants, checksum) = (Vec::new(), ChecksumSpec::DEFAULT);
+        Self { connection, domain, local, grants, checksum, offset: 0, seqno: 0, awaited: 0, sums_at: 0 }
     }
 
     async fn open(&mut self, request: WriteBlock) -> Result<(), BlockOpResponse> {
         self.offset = request.bytes_received_min;
-        self.seqno = 0;
+        self.checksum = request.checksum;
+        (self.seqno, self.awaited) = (0, 0);
         self.grants.clear();
         let request = WriteMessage::Open(Box::new(request)).encode().unwrap();
         self.connection.send(request, WAIT).await.unwrap();
@@ -126,10 +131,10 @@ impl RemoteWriter {
         self.grants.last().map_or(0, |grant| grant.offset + grant.data.length)
     }
 
-    /// Writes `data` and its CRCs, and says so, with `said` as the data's length.
-    async fn write(&mut self, data: &[u8], last: bool) -> Result<(), Error> {
+    /// The next slice: how `data` and its CRCs get to their places, and what says so.
+    fn slice(&mut self, data: &[u8], last: bool) -> (Vec<Transfer>, bytes::Bytes) {
         let mut sums = Vec::new();
-        ChecksumSpec::DEFAULT.compute(data, &mut sums);
+        self.checksum.compute(data, &mut sums);
         self.local.memory().write(0, data);
         self.local.memory().write(DATA_BYTES, &sums);
         let mut transfers = self.transfers(self.offset, data.len() as u64);
@@ -142,13 +147,20 @@ impl RemoteWriter {
         let slice = Slice { header, checksums_at: self.sums_at, checksum_bytes: sums.len() as u32 };
         self.seqno += 1;
         self.offset += data.len() as u64;
-        self.connection.write(transfers, Some(WriteMessage::Slice(slice).encode().unwrap()), WAIT).await
+        (transfers, WriteMessage::Slice(slice).encode().unwrap())
+    }
+
+    /// Writes `data` and its CRCs, and says so.
+    async fn write(&mut self, data: &[u8], last: bool) -> Result<(), Error> {
+        let (transfers, message) = self.slice(data, last);
+        self.connection.write(transfers, Some(message), WAIT).await
     }
 
     async fn ack(&mut self) -> Result<Vec<AckReply>, Error> {
         match WriteMessage::decode(&self.connection.receive(WAIT).await?).unwrap() {
             WriteMessage::Acknowledged { seqno, replies, grant } => {
-                assert_eq!(seqno, self.seqno - 1);
+                assert_eq!(seqno, self.awaited);
+                self.awaited += 1;
                 self.grants.extend(grant);
                 Ok(replies)
             }
@@ -161,7 +173,8 @@ impl RemoteWriter {
         let mut rest = data;
         while !rest.is_empty() {
             let room = (self.granted() - self.offset) as usize;
-            let room = if room >= rest.len() { rest.len() } else { room / 512 * 512 };
+            let chunk = self.checksum.bytes_per_chunk as usize;
+            let room = if room >= rest.len() { rest.len() } else { room / chunk * chunk };
             assert!(room > 0, "everything is acknowledged and no memory is granted");
             let (piece, more) = rest.split_at(slice.min(room));
             self.write(piece, false).await.unwrap();
@@ -459,6 +472,33 @@ async fn where_a_replicas_memory_cannot_be_registered_its_bytes_go_through_a_buf
         writer.finish(&data, 300 << 10, 1).await;
         assert!(read(&node, &block, 0, None).await.unwrap() == data, "block {id}");
     }
+}
+
+/// A chunk that grows is sent again and again: a buffer comes only when the memory before it is used to its end, which is a chunk's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_on_its_way_into_the_last_memory_is_looked_for_there() {
+    let (sim, namenode, dir) = (Sim::new(), FakeNamenode::start().await, scratch());
+    let node = start_in(&sim, &namenode, dir.path()).await;
+    let mut writer = RemoteWriter::connect_in(&sim, &node, Limits::default()).await;
+    let (block, data) = (block(1, 1001, 32 << 20), content(3 * MIB + 77, 1));
+    let mut request = create(&block, &[]);
+    request.checksum = ChecksumSpec { bytes_per_chunk: 3000, ..ChecksumSpec::DEFAULT };
+    writer.open(request).await.unwrap();
+    assert_eq!(writer.granted(), MIB as u64 / 3000 * 3000);
+    // There is no more.
+    sim.shortage(Shortage { access: Access::RemoteWrite, after: 0, times: 1 });
+    let (begun, end) = (1_044_000, 1_047_000);
+    writer.write(&data[..begun + 2000], false).await.unwrap();
+    // The chunk with more in it is written before that is acknowledged, and said when it is.
+    (writer.offset, writer.sums_at) = (begun as u64, 4096);
+    let (transfers, message) = writer.slice(&data[begun..end], false);
+    writer.connection.write(transfers, None, WAIT).await.unwrap();
+    assert_eq!(writer.ack().await.unwrap(), [AckReply::SUCCESS]);
+    writer.connection.send(message, WAIT).await.unwrap();
+    assert_eq!(writer.ack().await.unwrap(), [AckReply::SUCCESS]);
+    assert_eq!(writer.grants.last().unwrap().offset, end as u64);
+    writer.finish(&data[end..], 300_000, 1).await;
+    assert!(read(&node, &block, 0, None).await.unwrap() == data);
 }
 
 /// It is not the next datanode's fault: either the block goes in packets, or this one is left out.
