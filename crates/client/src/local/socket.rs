@@ -32,6 +32,9 @@ const DESCRIBED: Duration = Duration::from_secs(60);
 /// The same of one that has none; each question is a complaint in its log.
 const STRANGER: Duration = Duration::from_secs(600);
 
+/// How long a datanode that gives no slots is not asked for them again: Java's may have none at all, Hearth's has when others give theirs back.
+const WITHOUT_SLOTS: Duration = Duration::from_secs(60);
+
 /// A datanode's domain socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -44,17 +47,35 @@ pub(crate) struct Socket {
     /// How long an idle connection is kept: shorter than the datanode waits for another request.
     kept: Duration,
     idle: Mutex<Vec<(Conversation, Instant)>>,
-    /// Until then nothing good is expected of it.
-    disabled_until: Mutex<Option<Instant>>,
+    /// Nothing good is expected of it.
+    disabled: Pause,
     /// Who listens there: the answer to DESCRIBE and when it came; nothing in it when the datanode is not Hearth's.
     described: Mutex<Option<(Option<Arc<DatanodeDescription>>, Instant)>>,
     segments: Mutex<Vec<Arc<Segment>>>,
     /// Of who fetches a segment.
     fetching: Attempt,
     /// The datanode has no slots to give.
-    without_slots: AtomicBool,
+    without_slots: Pause,
     released: Mutex<Vec<Released>>,
     releasing: AtomicBool,
+}
+
+/// Something that is left alone until a time.
+#[derive(Debug, Default)]
+struct Pause(Mutex<Option<Instant>>);
+
+impl Pause {
+    fn begin(&self, now: Instant, length: Duration) {
+        *self.0.lock() = now.checked_add(length);
+    }
+
+    fn end(&self) {
+        *self.0.lock() = None;
+    }
+
+    fn lasts(&self, now: Instant) -> bool {
+        self.0.lock().is_some_and(|until| now < until)
+    }
 }
 
 /// A slot that this client needs no more and the datanode still knows.
@@ -130,11 +151,11 @@ impl Socket {
             disable_interval,
             kept,
             idle: Mutex::default(),
-            disabled_until: Mutex::default(),
+            disabled: Pause::default(),
             described: Mutex::default(),
             segments: Mutex::default(),
             fetching: Attempt::default(),
-            without_slots: AtomicBool::new(false),
+            without_slots: Pause::default(),
             released: Mutex::default(),
             releasing: AtomicBool::new(false),
         }
@@ -152,17 +173,18 @@ impl Socket {
     /// It failed with `error`: nothing good is expected of it for a while.
     pub(crate) fn disable(&self, error: &dyn std::error::Error) {
         tracing::info!(socket = %self.path.display(), %error, "local reads are left alone for a while");
-        *self.disabled_until.lock() = Instant::now().checked_add(self.disable_interval);
+        self.disabled.begin(Instant::now(), self.disable_interval);
         // Another may listen there when it works again.
         *self.described.lock() = None;
+        self.without_slots.end();
     }
 
     pub(crate) fn enable(&self) {
-        *self.disabled_until.lock() = None;
+        self.disabled.end();
     }
 
     pub(crate) fn is_disabled(&self) -> bool {
-        self.disabled_until.lock().is_some_and(|until| Instant::now() < until)
+        self.disabled.lasts(Instant::now())
     }
 
     /// What Hearth's datanode says of itself; `None` when another listens there.
@@ -262,7 +284,7 @@ impl Socket {
     pub(super) async fn slot(self: &Arc<Self>, client_name: &str) -> Result<Option<Slot>, DatanodeError> {
         let find = || match self.free_slot() {
             Some(slot) => Some(Some(slot)),
-            None if self.without_slots.load(Ordering::Relaxed) => Some(None),
+            None if self.without_slots.lasts(Instant::now()) => Some(None),
             None => None,
         };
         if let Some(found) = find() {
@@ -283,7 +305,7 @@ impl Socket {
         let answer = conversation.receive(ShmResponse::decode).await?;
         let (Status::Success, Some(id)) = (answer.status, answer.segment) else {
             tracing::info!(socket = %self.path.display(), status = ?answer.status, error = ?answer.error, "no shared memory slots");
-            self.without_slots.store(true, Ordering::Relaxed);
+            self.without_slots.begin(Instant::now(), WITHOUT_SLOTS);
             return Ok(None);
         };
         let Some((_, [descriptor])) = conversation.receive_descriptors().await? else { return Ok(None) };
@@ -292,7 +314,7 @@ impl Socket {
             Ok(words) => words,
             Err(error) => {
                 tracing::warn!(socket = %self.path.display(), %error, "the datanode's shared memory is of no use");
-                self.without_slots.store(true, Ordering::Relaxed);
+                self.without_slots.begin(Instant::now(), WITHOUT_SLOTS);
                 return Ok(None);
             }
         };
@@ -414,5 +436,23 @@ impl Drop for Socket {
         for segment in self.segments.get_mut() {
             segment.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_over_when_its_time_is_or_when_it_is_ended() {
+        let (pause, start) = (Pause::default(), Instant::now());
+        let later = |seconds| start + Duration::from_secs(seconds);
+        assert!(!pause.lasts(start));
+        pause.begin(start, WITHOUT_SLOTS);
+        assert!(pause.lasts(later(59)) && !pause.lasts(later(60)));
+        pause.begin(later(60), WITHOUT_SLOTS);
+        assert!(pause.lasts(later(61)));
+        pause.end();
+        assert!(!pause.lasts(later(61)));
     }
 }

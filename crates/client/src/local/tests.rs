@@ -466,6 +466,15 @@ async fn without_slots_and_with_many_replicas_it_works_too() {
         assert!(bytes_of(&replica).await == content(id, 100_000));
     }
     assert_eq!((fake.count(|asked| &asked.descriptors), fake.count(|asked| &asked.segments)), (2, 1));
+    // It is not asked for slots again at once; but one that failed and works again may be another.
+    fake.behaviour.lock().without_slots = false;
+    replica(&local, 3).await.unwrap();
+    assert_eq!((fake.registered(), fake.count(|asked| &asked.segments)), (0, 1));
+    let socket = local.socket(&datanode()).unwrap();
+    socket.disable(&std::io::Error::other("it has gone"));
+    socket.enable();
+    replica(&local, 4).await.unwrap();
+    assert_eq!((fake.registered(), fake.count(|asked| &asked.segments)), (1, 2));
 
     // More than one segment's slots.
     let mut many = with_blocks(true);
