@@ -124,7 +124,11 @@ impl Stream {
     ) -> Result<Option<ExtendedBlock>, Error> {
         loop {
             match pipeline.exchange(window, packets, &self.progress, &self.shared.counters).await {
-                Ended::Whole { length } => return Ok(Some(pipeline.block_with(length))),
+                Ended::Whole { length } => {
+                    // A writer may rest here for long: what it holds of the datanode's memory goes, all of which has been filled.
+                    self.progress.send_modify(|progress| progress.ground = Ground::Unknown);
+                    return Ok(Some(pipeline.block_with(length)));
+                }
                 Ended::WriterGone => return Ok(None),
                 Ended::Failed(failure) => {
                     tracing::info!(path = %self.file.path, block = %pipeline.block(), %failure, "pipeline broke");

@@ -89,6 +89,29 @@ async fn a_datanode_that_takes_no_packets_either_is_left_out() {
 }
 
 #[tokio::test]
+async fn a_writer_that_rests_behind_a_block_holds_nothing_of_its_datanodes_memory() {
+    let datanode = Datanode::start(Breaks::NotLocal).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let fs = client(&namenode, "local,packets");
+    let bytes = content(7, BLOCK + BLOCK / 2);
+    let mut writer = create(&fs, "/file").await;
+    writer.write(&bytes[..BLOCK / 2]).await.unwrap();
+    writer.hflush().await.unwrap();
+    let memory = match &writer.progress.borrow().ground {
+        Ground::Memory { memory, .. } => Arc::downgrade(memory),
+        other => panic!("{other:?}"),
+    };
+    writer.write(&bytes[BLOCK / 2..BLOCK]).await.unwrap();
+    writer.hflush().await.unwrap();
+    wait_for(|| memory.strong_count() == 0).await;
+    // The next block has memory of its own.
+    writer.write(&bytes[BLOCK..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!((datanode.asked(DataPath::Local), datanode.asked(DataPath::Packets)), (2, 0));
+}
+
+#[tokio::test]
 async fn a_datanode_that_closed_a_pipeline_may_be_in_that_of_the_next_block() {
     let datanode = Datanode::start(Breaks::AtOnce).await;
     let namenode = Namenode::start(vec![datanode.info("1"), datanode.info("2")]).await;

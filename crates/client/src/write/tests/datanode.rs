@@ -1,19 +1,22 @@
-//! A datanode that takes packets, and lets writers in by the other paths to break off then.
+//! A datanode that takes packets, and lets writers in by the other paths to break off then, as a rule.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hearth_fabric::one_sided::{Access, Domain, Limits, Listener};
-use hearth_fabric::stream::Connection;
+use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_fabric::tcp::{self, SocketOptions};
 use hearth_fabric::{Memory, TransportName, local};
-use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, halves};
+use hearth_protocol::data_transfer::{DataSender, MESSAGE_BUFFER_BYTES, Timeouts, halves};
 use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
 use hearth_wire::data_transfer::{
-    AckReply, BlockOpResponse, DatanodeDescription, LocalGrant, OpCode, Operation, PipelineAck, Status,
+    AckReply, BlockOpResponse, DatanodeDescription, Decoded, LocalGrant, OpCode, Operation, PacketHead, PipelineAck,
+    Status, WriteBlock,
 };
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, WriteMessage, acceptance};
@@ -32,6 +35,8 @@ pub(super) enum Breaks {
     AtOnce,
     /// At the first packet, which it does not acknowledge.
     AtThePacket,
+    /// It takes what local writers put into its memory; one-sided ones it breaks off at once.
+    NotLocal,
 }
 
 pub(super) struct Datanode {
@@ -201,22 +206,61 @@ async fn take_local(connection: Connection, uuid: DatanodeUuid, state: Arc<State
     let (sender, mut receiver) = halves(connection, MESSAGE_BUFFER_BYTES, TIMEOUTS);
     let connection = Arc::clone(receiver.connection());
     while let Ok(Some(operation)) = receiver.receive_operation(WAIT).await {
-        if !matches!(operation, Operation::WriteLocal(_)) {
+        let Operation::WriteLocal(write) = operation else {
             let (datanode, operations) = (uuid.clone(), vec![OpCode::Describe, OpCode::WriteLocal]);
             let description = DatanodeDescription { datanode, offer: Offer::default(), operations };
             sender.send(&description.encode()).await.unwrap();
             continue;
-        }
+        };
         state.asked(DataPath::Local);
-        if state.breaks == Breaks::AtThePacket {
+        if state.breaks != Breaks::AtOnce {
             sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.unwrap();
             let memory = tempfile::tempfile().unwrap();
             memory.set_len(BLOCK as u64).unwrap();
             let grant = LocalGrant(BLOCK as u64).encode();
             connection.send_with_descriptors(&grant, &[memory.as_fd()], WAIT).await.unwrap();
-            connection.read_exact(&mut [0], WAIT).await.unwrap();
+            match state.breaks {
+                Breaks::NotLocal => take_in_place(&connection, &sender, &memory, &write, &state).await,
+                _ => connection.read_exact(&mut [0], WAIT).await.unwrap(),
+            }
         }
         return;
+    }
+}
+
+/// Packets whose data may be in `memory`.
+async fn take_in_place(connection: &Connection, sender: &DataSender, memory: &File, write: &WriteBlock, state: &State) {
+    let mut buffer = ReceiveBuffer::new(MESSAGE_BUFFER_BYTES, 1 << 20);
+    loop {
+        let head = PacketHead::decode_local(buffer.available(), ChecksumSpec::DEFAULT).unwrap();
+        let (head, sums_at) = match head {
+            Decoded::Complete(head, bytes) => (head, bytes),
+            Decoded::Needs(missing) => {
+                let wanted = buffer.available().len() + missing;
+                if buffer.fill_to(connection, wanted, WAIT).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
+        let (header, data_at) = (head.header, sums_at + head.checksum_bytes);
+        let end = sums_at + head.body_bytes();
+        if buffer.fill_to(connection, end, WAIT).await.is_err() {
+            return;
+        }
+        let mut data = buffer.available()[data_at..end].to_vec();
+        if head.is_in_place() {
+            data = vec![0; header.data_bytes as usize];
+            memory.read_exact_at(&mut data, header.offset).unwrap();
+        }
+        ChecksumSpec::DEFAULT.verify(&data, &buffer.available()[sums_at..data_at]).unwrap();
+        buffer.consume(end);
+        state.put(write.block.id().0, header.offset, &data);
+        let replies = vec![AckReply::SUCCESS; write.targets.len() + 1];
+        let ack = PipelineAck { seqno: header.seqno, replies, downstream_nanos: 0, granted: None };
+        if sender.send_ack(&ack).await.is_err() || header.last {
+            return;
+        }
     }
 }
 
