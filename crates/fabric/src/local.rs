@@ -24,7 +24,7 @@ pub use listener::{ListenError, Listener};
 pub use map::Map;
 pub use path::{PathError, SOCKET_PATH_BYTES_MAX, check_path};
 pub use shared_words::SharedWords;
-pub use stream_copy::copy_past_cache;
+pub use stream_copy::{copy_past_cache, fetch_ahead};
 pub use window::Window;
 
 /// Connects to the socket at `path`. The kernel answers at once: a listener whose queue is full is an error, not a wait.

@@ -1,4 +1,6 @@
-use hearth_fabric::local::copy_past_cache;
+use std::hint::black_box;
+
+use hearth_fabric::local::{copy_past_cache, fetch_ahead};
 use hearth_types::{ChecksumError, ChecksumSpec};
 
 /// Bytes of a replica beside the CRCs that stand over them, both where they lie.
@@ -11,35 +13,74 @@ pub(crate) struct Checked<'a> {
     pub spec: ChecksumSpec,
 }
 
-/// Bytes that are verified and then copied: few enough to be in the first-level cache still.
+/// Bytes that are copied and then verified: few enough to be in the first-level cache still.
 const PIECE_BYTES: usize = 4096;
+
+/// One chunk of the usual size, of which a short read wants a part.
+const SHORT_BYTES: usize = 512;
 
 /// From so many bytes on the copy goes past the cache, which it would only fill.
 const PAST_CACHE_BYTES: usize = 2 << 20;
 
 impl Checked<'_> {
-    /// Copies from `offset` on into `into`, which ends within the data; each piece is verified right before it is copied.
+    /// Copies from `offset` on into `into`, which ends within the data; each piece is verified right after it was copied. It is the copy that is
+    /// verified: who has written a replica may still be able to change its memory.
     ///
     /// Errors: the first chunk that does not fit, its offset counted from the start of the data. What `into` holds then is of no use.
     pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), ChecksumError> {
+        if self.spec.kind.size() == 0 {
+            into.copy_from_slice(&self.data[offset..offset + into.len()]);
+            return Ok(());
+        }
         let piece_bytes = PIECE_BYTES.next_multiple_of(self.spec.bytes_per_chunk as usize);
         let large = into.len() >= PAST_CACHE_BYTES;
         let mut rest = into;
         let mut at = offset;
         while !rest.is_empty() {
-            if large && at.is_multiple_of(piece_bytes) {
-                let source = &self.data[at..at + rest.len()];
-                let verify = |within, piece: &[u8]| self.verify(at + within, at + within + piece.len());
-                return copy_past_cache(source, rest, piece_bytes, verify);
+            if large && at.is_multiple_of(piece_bytes) && rest.len() >= piece_bytes {
+                let (pieces, behind) = rest.split_at_mut(rest.len() / piece_bytes * piece_bytes);
+                let source = &self.data[at..at + pieces.len()];
+                copy_past_cache(source, pieces, piece_bytes, |within, piece| self.compare(at + within, piece))?;
+                at += pieces.len();
+                rest = behind;
+                continue;
             }
             let end = (at / piece_bytes + 1) * piece_bytes;
             let (piece, behind) = rest.split_at_mut(rest.len().min(end - at));
-            self.verify(at, at + piece.len())?;
-            piece.copy_from_slice(&self.data[at..at + piece.len()]);
-            at += piece.len();
+            let next = at + piece.len();
+            self.copy_piece(at, piece, &self.data[next..next + behind.len().min(piece_bytes)])?;
+            at = next;
             rest = behind;
         }
         Ok(())
+    }
+
+    /// Copies from `at` on into `into`, a piece at most. `ahead`: what is copied next.
+    fn copy_piece(&self, at: usize, into: &mut [u8], ahead: &[u8]) -> Result<(), ChecksumError> {
+        let chunk = self.spec.bytes_per_chunk as usize;
+        let (start, end) = (at / chunk * chunk, at + into.len());
+        let whole = &self.data[start..end.next_multiple_of(chunk).min(self.data.len())];
+        // To `copy`, and it is that which is looked at: to the compiler the bytes in `whole` do not change, so that it might read them again.
+        let verify = |copy: &mut [u8]| -> Result<(), ChecksumError> {
+            copy.copy_from_slice(whole);
+            fetch_ahead(ahead);
+            self.compare(start, black_box(copy))
+        };
+        if whole.len() == into.len() {
+            return verify(into);
+        }
+        let mut part = |copy: &mut [u8]| -> Result<(), ChecksumError> {
+            verify(copy)?;
+            into.copy_from_slice(&copy[at - start..end - start]);
+            Ok(())
+        };
+        if whole.len() <= SHORT_BYTES {
+            part(&mut [0; SHORT_BYTES][..whole.len()])
+        } else if whole.len() <= PIECE_BYTES {
+            part(&mut [0; PIECE_BYTES][..whole.len()])
+        } else {
+            part(&mut vec![0; whole.len()])
+        }
     }
 
     /// Compares `bytes`, which are at `offset` (a chunk boundary), with their CRCs.
@@ -133,6 +174,46 @@ mod tests {
         let mut into = vec![0; data.len() - 1000];
         let error = Checked { data: &data, checksums: &checksums, spec }.copy(1000, &mut into).unwrap_err();
         assert!(matches!(error, ChecksumError::Mismatch { chunk: 2929, .. }), "{error}");
+    }
+
+    /// On a machine with one core nobody does.
+    #[test]
+    fn what_is_handed_out_is_what_was_verified_whoever_changes_the_memory_meanwhile() {
+        use std::os::unix::fs::FileExt;
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let spec = ChecksumSpec::DEFAULT;
+        let (data, checksums) = sample(PAST_CACHE_BYTES + 20_000, spec);
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.write_all_at(&data, 0).unwrap();
+        let map = hearth_fabric::local::Map::new(&file, data.len() as u64).unwrap();
+        let checked = Checked { data: map.bytes(), checksums: &checksums, spec };
+        let changed = 5200_usize;
+        // Whole chunks, parts of them, a part of one; past the cache.
+        let parts = [(4096, 4096, 3000), (4200, 3000, 3000), (5130, 100, 3000), (0, PAST_CACHE_BYTES + 20_000, 100)];
+        for (offset, length, times) in parts {
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        file.write_all_at(&[!data[changed]], changed as u64).unwrap();
+                        file.write_all_at(&data[changed..=changed], changed as u64).unwrap();
+                    }
+                });
+                let mut into = vec![0; length];
+                let mut is_as_it_was = true;
+                for _ in 0..times {
+                    if checked.copy(offset, &mut into).is_ok() {
+                        is_as_it_was &= into == data[offset..offset + length];
+                    }
+                }
+                over.store(true, Ordering::Relaxed);
+                assert!(is_as_it_was, "{length} bytes at {offset}");
+            });
+            let mut into = vec![0; length];
+            checked.copy(offset, &mut into).unwrap();
+            assert!(into == data[offset..offset + length]);
+        }
     }
 
     #[test]

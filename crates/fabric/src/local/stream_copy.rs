@@ -1,7 +1,12 @@
 //! Copying past the cache.
 
-/// Copies `from` into `into`, which is as long, in pieces of `piece` bytes, and has `check` look at each right before it is copied, so
-/// that it comes from memory once. The destination is neither fetched into the processor's cache nor left there.
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
+/// Copies `from` into `into`, which is as long, in pieces of `piece` bytes, and has `check` look at each on its way, in a copy that is in the
+/// first-level cache: from memory it comes once, and what was looked at is what arrives, also where somebody else may write to `from`. The
+/// destination is neither fetched into the processor's cache nor left there.
 ///
 /// For a destination that is larger than the cache: an ordinary copy of a piece first reads the memory that it is about to write over,
 /// and takes twice as long. (A single large copy avoids that by itself, but then nobody can look at the pieces.)
@@ -16,12 +21,35 @@ pub fn copy_past_cache<E>(
     assert!(from.len() == into.len() && piece > 0, "a copy has two sides, and pieces");
     // However this ends: whatever tells another thread of the bytes comes after them.
     let _fence = Fence;
-    for (index, (from, into)) in from.chunks(piece).zip(into.chunks_mut(piece)).enumerate() {
-        check(index * piece, from)?;
-        store_past_cache(from, into);
+    let mut copy = vec![0; piece.min(from.len())];
+    for (index, (part, target)) in from.chunks(piece).zip(into.chunks_mut(piece)).enumerate() {
+        let (at, copy) = (index * piece, &mut copy[..part.len()]);
+        copy.copy_from_slice(part);
+        let next = &from[at + part.len()..];
+        fetch_ahead(&next[..next.len().min(piece)]);
+        // To the compiler the bytes in `part` do not change: it might read them again.
+        let copy = std::hint::black_box(copy);
+        check(at, copy)?;
+        store_past_cache(copy, target);
     }
     Ok(())
 }
+
+/// Has bytes come to the processor's cache that are copied soon, while it does something else.
+#[cfg(target_arch = "x86_64")]
+pub fn fetch_ahead(bytes: &[u8]) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in bytes.chunks(LINE) {
+        // SAFETY: a hint, which reads nothing for the program and faults on no address.
+        #[allow(unused_unsafe, reason = "later versions of Rust know that")]
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast())
+        };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub fn fetch_ahead(_: &[u8]) {}
 
 /// Orders the stores of [`store_past_cache`] before all later ones when it is dropped.
 struct Fence;
@@ -39,8 +67,6 @@ impl Drop for Fence {
 #[cfg(target_arch = "x86_64")]
 fn store_past_cache(from: &[u8], into: &mut [u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    /// One cache line, in four stores.
-    const LINE: usize = 64;
     let head = into.as_ptr().align_offset(LINE).min(into.len());
     let (first, rest) = into.split_at_mut(head);
     first.copy_from_slice(&from[..head]);
@@ -49,7 +75,7 @@ fn store_past_cache(from: &[u8], into: &mut [u8]) {
     let (whole, last) = rest.split_at_mut(lines);
     for (source, target) in from.chunks_exact(LINE).zip(whole.chunks_exact_mut(LINE)) {
         let (source, target) = (source.as_ptr().cast::<__m128i>(), target.as_mut_ptr().cast::<__m128i>());
-        // SAFETY: both sides have 64 bytes, four times 16; the target begins on a multiple of 64. SSE2 is part of x86-64.
+        // SAFETY: both sides have a line, 64 bytes, four times 16; the target begins on a multiple of 64. SSE2 is part of x86-64.
         unsafe {
             let parts = [
                 _mm_loadu_si128(source),
@@ -93,6 +119,22 @@ mod tests {
                 assert!(into[..start].iter().chain(&into[start + length..]).all(|byte| *byte == 0xEE));
             }
         }
+    }
+
+    #[test]
+    fn what_arrives_is_what_was_looked_at() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 5000], 0).unwrap();
+        let map = crate::local::Map::new(&file, 5000).unwrap();
+        let mut into = vec![0; 5000];
+        let check = |at: usize, piece: &[u8]| {
+            assert!(piece.iter().all(|byte| *byte == 7));
+            // Whoever may write there does it now.
+            file.write_all_at(&vec![9; piece.len()], at as u64)
+        };
+        copy_past_cache(map.bytes(), &mut into, 1000, check).unwrap();
+        assert!(into.iter().all(|byte| *byte == 7));
     }
 
     #[test]
