@@ -28,6 +28,12 @@ pub fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
     retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length))
 }
 
+/// What `file` takes of its file system, bytes.
+pub fn memory_of(file: &File) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(file.metadata()?.blocks() * 512)
+}
+
 /// True for the answers of a file system that has no room (a quota included).
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM))

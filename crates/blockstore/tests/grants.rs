@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -353,6 +353,36 @@ fn the_unused_rest_comes_back_or_stays_counted() {
     writer.finalize(Durability::Memory).unwrap();
     assert_eq!(used(), nothing);
     assert!(get(&store, 9, 1) == data[..1000]);
+}
+
+#[test]
+fn what_a_stranger_takes_beyond_his_grant_is_taken_from_him_or_counted() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    let used = || store.metrics().memory_used - store.metrics().slab_bytes;
+    let nothing = used();
+    let (data, more) = (bytes(12, 1 << 20), vec![0xa5_u8; 16 << 20]);
+    let length = data.len() as u64;
+    let mut writer = create(&store, 1, 1);
+    let file = borrow(&mut writer, data.len(), false);
+    file.write_all_at(&data, 0).unwrap();
+    // Not for a page, in which he may have been wrong.
+    file.write_all_at(b"x", 2 * length).unwrap();
+    commit(&mut writer, 0, &data[..512 * KIB]).unwrap();
+    file.write_all_at(&more, length).unwrap();
+    let refused = commit(&mut writer, 512 * KIB, &data[512 * KIB..]);
+    assert!(matches!(refused, Err(StoreError::BadWrite { .. })), "{refused:?}");
+    let about = file.metadata().unwrap();
+    assert!(about.len() == length && about.blocks() * 512 < 3 * length, "{about:?}");
+    commit(&mut writer, 512 * KIB, &data[512 * KIB..]).unwrap();
+    // Once more, when nobody looks. He holds it as long as he has the file.
+    file.write_all_at(&more, length).unwrap();
+    writer.finalize(Durability::Memory).unwrap();
+    assert!(used() >= nothing + length + more.len() as u64, "{}", used());
+    drop(file);
+    store.sweep();
+    assert!(used() < nothing + 2 * length, "{}", used());
+    assert!(get(&store, 1, 1) == data);
 }
 
 #[test]

@@ -95,7 +95,11 @@ impl Drop for Part {
         if let Some(file) = self.unlinked.get_mut().take()
             && sys::is_open_elsewhere(&file) == Some(true)
         {
-            self.share.budget().watch(file, self.share.take_all());
+            let (budget, share) = (self.share.budget(), self.share.take_all());
+            // Whoever was lent it may have taken more than was granted.
+            let beyond = sys::memory_of(&file).unwrap_or(0).saturating_sub(share.bytes());
+            share.merge(budget.take_found(beyond));
+            budget.watch(file, share);
         }
     }
 }
@@ -482,6 +486,19 @@ impl FileWriter {
         if self.copy.lent() != Lent::Nobody {
             self.note_lent(Lent::Untrusted);
         }
+    }
+
+    /// Whether a stranger has taken more of the tmpfs than was granted, which nobody counts: then he has it no longer. `slack` is borne.
+    pub fn take_from_stranger(&self, slack: u64) -> io::Result<bool> {
+        if self.copy.lent() != Lent::Untrusted {
+            return Ok(false);
+        }
+        if sys::memory_of(&self.data)? <= self.copy.data.share.bytes() + slack {
+            return Ok(false);
+        }
+        // Also what lies behind the end of the file. Readers have none of that.
+        self.data.set_len(self.allocated)?;
+        Ok(true)
     }
 
     /// Others can be lent the data for writing: not once it was finalized, since readers rely on those bytes.

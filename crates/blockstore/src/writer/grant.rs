@@ -24,6 +24,9 @@ use crate::{ReplicaReader, Result, StoreError, sys};
 /// Committed bytes are checked in such pieces: where they have to be fetched for that, they stay in the processor's cache between the two.
 const CHECK_BYTES: usize = 128 << 10;
 
+/// What a stranger may take beyond his grant, at least: memory in huge pages is taken by those.
+const BEYOND_GRANT_BYTES: u64 = 2 << 20;
+
 /// A sum over what was committed that does not fit, or bytes that are gone.
 pub(super) enum Bad {
     Sum(ChecksumError),
@@ -85,8 +88,8 @@ impl ReplicaWriter {
     /// Bytes received before are not counted again, and a range that begins within a chunk ends with it, as in `write`. They are
     /// checked, though: whoever commits them once more may have filled them once more.
     ///
-    /// Errors: `BadCommit`: what is there does not fit its CRCs; nothing is counted. `Gap`, `BadWrite`, `Corrupt`,
-    /// `WriterStopped`, `Io`.
+    /// Errors: `BadCommit`: what is there does not fit its CRCs; nothing is counted. `Gap`, `BadWrite` (also where a stranger has taken
+    /// far more memory than was granted, which he loses), `Corrupt`, `WriterStopped`, `Io`.
     pub fn commit(&mut self, offset: u64, length: u64, checksums: &[u8]) -> Result<u64> {
         let shared = self.shared.clone();
         let mut hands = self.hands(&shared)?;
@@ -98,6 +101,13 @@ impl ReplicaWriter {
         }
         if !is_known && end > self.granted {
             return Err(self.bad_write(format!("committed up to {end}, granted up to {}", self.granted)));
+        }
+        if let Hands::File(file) = &*hands {
+            let slack = u64::from(self.store.options.memory.slice_bytes).max(BEYOND_GRANT_BYTES);
+            let taken = file.take_from_stranger(slack);
+            if taken.map_err(StoreError::io("look at the memory of a replica in", &self.replica.slice.memory_dir))? {
+                return Err(self.bad_write("whoever fills the memory granted takes more than that"));
+            }
         }
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let first = self.received / chunk;
