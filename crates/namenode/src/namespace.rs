@@ -45,7 +45,7 @@ pub use attributes::EffectivePolicy;
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
 pub use file::{BlockRecord, BlockState, Blocks, FilePart, Truncation, Writer};
-pub use history::{Snapshot, SnapshotId};
+pub use history::{KeptBlock, Snapshot, SnapshotId};
 pub use inode::{Inode, InodeId, InodeKind, Slot};
 pub use listing::Listing;
 pub use name::Name;

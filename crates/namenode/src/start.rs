@@ -403,11 +403,11 @@ fn restore(
         }
     }
     let mut unfinished = std::collections::BTreeSet::new();
-    for (file, replication, block) in namespace.blocks_of_snapshots() {
-        let is_whole = block.state != BlockState::UnderConstruction;
-        blocks.restore(block.block(), file.0, replication, 0, is_whole);
+    for kept in namespace.blocks_of_snapshots() {
+        let is_whole = kept.record.state != BlockState::UnderConstruction;
+        blocks.restore(kept.record.block(), kept.file.0, kept.replication, kept.policy, is_whole);
         if !is_whole {
-            unfinished.insert(file);
+            unfinished.insert(kept.file);
         }
     }
     for (block, copied_from) in namespace.cuts_of_snapshots() {

@@ -103,6 +103,48 @@ async fn blocks_go_with_the_last_snapshot_that_has_them() {
     assert!(!has(&n));
 }
 
+#[tokio::test]
+async fn what_only_snapshots_have_is_under_its_storage_policy_also_after_a_restart() {
+    let mut n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    let paths = ["/d/sub/f", "/d/own", "/d/none", "/d/cut"];
+    let mut blocks = Vec::new();
+    for path in paths {
+        n.write(&datanodes, path, 100).await;
+        blocks.push(BlockId(n.locations(path, 0, 1).await.unwrap().blocks[0].b.block_id as i64));
+    }
+    let set = async |n: &TestNamenode, path: &str, policy: &str| {
+        let request = SetStoragePolicyRequestProto { src: path.into(), policy_name: policy.into() };
+        n.call::<SetStoragePolicyResponseProto>("setStoragePolicy", &request).await.unwrap();
+    };
+    set(&n, "/d/sub", "WARM").await;
+    set(&n, "/d/own", "ALL_SSD").await;
+    allow(&n, "/d").await.unwrap();
+    snapshot(&n, "/d", "one").await.unwrap();
+    // Not what the snapshot has, but what held last.
+    set(&n, "/d/sub", "COLD").await;
+    for path in ["/d/sub", "/d/own", "/d/none"] {
+        assert!(n.delete_as("root", path, true).await.unwrap());
+    }
+    // This file is there, without the block.
+    assert!(n.truncate("/d/cut", 0, "T").await.unwrap());
+    set(&n, "/d/cut", "ONE_SSD").await;
+    // Nor what holds where a file was.
+    set(&n, "/d", "HOT").await;
+    for again in [false, true, true] {
+        if again {
+            n.restart().await;
+        }
+        let policies: Vec<_> = {
+            let state = n.handle().namenode().read();
+            blocks.iter().map(|block| state.blocks.policy(*block)).collect()
+        };
+        assert_eq!(policies, [Some(2), Some(12), Some(0), Some(10)], "after a restart: {again}");
+        let status = n.info("/d/.snapshot/one/sub/f").await.unwrap().unwrap();
+        assert_eq!(status.storage_policy(), 5, "after a restart: {again}");
+    }
+}
+
 fn knows(n: &TestNamenode, block: u64) -> bool {
     n.handle().namenode().read().blocks.inode_of(BlockId(block as i64)).is_some()
 }

@@ -120,15 +120,17 @@ impl Namespace {
         self.recount_around(slot);
     }
 
-    /// The policy that holds for an inode: its own, else the nearest directory's.
+    /// The policy that holds for an inode: its own, else the nearest directory's. For a file that only snapshots have it is the one that
+    /// held when the file was removed, and of such a directory the newest state counts that one of them has.
     pub fn storage_policy(&self, slot: Slot) -> EffectivePolicy {
         let mut at = slot;
         loop {
             let inode = self.inode(at);
-            if inode.storage_policy() != 0 || at == self.root {
-                return EffectivePolicy { number: inode.storage_policy() };
+            let own = inode.storage_policy();
+            if own != 0 || at == self.root || (inode.is_gone() && !inode.is_directory()) {
+                return EffectivePolicy { number: own };
             }
-            at = inode.parent;
+            at = self.newest_of_gone(at).unwrap_or(inode.parent);
         }
     }
 

@@ -4,7 +4,8 @@
 //! copies nothing: it takes the next number. Before an inode is first changed after that ([`Namespace::inode_mut`]), and only if some
 //! snapshot has it, its state is frozen: a copy in the arena without number or place in the tree, listed in the inode's [`History`]
 //! with the numbers for which it holds. An inode that is removed while snapshots have it stays as a ghost: `gone`, unreachable, with its
-//! versions. A directory remembers under which names such inodes stood in it (`former`). So the state of an inode in snapshot `s`
+//! versions; of a file it keeps the storage policy that held for it, by which its blocks are still copied. A directory remembers under
+//! which names such inodes stood in it (`former`). So the state of an inode in snapshot `s`
 //! is the inode itself, if it has not changed since, else the version that holds for `s`; who is in a directory in `s` is found
 //! among its present and its former children. Names and parents are part of the state: renames need nothing of their own.
 
@@ -17,6 +18,7 @@ use super::children::{Children, compare_names};
 use super::extra::Extra;
 use super::file::{BlockRecord, BlockState, FilePart, Writer};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
+use super::plain::Attributes;
 use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
 
@@ -69,6 +71,16 @@ impl PartialOrd for EntryName {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+}
+
+/// A block that only snapshots have, for the block map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptBlock {
+    pub file: InodeId,
+    pub replication: u16,
+    /// The number of the storage policy that holds for the file, or held when it was removed; 0 for none.
+    pub policy: u8,
+    pub record: BlockRecord,
 }
 
 /// A block that only versions have, and that datanodes have not cut yet to the length in its record.
@@ -132,14 +144,15 @@ impl Inode {
         self.history()?.snapshots.as_deref()
     }
 
-    /// An inode without anything, to stand for one that is gone: the versions come later.
+    /// An inode without anything, to stand for one that is gone: the versions come later, and with its blocks the storage policy.
     pub(super) fn ghost(&self) -> Self {
         let kind = match self.kind() {
             InodeKind::Directory(_) => InodeKind::Directory(Box::default()),
             InodeKind::File(_) => InodeKind::File(FilePart::default()),
         };
         let history = Some(Box::new(History { gone: true, ..History::default() }));
-        let mut ghost = Self::new(self.attributes(), Extra { history, ..Extra::default() }, kind);
+        let attributes = Attributes { storage_policy: 0, ..self.attributes() };
+        let mut ghost = Self::new(attributes, Extra { history, ..Extra::default() }, kind);
         ghost.parent = self.parent;
         ghost
     }
@@ -245,6 +258,12 @@ impl Namespace {
         self.is_in_some(main, from, until, |_| true)
     }
 
+    /// The newest state of an inode that only snapshots have.
+    pub(super) fn newest_of_gone(&self, main: Slot) -> Option<Slot> {
+        let history = self.inode(main).history().filter(|history| history.gone)?;
+        history.versions.last().map(|version| version.frozen)
+    }
+
     /// Whether the present state of an inode is one that a snapshot has.
     pub(super) fn is_in_latest(&self, main: Slot) -> bool {
         self.is_in_any(main, self.inode(main).since(), self.counters.last_snapshot)
@@ -335,7 +354,9 @@ impl Namespace {
     }
 
     /// Takes an inode out that nothing refers to any more; snapshots may still have it. What is lost goes to `removed`.
-    pub(super) fn remove_inode(&mut self, main: Slot, removed: &mut Removed) {
+    ///
+    /// `policy`: the number of the storage policy that held for it.
+    pub(super) fn remove_inode(&mut self, main: Slot, policy: u8, removed: &mut Removed) {
         removed.inodes += 1;
         let (id, had_quota) = (self.inode(main).id(), self.inode(main).quota().is_some());
         self.removed.push(id);
@@ -385,13 +406,16 @@ impl Namespace {
             InodeKind::Directory(children) => **children = Children::default(),
         }
         (inode.parent, inode.name) = (root, Name::default());
-        inode.change(|attributes| attributes.storage_policy = 0);
+        // A file has it as its own from now on: nothing is above it. A directory has nothing of which it matters.
+        let policy = if inode.is_directory() { 0 } else { policy };
+        inode.change(|attributes| attributes.storage_policy = policy);
         let mut history = std::mem::take(inode.history_mut());
         history.gone = true;
         history.snapshots = None;
         let had = history.lost.len();
         removed.blocks.extend(history.lost.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id));
-        let changed = history.lost.len() < had || !lost.is_empty();
+        let has_policy = policy != 0 && !history.lost.is_empty();
+        let changed = history.lost.len() < had || !lost.is_empty() || has_policy;
         if lost.iter().any(|block| block.state == BlockState::UnderConstruction) {
             removed.unfinished.push(id);
         }
@@ -504,12 +528,24 @@ impl Namespace {
         })
     }
 
-    /// Every block that only snapshots have, with its file, for the block map.
-    pub fn blocks_of_snapshots(&self) -> impl Iterator<Item = (InodeId, u16, BlockRecord)> {
+    /// The blocks of a file that only snapshots have.
+    pub fn blocks_kept_of(&self, main: Slot) -> &[BlockRecord] {
+        match self.inode(main).history() {
+            Some(history) => &history.lost,
+            None => &[],
+        }
+    }
+
+    /// Every block that only snapshots have, for the block map.
+    pub fn blocks_of_snapshots(&self) -> impl Iterator<Item = KeptBlock> {
         self.by_id.values().copied().flat_map(move |main| {
-            let lost = self.inode(main).history().map_or(&[][..], |history| &history.lost);
-            let replication = if lost.is_empty() { 0 } else { self.replication_with_snapshots(main) };
-            lost.iter().map(move |block| (self.inode(main).id(), replication, *block))
+            let lost = self.blocks_kept_of(main);
+            let (replication, policy) = match lost {
+                [] => (0, 0),
+                _ => (self.replication_with_snapshots(main), self.storage_policy(main).number),
+            };
+            let file = self.inode(main).id();
+            lost.iter().map(move |record| KeptBlock { file, replication, policy, record: *record })
         })
     }
 
@@ -608,10 +644,14 @@ impl Namespace {
         put.dedup();
         for (id, until) in put {
             let Some(main) = self.by_id.get(id.0) else { continue };
-            let Some(history) = self.inode(*main).history() else { continue };
+            let inode = self.inode(*main);
+            let Some(history) = inode.history() else { continue };
             if until == LOST {
                 if !history.lost.is_empty() {
-                    changes.versions_put.push(((id.0, until), record::encode_lost(&history.lost, &history.cuts)));
+                    // While the file is there its record has it.
+                    let policy = if history.gone { inode.storage_policy() } else { 0 };
+                    let bytes = record::encode_lost(&history.lost, &history.cuts, policy);
+                    changes.versions_put.push(((id.0, until), bytes));
                 }
             } else if let Some(version) = history.versions.iter().find(|version| version.until == until) {
                 let frozen = self.inode(version.frozen);

@@ -134,12 +134,12 @@ pub(super) fn encode_version(from: u32, frozen: &Inode, parent: InodeId) -> Vec<
     out
 }
 
-/// Blocks that only snapshots have, as they last were. The cuts behind them are left out where there are none, as nearly always: an
-/// older version, which knows no cuts, refuses them and loses nothing.
-pub(super) fn encode_lost(blocks: &[BlockRecord], cuts: &[Cut]) -> Vec<u8> {
+/// Blocks that only snapshots have, as they last were, the cuts behind them, and the storage policy of a file that is gone. At the end
+/// what is empty, or 0, is left out, as nearly always: an older version, which knows no cuts or no policy, refuses them and loses nothing.
+pub(super) fn encode_lost(blocks: &[BlockRecord], cuts: &[Cut], policy: u8) -> Vec<u8> {
     let mut out = Vec::new();
     put_blocks(&mut out, blocks.iter().copied());
-    if !cuts.is_empty() {
+    if !cuts.is_empty() || policy != 0 {
         put(&mut out, cuts.len() as u64);
     }
     for cut in cuts {
@@ -149,12 +149,15 @@ pub(super) fn encode_lost(blocks: &[BlockRecord], cuts: &[Cut]) -> Vec<u8> {
             put(&mut out, zigzag(source));
         }
     }
+    if policy != 0 {
+        out.push(policy);
+    }
     out
 }
 
-fn decode_lost(reader: &mut Reader<'_>) -> Option<(Vec<BlockRecord>, Vec<Cut>)> {
+fn decode_lost(reader: &mut Reader<'_>) -> Option<(Vec<BlockRecord>, Vec<Cut>, u8)> {
     let blocks = decode_blocks(reader)?;
-    let mut cuts = Vec::new();
+    let (mut cuts, mut policy) = (Vec::new(), 0);
     if reader.at < reader.bytes.len() {
         for _ in 0..reader.number()? {
             let block = from_zigzag(reader.number()?);
@@ -162,7 +165,10 @@ fn decode_lost(reader: &mut Reader<'_>) -> Option<(Vec<BlockRecord>, Vec<Cut>)> 
             cuts.push(Cut { block, copied_from });
         }
     }
-    (reader.at == reader.bytes.len()).then_some((blocks, cuts))
+    if reader.at < reader.bytes.len() {
+        policy = reader.byte()?;
+    }
+    (reader.at == reader.bytes.len()).then_some((blocks, cuts, policy))
 }
 
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -393,9 +399,13 @@ impl Rebuild {
         let mut reader = Reader { bytes, at: 0 };
         if until == LOST {
             let slot = *self.namespace.by_id.get(id.0).ok_or_else(damaged)?;
-            let (lost, cuts) = decode_lost(&mut reader).ok_or_else(damaged)?;
-            let history = self.namespace.inodes.get_mut(slot).history_mut();
+            let (lost, cuts, policy) = decode_lost(&mut reader).ok_or_else(damaged)?;
+            let inode = self.namespace.inodes.get_mut(slot);
+            let history = inode.history_mut();
             (history.lost, history.cuts) = (lost, cuts);
+            if history.gone {
+                inode.change(|attributes| attributes.storage_policy = policy);
+            }
             return Ok(());
         }
         let from = reader.small().ok_or_else(damaged)?;
@@ -575,6 +585,23 @@ mod tests {
         let counters = Counters { last_stamp: u64::MAX, ..Counters::FRESH };
         let refused = Rebuild::start(Limits::default(), counters, []).err();
         assert_eq!(refused, Some(RecordError::Stamp { stamp: GenerationStamp(u64::MAX) }));
+    }
+
+    #[test]
+    fn what_snapshots_keep_of_a_file_comes_back_as_it_was() {
+        let block = Block { id: BlockId(-9), stamp: GenerationStamp(1001), length: 5 };
+        let blocks = [BlockRecord::new(block, BlockState::Complete)];
+        let cut = Cut { block: BlockId(-9), copied_from: Some(BlockId(-7)) };
+        let (none, one): (&[Cut], &[Cut]) = (&[], &[cut]);
+        for (cuts, policy) in [(none, 0), (one, 0), (none, 7), (one, 15)] {
+            let record = encode_lost(&blocks, cuts, policy);
+            let found = decode_lost(&mut Reader { bytes: &record, at: 0 });
+            assert_eq!(found, Some((blocks.to_vec(), cuts.to_vec(), policy)));
+        }
+        // Without the two it is what it was before there were any.
+        let mut before = Vec::new();
+        put_blocks(&mut before, blocks.iter().copied());
+        assert_eq!(encode_lost(&blocks, &[], 0), before);
     }
 
     #[test]

@@ -66,24 +66,29 @@ impl Namespace {
         self.count_tree(top, false);
         let (parent, id) = (self.inode(top).parent, self.inode(top).id());
         let kept = self.kept_usage(parent, id);
-        let mut tree = vec![top];
+        // With the storage policies that hold: once it is taken apart, that cannot be told any more.
+        let mut tree = vec![(top, self.storage_policy(top).number)];
         let mut at = 0;
         while at < tree.len() {
-            if let InodeKind::Directory(children) = self.inode(tree[at]).kind() {
-                tree.extend(children.iter());
+            let (slot, inherited) = tree[at];
+            if let InodeKind::Directory(children) = self.inode(slot).kind() {
+                tree.extend(children.iter().map(|child| match self.inode(child).storage_policy() {
+                    0 => (child, inherited),
+                    own => (child, own),
+                }));
             }
             at += 1;
         }
         // What snapshots have of it is noted while everything is in its place.
-        for slot in &tree {
+        for (slot, _) in &tree {
             self.preserve(*slot);
             self.leave_entry(*slot);
         }
         self.unlink(top, now_ms);
         let mut removed = Removed::default();
-        let has_moved = tree.iter().any(|slot| self.has_moved(*slot));
-        for slot in tree {
-            self.remove_inode(slot, &mut removed);
+        let has_moved = tree.iter().any(|(slot, _)| self.has_moved(*slot));
+        for (slot, policy) in tree {
+            self.remove_inode(slot, policy, &mut removed);
         }
         // What once stood elsewhere counts there now.
         if has_moved {

@@ -21,6 +21,7 @@ enum Operation {
     Grow(String),
     Truncate(String),
     Mode(String, u16),
+    Policy(String, u8),
     Delete(String),
     Rename(String, String),
     Snapshot(bool, u8),
@@ -43,6 +44,7 @@ fn operations() -> impl Strategy<Value = Operation> {
         2 => paths().prop_map(Operation::Grow),
         2 => paths().prop_map(Operation::Truncate),
         2 => (paths(), 0u16..0o1000).prop_map(|(path, mode)| Operation::Mode(path, mode)),
+        2 => (paths(), prop::sample::select(vec![0u8, 7, 12])).prop_map(|(path, policy)| Operation::Policy(path, policy)),
         3 => paths().prop_map(Operation::Delete),
         7 => (paths(), paths()).prop_map(|(from, to)| Operation::Rename(from, to)),
         4 => (any::<bool>(), 0u8..5).prop_map(|(first, name)| Operation::Snapshot(first, name)),
@@ -55,6 +57,7 @@ fn operations() -> impl Strategy<Value = Operation> {
 struct Entry {
     id: u64,
     mode: u16,
+    policy: u8,
     /// Of a file: its blocks with their lengths.
     blocks: Option<Vec<(BlockId, u64)>>,
 }
@@ -101,7 +104,7 @@ impl Stored {
 fn entry(namespace: &Namespace, slot: Slot) -> Entry {
     let inode = namespace.inode(slot);
     let blocks = inode.as_file().map(|file| file.blocks().iter().map(|block| (block.id, block.length)).collect());
-    Entry { id: inode.id().0, mode: inode.permission().0, blocks }
+    Entry { id: inode.id().0, mode: inode.permission().0, policy: inode.storage_policy(), blocks }
 }
 
 /// Everything below a path, without it, by the path relative to it.
@@ -223,6 +226,12 @@ impl World {
                     self.copy(path);
                 }
             }
+            Operation::Policy(path, policy) => {
+                if let Ok(slot) = self.namespace.check_storage_policy(&caller, path) {
+                    self.namespace.set_storage_policy(slot, *policy);
+                    self.copy(path);
+                }
+            }
             Operation::Delete(path) => {
                 let Ok(Some(removed)) = self.namespace.delete(&caller, path, true, now) else { return };
                 self.forget(removed);
@@ -263,6 +272,18 @@ impl World {
         }
     }
 
+    /// As a restart does. What is not stored as such is made as it was: what snapshots keep, and what counts for each medium.
+    fn reopen(&mut self, stored: &Stored) {
+        let told = |namespace: &Namespace| {
+            let mut kept: Vec<KeptBlock> = namespace.blocks_of_snapshots().collect();
+            kept.sort_by_key(|kept| kept.record.id);
+            (kept, namespace.tree_usage(namespace.lookup("/s").unwrap()))
+        };
+        let before = told(&self.namespace);
+        self.namespace = stored.reopen();
+        assert_eq!(told(&self.namespace), before);
+    }
+
     fn check(&self) {
         assert_eq!(contents(&self.namespace, "/"), self.now);
         for ((root, name), (_, tree)) in &self.snapshots {
@@ -273,7 +294,7 @@ impl World {
         let held: BTreeSet<BlockId> = trees.flat_map(|tree| tree.values().flat_map(of_entry)).collect();
         assert_eq!(self.blocks, held, "blocks live as long as something has them");
         let live: BTreeSet<BlockId> = self.now.values().flat_map(of_entry).collect();
-        let kept: BTreeSet<BlockId> = self.namespace.blocks_of_snapshots().map(|(_, _, block)| block.id).collect();
+        let kept: BTreeSet<BlockId> = self.namespace.blocks_of_snapshots().map(|kept| kept.record.id).collect();
         assert_eq!(kept, held.difference(&live).copied().collect(), "blocks that only snapshots have");
         assert_eq!(self.namespace.iter().count(), self.now.len() + 1);
         assert_eq!(self.namespace.block_count() as usize, live.len());
@@ -359,7 +380,8 @@ fn expected_differences(then: &Tree, now: &Tree) -> Vec<String> {
             Some(entry) => {
                 let (place, then_now) = place(entry.id).unwrap();
                 let length = |entry: &Entry| entry.blocks.iter().flatten().map(|(_, length)| length).sum::<u64>();
-                if (entry.mode, length(entry)) != (then_now.mode, length(then_now)) {
+                let state = |entry: &Entry| (entry.mode, entry.policy, length(entry));
+                if state(entry) != state(then_now) {
                     told.insert(format!("M {path}"));
                 }
                 place
@@ -407,11 +429,11 @@ proptest! {
             world.act(operation);
             stored.take(world.namespace.take_changes());
             if matches!(operation, Operation::Reopen) {
-                world.namespace = stored.reopen();
+                world.reopen(&stored);
             }
             world.check();
         }
-        world.namespace = stored.reopen();
+        world.reopen(&stored);
         world.check();
         // Without snapshots nothing is left of them.
         for ((root, name), _) in std::mem::take(&mut world.snapshots) {

@@ -100,7 +100,8 @@ async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Re
 }
 
 impl State {
-    /// The blocks below an inode take the policy that now holds for them: its own, or one that it has come under.
+    /// The blocks below an inode take the policy that now holds for them: its own, or one that it has come under. So do those that only
+    /// snapshots have of a file which is there; those of files that are gone keep theirs.
     pub fn tell_policy(&mut self, top: Slot) {
         let mut waiting = vec![(top, self.namespace.storage_policy(top).number)];
         while let Some((slot, policy)) = waiting.pop() {
@@ -110,7 +111,8 @@ impl State {
                     (self.namespace.inode(child).storage_policy() == 0).then_some((child, policy))
                 })),
                 InodeKind::File(file) => {
-                    for block in file.blocks().iter() {
+                    let kept = self.namespace.blocks_kept_of(slot).iter().copied();
+                    for block in file.blocks().iter().chain(kept) {
                         self.blocks.set_policy(block.id, policy);
                     }
                 }
