@@ -57,7 +57,7 @@ pub use quota::{Limit, QUOTA_TYPES, Quota, Usage};
 pub use record::{Rebuild, RecordError};
 pub use remove::Removed;
 pub use rename::Renamed;
-pub use snapshot_diff::{Changed, Difference, RelativePath, compare_paths};
+pub use snapshot_diff::{Changed, Difference, Differences, RelativePath, compare_paths};
 pub use snapshot_paths::SnapshotPaths;
 pub use snapshots::{SNAPSHOT_QUOTA, Snapshottable};
 pub use summary::{Kept, Summary, Summing};

@@ -2,12 +2,21 @@
 //!
 //! The earlier tree is walked; a directory's entries then and now are compared by name and inode number. An inode that left its
 //! place and is elsewhere below the directory in the later tree was renamed.
+//!
+//! The walk goes in the order in which differences are told, all that lies equally deep before what lies deeper, and no further than it is
+//! asked to: differences are told in pages, of which each begins where the last one ended. What lies before that place is not looked at,
+//! with one exception: where a page begins in the middle of a level and goes on to the next one, the directories of the level are looked
+//! for from the top again, without comparing anything. So all pages together walk the tree about as often as it is deep, not as often as
+//! there are pages.
 
 use std::collections::HashMap;
 
 use super::history::SnapshotId;
 use super::inode::{InodeId, Slot};
 use super::{Inode, Name, Namespace, compare_names};
+
+/// Entries of a directory that are looked at together: a page may end among them. In tests directories have few.
+const ENTRIES_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
 /// A path below the compared directory, a name an element.
 pub type RelativePath = Vec<Name>;
@@ -34,62 +43,59 @@ pub struct Difference {
     pub deleted: Vec<Changed>,
 }
 
+/// Differences, each found when it is asked for, in the order of [`compare_paths`].
+pub struct Differences<'a> {
+    namespace: &'a Namespace,
+    /// The compared directory.
+    top: Slot,
+    earlier: SnapshotId,
+    /// `None` for now.
+    later: Option<SnapshotId>,
+    /// How deep lies what is compared.
+    depth: usize,
+    /// The next one last.
+    waiting: Vec<Step>,
+    /// Directories in which the walk goes on when nothing is waiting, in their earlier states.
+    above: std::vec::IntoIter<Slot>,
+    /// The directories among what has been compared at this depth: those above the next one. `None`: the walk began amid them.
+    level: Option<Vec<Slot>>,
+}
+
+/// What both trees have, where the earlier one has it.
+struct Place {
+    /// The earlier state.
+    state: Slot,
+    path: RelativePath,
+}
+
+enum Step {
+    Compare(Place),
+    /// Looks for what is to be compared in a directory above it: in the entries behind a name.
+    Enter(Place, Option<Name>),
+}
+
 impl Namespace {
-    /// The differences below the directory `scope`, parents first.
+    /// The differences below the directory `scope`, from that of the path `start` on.
     ///
     /// `later`: `None` for now.
-    pub fn differences(&self, scope: Slot, earlier: SnapshotId, later: Option<SnapshotId>) -> Vec<Difference> {
-        let mut found = Vec::new();
-        let main = self.main(scope);
-        let Some(state) = self.state_in(earlier, main) else { return found };
-        let mut waiting: Vec<(Slot, RelativePath)> = vec![(state, Vec::new())];
-        while let Some((state, path)) = waiting.pop() {
-            let inode = self.inode(state);
-            let main_here = self.main(state);
-            let now = self.state_at(later, main_here);
-            if !inode.is_directory() {
-                if let Some(now) = now
-                    && (file_length(inode) != file_length(self.inode(now)) || attributes_differ(inode, self.inode(now)))
-                {
-                    let (created, deleted) = (Vec::new(), Vec::new());
-                    found.push(Difference { id: inode.id(), path, is_directory: false, created, deleted });
-                }
-                continue;
-            }
-            let then_children = self.children_in(earlier, state);
-            let now_children = now.map(|now| self.children_at(later, now)).unwrap_or_default();
-            let entries = |children: &[Slot]| -> HashMap<Name, InodeId> {
-                children.iter().map(|slot| (self.inode(*slot).name.clone(), self.inode(*slot).id())).collect()
-            };
-            let (then_entries, now_entries) = (entries(&then_children), entries(&now_children));
-            let mut created = Vec::new();
-            for slot in now_children {
-                let child = self.inode(slot);
-                if then_entries.get(&child.name) != Some(&child.id()) {
-                    created.push(Changed { id: child.id(), name: child.name.clone(), renamed_to: None });
-                }
-            }
-            let mut deleted = Vec::new();
-            let mut next = Vec::new();
-            for slot in then_children {
-                let child = self.inode(slot);
-                let stays = now_entries.get(&child.name) == Some(&child.id());
-                let renamed_to = if stays { None } else { self.path_below(main, self.main(slot), later) };
-                if stays || renamed_to.is_some() {
-                    let mut path = path.clone();
-                    path.push(child.name.clone());
-                    next.push((slot, path));
-                }
-                if !stays {
-                    deleted.push(Changed { id: child.id(), name: child.name.clone(), renamed_to });
-                }
-            }
-            let differs = now.is_some_and(|now| attributes_differ(inode, self.inode(now)));
-            if differs || !created.is_empty() || !deleted.is_empty() {
-                found.push(Difference { id: inode.id(), path, is_directory: true, created, deleted });
-            }
-            waiting.extend(next.into_iter().rev());
-        }
+    pub fn differences(
+        &self,
+        scope: Slot,
+        earlier: SnapshotId,
+        later: Option<SnapshotId>,
+        start: &[Name],
+    ) -> Differences<'_> {
+        let mut found = Differences {
+            namespace: self,
+            top: self.main(scope),
+            earlier,
+            later,
+            depth: start.len(),
+            waiting: Vec::new(),
+            above: Vec::new().into_iter(),
+            level: None,
+        };
+        found.go_to(start);
         found
     }
 
@@ -115,6 +121,154 @@ impl Namespace {
         }
         path.reverse();
         Some(path)
+    }
+}
+
+impl Differences<'_> {
+    /// Begins with what stands at a path, or would stand there.
+    fn go_to(&mut self, start: &[Name]) {
+        let top = self.namespace.state_in(self.earlier, self.top);
+        let mut at = top.map(|state| Place { state, path: Vec::new() });
+        for name in start {
+            let Some(directory) = at else { return };
+            let child = self.namespace.child_in(self.earlier, directory.state, name);
+            at = child.and_then(|child| self.place(&directory, child));
+            self.waiting.push(Step::Enter(directory, Some(name.clone())));
+        }
+        self.waiting.extend(at.map(Step::Compare));
+        if start.is_empty() {
+            self.level = Some(Vec::new());
+        }
+    }
+
+    /// The entry of a directory that both trees have. `None`: the later one has it nowhere below the compared directory.
+    ///
+    /// `state`: its earlier state.
+    fn place(&self, directory: &Place, state: Slot) -> Option<Place> {
+        let namespace = self.namespace;
+        let (then, main) = (namespace.inode(state), namespace.main(state));
+        let now = namespace.inode(namespace.state_at(self.later, main)?);
+        let stays = now.parent == namespace.main(directory.state) && now.name == then.name;
+        if !stays {
+            namespace.path_below(self.top, main, self.later)?;
+        }
+        let mut path = directory.path.clone();
+        path.push(then.name.clone());
+        Some(Place { state, path })
+    }
+
+    fn enter(&mut self, directory: Place, behind: Option<Name>) {
+        let namespace = self.namespace;
+        let behind = behind.as_deref().unwrap_or_default();
+        let states = namespace.children_after(self.earlier, directory.state, behind);
+        let states: Vec<Slot> = states.take(ENTRIES_AT_ONCE).collect();
+        let next = states.get(ENTRIES_AT_ONCE - 1).map(|last| namespace.inode(*last).name.clone());
+        let are_compared = directory.path.len() + 1 == self.depth;
+        let mut places = Vec::new();
+        for state in states {
+            if are_compared || namespace.inode(state).is_directory() {
+                places.extend(self.place(&directory, state));
+            }
+        }
+        if next.is_some() {
+            self.waiting.push(Step::Enter(directory, next));
+        }
+        self.waiting.extend(places.into_iter().rev().map(|place| match are_compared {
+            true => Step::Compare(place),
+            false => Step::Enter(place, None),
+        }));
+    }
+
+    /// Goes into the next directory, or to the next level. `None`: nothing lies deeper.
+    fn go_on(&mut self) -> Option<()> {
+        let namespace = self.namespace;
+        if let Some(state) = self.above.next() {
+            let path = namespace.path_below(self.top, namespace.main(state), Some(self.earlier));
+            let path = path.expect("it was found on the way down");
+            self.waiting.push(Step::Enter(Place { state, path }, None));
+            return Some(());
+        }
+        let directories = match self.level.replace(Vec::new()) {
+            Some(directories) => directories,
+            None => namespace.state_in(self.earlier, self.top).into_iter().collect(),
+        };
+        if directories.is_empty() {
+            return None;
+        }
+        self.depth += 1;
+        self.above = directories.into_iter();
+        Some(())
+    }
+
+    fn compare(&self, place: &Place) -> Option<Difference> {
+        let namespace = self.namespace;
+        let then = namespace.inode(place.state);
+        let now = namespace.state_at(self.later, namespace.main(place.state));
+        if now == Some(place.state) {
+            // A directory changes with its entries: they are the same, too.
+            return None;
+        }
+        let mut difference = Difference {
+            id: then.id(),
+            path: place.path.clone(),
+            is_directory: then.is_directory(),
+            created: Vec::new(),
+            deleted: Vec::new(),
+        };
+        let differs = now.is_some_and(|now| {
+            let now = namespace.inode(now);
+            attributes_differ(then, now) || file_length(then) != file_length(now)
+        });
+        if !then.is_directory() {
+            return differs.then_some(difference);
+        }
+        let then_children = namespace.children_in(self.earlier, place.state);
+        let now_children = now.map(|now| namespace.children_at(self.later, now)).unwrap_or_default();
+        let entries = |children: &[Slot]| -> HashMap<Name, InodeId> {
+            children.iter().map(|slot| (namespace.inode(*slot).name.clone(), namespace.inode(*slot).id())).collect()
+        };
+        let (then_entries, now_entries) = (entries(&then_children), entries(&now_children));
+        for slot in now_children {
+            #[cfg(test)]
+            super::steps::count();
+            let child = namespace.inode(slot);
+            if then_entries.get(&child.name) != Some(&child.id()) {
+                difference.created.push(Changed { id: child.id(), name: child.name.clone(), renamed_to: None });
+            }
+        }
+        for slot in then_children {
+            let child = namespace.inode(slot);
+            if now_entries.get(&child.name) != Some(&child.id()) {
+                let renamed_to = namespace.path_below(self.top, namespace.main(slot), self.later);
+                difference.deleted.push(Changed { id: child.id(), name: child.name.clone(), renamed_to });
+            }
+        }
+        let has_changed = differs || !difference.created.is_empty() || !difference.deleted.is_empty();
+        has_changed.then_some(difference)
+    }
+}
+
+impl Iterator for Differences<'_> {
+    type Item = Difference;
+
+    fn next(&mut self) -> Option<Difference> {
+        loop {
+            match self.waiting.pop() {
+                None => self.go_on()?,
+                Some(Step::Enter(directory, behind)) => self.enter(directory, behind),
+                Some(Step::Compare(place)) => {
+                    let difference = self.compare(&place);
+                    if let Some(level) = &mut self.level
+                        && self.namespace.inode(place.state).is_directory()
+                    {
+                        level.push(place.state);
+                    }
+                    if difference.is_some() {
+                        return difference;
+                    }
+                }
+            }
+        }
     }
 }
 

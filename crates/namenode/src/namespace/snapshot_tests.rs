@@ -282,6 +282,7 @@ impl World {
         let before = told(&self.namespace);
         self.namespace = stored.reopen();
         assert_eq!(told(&self.namespace), before);
+        self.check_beginnings();
     }
 
     fn check(&self) {
@@ -334,6 +335,29 @@ impl World {
         }
     }
 
+    /// A page may begin with any difference, and where there is none: what is told from there on is the rest of all that is told.
+    fn check_beginnings(&self) {
+        for ((root, _), (earlier, _)) in &self.snapshots {
+            let scope = self.namespace.lookup(root).unwrap();
+            let later = self.snapshots.iter().filter(|((other, _), (id, _))| other == root && id > earlier);
+            for later in later.map(|(_, (id, _))| Some(SnapshotId(*id))).chain([None]) {
+                let from = |start: &[Name]| -> Vec<Difference> {
+                    self.namespace.differences(scope, SnapshotId(*earlier), later, start).collect()
+                };
+                let found = from(&[]);
+                let paths = found.iter().flat_map(|difference| {
+                    let (path, mut below) = (difference.path.clone(), difference.path.clone());
+                    below.push("b".as_bytes().into());
+                    [path, below]
+                });
+                for start in paths {
+                    let rest = found.iter().filter(|difference| compare_paths(&difference.path, &start).is_ge());
+                    assert!(rest.eq(&from(&start)), "{root} {earlier} {later:?} from {start:?}");
+                }
+            }
+        }
+    }
+
     /// Every pair of snapshots of one directory, and each with now.
     fn check_differences(&self) {
         for ((root, _), (earlier, then)) in &self.snapshots {
@@ -341,7 +365,9 @@ impl World {
             let later = later.map(|(_, (id, tree))| (Some(SnapshotId(*id)), tree.clone()));
             for (later, now) in later.chain([(None, below(&self.now, root))]) {
                 let scope = self.namespace.lookup(root).unwrap();
-                let found = self.namespace.differences(scope, SnapshotId(*earlier), later);
+                let found: Vec<Difference> =
+                    self.namespace.differences(scope, SnapshotId(*earlier), later, &[]).collect();
+                assert!(found.is_sorted_by(|a, b| compare_paths(&a.path, &b.path).is_lt()), "in their order");
                 let mut told: Vec<String> = Vec::new();
                 for difference in &found {
                     let path = |names: &RelativePath| -> String {
@@ -464,6 +490,66 @@ fn what_no_snapshot_has_is_removed_at_once_however_many_there_are() {
     let before = steps::counted();
     namespace.delete(&caller(), "/t", true, 2).unwrap();
     assert!(steps::counted() - before < 5000, "{} steps", steps::counted() - before);
+}
+
+/// A directory with a snapshot, a hundred more in it, a hundred in each of those, and two in each of those, all of them changed since.
+fn changed_since_a_snapshot() -> (Namespace, Slot, SnapshotId) {
+    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    let names = || (0..100).flat_map(|a| (0..100).map(move |b| (a, b)));
+    for (a, b) in names() {
+        for c in 0..2 {
+            namespace.mkdirs(&caller(), &format!("/s/{a}/{b}/{c}"), FsPermission(0o755), true, 1).unwrap();
+        }
+    }
+    namespace.allow_snapshots(&caller(), "/s").unwrap();
+    namespace.create_snapshot(&caller(), "/s", "one", 1).unwrap();
+    for (a, b) in names() {
+        namespace.set_permission(&caller(), &format!("/s/{a}/{b}"), FsPermission(0o700)).unwrap();
+    }
+    let (top, snapshot) = (namespace.lookup("/s").unwrap(), SnapshotId(namespace.counters().last_snapshot));
+    (namespace, top, snapshot)
+}
+
+/// Each page would compare the whole tree, while nobody else can change anything.
+#[test]
+fn a_page_of_differences_looks_at_no_more_than_what_it_tells() {
+    const PAGE: usize = 500;
+    let (namespace, top, snapshot) = changed_since_a_snapshot();
+    let (mut start, mut told) = (RelativePath::new(), 0);
+    for pages in 1.. {
+        let before = steps::counted();
+        let page: Vec<Difference> = namespace.differences(top, snapshot, None, &start).take(PAGE + 1).collect();
+        let looked_at = steps::counted() - before;
+        told += page.len().min(PAGE);
+        let Some(next) = page.get(PAGE) else {
+            // Whether there are more is known when all that lies deeper has been looked at.
+            assert_eq!((pages, told), (20, 10_000));
+            assert!(looked_at < 40_000, "{looked_at} for the last page");
+            break;
+        };
+        // With the entries of what differs, then and now.
+        assert!(looked_at < 3000, "{looked_at} for page {pages}");
+        start = next.path.clone();
+    }
+}
+
+/// Whatever is in a directory: the differences in it begin behind the last ones.
+#[test]
+fn a_page_of_differences_begins_in_the_middle_of_a_large_directory() {
+    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    for name in 0..5000 {
+        namespace.mkdirs(&caller(), &format!("/s/{name}"), FsPermission(0o755), true, 1).unwrap();
+    }
+    namespace.allow_snapshots(&caller(), "/s").unwrap();
+    namespace.create_snapshot(&caller(), "/s", "one", 1).unwrap();
+    for name in 0..5000 {
+        namespace.set_permission(&caller(), &format!("/s/{name}"), FsPermission(0o700)).unwrap();
+    }
+    let (top, snapshot) = (namespace.lookup("/s").unwrap(), SnapshotId(namespace.counters().last_snapshot));
+    let before = steps::counted();
+    let page = namespace.differences(top, snapshot, None, &["4000".as_bytes().into()]).take(100);
+    assert_eq!(page.last().map(|last| last.path), Some(vec!["4090".as_bytes().into()]));
+    assert!(steps::counted() - before < 300, "{} steps", steps::counted() - before);
 }
 
 fn length_of(blocks: &[(BlockId, u64)]) -> u64 {

@@ -12,20 +12,30 @@ use hearth_wire::proto::hdfs::{
 };
 
 use crate::error::Error;
-use crate::namespace::{Difference, Need, Purpose, RelativePath, compare_paths, join};
+use crate::namespace::{Difference, Name, Need, Purpose, RelativePath, Slot, SnapshotId, compare_paths, join};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Entries of one page. Source: the default of `dfs.namenode.snapshotdiff.listing.limit`.
 const PAGE: usize = 1000;
 
-/// Two states of a directory, compared.
+/// Two states of a directory that are compared.
 struct Compared {
     /// The path of the directory that has the snapshots.
     root: String,
     /// Whether `from` is the earlier one.
     forward: bool,
-    /// In the order of their paths.
-    differences: Vec<Difference>,
+    directory: Slot,
+    /// The earlier and the later state, `None` for now. `None`: they are the same.
+    states: Option<(SnapshotId, Option<SnapshotId>)>,
+}
+
+impl Compared {
+    /// In the order of their paths, from `start` on.
+    fn differences<'a>(&self, state: &'a State, start: &[Name]) -> impl Iterator<Item = Difference> + use<'a> {
+        let (directory, namespace) = (self.directory, &state.namespace);
+        let found = self.states.map(|(earlier, later)| namespace.differences(directory, earlier, later, start));
+        found.into_iter().flatten()
+    }
 }
 
 fn compare(state: &State, context: &Context, path: &str, from: &str, to: &str) -> Result<Compared, Error> {
@@ -55,12 +65,8 @@ fn compare(state: &State, context: &Context, path: &str, from: &str, to: &str) -
     // Now is later than every snapshot.
     let forward = to.is_none_or(|to| from.is_some_and(|from| from < to));
     let (earlier, later) = if forward { (from, to) } else { (to, from) };
-    let mut differences = match earlier {
-        Some(earlier) if Some(earlier) != later => namespace.differences(slot, earlier, later),
-        _ => Vec::new(),
-    };
-    differences.sort_by(|a, b| compare_paths(&a.path, &b.path));
-    Ok(Compared { root: namespace.path_of(root), forward, differences })
+    let states = earlier.filter(|earlier| Some(*earlier) != later).map(|earlier| (earlier, later));
+    Ok(Compared { root: namespace.path_of(root), forward, directory: slot, states })
 }
 
 fn text(path: &RelativePath) -> Bytes {
@@ -79,9 +85,13 @@ pub async fn get_snapshot_diff_report(
     request: GetSnapshotDiffReportRequestProto,
 ) -> Result<Bytes, Error> {
     let (from, to) = (&request.from_snapshot, &request.to_snapshot);
-    let compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
-    let renamed: std::collections::HashSet<_> = compared
-        .differences
+    let (compared, differences) = {
+        let state = namenode.read();
+        let compared = compare(&state, context, &request.snapshot_root, from, to)?;
+        let differences: Vec<Difference> = compared.differences(&state, &[]).collect();
+        (compared, differences)
+    };
+    let renamed: std::collections::HashSet<_> = differences
         .iter()
         .flat_map(|difference| &difference.deleted)
         .filter(|entry| entry.renamed_to.is_some())
@@ -94,7 +104,7 @@ pub async fn get_snapshot_diff_report(
     };
     let (appeared, vanished) = if compared.forward { ("+", "-") } else { ("-", "+") };
     let mut diff_report_entries = Vec::new();
-    for difference in &compared.differences {
+    for difference in &differences {
         diff_report_entries.push(entry("M", text(&difference.path), None));
         for created in difference.created.iter().filter(|created| !renamed.contains(&created.id)) {
             diff_report_entries.push(entry(appeared, below(&difference.path, &created.name), None));
@@ -118,21 +128,29 @@ pub async fn get_snapshot_diff_report(
     }))
 }
 
+/// The path where a page begins.
+fn start_of(start_path: &[u8]) -> RelativePath {
+    match start_path {
+        b"" => Vec::new(),
+        path => path.split(|byte| *byte == b'/').map(Into::into).collect(),
+    }
+}
+
 /// What is still to be told of differences in the order of their paths: from where on in the created and deleted entries of that at
-/// `start_path`, one list behind the other. -1: the difference itself first.
-fn page(differences: &[Difference], start_path: &[u8], start_index: i32) -> (SnapshotDiffReportListingProto, bool) {
+/// `start`, one list behind the other. -1: the difference itself first. No more differences are asked for than the page has room for.
+fn page(
+    differences: impl IntoIterator<Item = Difference>,
+    start: &RelativePath,
+    start_index: i32,
+) -> (SnapshotDiffReportListingProto, bool) {
     let mut answer = SnapshotDiffReportListingProto {
         cursor: Some(SnapshotDiffReportCursorProto { start_path: Bytes::new(), index: -1 }),
         ..Default::default()
     };
     let mut count = 0;
-    let start: RelativePath = match start_path {
-        b"" => Vec::new(),
-        path => path.split(|byte| *byte == b'/').map(Into::into).collect(),
-    };
     for difference in differences {
         // Where the last page ended may be no difference any more.
-        let mut index = match compare_paths(&difference.path, &start) {
+        let mut index = match compare_paths(&difference.path, start) {
             Ordering::Less => continue,
             Ordering::Equal => start_index.max(-1),
             Ordering::Greater => -1,
@@ -179,20 +197,25 @@ pub async fn get_snapshot_diff_report_listing(
     request: GetSnapshotDiffReportListingRequestProto,
 ) -> Result<Bytes, Error> {
     let (from, to) = (&request.from_snapshot, &request.to_snapshot);
-    let compared = compare(&namenode.read(), context, &request.snapshot_root, from, to)?;
-    let (start_path, index) = match request.cursor {
-        Some(cursor) => (cursor.start_path, cursor.index),
-        None => (Bytes::new(), -1),
+    let (start, index) = match request.cursor {
+        Some(cursor) => (start_of(&cursor.start_path), cursor.index),
+        None => (Vec::new(), -1),
     };
-    let (mut diff_report, _) = page(&compared.differences, &start_path, index);
-    diff_report.is_from_earlier = compared.forward;
+    let diff_report = {
+        let state = namenode.read();
+        let compared = compare(&state, context, &request.snapshot_root, from, to)?;
+        let (told, _) = page(compared.differences(&state, &start), &start, index);
+        SnapshotDiffReportListingProto { is_from_earlier: compared.forward, ..told }
+    };
     Ok(encode(&GetSnapshotDiffReportListingResponseProto { diff_report }))
 }
 
 #[cfg(test)]
 mod tests {
+    use hearth_types::FsPermission;
+
     use super::*;
-    use crate::namespace::{Changed, InodeId};
+    use crate::namespace::{Caller, Changed, InodeId, Limits, Namespace};
 
     #[test]
     fn pages_tell_everything_once() {
@@ -211,7 +234,7 @@ mod tests {
         let (mut start, mut index) = (Bytes::new(), -1);
         let (mut modified, mut created, mut deleted) = (0, 0, 0);
         for pages in 1.. {
-            let (answer, more) = page(&all, &start, index);
+            let (answer, more) = page(all.clone(), &start_of(&start), index);
             modified += answer.modified_entries.len();
             created += answer.created_entries.len();
             deleted += answer.deleted_entries.len();
@@ -225,9 +248,53 @@ mod tests {
         }
         assert_eq!((modified, created, deleted), (3, 2400, 801));
         // Where the last page ended is none any more: it goes on with the next.
-        let (answer, more) = page(&all, b"aa", 700);
+        let (answer, more) = page(all.clone(), &start_of(b"aa"), 700);
         assert!(more && answer.modified_entries.len() == 1 && answer.created_entries.len() == 900);
-        let (answer, more) = page(&all, b"a", -1);
+        let (answer, more) = page(all, &start_of(b"a"), -1);
         assert!(more && answer.modified_entries.len() == 2);
+    }
+
+    #[test]
+    fn pages_of_a_tree_tell_what_there_is_in_all() {
+        let caller = Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() };
+        let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+        let path = |i: u32| format!("/s/{}/{}/{i}", i % 3, i % 40);
+        for i in 0..1800 {
+            namespace.mkdirs(&caller, &path(i), FsPermission(0o755), true, 1).unwrap();
+        }
+        namespace.allow_snapshots(&caller, "/s").unwrap();
+        namespace.create_snapshot(&caller, "/s", "one", 1).unwrap();
+        for i in (0..1800).step_by(4) {
+            namespace.set_permission(&caller, &path(i), FsPermission(0o700)).unwrap();
+            namespace.delete(&caller, &path(i + 1), true, 2).unwrap();
+            namespace.rename(&caller, &path(i + 2), &format!("/s/moved{i}"), false, false, 2).unwrap();
+            namespace.mkdirs(&caller, &format!("{}x", path(i + 3)), FsPermission(0o755), true, 2).unwrap();
+        }
+        let top = namespace.lookup("/s").unwrap();
+        let snapshot = namespace.snapshot_named(top, "one").unwrap().unwrap();
+        let (mut start, mut index) = (RelativePath::new(), -1);
+        let (mut modified, mut created, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
+        for pages in 1.. {
+            let (answer, more) = page(namespace.differences(top, snapshot, None, &start), &start, index);
+            modified.extend(answer.modified_entries.into_iter().map(|entry| entry.fullpath));
+            created.extend(answer.created_entries.into_iter().map(|entry| entry.fullpath));
+            deleted.extend(answer.deleted_entries.into_iter().map(|entry| (entry.fullpath, entry.target_path)));
+            if !more {
+                assert_eq!(pages, 3);
+                break;
+            }
+            let cursor = answer.cursor.unwrap();
+            (start, index) = (start_of(&cursor.start_path), cursor.index);
+        }
+        assert_eq!((modified.len(), created.len(), deleted.len()), (1 + 90 + 450, 450 + 450, 450 + 450));
+        let all: Vec<Difference> = namespace.differences(top, snapshot, None, &[]).collect();
+        assert!(all.iter().map(|difference| text(&difference.path)).eq(modified));
+        let entries = |difference: &Difference, entries: &[Changed]| -> Vec<(Bytes, Option<Bytes>)> {
+            let told = |entry: &Changed| (below(&difference.path, &entry.name), entry.renamed_to.as_ref().map(text));
+            entries.iter().map(told).collect()
+        };
+        let all_created = all.iter().flat_map(|difference| entries(difference, &difference.created));
+        assert!(all_created.map(|(path, _)| path).eq(created));
+        assert!(all.iter().flat_map(|difference| entries(difference, &difference.deleted)).eq(deleted));
     }
 }
