@@ -32,6 +32,8 @@ pub struct ReplicaWriter {
     scratch: Vec<u8>,
     /// CRCs that come with data have been checked against it.
     checked: bool,
+    /// What it lends it lends only until its hook has shut others out.
+    until_shut_out: bool,
     done: bool,
 }
 
@@ -86,6 +88,7 @@ impl ReplicaWriter {
             granted: 0,
             scratch: Vec::new(),
             checked: true,
+            until_shut_out: false,
             done: false,
         }
     }
@@ -347,6 +350,12 @@ impl ReplicaWriter {
         }
     }
 
+    /// What is lent of the replica reaches others by means that the hook of [`Self::on_stop`] takes from them, such as registered memory. Where
+    /// that was not done when this writer goes, they are trusted no more.
+    pub fn lend_until_shut_out(&mut self) {
+        self.until_shut_out = true;
+    }
+
     /// Leaves off here, as if dropped, but first shuts out whoever else may write, as the one would who stops this writer: until that is
     /// done nobody finds the replica without a writer. Takes as long as the hook of [`Self::on_stop`].
     pub fn abandon(self) {
@@ -371,6 +380,7 @@ impl Drop for ReplicaWriter {
         }
         // Who has not been shut out may write on for a while, and the next writer has no hook for him.
         if let Hands::File(file) = &*hands
+            && self.until_shut_out
             && self.shared.has_hook()
         {
             file.distrust();

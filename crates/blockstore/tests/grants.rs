@@ -289,6 +289,7 @@ fn who_was_not_shut_out_when_his_writer_went_is_trusted_no_more() {
     // Shut out; asked in vain; not asked.
     for (id, answer) in [(1, Some(true)), (2, Some(false)), (3, None)] {
         let mut writer = create(&store, id, 1);
+        writer.lend_until_shut_out();
         let file = fill(&mut writer, &data, 1 << 20, true).unwrap();
         writer.on_stop(Box::new(move || answer == Some(true)));
         match answer {
@@ -379,6 +380,10 @@ fn what_a_stranger_takes_beyond_his_grant_is_taken_from_him_or_counted() {
     file.write_all_at(&more, length).unwrap();
     writer.finalize(Durability::Memory).unwrap();
     assert!(used() >= nothing + length + more.len() as u64, "{}", used());
+    // And when the store has let go of it.
+    file.write_all_at(&more, length + more.len() as u64).unwrap();
+    store.sweep();
+    assert!(used() >= nothing + length + 2 * more.len() as u64, "{}", used());
     drop(file);
     store.sweep();
     assert!(used() < nothing + 2 * length, "{}", used());

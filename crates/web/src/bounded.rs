@@ -103,6 +103,8 @@ pub(crate) struct BoundedStream {
     /// When a byte moved last.
     moved: Instant,
     due: Due,
+    /// Something is yet to be written: what is due is that, not what the client asks next.
+    is_writing: bool,
     /// Wakes when one of the two is over.
     timer: Pin<Box<Sleep>>,
     _place: Place,
@@ -111,7 +113,15 @@ pub(crate) struct BoundedStream {
 impl BoundedStream {
     fn new(stream: TcpStream, place: Place, idle_timeout: Duration) -> Self {
         let timer = Box::pin(sleep(idle_timeout));
-        Self { stream, idle_timeout, moved: Instant::now(), due: Due::default(), timer, _place: place }
+        Self {
+            stream,
+            idle_timeout,
+            moved: Instant::now(),
+            due: Due::default(),
+            is_writing: false,
+            timer,
+            _place: place,
+        }
     }
 
     pub fn due(&self) -> Due {
@@ -124,7 +134,8 @@ impl BoundedStream {
             self.moved = Instant::now();
         }
         let idle = self.moved + self.idle_timeout;
-        let until = self.due.get().map_or(idle, |due| due.min(idle));
+        let due = self.due.get().filter(|_| self.is_writing);
+        let until = due.map_or(idle, |due| due.min(idle));
         match polled {
             Poll::Ready(_) if self.moved >= until => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Ready(outcome) => Poll::Ready(outcome),
@@ -148,7 +159,10 @@ impl AsyncRead for BoundedStream {
 impl AsyncWrite for BoundedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, from);
-        self.watch(polled, cx)
+        self.is_writing = true;
+        let watched = self.watch(polled, cx);
+        self.is_writing = watched.is_pending();
+        watched
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -48,8 +48,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A connection on which no request, or not all of its header, has come for so long is closed, however many bytes move.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A page that is there as a whole is to be taken within this time. Longer than what a client may take for its next request, so that
-/// none is cut off for the page before.
+/// A page that is there as a whole is to be taken within this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One entry of `/conf`.
@@ -146,7 +145,6 @@ impl Site {
             conf: self.conf,
             front: self.front,
             metrics: self.metrics,
-            permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
             making: Arc::new(Semaphore::new(MAKING_MAX)),
             patience: self.request_timeout,
         };
@@ -159,8 +157,9 @@ impl Site {
         for path in ["/webhdfs/v1", "/webhdfs/v1/", "/webhdfs/v1/{*path}"] {
             router = router.route(path, any(webhdfs));
         }
+        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         for (path, page) in self.pages {
-            let (permits, patience) = (state.permits.clone(), self.request_timeout);
+            let (permits, patience) = (requests.clone(), self.request_timeout);
             router = router.route(
                 path,
                 get(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, RawQuery(raw): RawQuery| {
@@ -222,7 +221,6 @@ struct Shared {
     conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
     front: Arc<dyn Fn() -> String + Send + Sync>,
     metrics: Figures,
-    permits: Arc<Semaphore>,
     making: Arc<Semaphore>,
     patience: Duration,
 }
@@ -233,7 +231,6 @@ impl Shared {
     /// Errors: 503, when it is not made in time; 500, when making it broke off.
     async fn made<T: Send + 'static>(&self, make: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
         let made = async {
-            let _permit = self.permits.acquire().await.ok()?;
             let place = self.making.clone().acquire_owned().await.ok()?;
             let making = move || {
                 // As long as the thread is taken, whoever still waits for it.
@@ -308,9 +305,6 @@ async fn conf(State(shared): State<Shared>, headers: HeaderMap, RawQuery(raw): R
         .is_some_and(|value| value.contains("application/json"));
     let as_json = query.get("format").map_or(accepts_json, |format| format == "json");
     let wanted = query.get("name");
-    let Ok(Ok(_permit)) = tokio::time::timeout(shared.patience, shared.permits.acquire()).await else {
-        return refused(StatusCode::SERVICE_UNAVAILABLE);
-    };
     let entries: Vec<ConfEntry> =
         (shared.conf)().into_iter().filter(|entry| wanted.is_none_or(|name| *name == entry.key)).collect();
     if let (Some(name), true) = (wanted, entries.is_empty()) {
@@ -512,7 +506,14 @@ mod tests {
         for _ in 0..=MAKING_MAX {
             assert!(fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 503"));
         }
+        // Nor do those who wait for it, however many.
+        let address = server.address();
+        let waiting: Vec<_> =
+            (0..=REQUESTS_MAX).map(|_| tokio::spawn(async move { fetch(address, "/jmx").await })).collect();
         assert!(fetch(server.address(), "/conf").await.starts_with("HTTP/1.1 200"));
+        for waited in waiting {
+            assert!(waited.await.unwrap().starts_with("HTTP/1.1 503"));
+        }
         drop(go_on);
         let answered = async {
             while !fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 200") {

@@ -34,7 +34,8 @@ impl Budget {
     }
 
     /// Takes over the bytes of a file that is unlinked, until nobody has it open any more.
-    pub fn watch(&self, file: File, share: Share) {
+    pub fn watch(self: &Arc<Self>, file: File, share: Share) {
+        self.count_beyond(&file, &share);
         let mut lingering = self.lingering.lock();
         if lingering.len() < LINGERING_MAX {
             lingering.push((file, share));
@@ -44,8 +45,22 @@ impl Budget {
     }
 
     /// Gives back the bytes of what other processes have let go of; also of what one cannot know.
-    pub fn sweep(&self) {
-        self.lingering.lock().retain(|(file, _)| sys::is_open_elsewhere(file) == Some(true));
+    pub fn sweep(self: &Arc<Self>) {
+        self.lingering.lock().retain(|(file, share)| {
+            let is_held = sys::is_open_elsewhere(file) == Some(true);
+            if is_held {
+                self.count_beyond(file, share);
+            }
+            is_held
+        });
+    }
+
+    /// Whoever was lent the file may have taken more than was granted, and may go on so.
+    fn count_beyond(self: &Arc<Self>, file: &File, share: &Share) {
+        let beyond = sys::memory_of(file).unwrap_or(0).saturating_sub(share.bytes());
+        if beyond > 0 {
+            share.merge(self.take_found(beyond));
+        }
     }
 
     /// Bytes that only other processes hold, as of the last sweep.

@@ -95,11 +95,7 @@ impl Drop for Part {
         if let Some(file) = self.unlinked.get_mut().take()
             && sys::is_open_elsewhere(&file) == Some(true)
         {
-            let (budget, share) = (self.share.budget(), self.share.take_all());
-            // Whoever was lent it may have taken more than was granted.
-            let beyond = sys::memory_of(&file).unwrap_or(0).saturating_sub(share.bytes());
-            share.merge(budget.take_found(beyond));
-            budget.watch(file, share);
+            self.share.budget().watch(file, self.share.take_all());
         }
     }
 }

@@ -1,4 +1,5 @@
 use std::hint::black_box;
+use std::ops::Range;
 
 use hearth_fabric::local::{copy_past_cache, fetch_ahead};
 use hearth_types::{ChecksumError, ChecksumSpec};
@@ -46,40 +47,60 @@ impl Checked<'_> {
                 continue;
             }
             let end = (at / piece_bytes + 1) * piece_bytes;
-            let (piece, behind) = rest.split_at_mut(rest.len().min(end - at));
+            let whole = self.whole_chunks(at, rest.len().min(end - at));
+            let length = if whole > 0 { whole } else { rest.len().min(self.chunk_at(at).end - at) };
+            let (piece, behind) = rest.split_at_mut(length);
             let next = at + piece.len();
-            self.copy_piece(at, piece, &self.data[next..next + behind.len().min(piece_bytes)])?;
+            if whole > 0 {
+                self.copy_chunks(at, piece, &self.data[next..next + behind.len().min(piece_bytes)])?;
+            } else {
+                self.copy_part(at, piece)?;
+            }
             at = next;
             rest = behind;
         }
         Ok(())
     }
 
-    /// Copies from `at` on into `into`, a piece at most. `ahead`: what is copied next.
-    fn copy_piece(&self, at: usize, into: &mut [u8], ahead: &[u8]) -> Result<(), ChecksumError> {
+    /// How many of `length` bytes from `at` on, where no chunk need begin, are whole chunks of the data.
+    fn whole_chunks(&self, at: usize, length: usize) -> usize {
         let chunk = self.spec.bytes_per_chunk as usize;
-        let (start, end) = (at / chunk * chunk, at + into.len());
-        let whole = &self.data[start..end.next_multiple_of(chunk).min(self.data.len())];
-        // To `copy`, and it is that which is looked at: to the compiler the bytes in `whole` do not change, so that it might read them again.
-        let verify = |copy: &mut [u8]| -> Result<(), ChecksumError> {
-            copy.copy_from_slice(whole);
-            fetch_ahead(ahead);
-            self.compare(start, black_box(copy))
-        };
-        if whole.len() == into.len() {
-            return verify(into);
+        match at % chunk {
+            0 if at + length == self.data.len() => length,
+            0 => length / chunk * chunk,
+            _ => 0,
         }
-        let mut part = |copy: &mut [u8]| -> Result<(), ChecksumError> {
-            verify(copy)?;
-            into.copy_from_slice(&copy[at - start..end - start]);
+    }
+
+    fn chunk_at(&self, at: usize) -> Range<usize> {
+        let chunk = self.spec.bytes_per_chunk as usize;
+        let start = at / chunk * chunk;
+        start..(start + chunk).min(self.data.len())
+    }
+
+    /// Copies whole chunks from `at` on into `into`. `ahead`: what is copied next.
+    fn copy_chunks(&self, at: usize, into: &mut [u8], ahead: &[u8]) -> Result<(), ChecksumError> {
+        into.copy_from_slice(&self.data[at..at + into.len()]);
+        fetch_ahead(ahead);
+        // It is the copy that is looked at: to the compiler what it was made from does not change, so that it might read that again.
+        self.compare(at, black_box(into))
+    }
+
+    /// Copies a part of one chunk.
+    fn copy_part(&self, at: usize, into: &mut [u8]) -> Result<(), ChecksumError> {
+        let chunk = self.chunk_at(at);
+        let part = at - chunk.start..at - chunk.start + into.len();
+        let mut by_way_of = |copy: &mut [u8]| -> Result<(), ChecksumError> {
+            self.copy_chunks(chunk.start, copy, &[])?;
+            into.copy_from_slice(&copy[part.clone()]);
             Ok(())
         };
-        if whole.len() <= SHORT_BYTES {
-            part(&mut [0; SHORT_BYTES][..whole.len()])
-        } else if whole.len() <= PIECE_BYTES {
-            part(&mut [0; PIECE_BYTES][..whole.len()])
+        if chunk.len() <= SHORT_BYTES {
+            by_way_of(&mut [0; SHORT_BYTES][..chunk.len()])
+        } else if chunk.len() <= PIECE_BYTES {
+            by_way_of(&mut [0; PIECE_BYTES][..chunk.len()])
         } else {
-            part(&mut vec![0; whole.len()])
+            by_way_of(&mut vec![0; chunk.len()])
         }
     }
 

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use hearth_types::ByteRange;
 use hearth_wire::data_transfer::{ManyRefusal, Status};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit};
 
 use super::growth::{Connections, Growth, Next};
 use super::lent::{self, Begun};
@@ -28,7 +28,7 @@ const HEAVY_BYTES: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Who waits for credit looks so often whether there is another connection by now. And who waits behind others for room, whether there is
-/// some that nobody takes: the first of them may be a read that is not dropped and that nobody polls.
+/// some that nobody takes: the first of them may be a read that nobody polls.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How often a read is begun anew because its connection had ended before it could be asked for.
@@ -83,11 +83,16 @@ impl Links {
             tries += 1;
             let (link, fresh) = self.link().await?;
             let outcome = match self.ask_alone(link, wanted).await {
-                Ok((link, mut asked)) => link.answer(&mut asked).await,
+                Ok((link, mut asked)) => link.answer(&mut asked).await.map(|answer| {
+                    answer.map(|Arrived { fetched, permit }| {
+                        self.give_back(permit, &link);
+                        fetched
+                    })
+                }),
                 Err(failure) => Err(failure),
             };
             match outcome {
-                Ok(Ok(arrived)) => return Ok(arrived.fetched),
+                Ok(Ok(fetched)) => return Ok(fetched),
                 Ok(Err(refusal)) => return Err(refused(wanted, refusal)),
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
                 Err(failure) if !fresh && tries < TRIES && failure.is_closed() => {}
@@ -236,22 +241,43 @@ impl Links {
         let mut queued = std::pin::pin!(Arc::clone(&self.queue).lock_owned());
         let mut turn = tokio::time::timeout(LOOK_AGAIN, &mut queued).await.ok();
         loop {
-            let best = if link.has_ended() { None } else { self.pick() };
-            let Some(best) = best else { return Err(link.failure()) };
+            // One that was closed says nothing of the others; one that was silent, or broke the protocol, does.
+            if link.has_ended() && !link.failure().is_closed() {
+                return Err(link.failure());
+            }
+            let Some(best) = self.pick() else { return Err(link.failure()) };
             if best.is_wide() {
                 return Ok(Found::Wide(best));
             }
-            if !best.is_full() {
-                let count = best.part(wanted);
-                if let Some(credit) = best.try_credit(&wanted[..count]) {
-                    return Ok(Found::Room { link: best, count, credit, turn });
-                }
+            if let Some((link, count, credit)) = self.with_room(wanted) {
+                return Ok(Found::Room { link, count, credit, turn });
             }
             if turn.is_some() {
                 let _ = tokio::time::timeout(LOOK_AGAIN, self.freed.notified()).await;
             } else {
                 turn = tokio::time::timeout(LOOK_AGAIN, &mut queued).await.ok();
             }
+        }
+    }
+
+    /// The least loaded connection with room in its window and credit for the first of `wanted`, and for how many of them. Credit is also held
+    /// by what has come and nobody has taken: the least loaded one of all may have none.
+    fn with_room(&self, wanted: &[Wanted<'_>]) -> Option<(Arc<Link>, usize, Credit)> {
+        let mut links = self.links.lock().clone();
+        links.retain(|link| !link.has_ended() && !link.is_full());
+        links.sort_by_key(|link| link.outstanding_bytes());
+        links.into_iter().find_map(|link| {
+            let count = link.part(wanted);
+            let credit = link.try_credit(&wanted[..count])?;
+            Some((link, count, credit))
+        })
+    }
+
+    /// What came over `link` with this credit has been taken.
+    fn give_back(&self, permit: OwnedSemaphorePermit, link: &Link) {
+        drop(permit);
+        if !link.is_wide() {
+            self.freed.notify_one();
         }
     }
 
@@ -263,10 +289,12 @@ impl Links {
 
     /// What a connection that ended owes is not asked for again here: the answers of other parts may hold the credit for that.
     fn hand_out(&self, answered: Answered<'_>, take: &mut impl FnMut(usize, Outcome)) {
-        let Answered { index, wanted, outcome } = answered;
+        let Answered { index, wanted, link, outcome } = answered;
         match outcome {
-            // Its credit is free when it has been taken.
-            Ok(Ok(Arrived { fetched, permit: _permit })) => take(index, Ok(fetched)),
+            Ok(Ok(Arrived { fetched, permit })) => {
+                take(index, Ok(fetched));
+                self.give_back(permit, &link);
+            }
             Ok(Err(refusal)) => take(index, Err(refused(wanted, refusal))),
             Err(failure) => take(index, Err(self.failed(failure))),
         }
@@ -419,6 +447,7 @@ struct Part<'a> {
 struct Answered<'a> {
     index: usize,
     wanted: Wanted<'a>,
+    link: Arc<Link>,
     outcome: Result<Answer, Failure>,
 }
 
@@ -441,7 +470,8 @@ impl<'a> Part<'a> {
             Err(failure) => Err(failure.clone()),
         };
         self.asked.pop_front();
-        Some(Answered { index: self.first + nth, wanted: self.wanted[nth], outcome })
+        let link = Arc::clone(&self.link);
+        Some(Answered { index: self.first + nth, wanted: self.wanted[nth], link, outcome })
     }
 }
 

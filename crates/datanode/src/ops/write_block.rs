@@ -158,6 +158,7 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
                 Way::Local => Some(write_local::lend(datanode, session, &mut writer, &request.write).await?),
                 // What is registered is deregistered before the end: nobody is left to shut out.
                 Way::OneSided(_) => {
+                    writer.lend_until_shut_out();
                     Some(write_local::lend_to(datanode, session, &mut writer, &request.write, true).await?)
                 }
             };

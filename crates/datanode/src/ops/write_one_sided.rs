@@ -307,8 +307,8 @@ impl Bridge {
         }
     }
 
-    /// How much of memory up to `end` of the block is told the writer: whole chunks. Of one that the next memory begins with, too, a part may be
-    /// on its way into the first when the next one is a buffer, and nobody could tell where a slice of it lies.
+    /// How much of memory up to `end` of the block is told the writer. Whole chunks only: a chunk that lay half in this memory and half in the
+    /// next could have slices under way to both, and nobody could tell where they lie.
     fn usable(&self, end: u64) -> u64 {
         let is_whole_block = self.block_length != 0 && end >= self.block_length;
         if is_whole_block { end } else { end - end % self.bytes_per_chunk }

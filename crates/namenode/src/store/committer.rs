@@ -101,6 +101,7 @@ impl Store {
     pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
         let mut tables = Tables::open(&directory.database())?;
         directory.claim_layout()?;
+        directory.make_private()?;
         let mark = tables.mark()?;
         let (mut journal, unapplied) = Journal::open(&directory.current(), mark, tables.applied()?, journal_bytes)?;
         if !unapplied.run.is_empty() {

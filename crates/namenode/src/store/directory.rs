@@ -8,8 +8,9 @@
 //! DIR/current.formatting/     a format that did not finish
 //! ```
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use hearth_types::block_file::{parse_properties, print_properties};
@@ -27,6 +28,9 @@ const STORAGE_TYPE: &str = "HEARTH_NAME_NODE";
 
 /// What the VERSION file says.
 pub type Version = PoolIdentity;
+
+/// Mode of the directory that the namespace is in.
+const PRIVATE: u32 = 0o700;
 
 /// A directory that this process has to itself, for as long as this lives.
 #[derive(Debug)]
@@ -98,6 +102,26 @@ impl Directory {
         sync(&self.current())
     }
 
+    /// Leaves the namespace, and the mark of its journal's groups, to this process' user alone, as Apache's NameNode does
+    /// (`dfs.namenode.name.dir.perm`): stores of earlier versions may be readable by all.
+    ///
+    /// Errors: it cannot be looked at. That its mode cannot be changed is only said: the owner has given this process the right to use it.
+    pub(super) fn make_private(&self) -> Result<(), StoreError> {
+        let current = self.current();
+        let about = fs::metadata(&current).map_err(io("looking at", &current))?;
+        if about.permissions().mode() & 0o777 & !PRIVATE != 0 {
+            match fs::set_permissions(&current, Permissions::from_mode(PRIVATE)) {
+                Ok(()) => {
+                    tracing::info!(path = %current.display(), "the namespace is for its own user alone from here on")
+                }
+                Err(error) => {
+                    tracing::warn!(path = %current.display(), %error, "others may read the namespace, and its mode cannot be changed");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Where its files are.
     pub(super) fn current(&self) -> PathBuf {
         self.path.join("current")
@@ -152,7 +176,7 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
     if formatting.exists() {
         fs::remove_dir_all(&formatting).map_err(io("removing", &formatting))?;
     }
-    fs::create_dir(&formatting).map_err(io("creating", &formatting))?;
+    DirBuilder::new().mode(PRIVATE).create(&formatting).map_err(io("creating", &formatting))?;
     let mut tables = Tables::create(&formatting.join("namespace.redb"))?;
     let mut group = Group::default();
     group.push(first);
@@ -230,6 +254,19 @@ mod tests {
             assert!(fs::read_to_string(&path).unwrap().contains(&now));
             assert_eq!(directory.version().unwrap(), version());
         }
+    }
+
+    #[test]
+    fn the_namespace_is_for_its_own_user_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::lock(place.path()).unwrap();
+        format(&directory, &version(), &Changes::default(), false).unwrap();
+        let mode = || fs::metadata(directory.current()).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o700);
+        // As earlier versions made it.
+        fs::set_permissions(directory.current(), Permissions::from_mode(0o755)).unwrap();
+        directory.make_private().unwrap();
+        assert_eq!(mode(), 0o700);
     }
 
     #[test]

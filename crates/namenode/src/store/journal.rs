@@ -42,7 +42,7 @@ const GROWTH: usize = 1 << 20;
 /// A file keeps so many bytes more than it is full with. Few groups are as long as this.
 const LONGER: u64 = 16 << 20;
 
-/// What each group of a store begins with: random, and shown to nobody.
+/// What each group of a store begins with: random, and shown to nobody but those who may read its directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark(pub u64);
 
@@ -110,6 +110,13 @@ impl Journal {
                 problem: format!("a group that is whole makes no sense: {error}"),
             })?;
             *end = found.end;
+            if end.last.is_none() && is_of_another_store(&bytes, mark) {
+                let shown = path.display();
+                let problem = format!(
+                    "it begins with groups of another store, or of this one at another time: the files of one copy belong together;                      'truncate -s 0 {shown}' gives up the changes in it"
+                );
+                return Err(StoreError::Damaged { path: path.clone(), problem });
+            }
             groups.extend(found.groups);
             files.push(file);
         }
@@ -270,6 +277,15 @@ fn header(bytes: &[u8], mark: Option<Mark>) -> Option<Header> {
     };
     let length = usize::try_from(length).ok().filter(|length| is_one && *length <= rest.len())?;
     Some(Header { number: long(12), operations: word(20), checksum: word(8), changes, length: changes + length })
+}
+
+/// Whether a file in which no group was found begins with what none of this store's does. One that was never written has zeros there, and
+/// one that was written last before groups had a mark, what they began with.
+fn is_of_another_store(bytes: &[u8], mark: Option<Mark>) -> bool {
+    bytes.first_chunk::<8>().is_some_and(|first| {
+        let is_ours = mark.is_some_and(|mark| u64::from_le_bytes(*first) == mark.0);
+        !is_ours && *first != [0; 8] && !first.starts_with(&MAGIC)
+    })
 }
 
 /// The groups of one file behind the one that is `applied`. The first that is not whole, or does not follow the one before it, is where
@@ -638,6 +654,21 @@ pub(super) mod tests {
         assert!(find_later(&fakes, None, 0, 7).is_none());
         let far: Vec<u8> = (0..count).flat_map(|at| header(length(at), u64::MAX)).collect();
         assert!(find_later(&far, None, 0, 1).is_none());
+    }
+
+    #[test]
+    fn groups_of_another_store_are_not_taken_for_none() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        journal.append(&mut group(&[put(1)])).unwrap();
+        drop(journal);
+        // Tables of a copy from before groups had a mark; of another formatting.
+        for mark in [None, Some(Mark(7))] {
+            let error = Journal::open(place.path(), mark, 0, 1 << 20).map(drop).unwrap_err().to_string();
+            assert!(error.contains("another store") && error.contains("truncate -s 0 "), "{error}");
+        }
+        let (_, unapplied) = open(place.path(), 0).unwrap();
+        assert_eq!(ids(&unapplied), [1]);
     }
 
     #[test]
