@@ -110,10 +110,12 @@ impl Journal {
                 problem: format!("a group that is whole makes no sense: {error}"),
             })?;
             *end = found.end;
-            if end.last.is_none() && is_of_another_store(&bytes, mark) {
-                let shown = path.display();
+            // With a group of its own behind that it is damage.
+            if end.last.is_none() && end.later.is_none() && is_of_another_store(&bytes, mark) {
                 let problem = format!(
-                    "it begins with groups of another store, or of this one at another time: the files of one copy belong together;                      'truncate -s 0 {shown}' gives up the changes in it"
+                    "it begins with groups of another store, or of this one at another time. The files of one copy belong together; \
+                     'truncate -s 0 {}' gives up the changes in it",
+                    path.display()
                 );
                 return Err(StoreError::Damaged { path: path.clone(), problem });
             }
