@@ -413,6 +413,43 @@ async fn a_far_connection_that_stands_still_does_not_hold_up_the_others() {
     assert_eq!(fake.connections.load(Ordering::Relaxed), 2);
 }
 
+#[tokio::test]
+async fn who_finds_no_credit_on_an_idle_connection_asks_on_another() {
+    // The first connection stands still until the third has brought something, which is made when all of the second's credit is held by what
+    // it has brought: that is not taken before what the first one owes.
+    let (brought, goes_on) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+    let (counted, allowed) = (Arc::clone(&brought), Arc::clone(&goes_on));
+    let options = MultiplexOptions { outstanding_bytes: 512 << 10, ..far(3) };
+    let fake = fake(options, move |connection, mut buffer, number| {
+        let (brought, goes_on) = (Arc::clone(&counted), Arc::clone(&allowed));
+        async move {
+            take_on(&connection).await;
+            while let Some(range) = next_range(&connection, &mut buffer).await {
+                if number == 0 {
+                    drop(goes_on.acquire().await.unwrap());
+                }
+                let bytes = content(range.block.id().0, 100_000);
+                connection.write_all(&answer(&range, Some(&bytes)), WAIT).await.unwrap();
+                match number {
+                    1 => brought.add_permits(1),
+                    2 => goes_on.add_permits(1),
+                    _ => {}
+                }
+            }
+        }
+    });
+    fake.links.open_another().await;
+    fake.links.open_another().await;
+    let opening = async {
+        // Most of what the credit is for.
+        drop(brought.acquire_many(10).await.unwrap());
+        fake.links.open_another().await;
+    };
+    let (fetched, ()) = tokio::join!(fetch_all(&fake.links, 60, 32_768), opening);
+    assert_eq!(fetched, (60, 0));
+    assert_eq!(fake.connections.load(Ordering::Relaxed), 3);
+}
+
 /// The answer to `range`, with its bytes in the place that it names.
 fn placed(range: &ManyRange, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
     let place = range.place.expect("a place");
