@@ -263,13 +263,13 @@ impl Links {
     /// The least loaded connection with room in its window and credit for the first of `wanted`, and for how many of them. Credit is also held
     /// by what has come and nobody has taken: the least loaded one of all may have none.
     fn with_room(&self, wanted: &[Wanted<'_>]) -> Option<(Arc<Link>, usize, Credit)> {
-        let mut links = self.links.lock().clone();
-        links.retain(|link| !link.has_ended() && !link.is_full());
-        links.sort_by_key(|link| link.outstanding_bytes());
-        links.into_iter().find_map(|link| {
+        let links = self.links.lock();
+        let mut with_room: Vec<_> = links.iter().filter(|link| !link.has_ended() && !link.is_full()).collect();
+        with_room.sort_by_key(|link| link.outstanding_bytes());
+        with_room.into_iter().find_map(|link| {
             let count = link.part(wanted);
             let credit = link.try_credit(&wanted[..count])?;
-            Some((link, count, credit))
+            Some((Arc::clone(link), count, credit))
         })
     }
 
