@@ -19,16 +19,19 @@ const SETTINGS: [(&str, &str); 3] = [
     ("hearth.memory.limit", "256m"),
 ];
 
-/// What the source and the target have rested, in microseconds.
-async fn copied_beside_a_reader(two: Arc<Two>) -> [u64; 2] {
+const UNLIMITED: [(&str, &str); 2] = [("hearth.datanode.stream.cores.share", "1"), SETTINGS[2]];
+
+/// What the source and the target of 64 MiB in so many replicas have rested, in microseconds.
+async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
+    let size = 64 * MIB / replicas as usize;
     let mut copies = Vec::new();
-    for id in 1..=8 {
-        copies.push(two.write(id, 8 * MIB).await);
+    for id in 1..=replicas {
+        copies.push(two.write(id, size).await);
     }
     let done = Arc::new(AtomicBool::new(false));
     // Of the source and of the target, which has something of its own.
-    two.write_to(1, 99, 100).await;
-    let readers = [(0, 1, 8 * MIB), (1, 99, 100)].map(|(node, id, size)| {
+    two.write_to(1, 999, 100).await;
+    let readers = [(0, 1, size), (1, 999, 100)].map(|(node, id, size)| {
         let (two, done) = (two.clone(), done.clone());
         tokio::spawn(async move {
             let whole = content(size, id as u64);
@@ -66,23 +69,28 @@ async fn streams_rest_at_both_ends() {
     if has_too_many_cores() {
         return;
     }
-    let rested = copied_beside_a_reader(Arc::new(Two::start(&SETTINGS).await)).await;
+    let rested = copied_beside_a_reader(Arc::new(Two::start(&SETTINGS).await), 8).await;
     assert!(rested.iter().all(|rested| *rested > 0), "{rested:?}");
 }
 
+/// Each beside one that does not: while a source rests its target has time enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_into_memory_rest_at_both_ends() {
     if has_too_many_cores() {
         return;
     }
-    let two = Arc::new(local_copies::two([&SETTINGS, &SETTINGS]).await);
-    let rested = copied_beside_a_reader(two.clone()).await;
-    assert_eq!(figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await, 64 * MIB as u64, "all go that way");
-    assert!(rested.iter().all(|rested| *rested > 0), "{rested:?}");
+    // More replicas for the target, which has the same to do for each whatever its size.
+    for (end, replicas) in [(0, 8), (1, 32)] {
+        let mut settings: [&[(&str, &str)]; 2] = [&UNLIMITED; 2];
+        settings[end] = &SETTINGS;
+        let two = Arc::new(local_copies::two(settings).await);
+        let rested = copied_beside_a_reader(two.clone(), replicas).await;
+        assert_eq!(figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await, 64 * MIB as u64, "all go that way");
+        assert!(rested[end] > 0 && rested[1 - end] == 0, "of {end}: {rested:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_all_cores_they_never_rest() {
-    let settings = [("hearth.datanode.stream.cores.share", "1")];
-    assert_eq!(copied_beside_a_reader(Arc::new(Two::start(&settings).await)).await, [0, 0]);
+    assert_eq!(copied_beside_a_reader(Arc::new(Two::start(&UNLIMITED).await), 8).await, [0, 0]);
 }
