@@ -11,12 +11,16 @@ mod jmx;
 mod page;
 mod site;
 mod telling;
+pub mod webhdfs;
 
 pub use figures::Figure;
 pub use jmx::Bean;
 pub use page::{Page, size};
 pub use site::{BoundSite, ConfEntry, Query, Site, WebServer};
 pub use telling::{Gone, Listening, Telling};
+
+/// The HTTP library, in whose words answers of WebHDFS are made.
+pub use axum;
 
 /// What can go wrong while bringing up the web port.
 #[derive(Debug, thiserror::Error)]

@@ -24,6 +24,7 @@ use crate::connections::{self, Patience, Peer};
 use crate::figures::{self, Figure, Figures};
 use crate::jmx::{self, Bean};
 use crate::telling::{Gone, Listening, Telling};
+use crate::webhdfs;
 
 /// A request's parameters, decoded. The first value of a name counts.
 pub type Query = BTreeMap<String, String>;
@@ -50,6 +51,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A page that is there as a whole is to be taken within this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where nobody answers it.
+const NO_WEBHDFS: &str =
+    "WebHDFS is not enabled here: use hdfs://, with the NameNode's RPC port, instead of webhdfs://";
 
 /// One entry of `/conf`.
 #[derive(Clone, Debug)]
@@ -83,6 +88,7 @@ pub struct Site {
     front: Arc<dyn Fn() -> String + Send + Sync>,
     metrics: Figures,
     pages: Vec<(&'static str, TextPage)>,
+    webhdfs: Option<Arc<dyn webhdfs::Service>>,
     request_timeout: Duration,
     idle_timeout: Duration,
     patience: Patience,
@@ -103,6 +109,7 @@ impl Site {
             front: Arc::new(front),
             metrics: Arc::new(metrics),
             pages: Vec::new(),
+            webhdfs: None,
             request_timeout: REQUEST_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
             patience: Patience { header: HEADER_TIMEOUT, answer: ANSWER_TIMEOUT },
@@ -119,6 +126,13 @@ impl Site {
         A: Future<Output = Result<(), Gone>> + Send + 'static,
     {
         self.pages.push((path, Arc::new(move |query, peer, telling| Box::pin(page(query, peer, telling)))));
+        self
+    }
+
+    /// Has WebHDFS answered. Without it, it is refused.
+    #[must_use]
+    pub fn webhdfs(mut self, service: Arc<dyn webhdfs::Service>) -> Self {
+        self.webhdfs = Some(service);
         self
     }
 
@@ -155,7 +169,20 @@ impl Site {
             .route("/prom", get(metrics))
             .route("/conf", get(conf));
         for path in ["/webhdfs/v1", "/webhdfs/v1/", "/webhdfs/v1/{*path}"] {
-            router = router.route(path, any(webhdfs));
+            let service = self.webhdfs.clone();
+            router = router.route(
+                path,
+                any(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, request: axum::extract::Request| {
+                    let service = service.clone();
+                    async move {
+                        match (service, webhdfs::Request::parse(request, address.ip().to_canonical())) {
+                            (Some(service), Ok(request)) => service.answer(request).await,
+                            (None, Ok(_)) => webhdfs::Exception::unsupported(NO_WEBHDFS).into_response(),
+                            (_, Err(refusal)) => refusal.into_response(),
+                        }
+                    }
+                }),
+            );
         }
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         for (path, page) in self.pages {
@@ -334,18 +361,6 @@ async fn conf(State(shared): State<Shared>, headers: HeaderMap, RawQuery(raw): R
     }
     text.push_str("</configuration>\n");
     ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], text).into_response()
-}
-
-/// Whatever is asked of WebHDFS. A body is not looked at. Source: Hadoop's `ExceptionHandler` and `JsonUtil`, whose clients throw what it
-/// says.
-async fn webhdfs() -> Response {
-    let class = "UnsupportedOperationException";
-    let refusal = serde_json::json!({ "RemoteException": {
-        "exception": class,
-        "javaClassName": format!("java.lang.{class}"),
-        "message": "WebHDFS is not served by Hearth yet: use hdfs://, with the NameNode's RPC port, instead of webhdfs://",
-    }});
-    (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/json")], refusal.to_string()).into_response()
 }
 
 async fn text_page(

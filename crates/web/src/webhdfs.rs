@@ -1,0 +1,293 @@
+//! WebHDFS as both servers have it in common: what is asked under `/webhdfs/v1`, and how a refusal is told. Who answers is a [`Service`].
+//!
+//! Source: Hadoop's "WebHDFS REST API", `ParamFilter`, `ExceptionHandler`, `JsonUtil`.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+/// Before the path of a file in the path of a URL.
+pub const PREFIX: &str = "/webhdfs/v1";
+
+/// Longer requests are refused: a path and parameters, ACLs and values of extended attributes among them.
+const URI_BYTES_MAX: usize = 64 * 1024;
+
+/// Answers what is asked of WebHDFS. What it takes memory and time for it bounds itself; connections, and how long one may be idle, are
+/// bounded for it.
+pub trait Service: Send + Sync + 'static {
+    fn answer(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>>;
+}
+
+/// What a client asks. A body is read by who answers, or not at all: what is left of it ends the connection.
+#[derive(Debug)]
+pub struct Request {
+    pub method: Method,
+    /// Of the file or directory: absolute, decoded.
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: Body,
+    pub peer: IpAddr,
+    /// Decoded, in the order they came in; names in lower case.
+    parameters: Vec<(String, String)>,
+}
+
+impl Request {
+    /// Errors: an [`Exception`] to answer with, when the URL is too long or is not encoded as such.
+    pub fn parse(request: axum::extract::Request, peer: IpAddr) -> Result<Self, Exception> {
+        let (head, body) = request.into_parts();
+        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or(""));
+        if path.len() + query.len() > URI_BYTES_MAX {
+            return Err(Exception::illegal_argument(format!("the URL is longer than {URI_BYTES_MAX} bytes")));
+        }
+        let path = path.strip_prefix(PREFIX).unwrap_or(path);
+        let path =
+            decode(path, false).ok_or_else(|| Exception::illegal_argument("the path is not encoded as UTF-8"))?;
+        let mut parameters = Vec::new();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let malformed = || Exception::illegal_argument(format!("{part} is not encoded as UTF-8"));
+            let (name, value) = (decode(name, true).ok_or_else(malformed)?, decode(value, true).ok_or_else(malformed)?);
+            parameters.push((name.to_ascii_lowercase(), value));
+        }
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        Ok(Self { method: head.method, path, headers: head.headers, body, peer, parameters })
+    }
+
+    /// The parameter `op`, in upper case; empty when there is none.
+    pub fn operation(&self) -> String {
+        self.text("op").unwrap_or_default().to_ascii_uppercase()
+    }
+
+    /// All parameters, in the order they came in.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// All values of a parameter.
+    pub fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.parameters().filter_map(move |(given, value)| (given == name).then_some(value))
+    }
+
+    /// The first value of a parameter. An empty one, and Hadoop's `null`, is none.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.texts(name).next().filter(|value| !value.is_empty() && *value != "null")
+    }
+
+    /// As [`Request::text`].
+    ///
+    /// Errors: `IllegalArgumentException`, when there is none.
+    pub fn needed(&self, name: &str) -> Result<&str, Exception> {
+        self.text(name).ok_or_else(|| {
+            Exception::illegal_argument(format!("Required param {name} for op: {} is null or empty", self.operation()))
+        })
+    }
+
+    /// A decimal number.
+    ///
+    /// Errors: `IllegalArgumentException`, when it is none or does not fit.
+    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Exception> {
+        let parse = |value: &str| value.parse().map_err(|_| self.invalid(name, value, "it is not a number that fits"));
+        self.text(name).map(parse).transpose()
+    }
+
+    /// `true` or `false`, in any case.
+    ///
+    /// Errors: `IllegalArgumentException`, when it is something else.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>, Exception> {
+        let parse = |value: &str| match value.to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(self.invalid(name, value, "it is neither true nor false")),
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    /// That a parameter's value is refused, and why.
+    pub fn invalid(&self, name: &str, value: &str, why: &str) -> Exception {
+        Exception::illegal_argument(format!("Invalid value for webhdfs parameter \"{name}\": {value:?}: {why}"))
+    }
+
+    /// Whom the client says it is (`user.name`); nobody else proves it, as with RPC without Kerberos.
+    ///
+    /// Errors: `IllegalArgumentException` for names that cannot be (`dfs.webhdfs.user.provider.user.pattern`'s default).
+    pub fn user(&self) -> Result<Option<&str>, Exception> {
+        let is_name = |name: &str| {
+            let name = name.strip_suffix('$').unwrap_or(name);
+            name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+                && name.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character))
+        };
+        match self.text("user.name") {
+            Some(name) if !is_name(name) => Err(self.invalid("user.name", name, "it is no user's name")),
+            name => Ok(name),
+        }
+    }
+}
+
+/// What clients are refused with: Java's clients throw it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{class}: {message}")]
+pub struct Exception {
+    /// Of Java, with its package.
+    pub class: String,
+    pub message: String,
+}
+
+impl Exception {
+    pub fn new(class: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { class: class.into(), message: message.into() }
+    }
+
+    pub fn illegal_argument(message: impl Into<String>) -> Self {
+        Self::new("java.lang.IllegalArgumentException", message)
+    }
+
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new("java.lang.UnsupportedOperationException", message)
+    }
+
+    pub fn io(message: impl Into<String>) -> Self {
+        Self::new("java.io.IOException", message)
+    }
+
+    /// That a method does not have the operation, or that none has.
+    pub fn invalid_operation(request: &Request) -> Self {
+        let operation = request.operation();
+        if operation.is_empty() {
+            return Self::illegal_argument("the parameter op is missing");
+        }
+        request.invalid("op", &operation, &format!("No enum constant of {} operations", request.method))
+    }
+
+    /// The class without its package.
+    pub fn simple_name(&self) -> &str {
+        self.class.rsplit(['.', '$']).next().unwrap_or(&self.class)
+    }
+
+    /// Source: `ExceptionHandler.toResponse`.
+    pub fn status(&self) -> StatusCode {
+        match self.simple_name() {
+            "SecurityException" => StatusCode::UNAUTHORIZED,
+            "FileNotFoundException" => StatusCode::NOT_FOUND,
+            "IllegalArgumentException" | "UnsupportedOperationException" => StatusCode::BAD_REQUEST,
+            _ if self.is_io() => StatusCode::FORBIDDEN,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Whether it extends `IOException`, as all that Hadoop's servers throw does but for what Java's own packages have.
+    fn is_io(&self) -> bool {
+        !self.class.starts_with("java.") || self.class.starts_with("java.io.") || self.class.starts_with("java.net.")
+    }
+}
+
+impl IntoResponse for Exception {
+    fn into_response(self) -> Response {
+        let refusal = serde_json::json!({ "RemoteException": {
+            "exception": self.simple_name(),
+            "javaClassName": self.class,
+            "message": self.message,
+        }});
+        json(self.status(), &refusal)
+    }
+}
+
+/// An answer in JSON.
+pub fn json(status: StatusCode, value: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+/// An answer without content; `location`: where what was made is, or where to ask instead.
+pub fn empty(status: StatusCode, location: Option<&str>) -> Response {
+    let mut response = (status, [(header::CONTENT_TYPE, "application/octet-stream")], Bytes::new()).into_response();
+    // Encoded by who made it: there is no other text in it.
+    if let Some(location) = location.and_then(|location| HeaderValue::from_str(location).ok()) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// `%XX` and, in parameters, `+`. None: not encoded so, or not UTF-8.
+fn decode(text: &str, is_parameter: bool) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? << 4 | digit()?) as u8
+            }
+            b'+' if is_parameter => b' ',
+            byte => byte,
+        });
+    }
+    String::from_utf8(out).ok()
+}
+
+/// Encodes what is to stand in a path (`/` stays) or in a parameter.
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            byte if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) => out.push(byte.into()),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Request, Exception> {
+        let request = axum::extract::Request::builder().uri(url).body(Body::empty()).unwrap();
+        Request::parse(request, [127, 0, 0, 1].into())
+    }
+
+    #[test]
+    fn paths_and_parameters_are_decoded() {
+        let request = parse("/webhdfs/v1/a%20b+c/%C3%BC?OP=open&Length=12&x=a+b%2B&x=2&empty=&gone=null").unwrap();
+        assert_eq!(request.path, "/a b+c/ü");
+        assert_eq!(request.operation(), "OPEN");
+        assert_eq!(request.number::<u64>("length"), Ok(Some(12)));
+        assert_eq!(request.texts("x").collect::<Vec<_>>(), ["a b+", "2"]);
+        assert_eq!((request.text("empty"), request.text("gone"), request.text("none")), (None, None, None));
+        for root in ["/webhdfs/v1", "/webhdfs/v1/", "/webhdfs/v1?op=LISTSTATUS"] {
+            assert_eq!(parse(root).unwrap().path, "/");
+        }
+        assert_eq!(encode("/a b+c/ü&?"), "/a%20b%2Bc/%C3%BC%26%3F");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for url in ["/webhdfs/v1/a%zz", "/webhdfs/v1/a%2", "/webhdfs/v1/%ff", "/webhdfs/v1/?a=%e"] {
+            assert_eq!(parse(url).unwrap_err().status(), StatusCode::BAD_REQUEST, "{url}");
+        }
+        assert!(parse(&format!("/webhdfs/v1/?a={}", "b".repeat(URI_BYTES_MAX))).is_err());
+        let request = parse("/webhdfs/v1/?op=open&length=1x&offset=-1&overwrite=yes&user.name=a/b").unwrap();
+        assert!(request.number::<u64>("length").is_err() && request.number::<u64>("offset").is_err());
+        assert!(request.flag("overwrite").is_err() && request.user().is_err() && request.needed("none").is_err());
+        assert_eq!(parse("/webhdfs/v1/?user.name=ann_1$").unwrap().user(), Ok(Some("ann_1$")));
+    }
+
+    #[test]
+    fn refusals_have_the_status_of_their_class() {
+        for (class, status) in [
+            ("java.io.FileNotFoundException", 404),
+            ("java.lang.IllegalArgumentException", 400),
+            ("java.lang.SecurityException", 401),
+            ("java.io.IOException", 403),
+            ("org.apache.hadoop.security.AccessControlException", 403),
+            ("org.apache.hadoop.hdfs.server.namenode.SafeModeException", 403),
+            ("java.lang.NullPointerException", 500),
+        ] {
+            assert_eq!(Exception::new(class, "").status().as_u16(), status, "{class}");
+        }
+    }
+}
