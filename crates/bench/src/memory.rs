@@ -10,6 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::in_virtual_machine;
 
+use self::hold::Pace;
+
 /// A tmpfs, where both sides keep their data.
 pub const TMPFS: &str = "/dev/shm";
 
@@ -19,9 +21,18 @@ const MOUNTED: &str = "HEARTH_BENCH_HUGE_PAGES_MOUNTED";
 /// Makes `bytes` of memory ready for what is measured next. On a virtual machine the first touch of memory that has been idle costs many
 /// times the copy itself; without this, whoever writes first pays it for all.
 pub fn touch(bytes: u64) -> Result<()> {
+    ready(bytes, Pace::Steadily)
+}
+
+/// The same, for what is taken all at once, faster than it would be freed piece by piece.
+pub fn touch_for_burst(bytes: u64) -> Result<()> {
+    ready(bytes, Pace::AtOnce)
+}
+
+fn ready(bytes: u64, pace: Pace) -> Result<()> {
     // User Mode Linux gives nothing back while it runs, and each look would cost it much.
     if !in_virtual_machine() {
-        match hold::ready(bytes) {
+        match hold::ready(bytes, pace) {
             Ok(()) => return Ok(()),
             Err(error) => eprintln!("{error:#}: it is only touched"),
         }
@@ -31,11 +42,6 @@ pub fn touch(bytes: u64) -> Result<()> {
         write_zeros(&path, bytes).with_context(|| format!("cannot write {bytes} bytes to {}", path.display()));
     let removed = std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()));
     outcome.and(removed)
-}
-
-/// Frees what is ready, all at once, for what is taken faster than it would be freed piece by piece. The host has it back in seconds.
-pub fn release() -> Result<()> {
-    touch(0)
 }
 
 /// Writes a file of so many zeros.

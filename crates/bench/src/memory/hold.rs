@@ -18,9 +18,28 @@ use parking_lot::Mutex;
 
 use super::{TMPFS, lengthen, on_own_tmpfs};
 
-/// So much is freed before a measurement begins, and a part of it again whenever half of it is gone.
+/// So much is freed before a measurement begins, and a part of it again ([`Pace`]) whenever half of it is gone.
 const AHEAD: u64 = 128 << 20;
 const STEP: u64 = 32 << 20;
+
+/// How it is freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// As much as somebody takes who fills what he takes.
+    Steadily,
+    /// All, as soon as somebody begins to take: for those who take it faster than that.
+    AtOnce,
+}
+
+impl Pace {
+    /// What is freed at a time.
+    fn step(self) -> u64 {
+        match self {
+            Self::Steadily => STEP,
+            Self::AtOnce => u64::MAX,
+        }
+    }
+}
 
 /// How often it is looked at. The fastest writers take some 10 MB in it.
 const LOOK: Duration = Duration::from_millis(2);
@@ -40,16 +59,16 @@ struct Holder {
     answers: BufReader<ChildStdout>,
 }
 
-/// Has `bytes` of memory ready.
+/// Has `bytes` of memory ready, which are freed at `pace`.
 ///
 /// Errors: they do not fit; the process that holds them cannot be started, e.g. because nobody may mount anything here, or has ended.
-pub fn ready(bytes: u64) -> Result<()> {
+pub fn ready(bytes: u64, pace: Pace) -> Result<()> {
     let mut holder = HOLDER.lock();
     let holder = match &mut *holder {
         Some(holder) => holder,
         none => none.insert(Holder::start()?),
     };
-    holder.ask(bytes).with_context(|| format!("cannot have {bytes} bytes of memory ready"))
+    holder.ask(bytes, pace).with_context(|| format!("cannot have {bytes} bytes of memory ready"))
 }
 
 impl Holder {
@@ -67,8 +86,8 @@ impl Holder {
         Ok(Self { process, requests, answers })
     }
 
-    fn ask(&mut self, bytes: u64) -> Result<()> {
-        writeln!(self.requests, "{bytes}").context("the process that holds memory has ended")?;
+    fn ask(&mut self, bytes: u64, pace: Pace) -> Result<()> {
+        writeln!(self.requests, "{bytes} {}", pace.step()).context("the process that holds memory has ended")?;
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
         match answer.trim_end() {
@@ -79,7 +98,8 @@ impl Holder {
     }
 }
 
-/// The process: each line that comes is how many bytes are to be ready from then on. Ends when there are no more lines.
+/// The process: each line that comes is how many bytes are to be ready from then on, and how many of them are freed at a time. Ends when
+/// there are no more lines.
 pub fn run() -> Result<()> {
     let (asked, requests) = mpsc::channel();
     std::thread::spawn(move || {
@@ -89,20 +109,17 @@ pub fn run() -> Result<()> {
             }
         }
     });
-    let mut held = Held { file: tempfile::tempfile_in(TMPFS)?, bytes: 0, free_at_least: 0 };
+    let mut held = Held { file: tempfile::tempfile_in(TMPFS)?, bytes: 0, free_at_least: 0, step: STEP };
     loop {
         let request = match held.bytes {
             0 => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
             _ => requests.recv_timeout(LOOK),
         };
         match request {
-            Ok(bytes) => {
-                let outcome = bytes.parse().context("a number of bytes").and_then(|bytes| held.take(bytes));
-                match outcome {
-                    Ok(()) => println!("{READY}"),
-                    Err(error) => println!("{error:#}"),
-                }
-            }
+            Ok(request) => match held.asked(&request) {
+                Ok(()) => println!("{READY}"),
+                Err(error) => println!("{error:#}"),
+            },
             Err(RecvTimeoutError::Timeout) => held.look()?,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
@@ -115,9 +132,18 @@ struct Held {
     bytes: u64,
     /// With less than this free in the machine, some more is given away.
     free_at_least: u64,
+    /// So much.
+    step: u64,
 }
 
 impl Held {
+    /// Takes what a line asks for.
+    fn asked(&mut self, request: &str) -> Result<()> {
+        let (bytes, step) = request.split_once(' ').context("two numbers of bytes")?;
+        self.step = step.parse().context("a number of bytes")?;
+        self.take(bytes.parse().context("a number of bytes")?)
+    }
+
     /// Holds `bytes`, and gives the first of them away.
     fn take(&mut self, bytes: u64) -> Result<()> {
         lengthen(&self.file, &mut self.bytes, bytes)?;
@@ -127,7 +153,7 @@ impl Held {
     }
 
     fn look(&mut self) -> Result<()> {
-        if free()? < self.free_at_least { self.give(STEP) } else { Ok(()) }
+        if free()? < self.free_at_least { self.give(self.step) } else { Ok(()) }
     }
 
     fn give(&mut self, bytes: u64) -> Result<()> {
@@ -166,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_held_goes_as_others_take_memory() {
-        let mut held = Held { file: tempfile::tempfile_in(TMPFS).unwrap(), bytes: 0, free_at_least: 0 };
+        let mut held = Held { file: tempfile::tempfile_in(TMPFS).unwrap(), bytes: 0, free_at_least: 0, step: STEP };
         let length = |held: &Held| held.file.metadata().unwrap().len();
         held.take(AHEAD + 3 * STEP).unwrap();
         assert_eq!((held.bytes, length(&held)), (3 * STEP, 3 * STEP));
@@ -182,5 +208,13 @@ mod tests {
         assert_eq!(length(&held), STEP);
         held.take(1).unwrap();
         assert_eq!(length(&held), 0);
+        held.asked(&format!("{} {}", AHEAD + 3 * STEP, Pace::AtOnce.step())).unwrap();
+        assert_eq!(length(&held), 3 * STEP);
+        held.free_at_least = u64::MAX;
+        held.look().unwrap();
+        assert_eq!(length(&held), 0, "all at once");
+        for malformed in ["", "1", "1 x", "x 1"] {
+            assert!(held.asked(malformed).is_err(), "{malformed}");
+        }
     }
 }
