@@ -99,10 +99,11 @@ pub struct Store {
 impl Store {
     /// Opens a formatted directory and reads the namespace back. `journal_bytes`: see [`Journal::open`].
     pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
+        let is_of_this_layout = directory.is_of_this_layout()?;
         let mut tables = Tables::open(&directory.database())?;
-        directory.claim_layout()?;
         directory.make_private()?;
-        let mark = tables.mark()?;
+        // An earlier version knows of no mark, though there be one: people may have taken the layout back.
+        let mark = tables.mark()?.filter(|_| is_of_this_layout);
         let (mut journal, unapplied) = Journal::open(&directory.current(), mark, tables.applied()?, journal_bytes)?;
         if !unapplied.run.is_empty() {
             let operations: u64 = unapplied.run.iter().map(|group| u64::from(group.operations())).sum();
@@ -110,10 +111,13 @@ impl Store {
             tables.apply(&unapplied.run, unapplied.number)?;
             tables.recount_retries()?;
         }
+        let loaded = tables.load(limits)?;
+        // Not before all of it was read: up to here the version that wrote it can go on with it.
+        directory.claim_layout()?;
+        // Behind that: with a mark in the tables this version passes over groups that have none, and an earlier one writes such.
         if mark.is_none() {
             journal.mark_with(tables.give_mark()?);
         }
-        let loaded = tables.load(limits)?;
         Ok((Self::start(directory, journal, tables)?, loaded))
     }
 
@@ -555,6 +559,76 @@ mod tests {
         assert_eq!(known(loaded), [1, 2, 3]);
         drop(store);
         assert!(mark() == given, "it has another mark");
+    }
+
+    /// What VERSION says of the layout.
+    fn layout(place: &std::path::Path) -> String {
+        let text = std::fs::read_to_string(place.join("current/VERSION")).unwrap();
+        text.lines().find(|line| line.starts_with("layoutVersion=")).unwrap().to_owned()
+    }
+
+    /// VERSION says that it is a store of before the journal's groups had marks.
+    fn set_layout_back(place: &std::path::Path) {
+        let path = place.join("current/VERSION");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace(&layout(place), "layoutVersion=2")).unwrap();
+    }
+
+    #[test]
+    fn a_store_of_an_earlier_layout_keeps_it_until_all_of_it_was_read() {
+        let place = tempfile::tempdir().unwrap();
+        drop(formatted_unmarked(place.path()));
+        let now = layout(place.path());
+        set_layout_back(place.path());
+        let open = || Store::open(Directory::lock(place.path()).unwrap(), Limits::default(), 1 << 20);
+        let current = place.path().join("current");
+        let groups = [1u8, 2, 3].map(|number| unmarked(u64::from(number), &[remember(number)]));
+        let mut damaged = groups.concat();
+        damaged[groups[0].len() + 30] ^= 1;
+        std::fs::write(current.join("journal.0"), &damaged).unwrap();
+        assert!(matches!(open().err(), Some(StoreError::Damaged { .. })));
+        assert_eq!(layout(place.path()), "layoutVersion=2");
+
+        // VERSION cannot be written: an earlier version goes on, with groups that have no mark.
+        std::fs::write(current.join("journal.0"), groups.concat()).unwrap();
+        std::fs::create_dir(current.join("VERSION.part")).unwrap();
+        assert!(matches!(open().err(), Some(StoreError::Io { .. })));
+        assert_eq!(layout(place.path()), "layoutVersion=2");
+        assert!(Tables::open(&current.join("namespace.redb")).unwrap().mark().unwrap().is_none());
+        std::fs::write(current.join("journal.0"), unmarked(4, &[remember(4)])).unwrap();
+
+        std::fs::remove_dir(current.join("VERSION.part")).unwrap();
+        let (store, loaded) = open().unwrap();
+        assert_eq!(known(loaded), [1, 2, 3, 4]);
+        drop(store);
+        assert_eq!(layout(place.path()), now);
+    }
+
+    #[test]
+    fn tables_that_cannot_be_read_keep_their_layout() {
+        let place = tempfile::tempdir().unwrap();
+        drop(formatted_unmarked(place.path()));
+        set_layout_back(place.path());
+        let record = Changes { inodes_put: vec![(99, Vec::new())], ..Changes::default() };
+        std::fs::write(place.path().join("current/journal.0"), unmarked(1, &[record])).unwrap();
+        let opened = Store::open(Directory::lock(place.path()).unwrap(), Limits::default(), 1 << 20);
+        assert!(matches!(opened.err(), Some(StoreError::Record { .. })));
+        assert_eq!(layout(place.path()), "layoutVersion=2");
+    }
+
+    #[test]
+    fn what_an_earlier_version_wrote_into_a_store_with_a_mark_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = formatted(place.path());
+        set_layout_back(place.path());
+        let mark = || Tables::open(&place.path().join("current/namespace.redb")).unwrap().mark().unwrap();
+        let before = mark();
+        std::fs::write(directory.current().join("journal.0"), unmarked(1, &[remember(1)])).unwrap();
+        let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
+        assert_eq!(known(loaded), [1]);
+        drop(store);
+        let after = mark();
+        assert!(after.is_some() && after != before, "groups of before may be left behind those");
     }
 
     #[test]

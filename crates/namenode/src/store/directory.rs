@@ -87,8 +87,13 @@ impl Directory {
         Ok(read_version(&self.path.join("current/VERSION"))?.0)
     }
 
-    /// Says in the VERSION file that the store has the present layout, before anything is written that an earlier one does not
-    /// know: an older program would not see what is in the journal only, or not know its groups, and lose it.
+    /// Whether VERSION says that the store has the present layout: if not, an earlier version wrote last.
+    pub(super) fn is_of_this_layout(&self) -> Result<bool, StoreError> {
+        Ok(read_version(&self.path.join("current/VERSION"))?.1 == LAYOUT)
+    }
+
+    /// Says in the VERSION file that the store has the present layout, when all of it was read and before anything is written that an
+    /// earlier version does not know: that would not see what is in the journal only, or not know its groups, and lose it.
     pub(super) fn claim_layout(&self) -> Result<(), StoreError> {
         let path = self.path.join("current/VERSION");
         let (version, layout) = read_version(&path)?;
