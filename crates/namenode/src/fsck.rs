@@ -38,6 +38,10 @@ const PART_BYTES: usize = 64 << 10;
 /// A dot for so many files, where they are not named, and an end of a line for so many entries show that the walk goes on.
 const FILES_PER_DOT: u64 = 100;
 const ENTRIES_PER_LINE: u64 = 1_000;
+/// Stands behind a list of corrupt files that could not be told. Java's tool asks for the next part until it hears that there is none, or
+/// cannot read where that begins; that of Hadoop 3.4 also ends at a line that begins with "Access denied for user", and all of them with
+/// 255. Source: `DFSck.listCorruptFileBlocks`.
+const NO_NEXT_PART: &str = "\nCookie:\tnone\n";
 
 /// What is asked. Each field is a parameter of the query.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +107,11 @@ impl FsckRequest {
         }
     }
 
+    /// What an answer ends with that could not be given.
+    fn end_of_failure(&self) -> &'static str {
+        if self.list_corrupt { NO_NEXT_PART } else { "" }
+    }
+
     /// Where the replicas are is told.
     fn wants_replicas(&self) -> bool {
         self.locations || self.racks || self.replica_details || self.upgrade_domains
@@ -125,7 +134,8 @@ pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest, telling: Tellin
     if let Some(other) = request.acts_for.as_deref().filter(|other| *other != request.user) {
         put_down(&namenode, &caller, "fsck", &path, false).await;
         let refused = format!("User: {} is not allowed to impersonate {other}", request.user);
-        return telling.say(format!("{refused}\n\n\nFsck on path '{path}' FAILED")).await;
+        let end = request.end_of_failure();
+        return telling.say(format!("{refused}\n\n\nFsck on path '{path}' FAILED{end}")).await;
     }
     let told = tell(&namenode, request, &caller, &telling, &mut allowed).await;
     put_down(&namenode, &caller, "fsck", &path, allowed).await;
@@ -140,6 +150,7 @@ async fn tell(
     telling: &Telling,
     allowed: &mut bool,
 ) -> Result<(), Gone> {
+    let end = request.end_of_failure();
     let mut fsck = Fsck::new(namenode.clone(), request, caller.clone());
     loop {
         let part = move || {
@@ -148,7 +159,7 @@ async fn tell(
         };
         let (back, next) = match tokio::task::spawn_blocking(part).await {
             Ok(made) => made,
-            Err(error) => return telling.say(format!("fsck failed: {error}")).await,
+            Err(error) => return telling.say(format!("fsck failed: {error}{end}")).await,
         };
         fsck = back;
         *allowed &= !fsck.is_refused;
@@ -237,7 +248,7 @@ impl Fsck {
         let path = &self.request.path;
         let _ = writeln!(self.out, "FSCK started by {user} (auth:SIMPLE) from /{machine} for path {path} at {at}");
         if self.request.list_corrupt {
-            self.namenode.read().namespace.require_superuser(&self.caller, "list_corrupt_file_blocks")?;
+            self.namenode.read().namespace.require_superuser(&self.caller, "listCorruptFileBlocks")?;
             return Ok(Next::GoOn);
         }
         if !self.enter()? {
@@ -282,7 +293,8 @@ impl Fsck {
     fn fail(&mut self, refused: &Error) -> Next {
         self.is_refused = refused.class() == exceptions::ACCESS_CONTROL;
         self.say_end(self.namenode.now());
-        let _ = write!(self.out, "{refused}\n\n\nFsck on path '{}' FAILED", self.request.path);
+        let end = self.request.end_of_failure();
+        let _ = write!(self.out, "{refused}\n\n\nFsck on path '{}' FAILED{end}", self.request.path);
         Next::End
     }
 
