@@ -228,7 +228,7 @@ impl Inner {
     }
 
     /// Bytes received, CRCs and directory entries of a replica that is being written in memory are on disk on return.
-    /// Under `change`; its writer may go on meanwhile.
+    /// Under `change` and the lock of its writer, who without memory goes on in files of the same names.
     pub fn sync_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, stamp, place, there) = {
             let mut core = replica.core();
@@ -285,23 +285,60 @@ impl Inner {
         }
     }
 
-    /// Everything that is in memory only goes to disk.
-    pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
-        self.volumes.iter().filter(|volume| volume.is_failed()).for_each(|volume| self.leave_failed(volume, true));
+    /// How much is in memory only, as what is left, and what of it is being written.
+    fn in_memory_only(&self) -> (FlushProgress, Vec<Arc<Replica>>) {
+        let mut left = FlushProgress::default();
         let mut open = Vec::new();
-        let mut total = FlushProgress::default();
         self.for_each_replica(|replica| {
             let core = replica.core();
-            let written = matches!(core.state, ReplicaState::BeingWritten | ReplicaState::WaitingToBeRecovered);
-            if core.dirty_since.is_some() {
-                total.replicas_left += 1;
-                total.bytes_left += core.received;
-            } else if written && core.memory.is_some() && !core.is_on_disk() {
-                total.replicas_left += 1;
-                total.bytes_left += core.received;
+            let written = matches!(core.state, ReplicaState::BeingWritten | ReplicaState::WaitingToBeRecovered)
+                && core.memory.is_some()
+                && !core.is_on_disk();
+            if written {
                 open.push(replica.clone());
             }
+            if written || core.dirty_since.is_some() {
+                left.replicas_left += 1;
+                left.bytes_left += core.received;
+            }
         });
+        (left, open)
+    }
+
+    /// What had been received of a replica that was being written in memory is on disk on return, whatever has become of it since.
+    fn flush_written(&self, replica: &Arc<Replica>) -> Result<()> {
+        let _change = replica.change.lock();
+        let writer = replica.core().writer.clone();
+        let _hands = match &writer {
+            Some(writer) => {
+                let hands = writer.hands.try_lock_for(self.options.writer_stop_timeout);
+                Some(hands.ok_or_else(|| StoreError::WriterStillRunning { block: replica.block(&replica.core()) })?)
+            }
+            None => None,
+        };
+        let (state, in_memory, disk) = {
+            let core = replica.core();
+            (core.state, core.memory.is_some(), core.disk)
+        };
+        if state == ReplicaState::Finalized {
+            return self.flush_one(replica);
+        }
+        if in_memory {
+            return self.sync_being_written(replica);
+        }
+        // Memory was full, and it has gone on in files; or it is gone.
+        let Some(disk) = disk else { return Ok(()) };
+        let dirs = &replica.slice.dirs;
+        DiskWriter::open(dirs, replica.id, disk)
+            .and_then(|files| files.sync())
+            .and_then(|()| sys::sync_dir(&dirs.dir(disk.place, replica.id)))
+            .map_err(|error| self.disk_error(&replica.slice, "sync a replica in", error))
+    }
+
+    /// Everything that is in memory only goes to disk. What comes meanwhile may be left, and counts as that.
+    pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
+        self.volumes.iter().filter(|volume| volume.is_failed()).for_each(|volume| self.leave_failed(volume, true));
+        let (mut total, _) = self.in_memory_only();
         let mut goes_on = progress(total);
         for volume in &self.volumes {
             if !goes_on {
@@ -316,13 +353,13 @@ impl Inner {
                 goes_on
             });
         }
-        for replica in open {
+        // As it is now: one that was finalized may have been opened again, and the other way round.
+        for replica in self.in_memory_only().1 {
             if !goes_on {
                 return total;
             }
-            let _change = replica.change.lock();
             let length = replica.core().received;
-            match self.sync_being_written(&replica) {
+            match self.flush_written(&replica) {
                 Ok(()) => {
                     total.replicas_done += 1;
                     total.bytes_done += length;
@@ -336,7 +373,10 @@ impl Inner {
         for volume in &self.volumes {
             total.failures += self.sync_behind(volume, Some(u64::MAX)).failures;
         }
-        // What could not be written is what is left.
+        // What could not be written is what is left, and what has come meanwhile.
+        let (left, _) = self.in_memory_only();
+        total.replicas_left = total.replicas_left.max(left.replicas_left);
+        total.bytes_left = total.bytes_left.max(left.bytes_left);
         total.failures += total.replicas_left;
         total
     }

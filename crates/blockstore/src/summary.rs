@@ -92,7 +92,7 @@ pub struct FlushProgress {
     pub replicas_left: u64,
     pub bytes_done: u64,
     pub bytes_left: u64,
-    /// Could not be written; they stay in memory.
+    /// Could not be written, or came while the others were; they stay in memory.
     pub failures: u64,
 }
 

@@ -12,9 +12,10 @@ use hearth_types::{
 
 use crate::disk::layout::Place;
 use crate::inner::Inner;
-use crate::replica::Replica;
+use crate::replica::{Hands, Replica};
 use crate::{
-    Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, StoreError, StoreOptions, VolumeOptions,
+    Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, ReplicaWriter, StoreError, StoreOptions,
+    VolumeOptions,
 };
 
 struct Bed {
@@ -77,11 +78,16 @@ impl Bed {
     }
 
     fn put_with(&self, id: i64, durability: Durability) -> Arc<Replica> {
+        self.begin(id).finalize(durability).unwrap();
+        self.replica(id)
+    }
+
+    /// All of it has been written and acknowledged.
+    fn begin(&self, id: i64) -> ReplicaWriter {
         let mut writer = self.inner.create(&block(id, 1), CREATE, &CreateOptions::default()).unwrap();
         writer.write(0, &content(id), Checksums::Compute).unwrap();
         writer.acker().set(LENGTH as u64).unwrap();
-        writer.finalize(durability).unwrap();
-        self.replica(id)
+        writer
     }
 
     fn replica(&self, id: i64) -> Arc<Replica> {
@@ -368,4 +374,69 @@ fn an_empty_hsync_syncs_what_was_finalized_in_files_and_is_appended_to() {
     let disk = replica.core().disk.unwrap();
     fs::remove_file(replica.slice.dirs.data(disk.place, replica.id)).unwrap();
     assert!(writer.sync().is_err());
+}
+
+#[test]
+fn what_is_finalized_while_all_is_flushed_is_on_disk_as_that() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let mut writers: Vec<_> = (0..3).map(|id| (bed.begin(id), bed.replica(id))).collect();
+    let done = bed.inner.flush_all(&mut |progress| {
+        if progress.replicas_done > 0 {
+            let all = std::mem::take(&mut writers).into_iter();
+            let (flushed, others): (Vec<_>, Vec<_>) = all.partition(|(_, replica)| replica.core().disk.is_some());
+            writers = flushed;
+            for (writer, _) in others {
+                writer.finalize(Durability::Memory).unwrap();
+            }
+        }
+        true
+    });
+    assert_eq!((done.replicas_done, done.replicas_left, done.failures), (3, 0, 0));
+    let replicas: Vec<_> = (0..3).map(|id| bed.replica(id)).collect();
+    assert_eq!(replicas.iter().filter(|replica| replica.core().state == ReplicaState::Finalized).count(), 2);
+    assert!(replicas.iter().all(|replica| replica.core().is_on_disk()));
+}
+
+#[test]
+fn what_comes_while_all_is_flushed_is_flushed_or_said_to_be_left() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    bed.put(1);
+    let mut writers = Vec::new();
+    let done = bed.inner.flush_all(&mut |progress| {
+        // Before those that are being written are looked at, and behind the last of them.
+        if (progress.replicas_done, progress.replicas_left) == (1, 0) || progress.replicas_done == 2 {
+            writers.push(bed.begin(10 + writers.len() as i64));
+        }
+        true
+    });
+    assert_eq!(writers.len(), 2);
+    assert!(bed.replica(1).core().is_on_disk() && bed.replica(10).core().is_on_disk());
+    assert!(!bed.replica(11).core().is_on_disk());
+    assert_eq!((done.replicas_done, done.replicas_left, done.bytes_left, done.failures), (2, 1, LENGTH as u64, 1));
+}
+
+#[test]
+fn a_writer_that_leaves_memory_while_all_is_flushed_loses_nothing() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let writer = bed.begin(1);
+    let replica = bed.replica(1);
+    let shared = replica.core().writer.clone().unwrap();
+    // As the writer has them in the middle of a packet.
+    let mut hands = shared.hands.lock();
+    thread::scope(|scope| {
+        let flushing = scope.spawn(|| bed.inner.flush_all(&mut |_| true));
+        wait_for(|| replica.change.is_locked() || flushing.is_finished());
+        thread::sleep(Duration::from_millis(100));
+        assert!(replica.core().disk.is_none(), "the writer goes on in the same files");
+        let budget = &bed.inner.budget;
+        let _all = budget.take(budget.limit() - budget.used()).unwrap();
+        bed.inner.make_room(&replica, &mut hands, 8 << 20, 8 << 20).unwrap();
+        assert!(matches!(&*hands, Hands::Disk(_)));
+        drop(hands);
+        let done = flushing.join().unwrap();
+        assert_eq!((done.replicas_done, done.replicas_left, done.failures), (1, 0, 0));
+    });
+    assert!(replica.core().memory.is_none() && replica.core().is_on_disk());
+    writer.finalize(Durability::Memory).unwrap();
+    bed.reads(1, 1);
 }
