@@ -7,7 +7,7 @@ use hearth_types::{DatanodeInfo, DatanodeUuid, ExtendedBlock, LocatedBlock};
 
 use super::link::set_up;
 use super::packets::{SetUp, Stage};
-use super::pipeline::{Blame, Failure, Pipeline, Target, Window};
+use super::pipeline::{Blame, Failure, Pipeline, Target, Unacknowledged};
 use super::stream::Stream;
 use crate::namenode::Exception;
 use crate::{DataPath, Error, backoff};
@@ -18,7 +18,7 @@ const LENT_BYTES_MIN: usize = 64 << 10;
 impl Stream {
     /// Has the namenode allocate the next block and builds its pipeline; a datanode that cannot be reached is left out of
     /// the next attempt. A path that fails, to whichever datanode, is left out too; that does not count as an attempt.
-    pub(super) async fn new_block(&mut self, window: &mut Window) -> Result<Pipeline, Error> {
+    pub(super) async fn new_block(&mut self, unacknowledged: &mut Unacknowledged) -> Result<Pipeline, Error> {
         let attempts = self.shared.options.block_write_retries + 1;
         let mut last_failure = None;
         let mut failed_paths = Vec::new();
@@ -39,7 +39,7 @@ impl Stream {
                 block_size: self.file.block_size,
             };
             let head = &targets[0].datanode.id.uuid;
-            match set_up(&self.shared, &spec, &self.paths(window, head, &failed_paths)).await {
+            match set_up(&self.shared, &spec, &self.paths(unacknowledged, head, &failed_paths)).await {
                 Ok(ends) => {
                     for (datanode, path) in &failed_paths {
                         self.lay_to_path(datanode, *path, &targets);
@@ -66,8 +66,8 @@ impl Stream {
                 }
             }
         }
-        // Keeps the order of the window for whoever looks at it in the error's handling.
-        window.rewind();
+        // Keeps the order of the packets for whoever looks at it in the error's handling.
+        unacknowledged.rewind();
         Err(Error::PipelineSetup { path: self.file.path.clone(), attempts, source: last_failure })
     }
 
@@ -75,16 +75,21 @@ impl Stream {
     pub(super) async fn continue_block(
         &mut self,
         located: LocatedBlock,
-        window: &mut Window,
+        unacknowledged: &mut Unacknowledged,
     ) -> Result<Pipeline, Error> {
         let targets = targets_of(&located)?;
-        self.rebuild(located.block.clone(), targets, window, Stage::Append).await
+        self.rebuild(located.block.clone(), targets, unacknowledged, Stage::Append).await
     }
 
     /// By which paths a new block may be written to `head`. One that begins small may stay so: its replica is kept among others, in
     /// memory that is never lent.
-    fn paths(&self, window: &Window, head: &DatanodeUuid, failed: &[(DatanodeUuid, DataPath)]) -> Vec<DataPath> {
-        if window.first_bytes() < LENT_BYTES_MIN.min(self.shared.options.packet_data_bytes) {
+    fn paths(
+        &self,
+        unacknowledged: &Unacknowledged,
+        head: &DatanodeUuid,
+        failed: &[(DatanodeUuid, DataPath)],
+    ) -> Vec<DataPath> {
+        if unacknowledged.first_bytes() < LENT_BYTES_MIN.min(self.shared.options.packet_data_bytes) {
             return Vec::new();
         }
         let has_failed = |path| {

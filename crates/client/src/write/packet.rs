@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use super::place::{Memory, Place};
 
-/// One packet on its way: shared by the window that keeps it until it is acknowledged and the task that sends it.
+/// One packet on its way: shared by what keeps it until it is acknowledged and the task that sends it.
 #[derive(Debug)]
 pub(super) struct Packet {
     /// Rises by one with every packet of a writer.

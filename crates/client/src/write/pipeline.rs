@@ -1,5 +1,5 @@
 //! One pipeline: packets go down, acknowledgements come up, both at once. Which packets are on their way is kept in the
-//! [`Window`], which outlives the pipeline, so that another one can send them again.
+//! [`Unacknowledged`], which outlives the pipeline, so that another one can send them again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::statistics::Counters;
 use crate::{DataPath, DatanodeError};
 
 /// Packets that were taken from the writer and are not acknowledged, in order.
-pub(super) struct Window {
+pub(super) struct Unacknowledged {
     inner: Mutex<Inner>,
     /// Signalled whenever a packet leaves.
     left: Notify,
@@ -42,7 +42,7 @@ enum Next {
     },
 }
 
-impl Window {
+impl Unacknowledged {
     pub(super) fn new(first: Arc<Packet>) -> Self {
         let inner = Inner { packets: VecDeque::from([first]), sent: 0, sent_bytes: 0 };
         Self { inner: Mutex::new(inner), left: Notify::new() }
@@ -200,19 +200,19 @@ impl Pipeline {
         block
     }
 
-    /// Sends the window and what else the writer queues, until the block ends or something fails.
+    /// Sends what is unacknowledged and what else the writer queues, until the block ends or something fails.
     pub(super) async fn exchange(
         &mut self,
-        window: &Window,
+        unacknowledged: &Unacknowledged,
         packets: &mut mpsc::Receiver<Arc<Packet>>,
         progress: &watch::Sender<Progress>,
         counters: &Counters,
     ) -> Ended {
         let Self { link, acknowledgements, block, targets, heartbeat, .. } = self;
         let path = link.path();
-        let sending = send(link, window, packets, *heartbeat);
+        let sending = send(link, unacknowledged, packets, *heartbeat);
         let counting = |bytes| counters.count_written(path, bytes);
-        let receiving = receive(acknowledgements, path, window, block, targets, progress, counting);
+        let receiving = receive(acknowledgements, path, unacknowledged, block, targets, progress, counting);
         tokio::pin!(receiving);
         tokio::select! {
             biased;
@@ -247,22 +247,22 @@ enum Sent {
 
 async fn send(
     link: &Link,
-    window: &Window,
+    unacknowledged: &Unacknowledged,
     packets: &mut mpsc::Receiver<Arc<Packet>>,
     heartbeat: Duration,
 ) -> Result<Sent, DatanodeError> {
     loop {
-        match window.next() {
+        match unacknowledged.next() {
             Next::Send(packet) => {
                 link.send(&packet).await?;
                 if packet.last {
                     return Ok(Sent::Everything);
                 }
             }
-            Next::AwaitEmpty => window.left.notified().await,
+            Next::AwaitEmpty => unacknowledged.left.notified().await,
             Next::Nothing { ended: true } => return Ok(Sent::Everything),
             Next::Nothing { ended: false } => match tokio::time::timeout(heartbeat, packets.recv()).await {
-                Ok(Some(packet)) => window.push(packet),
+                Ok(Some(packet)) => unacknowledged.push(packet),
                 Ok(None) => return Ok(Sent::WriterGone),
                 Err(_) => link.send_heartbeat().await?,
             },
@@ -274,15 +274,17 @@ async fn send(
 async fn receive(
     acknowledgements: &mut Acknowledgements,
     path: DataPath,
-    window: &Window,
+    unacknowledged: &Unacknowledged,
     block: &mut ExtendedBlock,
     targets: &[Target],
     progress: &watch::Sender<Progress>,
     count: impl Fn(u64),
 ) -> Result<u64, Failure> {
     loop {
-        let Reply { sequence, granted, failed } =
-            acknowledgements.next(window.oldest(), block).await.map_err(|source| Failure::of_first(path, source))?;
+        let Reply { sequence, granted, failed } = acknowledgements
+            .next(unacknowledged.oldest(), block)
+            .await
+            .map_err(|source| Failure::of_first(path, source))?;
         if let Some(failed) = failed {
             let bad = failed.index.min(targets.len() - 1);
             let source = DatanodeError::Acknowledgement {
@@ -300,7 +302,7 @@ async fn receive(
         if sequence == HEARTBEAT_SEQUENCE {
             continue;
         }
-        let packet = window
+        let packet = unacknowledged
             .acknowledge(sequence)
             .map_err(|expected| Failure::of_first(path, acknowledgements.unexpected(sequence, expected)))?;
         // A chunk that was flushed unfinished comes again, whole.

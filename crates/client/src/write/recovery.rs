@@ -10,7 +10,7 @@ use hearth_types::ExtendedBlock;
 use super::block::targets_of;
 use super::link::set_up;
 use super::packets::{SetUp, Stage, transfer};
-use super::pipeline::{Blame, Failure, Pipeline, Target, Window};
+use super::pipeline::{Blame, Failure, Pipeline, Target, Unacknowledged};
 use super::stream::Stream;
 use crate::{DatanodeError, Error};
 
@@ -18,15 +18,15 @@ use crate::{DatanodeError, Error};
 const RECOVERIES_PER_PACKET_MAX: u32 = 5;
 
 impl Stream {
-    /// A pipeline to the datanodes that are left, with the window to be sent again. `None` when the block was whole and
-    /// the recovery closed it; it is `previous` then.
+    /// A pipeline to the datanodes that are left, with what is unacknowledged to be sent again. `None` when the block was
+    /// whole and the recovery closed it; it is `previous` then.
     pub(super) async fn recover(
         &mut self,
         mut broken: Pipeline,
-        window: &mut Window,
+        unacknowledged: &mut Unacknowledged,
         failure: Failure,
     ) -> Result<Option<Pipeline>, Error> {
-        window.rewind();
+        unacknowledged.rewind();
         self.count_recovery(&failure)?;
         let block = broken.block().clone();
         let mut targets = std::mem::take(&mut broken.targets);
@@ -41,14 +41,14 @@ impl Stream {
         if blame == Blame::Datanode {
             self.leave_out(&block, &mut targets, failure)?;
         }
-        let stage = if window.only_end_left() { Stage::CloseRecovery } else { Stage::StreamingRecovery };
+        let stage = if unacknowledged.only_end_left() { Stage::CloseRecovery } else { Stage::StreamingRecovery };
         // Where a path is blamed, nobody has gone.
         if stage == Stage::StreamingRecovery && !matches!(blame, Blame::Path(_)) {
             self.replace_if_wanted(&block, &mut targets, appended).await?;
         }
         let recovered = match blame {
-            Blame::Restart => self.rebuild_after_restart(block, targets, window, stage).await?,
-            Blame::Datanode | Blame::Path(_) => self.rebuild(block, targets, window, stage).await?,
+            Blame::Restart => self.rebuild_after_restart(block, targets, unacknowledged, stage).await?,
+            Blame::Datanode | Blame::Path(_) => self.rebuild(block, targets, unacknowledged, stage).await?,
         };
         if let Blame::Path(path) = blame {
             self.lay_to_path(&head, path, &recovered.targets);
@@ -57,7 +57,7 @@ impl Stream {
             return Ok(Some(recovered));
         }
         // The datanodes finalized the replica when they were connected; there is no packet left to send.
-        if let Some(end) = window.take_end() {
+        if let Some(end) = unacknowledged.take_end() {
             self.progress.send_modify(|progress| progress.acknowledged = end.sequence);
         }
         let length = recovered.block().length();
@@ -171,18 +171,18 @@ impl Stream {
         &mut self,
         block: ExtendedBlock,
         targets: Vec<Target>,
-        window: &mut Window,
+        unacknowledged: &mut Unacknowledged,
         stage: Stage,
     ) -> Result<Pipeline, Error> {
         let deadline = Instant::now() + self.shared.options.restart_grace;
         while Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-            match self.connect(&block, &targets, window, stage).await? {
+            match self.connect(&block, &targets, unacknowledged, stage).await? {
                 Ok(pipeline) => return Ok(pipeline),
                 Err(failure) => tracing::debug!(path = %self.file.path, %failure, "waiting for a restarting datanode"),
             }
         }
-        self.rebuild(block, targets, window, stage).await
+        self.rebuild(block, targets, unacknowledged, stage).await
     }
 
     /// Connects to `targets` under a new stamp, leaving out whoever does not answer, until a pipeline stands.
@@ -190,11 +190,11 @@ impl Stream {
         &mut self,
         block: ExtendedBlock,
         mut targets: Vec<Target>,
-        window: &mut Window,
+        unacknowledged: &mut Unacknowledged,
         mut stage: Stage,
     ) -> Result<Pipeline, Error> {
         loop {
-            match self.connect(&block, &targets, window, stage).await? {
+            match self.connect(&block, &targets, unacknowledged, stage).await? {
                 Ok(pipeline) => return Ok(pipeline),
                 Err(failure) => {
                     tracing::info!(path = %self.file.path, %block, %failure, "cannot rebuild the pipeline");
@@ -213,7 +213,7 @@ impl Stream {
         &mut self,
         block: &ExtendedBlock,
         targets: &[Target],
-        window: &Window,
+        unacknowledged: &Unacknowledged,
         stage: Stage,
     ) -> Result<Result<Pipeline, Failure>, Error> {
         let client = &self.shared.client_name;
@@ -224,7 +224,7 @@ impl Stream {
             targets,
             stage,
             acknowledged_bytes: block.length(),
-            sent_bytes: window.sent_bytes().max(block.length()),
+            sent_bytes: unacknowledged.sent_bytes().max(block.length()),
             stamp: Some(renewed.block.stamp()),
             block_size: self.file.block_size,
         };

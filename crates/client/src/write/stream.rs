@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::link::Link;
 use super::packet::{Packet, PacketPool};
-use super::pipeline::{Ended, Pipeline, Target, Window};
+use super::pipeline::{Ended, Pipeline, Target, Unacknowledged};
 use super::place::Ground;
 use super::{Begin, WrittenFile};
 use crate::Error;
@@ -94,7 +94,7 @@ impl Stream {
         // An append that writes nothing still closes the block that the namenode opened for it.
         let mut last = self.append.as_ref().map(|block| block.block.clone()).or_else(|| self.previous.clone());
         while let Some(first) = packets.recv().await {
-            let mut window = Window::new(first);
+            let mut unacknowledged = Unacknowledged::new(first);
             self.failed.clear();
             self.progress.send_modify(|progress| {
                 progress.block += 1;
@@ -102,10 +102,10 @@ impl Stream {
                 progress.broken = false;
             });
             let pipeline = match self.append.take() {
-                Some(block) => self.continue_block(block, &mut window).await?,
-                None => self.new_block(&mut window).await?,
+                Some(block) => self.continue_block(block, &mut unacknowledged).await?,
+                None => self.new_block(&mut unacknowledged).await?,
             };
-            let Some(block) = self.write_block(pipeline, &mut window, packets).await? else {
+            let Some(block) = self.write_block(pipeline, &mut unacknowledged, packets).await? else {
                 return Err(Error::WriterClosed { path: self.file.path.clone() });
             };
             last = Some(block.clone());
@@ -119,11 +119,11 @@ impl Stream {
     async fn write_block(
         &mut self,
         mut pipeline: Pipeline,
-        window: &mut Window,
+        unacknowledged: &mut Unacknowledged,
         packets: &mut mpsc::Receiver<Arc<Packet>>,
     ) -> Result<Option<ExtendedBlock>, Error> {
         loop {
-            match pipeline.exchange(window, packets, &self.progress, &self.shared.counters).await {
+            match pipeline.exchange(unacknowledged, packets, &self.progress, &self.shared.counters).await {
                 Ended::Whole { length } => {
                     // A writer may rest here for long: what it holds of the datanode's memory goes, all of which has been filled.
                     self.progress.send_modify(|progress| progress.ground = Ground::Unknown);
@@ -137,7 +137,7 @@ impl Stream {
                         progress.ground = Ground::Packets;
                         progress.broken = true;
                     });
-                    match self.recover(pipeline, window, failure).await? {
+                    match self.recover(pipeline, unacknowledged, failure).await? {
                         Some(recovered) => pipeline = recovered,
                         // Closed by the recovery itself: everything had been acknowledged but the end.
                         None => return Ok(self.previous.take()),
