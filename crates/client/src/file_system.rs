@@ -92,12 +92,15 @@ pub struct CreateOptions {
     pub block_size: Option<u64>,
     /// Before the umask; `None`: 0666.
     pub permission: Option<FsPermission>,
+    /// When given, `permission` is what somebody else's umask has left of this, and this client's does not count. A directory's default ACL
+    /// takes its place.
+    pub unmasked: Option<FsPermission>,
 }
 
 impl Default for CreateOptions {
     /// A new file with its directories, everything else as configured.
     fn default() -> Self {
-        Self { overwrite: false, parents: true, replication: None, block_size: None, permission: None }
+        Self { overwrite: false, parents: true, replication: None, block_size: None, permission: None, unmasked: None }
     }
 }
 
@@ -461,7 +464,10 @@ impl FileSystem {
         }
         let creation = Creation {
             path: &path,
-            permission: self.shared.options.file_permission(options.permission),
+            permission: match (options.permission, options.unmasked) {
+                (Some(masked), Some(unmasked)) => (masked, unmasked),
+                (permission, _) => self.shared.options.file_permission(permission),
+            },
             client: &self.shared.client_name,
             overwrite: options.overwrite,
             parents: options.parents,

@@ -10,6 +10,7 @@ use hearth_config::{Configuration, HostPort, Nameservice, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, StorageType, SystemClock};
+use hearth_web::webhdfs::Service;
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
 use crate::Error;
@@ -58,6 +59,8 @@ pub struct DatanodeOptions {
     pub clock: Arc<dyn Clock>,
     /// What the options were read from: shown on `/conf`.
     pub configuration: Arc<Configuration>,
+    /// Who answers WebHDFS: a client, which this room knows nothing of. Without one it is refused.
+    pub webhdfs: Option<Arc<dyn Service>>,
 }
 
 /// Sockets and packets of DataTransferProtocol.
@@ -226,6 +229,7 @@ impl DatanodeOptions {
             user: user.to_owned(),
             clock,
             configuration,
+            webhdfs: None,
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The datanode's pages: /jmx and /metrics with its figures, /conf with its configuration.
+//! The datanode's pages: /jmx and /metrics with its figures, /conf with its configuration. What is asked of WebHDFS goes to a client that it
+//! was given.
 
 mod status;
 
@@ -16,15 +17,17 @@ pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
     let configuration = datanode.options.configuration.clone();
     // The pages must not keep the datanode alive.
     let [for_beans, for_front, for_figures] = [(); 3].map(|()| Arc::downgrade(datanode));
-    Site::new(
+    let site = Site::new(
         move || front(&for_front),
         move || beans(&for_beans),
         move || ConfEntry::all(&configuration),
         move || figures(&for_figures),
-    )
-    .bind(&address)
-    .await
-    .map_err(|error| Error::Web(error.to_string()))
+    );
+    let site = match &datanode.options.webhdfs {
+        Some(service) => site.webhdfs(service.clone()),
+        None => site,
+    };
+    site.bind(&address).await.map_err(|error| Error::Web(error.to_string()))
 }
 
 /// What `/metrics` shows.

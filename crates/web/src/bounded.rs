@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -97,12 +97,56 @@ impl Due {
     }
 }
 
+/// Of a connection: whether its server is at work, so that a silence is not its client's.
+#[derive(Clone, Debug, Default)]
+pub struct Work(Arc<Mutex<AtWork>>);
+
+#[derive(Debug, Default)]
+struct AtWork {
+    /// How many do something for the client.
+    running: usize,
+    /// When the last of them had done it.
+    ended: Option<Instant>,
+}
+
+impl Work {
+    /// Waits for `work`, which has a bound of its own: as long as it takes, the connection is not closed because no byte moves on it.
+    pub async fn during<F: Future>(&self, work: F) -> F::Output {
+        let _running = Running::new(self);
+        work.await
+    }
+
+    /// The last moment of which it is known that somebody was at work.
+    fn last(&self) -> Option<Instant> {
+        let at_work = self.0.lock();
+        if at_work.running > 0 { Some(Instant::now()) } else { at_work.ended }
+    }
+}
+
+struct Running<'a>(&'a Work);
+
+impl<'a> Running<'a> {
+    fn new(work: &'a Work) -> Self {
+        work.0.lock().running += 1;
+        Self(work)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut at_work = self.0.0.lock();
+        at_work.running -= 1;
+        at_work.ended = Some(Instant::now());
+    }
+}
+
 pub(crate) struct BoundedStream {
     stream: TcpStream,
     idle_timeout: Duration,
-    /// When a byte moved last.
+    /// When a byte moved last, or the server did something for which the client had to wait.
     moved: Instant,
     due: Due,
+    work: Work,
     /// Something is yet to be written: what is due is that, not what the client asks next.
     is_writing: bool,
     /// Wakes when one of the two is over.
@@ -118,6 +162,7 @@ impl BoundedStream {
             idle_timeout,
             moved: Instant::now(),
             due: Due::default(),
+            work: Work::default(),
             is_writing: false,
             timer,
             _place: place,
@@ -128,10 +173,16 @@ impl BoundedStream {
         self.due.clone()
     }
 
+    pub fn work(&self) -> Work {
+        self.work.clone()
+    }
+
     /// Passes on what is ready; what waits longer than the idle time-out, or comes after what is due, becomes an error.
     fn watch<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.moved = Instant::now();
+        } else if let Some(at_work) = self.work.last() {
+            self.moved = self.moved.max(at_work);
         }
         let idle = self.moved + self.idle_timeout;
         let due = self.due.get().filter(|_| self.is_writing);
@@ -147,6 +198,13 @@ impl BoundedStream {
             }
         }
     }
+
+    fn watch_write(&mut self, polled: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.is_writing = true;
+        let watched = self.watch(polled, cx);
+        self.is_writing = watched.is_pending();
+        watched
+    }
 }
 
 impl AsyncRead for BoundedStream {
@@ -159,10 +217,21 @@ impl AsyncRead for BoundedStream {
 impl AsyncWrite for BoundedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, from);
-        self.is_writing = true;
-        let watched = self.watch(polled, cx);
-        self.is_writing = watched.is_pending();
-        watched
+        self.watch_write(polled, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, from);
+        self.watch_write(polled, cx)
+    }
+
+    /// Else each body would be copied behind its header.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -202,6 +271,19 @@ mod tests {
         drop(stream);
         assert_eq!(places.free.available_permits(), 1);
         assert!(places.taken.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_server_is_at_work_is_not_idle() {
+        let (mut bounded, address) = listen(Places::new(1, 1), Duration::from_millis(100)).await;
+        let _client = TcpStream::connect(address).await.unwrap();
+        let (mut stream, _) = bounded.accept().await;
+        let work = stream.work();
+        let began = Instant::now();
+        let working = tokio::spawn(async move { work.during(sleep(Duration::from_millis(500))).await });
+        let error = stream.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(working.is_finished() && began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
     }
 
     #[tokio::test]

@@ -58,12 +58,13 @@ async fn answer(
     patience: Duration,
     mut stopped: watch::Receiver<()>,
 ) {
-    let due = stream.due();
+    let (due, work) = (stream.due(), stream.work());
     let pages = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         // Making the answer has time-outs of its own.
         due.set(None);
         request.extensions_mut().insert(ConnectInfo(Peer(peer)));
+        request.extensions_mut().insert(work.clone());
         let (answered, due) = (pages.call(request), due.clone());
         async move {
             answered.await.inspect(|answer| {

@@ -13,6 +13,7 @@ mod site;
 mod telling;
 pub mod webhdfs;
 
+pub use bounded::Work;
 pub use figures::Figure;
 pub use jmx::Bean;
 pub use page::{Page, size};

@@ -12,6 +12,8 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
+use crate::Work;
+
 /// Before the path of a file in the path of a URL.
 pub const PREFIX: &str = "/webhdfs/v1";
 
@@ -33,6 +35,8 @@ pub struct Request {
     pub headers: HeaderMap,
     pub body: Body,
     pub peer: IpAddr,
+    /// For what takes long: a connection on which no byte moves meanwhile is closed, unless it is done within [`Work::during`].
+    pub work: Work,
     /// Decoded, in the order they came in; names in lower case.
     parameters: Vec<(String, String)>,
 }
@@ -56,7 +60,8 @@ impl Request {
             parameters.push((name.to_ascii_lowercase(), value));
         }
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        Ok(Self { method: head.method, path, headers: head.headers, body, peer, parameters })
+        let work = head.extensions.get::<Work>().cloned().unwrap_or_default();
+        Ok(Self { method: head.method, path, headers: head.headers, body, peer, work, parameters })
     }
 
     /// The parameter `op`, in upper case; empty when there is none.

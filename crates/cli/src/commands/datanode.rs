@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use hearth_config::Configuration;
 use hearth_datanode::{Datanode, DatanodeOptions, EndReason};
+use hearth_webhdfs::WebHdfs;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::announce::Announcement;
@@ -23,16 +25,19 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     logging::start("info");
     let configuration = configuration::load()?;
-    let options = DatanodeOptions::from_configuration(
-        Arc::new(configuration),
-        &configuration::user(),
-        &configuration::host_name(),
-    )?;
+    let options = options(Arc::new(configuration), &configuration::user(), &configuration::host_name())?;
     if arguments.flush {
         return flush(options);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
     runtime.block_on(serve(options))
+}
+
+/// What a DataNode is started with: its configuration, and the client that answers WebHDFS for it.
+pub fn options(configuration: Arc<Configuration>, user: &str, host_name: &str) -> anyhow::Result<DatanodeOptions> {
+    let webhdfs = WebHdfs::new(&configuration)?;
+    let options = DatanodeOptions::from_configuration(configuration, user, host_name)?;
+    Ok(DatanodeOptions { webhdfs: Some(Arc::new(webhdfs)), ..options })
 }
 
 async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use hearth_datanode::{Datanode, DatanodeOptions};
+use hearth_datanode::Datanode;
 use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
 use hearth_types::SystemClock;
 
@@ -92,7 +92,7 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
         let mut datanodes = Vec::new();
         for number in 1..=cluster.datanodes() {
             let configuration = Arc::new(cluster.datanode(number, namenode.rpc_address()));
-            let options = DatanodeOptions::from_configuration(configuration, &user, &host_name)?;
+            let options = super::datanode::options(configuration, &user, &host_name)?;
             datanodes.push(Datanode::start(options).await?);
         }
         for datanode in &datanodes {

@@ -1,0 +1,245 @@
+//! The DataNodes' half of WebHDFS: bytes of files over HTTP. A NameNode, Apache's or our own, sends its clients here, and says with
+//! `namenoderpcaddress` whose file it is.
+//!
+//! A [`WebHdfs`] is a client of HDFS like any other, as the user whom the request names; where it runs the DataNode's own memory is
+//! near, which the client finds by itself.
+//!
+//! ```text
+//! GET OPEN                  open.rs     the client's Reader → pieces in memory that is used again → the connection
+//! PUT CREATE, POST APPEND   upload.rs   the connection → the client's Writer, in a task that outlives the connection
+//! GET GETFILECHECKSUM       here
+//! ```
+//!
+//! Source: Hadoop's `WebHdfsHandler`, `ParameterParser`, `HdfsWriter`, `ExceptionHandler`.
+
+mod file_systems;
+mod open;
+mod parameters;
+mod refusal;
+mod upload;
+
+use std::fmt::Write;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_client::FileSystem;
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_web::axum::http::{HeaderValue, Method, StatusCode, header};
+use hearth_web::axum::response::{IntoResponse, Response};
+use hearth_web::webhdfs::{self, Exception, Request, Service};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use file_systems::FileSystems;
+use parameters::Asked;
+use refusal::refusal;
+use upload::{Opening, Upload, hear_out};
+
+/// Operations carried out at a time; the next ones wait. A writer holds up to 8 MiB, a reader less than 1 MiB.
+const OPERATIONS_MAX: usize = 64;
+
+/// Whoever has waited so long for his turn is told to come again.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a browser may remember what it was told of another site's requests. Source: `WebHdfsHandler.allowCORSOnCreate`.
+const PREFLIGHT_SECONDS: u32 = 1_728_000;
+
+/// Answers WebHDFS where a DataNode is.
+pub struct WebHdfs {
+    file_systems: Arc<FileSystems>,
+    turns: Arc<Semaphore>,
+    turn_timeout: Duration,
+    /// Who asks and does not say who he is.
+    nobody: String,
+}
+
+impl WebHdfs {
+    /// `configuration`: the DataNode's. Nameservices are known by it, and what a request leaves open it says.
+    pub fn new(configuration: &Configuration) -> Result<Self, ConfigError> {
+        Ok(Self {
+            file_systems: Arc::new(FileSystems::new(configuration)),
+            turns: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+            turn_timeout: TURN_TIMEOUT,
+            nobody: configuration.get(keys::HADOOP_HTTP_STATICUSER_USER)?,
+        })
+    }
+
+    async fn answered(&self, mut request: Request) -> Response {
+        if request.method == Method::OPTIONS && request.operation() == "CREATE" {
+            return preflight();
+        }
+        let mut body = std::mem::take(&mut request.body).into_data_stream();
+        // Its body comes when it is asked for, and never when it is refused before.
+        let waits_to_send = request.headers.contains_key(header::EXPECT);
+        let asked = self.asked(&request);
+        let (asked, file_system) = match asked {
+            Ok(asked) => asked,
+            Err(refused) => {
+                if !waits_to_send {
+                    hear_out(&mut body).await;
+                }
+                return refused.into_response();
+            }
+        };
+        let Some(turn) = self.turn().await else { return busy() };
+        let (path, work) = (request.path, request.work);
+        let (opening, answer) = match asked {
+            Asked::Open(range) => {
+                return open::open(&file_system, path, range, work, turn)
+                    .await
+                    .unwrap_or_else(Exception::into_response);
+            }
+            Asked::Checksum => {
+                let checksum = work.during(checksum(&file_system, &path)).await;
+                return checksum.unwrap_or_else(Exception::into_response);
+            }
+            Asked::Create(creation) => {
+                let location = format!("{}{}", file_system.uri(), webhdfs::encode(&path));
+                (Opening::Create(creation), created(&location))
+            }
+            Asked::Append => (Opening::Append, webhdfs::empty(StatusCode::OK, None)),
+        };
+        let file_systems = Arc::clone(&self.file_systems);
+        let upload = Upload { file_systems, file_system, path, opening, body, waits_to_send, work, turn };
+        match upload.run().await {
+            Ok(()) => answer,
+            Err(refused) => refused.into_response(),
+        }
+    }
+
+    /// What is asked, and of which file system. Nothing is sent anywhere yet.
+    fn asked(&self, request: &Request) -> Result<(Asked, FileSystem), Exception> {
+        let asked = Asked::parse(request)?;
+        let user = request.user()?.unwrap_or(&self.nobody);
+        // As over RPC: no rules say who may act for whom.
+        if let Some(other) = request.text("doas").filter(|other| *other != user) {
+            let class = "org.apache.hadoop.security.authorize.AuthorizationException";
+            return Err(Exception::new(class, format!("User: {user} is not allowed to impersonate {other}")));
+        }
+        let file_system = self.file_systems.of(request.needed("namenoderpcaddress")?, user)?;
+        Ok((asked, file_system))
+    }
+
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::time::timeout(self.turn_timeout, Arc::clone(&self.turns).acquire_owned()).await.ok()?.ok()
+    }
+}
+
+impl Service for WebHdfs {
+    fn answer(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        Box::pin(async move { self.answered(request).await })
+    }
+}
+
+/// Hadoop's clients come again after this exception.
+fn busy() -> Response {
+    let busy =
+        Exception::new("org.apache.hadoop.ipc.RetriableException", "too many WebHDFS operations are running here");
+    let mut response = busy.into_response();
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
+}
+
+/// What browsers ask before they let a page of another site create a file.
+fn preflight() -> Response {
+    let mut response = webhdfs::empty(StatusCode::OK, None);
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("accept"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("PUT"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from(PREFLIGHT_SECONDS));
+    response
+}
+
+fn created(location: &str) -> Response {
+    let mut response = webhdfs::empty(StatusCode::CREATED, Some(location));
+    response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    response
+}
+
+async fn checksum(file_system: &FileSystem, path: &str) -> Result<Response, Exception> {
+    let checksum = file_system.checksum(path, None).await.map_err(|error| refusal(&error))?;
+    let bytes = checksum.bytes();
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in &bytes {
+        // Into a string, which does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    let answer = serde_json::json!({ "FileChecksum": {
+        "algorithm": checksum.algorithm(),
+        "bytes": digits,
+        "length": bytes.len(),
+    }});
+    Ok(webhdfs::json(StatusCode::OK, &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_web::axum::body::{Body, to_bytes};
+
+    use super::*;
+
+    fn request(method: Method, url: &str) -> Request {
+        let request = hearth_web::axum::http::Request::builder().method(method).uri(url).body(Body::empty()).unwrap();
+        Request::parse(request, [127, 0, 0, 1].into()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_done_is_refused_as_hadoop_does() {
+        let service = WebHdfs::new(&Configuration::empty()).unwrap();
+        for (method, url, status, exception) in [
+            (Method::GET, "/webhdfs/v1/a?op=LISTSTATUS", 400, "IllegalArgumentException"),
+            (Method::POST, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1", 400, "IllegalArgumentException"),
+            (Method::GET, "/webhdfs/v1/a", 400, "IllegalArgumentException"),
+            (Method::GET, "/webhdfs/v1/a?op=OPEN", 400, "IllegalArgumentException"),
+            (Method::GET, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h/x:1", 400, "IllegalArgumentException"),
+            (Method::GET, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&offset=-1", 400, "IllegalArgumentException"),
+            (
+                Method::GET,
+                "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&user.name=a/b",
+                400,
+                "IllegalArgumentException",
+            ),
+            (
+                Method::PUT,
+                "/webhdfs/v1/a?op=CREATE&namenoderpcaddress=h:1&ecpolicy=RS-6-3-1024k",
+                400,
+                "UnsupportedOperationException",
+            ),
+            (
+                Method::GET,
+                "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&user.name=ann&doas=bob",
+                403,
+                "AuthorizationException",
+            ),
+        ] {
+            let response = service.answered(request(method, url)).await;
+            assert_eq!(response.status().as_u16(), status, "{url}");
+            let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["RemoteException"]["exception"], exception, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn browsers_may_create_from_pages_of_other_sites() {
+        let service = WebHdfs::new(&Configuration::empty()).unwrap();
+        let response = service.answered(request(Method::OPTIONS, "/webhdfs/v1/a?op=CREATE")).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["access-control-allow-methods"], "PUT");
+        assert_eq!(response.headers()["access-control-max-age"], "1728000");
+    }
+
+    #[tokio::test]
+    async fn who_does_not_get_his_turn_is_told_to_come_again() {
+        let turn_timeout = Duration::from_millis(20);
+        let service = WebHdfs { turn_timeout, ..WebHdfs::new(&Configuration::empty()).unwrap() };
+        let turns = Arc::clone(&service.turns).acquire_many_owned(OPERATIONS_MAX as u32).await.unwrap();
+        let url = "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&user.name=ann";
+        let response = service.answered(request(Method::GET, url)).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(turns);
+        assert!(service.turn().await.is_some());
+    }
+}

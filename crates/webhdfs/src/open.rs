@@ -1,0 +1,151 @@
+//! A file's bytes on their way to a client. They are read when the connection has room for more, a piece at a time; what breaks off
+//! ends the connection before its announced length, never the body alone.
+
+use std::future::ready;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use futures_util::stream::{Stream, StreamExt, once, unfold};
+use hearth_client::{Error, FileSystem, PositionedReader, Reader};
+use hearth_web::Work;
+use hearth_web::axum::body::{Body, Bytes};
+use hearth_web::axum::http::{HeaderValue, header};
+use hearth_web::axum::response::Response;
+use hearth_web::webhdfs::Exception;
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::parameters::Part;
+use crate::refusal::refusal;
+
+/// Read at a time: what a processor's second-level cache has between the copy, which is verified, and the send. The connection
+/// takes up to two before it sends.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Up to so much is asked for as it is; for more the blocks are streamed, and what a DataNode sends beyond the wanted part is dropped.
+const POSITIONED_BYTES_MAX: u64 = 1 << 20;
+
+/// Memory of pieces that the connection has sent.
+type Buffers = Arc<Mutex<Vec<Vec<u8>>>>;
+
+enum Source {
+    Stream(Reader),
+    Positioned { reader: PositionedReader, position: u64 },
+}
+
+struct Download {
+    path: String,
+    source: Source,
+    /// Announced, and not yet read.
+    left: u64,
+    buffers: Buffers,
+    work: Work,
+    _turn: OwnedSemaphorePermit,
+}
+
+/// Source: `WebHdfsHandler.onOpen`.
+pub(crate) async fn open(
+    file_system: &FileSystem,
+    path: String,
+    part: Part,
+    work: Work,
+    turn: OwnedSemaphorePermit,
+) -> Result<Response, Exception> {
+    let refused = |error: Error| refusal(&error);
+    let mut reader = work.during(file_system.open(&path)).await.map_err(refused)?;
+    reader.seek(part.offset).await.map_err(refused)?;
+    let length = (reader.length() - part.offset).min(part.length.unwrap_or(u64::MAX));
+    let source = if length > POSITIONED_BYTES_MAX {
+        Source::Stream(reader)
+    } else {
+        Source::Positioned { reader: reader.positioned(), position: part.offset }
+    };
+    let mut download = Download { path, source, left: length, buffers: Buffers::default(), work, _turn: turn };
+    // What cannot be read at all is refused, rather than broken off.
+    let first = if length > 0 { download.next().await.map_err(refused)? } else { Bytes::new() };
+    let body = match download.left {
+        0 => Body::from(first),
+        _ => Body::from_stream(once(ready(Ok(first))).chain(rest_of(download))),
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    // So that the NameNode's pages can show files.
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    Ok(response)
+}
+
+fn rest_of(download: Download) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    unfold(Some(download), |download| async {
+        let mut download = download.filter(|download| download.left > 0)?;
+        match download.next().await {
+            Ok(piece) => Some((Ok(piece), Some(download))),
+            Err(error) => {
+                tracing::info!(path = %download.path, left = download.left, %error, "a download was broken off");
+                Some((Err(io::Error::other(error)), None))
+            }
+        }
+    })
+}
+
+impl Download {
+    /// The next bytes; there must be some left.
+    async fn next(&mut self) -> Result<Bytes, Error> {
+        let Self { path, source, left, buffers, work, .. } = self;
+        let used = buffers.lock().pop();
+        let mut bytes = used.unwrap_or_else(|| vec![0; PIECE_BYTES.min(usize::try_from(*left).unwrap_or(PIECE_BYTES))]);
+        let wanted = bytes.len().min(usize::try_from(*left).unwrap_or(PIECE_BYTES));
+        let into = &mut bytes[..wanted];
+        let count = match source {
+            Source::Stream(reader) => work.during(reader.read(into)).await?,
+            Source::Positioned { reader, position } => {
+                let count = work.during(reader.read_at(*position, into)).await?;
+                *position += count as u64;
+                count
+            }
+        };
+        if count < wanted {
+            return Err(Error::FileChanged { path: path.clone(), why: "it is shorter than it was".to_owned() });
+        }
+        *left -= count as u64;
+        Ok(Bytes::from_owner(Piece { bytes, length: count, buffers: Arc::clone(buffers) }))
+    }
+}
+
+/// Its memory comes back when nobody looks at it any more.
+struct Piece {
+    bytes: Vec<u8>,
+    length: usize,
+    buffers: Buffers,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.buffers.lock().push(mem::take(&mut self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_was_sent_is_used_again() {
+        let buffers = Buffers::default();
+        let piece = Bytes::from_owner(Piece { bytes: vec![7; 10], length: 4, buffers: Arc::clone(&buffers) });
+        let part = piece.slice(1..3);
+        drop(piece);
+        assert!(buffers.lock().is_empty() && part[..] == [7, 7]);
+        drop(part);
+        assert_eq!(buffers.lock().pop().map(|bytes| bytes.len()), Some(10));
+    }
+}

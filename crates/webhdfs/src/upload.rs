@@ -1,0 +1,165 @@
+//! A request's body on its way into a file. A task of its own sees to it, so that nobody who goes away in the middle leaves a file open:
+//! what has come is then the file, as with Hadoop's DataNode, and it is never acknowledged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use hearth_client::{Error, FileSystem, Writer};
+use hearth_web::Work;
+use hearth_web::axum::body::BodyDataStream;
+use hearth_web::webhdfs::Exception;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::file_systems::FileSystems;
+use crate::parameters::Creation;
+use crate::refusal::refusal;
+
+/// What is still taken of a body that is refused, and for how long. Whoever sends more finds the connection reset, perhaps before he
+/// has read why.
+const HEARD_OUT_BYTES: usize = 4 << 20;
+const HEARD_OUT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How the file is opened for it.
+pub(crate) enum Opening {
+    Create(Creation),
+    Append,
+}
+
+pub(crate) struct Upload {
+    pub file_systems: Arc<FileSystems>,
+    pub file_system: FileSystem,
+    pub path: String,
+    pub opening: Opening,
+    pub body: BodyDataStream,
+    /// The client sends its body when it is asked to, which reading it does.
+    pub waits_to_send: bool,
+    pub work: Work,
+    pub turn: OwnedSemaphorePermit,
+}
+
+impl Upload {
+    /// The file is closed, with all of the body.
+    pub(crate) async fn run(self) -> Result<(), Exception> {
+        // Whether it is waited for or not, it goes on.
+        let stored = tokio::spawn(self.store()).await;
+        stored.unwrap_or_else(|_| Err(Exception::io("the upload was broken off")))
+    }
+
+    async fn store(self) -> Result<(), Exception> {
+        let Self { file_systems, file_system, path, opening, mut body, waits_to_send, work, turn } = self;
+        let mut writer = match work.during(open(&file_system, &path, opening)).await {
+            Ok(writer) => writer,
+            Err(error) => {
+                if !waits_to_send {
+                    hear_out(&mut body).await;
+                }
+                return Err(refusal(&error));
+            }
+        };
+        let (written, gone) = receive(&mut body, &mut writer, &work).await;
+        let closed = match written {
+            Ok(()) => work.during(writer.close()).await,
+            Err(error) => {
+                drop(writer);
+                Err(error)
+            }
+        };
+        match (closed, gone) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some(why)) => {
+                tracing::info!(path, error = %why, "an upload was broken off: the file ends there");
+                Err(Exception::io(format!("the upload was broken off: {why}")))
+            }
+            (Err(error), gone) => {
+                tracing::info!(path, %error, "an upload failed");
+                // Who asked need not wait for it.
+                tokio::spawn(async move {
+                    give_up(&file_systems, &file_system, &path).await;
+                    drop(turn);
+                });
+                if gone.is_none() {
+                    hear_out(&mut body).await;
+                }
+                Err(refusal(&error))
+            }
+        }
+    }
+}
+
+async fn open(file_system: &FileSystem, path: &str, opening: Opening) -> Result<Writer, Error> {
+    let Opening::Create(creation) = opening else { return file_system.append(path).await };
+    if creation.must_exist {
+        file_system.status(path).await?;
+    }
+    let mut writer = file_system.create(path, creation.options).await?;
+    if creation.syncs {
+        // Of nothing yet; each block that ends from here on is.
+        writer.hsync().await?;
+    }
+    Ok(writer)
+}
+
+/// Writes what comes. The second: the client went away before its end.
+async fn receive(
+    body: &mut BodyDataStream,
+    writer: &mut Writer,
+    work: &Work,
+) -> (Result<(), Error>, Option<hearth_web::axum::Error>) {
+    while let Some(received) = body.next().await {
+        let bytes = match received {
+            Ok(bytes) => bytes,
+            Err(error) => return (Ok(()), Some(error)),
+        };
+        // The client waits meanwhile.
+        if let Err(error) = work.during(writer.write(&bytes)).await {
+            return (Err(error), None);
+        }
+    }
+    (Ok(()), None)
+}
+
+/// Has the NameNode close a file that its writer cannot close. Else nobody could write it for as long as other uploads of the same user
+/// renew their common lease.
+async fn give_up(file_systems: &FileSystems, file_system: &FileSystem, path: &str) {
+    file_systems.forget(file_system);
+    if let Err(error) = file_system.recover_lease(path).await {
+        tracing::warn!(path, %error, "a file whose upload failed stays open until its lease runs out");
+    }
+}
+
+/// Takes a little more of a body that nobody wants.
+pub(crate) async fn hear_out(body: &mut BodyDataStream) {
+    let hearing = async {
+        let mut left = HEARD_OUT_BYTES;
+        while let Some(Ok(bytes)) = body.next().await {
+            match left.checked_sub(bytes.len()) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    // Too long, or at its end: either way it is answered now.
+    let _ = tokio::time::timeout(HEARD_OUT_TIMEOUT, hearing).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::io;
+
+    use futures_util::stream::{iter, once, repeat};
+    use hearth_web::axum::body::{Body, Bytes};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refused_body_is_heard_out_within_bounds() {
+        let piece = Bytes::from(vec![0; 64 << 10]);
+        let mut endless = Body::from_stream(repeat(piece.clone()).map(io::Result::Ok)).into_data_stream();
+        hear_out(&mut endless).await;
+        let silent = iter([io::Result::Ok(piece)]).chain(once(pending()));
+        hear_out(&mut Body::from_stream(silent).into_data_stream()).await;
+        hear_out(&mut Body::empty().into_data_stream()).await;
+    }
+}
