@@ -1,0 +1,188 @@
+//! A DataNode's web port as clients of WebHDFS use it after the NameNode has sent them there.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use hearth_client::{Error, FileSystem};
+use hearth_config::{Configuration, Environment};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Make};
+use hearth_types::FsPermission;
+
+const BLOCK: usize = 1 << 20;
+/// Of several blocks, the last one short.
+const LENGTH: usize = 3 * BLOCK + 777;
+const CONTENT: Content = Content { seed: 31 };
+
+struct Answer {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn read(stream: &mut TcpStream) -> Result<Self> {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").context("no head of an answer")?;
+        let body = bytes.split_off(end + 4);
+        Ok(Self { head: String::from_utf8(bytes)?.to_ascii_lowercase(), body })
+    }
+
+    fn status(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// What it has been refused with.
+    fn exception(&self) -> Result<String> {
+        let body: serde_json::Value = serde_json::from_slice(&self.body)?;
+        Ok(body["RemoteException"]["exception"].as_str().context("no exception")?.to_owned())
+    }
+}
+
+/// The one DataNode's web port.
+struct Web {
+    port: u16,
+    namenode: String,
+    user: String,
+}
+
+impl Web {
+    /// Sends the header of a request. `asked`: method, path and operation with its parameters.
+    fn begin(&self, asked: (&str, &str, &str), headers: &str) -> Result<TcpStream> {
+        let (method, path, query) = asked;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let (namenode, user) = (&self.namenode, &self.user);
+        write!(
+            stream,
+            "{method} /webhdfs/v1{path}?op={query}&namenoderpcaddress={namenode}&user.name={user} HTTP/1.1\r\n\
+             Host: x\r\nConnection: close\r\n{headers}\r\n"
+        )?;
+        Ok(stream)
+    }
+
+    fn ask(&self, method: &str, path: &str, query: &str, body: &[u8]) -> Result<Answer> {
+        let headers = match method {
+            "GET" => String::new(),
+            _ => format!("Content-Length: {}\r\n", body.len()),
+        };
+        let mut stream = self.begin((method, path, query), &headers)?;
+        stream.write_all(body)?;
+        Answer::read(&mut stream)
+    }
+}
+
+fn check_reads(web: &Web, path: &str, length: usize) -> Result<()> {
+    // Whole, a long part, short parts over a boundary of blocks and at the end, and beyond.
+    for (offset, wanted) in
+        [(0, None), (5, Some(2 * BLOCK)), (BLOCK - 3, Some(7)), (length - 9, Some(100)), (length, None)]
+    {
+        let part = wanted.map(|length| format!("&length={length}")).unwrap_or_default();
+        let answer = web.ask("GET", path, &format!("OPEN&offset={offset}{part}"), &[])?;
+        let count = wanted.unwrap_or(usize::MAX).min(length - offset);
+        ensure!(answer.status() == "200", "{}", answer.head);
+        ensure!(answer.head.contains(&format!("content-length: {count}\r\n")), "{}", answer.head);
+        ensure!(answer.head.contains("access-control-allow-origin: *"), "{}", answer.head);
+        ensure!(answer.body == CONTENT.bytes(offset as u64, count), "{count} bytes at {offset} of {path} are others");
+    }
+    let beyond = web.ask("GET", path, &format!("OPEN&offset={}", length + 1), &[])?;
+    ensure!((beyond.status(), &*beyond.exception()?) == ("403", "EOFException"), "{}", beyond.head);
+    Ok(())
+}
+
+/// Creating waits to be told to go on: it is, or it is refused first.
+fn check_continue(web: &Web) -> Result<()> {
+    for (path, query, first) in
+        [("/asked", "CREATE", "HTTP/1.1 100 "), ("/dir/file", "CREATE&overwrite=false", "HTTP/1.1 403 ")]
+    {
+        let mut stream = web.begin(("PUT", path, query), "Expect: 100-continue\r\nContent-Length: 5\r\n")?;
+        let mut line = vec![0; first.len()];
+        stream.read_exact(&mut line)?;
+        ensure!(line == first.as_bytes(), "{path}: {}", String::from_utf8_lossy(&line));
+        if first.contains("100") {
+            stream.write_all(b"asked")?;
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest)?;
+            ensure!(rest.contains("HTTP/1.1 201 "), "{rest}");
+        }
+    }
+    Ok(())
+}
+
+async fn is_closed(fs: &FileSystem, path: &str) -> Result<()> {
+    for _ in 0..300 {
+        match fs.is_file_closed(path).await {
+            Ok(true) => return Ok(()),
+            // Not yet made.
+            Ok(false) | Err(Error::Refused { .. } | Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("{path} is open still")
+}
+
+async fn carry_out(cluster: &Cluster) -> Result<()> {
+    let conf = Configuration::load_dir(cluster.conf(), Environment::empty())?;
+    // Who runs the daemons: a superuser.
+    let user = hearth_client::os_user_name();
+    let fs = FileSystem::connect(&conf, None, &user)?;
+    let namenode = cluster.uri().strip_prefix("hdfs://").context("the URI of HDFS")?.to_owned();
+    let web = Web { port: cluster.datanodes[0].port("dfs.datanode.http.address")?, namenode, user };
+
+    let bytes = CONTENT.bytes(0, LENGTH);
+    let made = web.ask("PUT", "/dir/file", "CREATE&permission=640&unmaskedpermission=666", &bytes)?;
+    ensure!(made.status() == "201" && made.body.is_empty(), "{}", made.head);
+    ensure!(made.head.contains(&format!("location: {}/dir/file\r\n", cluster.uri())), "{}", made.head);
+    let status = fs.status("/dir/file").await?;
+    ensure!(status.permission == FsPermission(0o640) && status.length == LENGTH as u64, "{status:?}");
+    check_reads(&web, "/dir/file", LENGTH)?;
+    let again = web.ask("PUT", "/dir/file", "CREATE&overwrite=false", &bytes)?;
+    ensure!((again.status(), &*again.exception()?) == ("403", "FileAlreadyExistsException"), "{}", again.head);
+    check_continue(&web)?;
+
+    // In chunks, of which the client need not know the sum.
+    let more = CONTENT.bytes(LENGTH as u64, BLOCK);
+    let mut stream = web.begin(("POST", "/dir/file", "APPEND"), "Transfer-Encoding: chunked\r\n")?;
+    for chunk in more.chunks(100_000) {
+        write!(stream, "{:x}\r\n", chunk.len())?;
+        stream.write_all(chunk)?;
+        stream.write_all(b"\r\n")?;
+    }
+    stream.write_all(b"0\r\n\r\n")?;
+    let appended = Answer::read(&mut stream)?;
+    ensure!(appended.status() == "200" && appended.body.is_empty(), "{}", appended.head);
+    check_reads(&web, "/dir/file", LENGTH + BLOCK)?;
+
+    let answer = web.ask("GET", "/dir/file", "GETFILECHECKSUM", &[])?;
+    let answer: serde_json::Value = serde_json::from_slice(&answer.body)?;
+    let checksum = &answer["FileChecksum"];
+    let told =
+        format!("{}:{}", checksum["algorithm"].as_str().unwrap_or("?"), checksum["bytes"].as_str().unwrap_or("?"));
+    ensure!(told == fs.checksum("/dir/file", None).await?.to_string() && checksum["length"] == 28, "{answer}");
+
+    let missing = web.ask("GET", "/none", "OPEN", &[])?;
+    ensure!((missing.status(), &*missing.exception()?) == ("404", "FileNotFoundException"), "{}", missing.head);
+
+    // Broken off in the middle: what came is the file, which nobody has open.
+    let sent = BLOCK + 4321;
+    let mut stream = web.begin(("PUT", "/broken", "CREATE"), &format!("Content-Length: {LENGTH}\r\n"))?;
+    stream.write_all(&bytes[..sent])?;
+    drop(stream);
+    is_closed(&fs, "/broken").await?;
+    let length = fs.status("/broken").await?.length as usize;
+    ensure!(length <= sent, "{length} bytes of {sent}");
+    let read = web.ask("GET", "/broken", "OPEN", &[])?;
+    ensure!(read.status() == "200" && read.body == bytes[..length], "{}", read.head);
+    let appended = web.ask("POST", "/broken", "APPEND", &bytes[length..])?;
+    ensure!(appended.status() == "200", "{}", appended.head);
+    check_reads(&web, "/broken", LENGTH)
+}
+
+#[test]
+fn files_are_written_read_and_continued_over_http() {
+    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth).start().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(carry_out(&cluster)).unwrap_or_else(|error| panic!("{error:?}"));
+}
