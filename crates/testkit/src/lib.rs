@@ -29,7 +29,7 @@ pub use cluster::{Cluster, ClusterSpec, Make, NamenodePorts, NodeProcess};
 pub use content::{Content, sha256_hex};
 pub use driver::{Driver, DriverError};
 pub use engine::Engine;
-pub use http::{get_text, get_text_at, jmx_bean};
+pub use http::{HttpAnswer, HttpBody, HttpRequest, get_text, get_text_at, jmx_bean};
 pub use huge_pages::HugePages;
 pub use nameservices::{Nameservices, NameservicesSpec};
 pub use places::{
