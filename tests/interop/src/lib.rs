@@ -4,6 +4,8 @@
 //! one cluster after the other: Apache's alone first, as the oracle that shows the checks themselves to be right, then
 //! the combinations with ours. Each check of each cluster counts as one test.
 
+mod alike;
 mod suite;
 
+pub use alike::tool_said;
 pub use suite::{Check, Session, Suite, ecosystem, run, slow};

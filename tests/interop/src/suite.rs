@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hearth_testkit::{Cluster, ClusterSpec, Driver, Missing, skip_or_fail};
 use serde_json::Value;
 
@@ -91,6 +91,22 @@ impl Session<'_> {
             }
             Some(_) => {}
         }
+        Ok(())
+    }
+
+    /// As [`Session::same_as_oracle`], of lines that are all different: the error shows those that only the oracle has behind `-`,
+    /// and those that only this cluster has behind `+`.
+    pub fn same_lines_as_oracle(&mut self, name: &str, lines: &[String]) -> Result<()> {
+        let Some((oracle, expected)) = self.observed.get(name) else {
+            self.observed.insert(name.to_owned(), (self.cluster_name.clone(), Value::from(lines)));
+            return Ok(());
+        };
+        let expected: Vec<&str> = expected.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let found: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let gone = expected.iter().filter(|line| !found.contains(line)).map(|line| format!("\n  - {line}"));
+        let new = found.iter().filter(|line| !expected.contains(line)).map(|line| format!("\n  + {line}"));
+        let differing: String = gone.chain(new).collect();
+        ensure!(differing.is_empty(), "{name}: not as {oracle}{differing}");
         Ok(())
     }
 }
