@@ -88,7 +88,7 @@ pub struct Event<'a> {
     pub target: Option<&'a str>,
     /// `owner:group:rwxr-xr-x`, of what the operation left there.
     pub permissions: Option<&'a str>,
-    /// How the call came; `None` over HTTP.
+    /// How the call came; `None` for fsck's.
     pub protocol: Option<&'a str>,
     /// What the client says of itself, and its signature.
     pub context: Option<(&'a str, &'a Bytes)>,

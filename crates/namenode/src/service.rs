@@ -1,6 +1,7 @@
 //! From a call on the wire to an operation and back: who calls, whether the call is a repetition, the audit line.
 
 mod audited;
+mod webhdfs;
 
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ use crate::state::{Context, Namenode, encode};
 
 use audited::{audited, put_down};
 
+pub use webhdfs::Webhdfs;
+
 /// Answers clients and datanodes on one port.
 pub struct NamenodeService {
     namenode: Arc<Namenode>,
@@ -32,6 +35,9 @@ pub struct NamenodeService {
     /// `None` when `dfs.namenode.enable.retrycache` is off.
     retries: Option<Arc<RetryCache>>,
 }
+
+/// The audit log's word.
+const OVER_RPC: &str = "rpc";
 
 const PROTOCOLS: [&str; 6] = [
     protocols::CLIENT,
@@ -77,7 +83,8 @@ impl NamenodeService {
         Self { namenode, datanodes, retries }
     }
 
-    async fn client_call(&self, call: &Call) -> Result<Bytes, RemoteError> {
+    /// `over`: how the call came, as the audit log says it.
+    async fn client_call(&self, call: &Call, over: &'static str) -> Result<Bytes, RemoteError> {
         let caller = self.caller(call).await?;
         let repeated = match (&self.retries, call.client_id) {
             (Some(retries), Some(client)) if is_at_most_once(&call.method) && call.call_id >= 0 => {
@@ -100,7 +107,7 @@ impl NamenodeService {
             _ => dispatch(&self.namenode, &context, call).await,
         };
         if let Some((log, audited)) = &audited {
-            put_down(log, &self.namenode, &context.caller, call, audited, &outcome).await;
+            put_down(log, &self.namenode, &context.caller, call, over, audited, &outcome).await;
         }
         if let (Ok(answer), Some((guard, _, expires_ms)), true) = (&outcome, repeated, context.is_remembered()) {
             guard.finish(expires_ms, answer.clone());
@@ -133,7 +140,7 @@ impl NamenodeService {
                     let command = "refreshUserToGroupsMappings";
                     let (user, machine) = (&caller.user, &caller.machine);
                     let event =
-                        Event { allowed: true, user, machine, command, protocol: Some("rpc"), ..Event::default() };
+                        Event { allowed: true, user, machine, command, protocol: Some(OVER_RPC), ..Event::default() };
                     log.write(event).await;
                 }
                 Ok(encode(&RefreshUserToGroupsMappingsResponseProto {}))
@@ -172,7 +179,7 @@ impl Service for NamenodeService {
             return self.datanodes.call(&call).await;
         }
         match call.protocol.as_str() {
-            protocols::CLIENT => self.client_call(&call).await,
+            protocols::CLIENT => self.client_call(&call, OVER_RPC).await,
             protocols::GET_USER_MAPPINGS | protocols::REFRESH_USER_MAPPINGS => self.users_call(&call).await,
             other => Err(no_such_method(other, &call.method)),
         }

@@ -22,7 +22,7 @@ use crate::leases::Leases;
 use crate::namespace::{BlockState, Namespace};
 use crate::ops::synchronize_block::synchronize_block;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
-use crate::service::{NamenodeService, to_remote};
+use crate::service::{NamenodeService, Webhdfs, to_remote};
 use crate::settings::{Settings, store_directory};
 use crate::state::{Namenode, State};
 use crate::store::{Directory, Loaded, Store, StoreError, StoreFailed, format};
@@ -180,7 +180,7 @@ impl Namenode {
         let service_rpc = match service_address {
             Some(address) => {
                 let address = bound(conf, address, keys::DFS_NAMENODE_SERVICERPC_BIND_HOST)?;
-                Some(RpcServer::start(&address, service, rpc_options).await?)
+                Some(RpcServer::start(&address, service.clone(), rpc_options).await?)
             }
             None => None,
         };
@@ -188,7 +188,8 @@ impl Namenode {
             Some(address) => address.clone(),
             None => bound(conf, conf.get(keys::DFS_NAMENODE_HTTP_ADDRESS)?, keys::DFS_NAMENODE_HTTP_BIND_HOST)?,
         };
-        let web = web::site(namenode.clone(), rpc.address(), conf).serve(&http_address).await?;
+        let webhdfs = Webhdfs::new(service, named_address(&options, rpc.address())?, conf)?;
+        let web = web::site(namenode.clone(), rpc.address(), Arc::new(webhdfs), conf).serve(&http_address).await?;
         let mut tasks = vec![
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
             tokio::spawn(watch::leases(namenode.clone())),
@@ -252,6 +253,18 @@ fn rpc_address(options: &NamenodeOptions) -> Result<String, ConfigError> {
     }
     let conf = &options.configuration;
     bound(conf, conf.single_namenode()?, keys::DFS_NAMENODE_RPC_BIND_HOST)
+}
+
+/// How clients are to find the RPC port: by the host that is configured, wherever it listens.
+fn named_address(options: &NamenodeOptions, rpc: SocketAddr) -> Result<String, ConfigError> {
+    let host = match &options.rpc_address {
+        Some(address) => HostPort::parse(address, Some(0)).map_or_else(|_| rpc.ip().to_string(), |parsed| parsed.host),
+        None => options.configuration.single_namenode()?.host,
+    };
+    // Nobody connects to all addresses of a machine.
+    let is_any = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    let host = if is_any { options.host_name.clone() } else { host };
+    Ok(HostPort { host, port: rpc.port() }.to_string())
 }
 
 /// Where to listen: others may know this machine by a name that it has no address of.

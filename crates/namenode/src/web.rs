@@ -10,22 +10,22 @@ use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::datanode_service::SOFTWARE_VERSION;
 use crate::fsck::{FsckRequest, fsck};
 use crate::namespace::{Namespace, SNAPSHOT_QUOTA, Snapshottable};
+use crate::service::Webhdfs;
 use crate::state::Namenode;
 
-pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, conf: &Configuration) -> Site {
+pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, webhdfs: Arc<Webhdfs>, conf: &Configuration) -> Site {
     let entries = ConfEntry::all(conf);
     let front = {
         let namenode = namenode.clone();
         move || front(&namenode, rpc)
     };
     let (checked, counted) = (namenode.clone(), namenode.clone());
-    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted)).page(
-        "/fsck",
-        move |query, peer, telling| {
+    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted))
+        .page("/fsck", move |query, peer, telling| {
             let request = FsckRequest::from_query(&query, &peer.to_string(), &checked.settings.http_user);
             fsck(checked.clone(), request, telling)
-        },
-    )
+        })
+        .webhdfs(webhdfs)
 }
 
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {

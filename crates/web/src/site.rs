@@ -46,7 +46,7 @@ const CONNECTIONS_OF_ADDRESS_MAX: usize = CONNECTIONS_MAX / 2;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// A page that has said nothing by then is answered with 503. From then on it may take as long as it likes, while its client takes
 /// something of what it says within this time.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A connection on which no request, or not all of its header, has come for so long is closed, however many bytes move.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A page that is there as a whole is to be taken within this time.
@@ -400,7 +400,7 @@ async fn text_page(
 }
 
 /// What is yet to be said. A page that was broken off ends with an error, and with it the connection.
-fn rest_of(listening: Listening) -> impl Stream<Item = io::Result<Bytes>> {
+pub(crate) fn rest_of(listening: Listening) -> impl Stream<Item = io::Result<Bytes>> {
     unfold(Some(listening), |listening| async {
         let mut listening = listening?;
         match listening.next().await {

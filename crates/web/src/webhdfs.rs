@@ -13,6 +13,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use crate::Work;
+use crate::site::{REQUEST_TIMEOUT, rest_of};
+use crate::telling::{Gone, Telling};
 
 /// Before the path of a file in the path of a URL.
 pub const PREFIX: &str = "/webhdfs/v1";
@@ -177,9 +179,11 @@ impl Exception {
     /// Source: `ExceptionHandler.toResponse`.
     pub fn status(&self) -> StatusCode {
         match self.simple_name() {
-            "SecurityException" => StatusCode::UNAUTHORIZED,
+            "SecurityException" => StatusCode::FORBIDDEN,
             "FileNotFoundException" => StatusCode::NOT_FOUND,
             "IllegalArgumentException" | "UnsupportedOperationException" => StatusCode::BAD_REQUEST,
+            // They extend IllegalArgumentException.
+            "HadoopIllegalArgumentException" | "InvalidPathException" => StatusCode::BAD_REQUEST,
             _ if self.is_io() => StatusCode::FORBIDDEN,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -205,6 +209,23 @@ impl IntoResponse for Exception {
 /// An answer in JSON.
 pub fn json(status: StatusCode, value: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+/// An answer in JSON whose length nobody knows before: its text goes to the client as it is told. Where that ends with an error, the
+/// connection ends.
+pub fn told<A>(tell: impl FnOnce(Telling) -> A) -> Response
+where
+    A: Future<Output = Result<(), Gone>> + Send + 'static,
+{
+    let (telling, listening) = Telling::new(REQUEST_TIMEOUT);
+    let made = tell(telling.clone());
+    tokio::spawn(async move {
+        if made.await.is_ok() {
+            // Whoever is not there to hear it misses nothing.
+            let _ = telling.end().await;
+        }
+    });
+    ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(rest_of(listening))).into_response()
 }
 
 /// An answer without content; `location`: where what was made is, or where to ask instead.
@@ -286,7 +307,9 @@ mod tests {
         for (class, status) in [
             ("java.io.FileNotFoundException", 404),
             ("java.lang.IllegalArgumentException", 400),
-            ("java.lang.SecurityException", 401),
+            ("java.lang.SecurityException", 403),
+            ("org.apache.hadoop.HadoopIllegalArgumentException", 400),
+            ("org.apache.hadoop.fs.InvalidPathException", 400),
             ("java.io.IOException", 403),
             ("org.apache.hadoop.security.AccessControlException", 403),
             ("org.apache.hadoop.hdfs.server.namenode.SafeModeException", 403),

@@ -71,6 +71,41 @@ impl BlockMap {
         found
     }
 
+    /// Who is asked to write a block of so many bytes, or to read, for a client of HTTP on this machine (text of its address): whoever
+    /// would get its first replica, else any living one, rather one that serves and was heard of lately.
+    pub fn gateway(
+        &self,
+        machine: &str,
+        block_size: u64,
+        is_excluded: impl Fn(&DatanodeId) -> bool,
+        now: Now,
+    ) -> Option<DatanodeId> {
+        // Port 0: it has no HTTP.
+        let unfit = |id: &DatanodeId| id.info_port == 0 || is_excluded(id);
+        let mut fit = Vec::new();
+        let mut excluded = Vec::new();
+        for (_, node) in self.nodes.iter() {
+            if unfit(&node.id) {
+                excluded.push(node.id.clone());
+            } else if node.alive {
+                fit.push(node);
+            }
+        }
+        let request = PlacementRequest {
+            additional: 1,
+            block_size,
+            writer: Some(machine),
+            excluded: &excluded,
+            ..PlacementRequest::default()
+        };
+        if let Some(storage) = self.choose_targets(&request, now).first() {
+            return Some(self.nodes.node_of(*storage).id.clone());
+        }
+        self.random.shuffle(&mut fit);
+        let second = fit.into_iter().min_by_key(|node| (!node.in_service(), node.is_stale(&self.settings, now)));
+        second.map(|node| node.id.clone())
+    }
+
     /// Counts a block as promised to a node, so that its room is not given away twice.
     pub(super) fn schedule_one(&mut self, storage: StorageIndex) {
         let node = self.nodes.storage(storage).node;

@@ -343,12 +343,13 @@ fn answered(namenode: &Namenode, call: &Call, answer: &Bytes) -> (Option<String>
     }
 }
 
-/// Puts down what became of a call.
+/// Puts down what became of a call. `protocol`: how it came.
 pub async fn put_down(
     log: &AuditLog,
     namenode: &Namenode,
     caller: &Caller,
     call: &Call,
+    protocol: &str,
     audited: &Audited,
     outcome: &Result<Bytes, RemoteError>,
 ) {
@@ -376,7 +377,7 @@ pub async fn put_down(
         source,
         target,
         permissions: permissions.as_deref(),
-        protocol: Some("rpc"),
+        protocol: Some(protocol),
         context: call.caller_context.as_deref().map(|context| (context, &call.caller_signature)),
     };
     log.write_all(sources.map(event)).await;

@@ -1,0 +1,233 @@
+//! WebHDFS: what is asked over HTTP becomes calls of ClientProtocol, which go the way of those that come over RPC, and their answers
+//! become JSON. Bytes of files are the DataNodes': clients are sent on to them ([`redirect`]). Bodies of requests are not read.
+//!
+//! A client is who it says it is, as over RPC; nobody speaks for another. Source: `NamenodeWebHdfsMethods` and `JsonUtil` of Hadoop 3.4.
+
+mod acl;
+mod blocks;
+mod changes;
+mod delegation_tokens;
+mod erasure_coding;
+mod listing;
+mod parameters;
+mod policies;
+mod questions;
+mod redirect;
+mod snapshots;
+mod status;
+mod summary;
+mod token;
+mod trash;
+mod xattrs;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_protocol::rpc::{Call, Caller, RemoteError};
+use hearth_web::axum::http::{Method, StatusCode, header};
+use hearth_web::axum::response::{IntoResponse, Response};
+use hearth_web::webhdfs::{Exception, Request, Service, empty, json, told};
+use hearth_wire::rpc::{exceptions, protocols};
+use prost::Message;
+use serde_json::Value;
+
+use super::NamenodeService;
+use crate::state::Namenode;
+use parameters::{Parameters, refused};
+
+/// How the audit log says that a call came.
+const OVER_HTTP: &str = "webhdfs";
+/// The number of a call that is in no retry cache. Source: `RpcConstants.INVALID_CALL_ID`.
+const NO_CALL_ID: i32 = -2;
+/// A list of so many entries is made as a whole.
+const SHORT: usize = 256;
+/// Of a longer one, so many bytes before some of it goes to the client.
+const PART_BYTES: usize = 64 << 10;
+
+/// What an operation answers.
+type Answer = Result<Response, Exception>;
+
+/// Answers WebHDFS for the NameNode.
+pub struct Webhdfs {
+    service: Arc<NamenodeService>,
+    /// `host:port`: where DataNodes are to carry on.
+    rpc_address: String,
+    /// `dfs.user.home.dir.prefix`.
+    homes: String,
+}
+
+impl Webhdfs {
+    /// `rpc_address`: `host:port`, as clients find it.
+    pub fn new(service: Arc<NamenodeService>, rpc_address: String, conf: &Configuration) -> Result<Self, ConfigError> {
+        Ok(Self { service, rpc_address, homes: conf.get(keys::DFS_USER_HOME_DIR_PREFIX)? })
+    }
+}
+
+impl Service for Webhdfs {
+    fn answer(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        let asked = Asked::new(self, &request);
+        // A body is nothing to the NameNode.
+        drop(request);
+        Box::pin(async move {
+            let asked = match asked {
+                Ok(asked) => asked,
+                Err(refusal) => return refusal.into_response(),
+            };
+            let answered = match asked.is_question() {
+                true => asked.answer().await,
+                // A task of its own: a change that was begun is put into the audit log also when its client goes.
+                false => match tokio::spawn(async move { asked.answer().await }).await {
+                    Ok(answered) => answered,
+                    Err(error) => Err(Exception::new(exceptions::RUNTIME, error.to_string())),
+                },
+            };
+            answered.unwrap_or_else(IntoResponse::into_response)
+        })
+    }
+}
+
+/// What somebody asks.
+#[derive(Clone)]
+struct Asked {
+    webhdfs: Arc<Webhdfs>,
+    caller: Arc<Caller>,
+    method: Method,
+    /// Absolute, as it was given.
+    path: String,
+    parameters: Parameters,
+}
+
+impl Asked {
+    fn new(webhdfs: Arc<Webhdfs>, request: &Request) -> Result<Self, Exception> {
+        let parameters = Parameters::of(request);
+        let user = request.user()?.unwrap_or(&webhdfs.namenode().settings.http_user);
+        // As over RPC: that needs a rule which allows it, and there are none.
+        if let Some(other) = parameters.text("doas").filter(|other| *other != user) {
+            let message = format!("User: {user} is not allowed to impersonate {other}");
+            return Err(Exception::new(exceptions::AUTHORIZATION, message));
+        }
+        let caller = Arc::new(Caller {
+            user: user.into(),
+            real_user: None,
+            address: SocketAddr::new(request.peer, 0),
+            machine: request.peer.to_string().into(),
+        });
+        let (method, path) = (request.method.clone(), request.path.clone());
+        Ok(Self { webhdfs, caller, method, path, parameters })
+    }
+
+    fn is_question(&self) -> bool {
+        self.method == Method::GET || self.method == Method::HEAD
+    }
+
+    async fn answer(&self) -> Answer {
+        // In letters of any case.
+        let given = self.parameters.given("op").unwrap_or("NULL");
+        let operation = given.to_uppercase();
+        if operation == "NULL" {
+            return Err(Exception::unsupported("NULL is not supported"));
+        }
+        let answered = match self.method.as_str() {
+            // HTTP leaves the content out for the latter.
+            "GET" | "HEAD" => self.question(&operation).await,
+            "PUT" => self.put(&operation).await,
+            "POST" => self.post(&operation).await,
+            "DELETE" => self.delete(&operation).await,
+            _ => return Ok(empty(StatusCode::METHOD_NOT_ALLOWED, None)),
+        };
+        let method = if self.is_question() { "GET" } else { self.method.as_str() };
+        answered.unwrap_or_else(|| Err(refused("op", &format!("{given} is not a valid {method} operation."))))
+    }
+
+    fn namenode(&self) -> &Namenode {
+        self.webhdfs.namenode()
+    }
+
+    /// Has a method of ClientProtocol carried out, as if the call had come over RPC, from somebody who does not repeat it.
+    async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, Exception> {
+        let call = Call {
+            caller: self.caller.clone(),
+            protocol: protocols::CLIENT.to_owned(),
+            method: method.to_owned(),
+            request: request.encode_to_vec().into(),
+            client_id: None,
+            call_id: NO_CALL_ID,
+            retry_count: -1,
+            state_id: None,
+            caller_context: None,
+            caller_signature: Bytes::new(),
+        };
+        // In a box: each operation has few of them, and all that a call may become is large.
+        let answer = Box::pin(self.webhdfs.service.client_call(&call, OVER_HTTP)).await.map_err(refusal)?;
+        A::decode(answer).map_err(|error| Exception::io(format!("the answer of {method} cannot be read: {error}")))
+    }
+
+    /// As [`Asked::call`], where the answer says nothing but that it is done.
+    async fn change<A: Message + Default>(&self, method: &str, request: &impl Message) -> Answer {
+        self.call::<A>(method, request).await?;
+        Ok(done())
+    }
+}
+
+impl Webhdfs {
+    fn namenode(&self) -> &Namenode {
+        &self.service.namenode
+    }
+}
+
+fn refusal(error: RemoteError) -> Exception {
+    Exception::new(error.class, error.message)
+}
+
+/// What is said of something that is not there.
+fn missing(message: String) -> Exception {
+    Exception::new(exceptions::FILE_NOT_FOUND, message)
+}
+
+fn answer(value: &Value) -> Response {
+    json(StatusCode::OK, value)
+}
+
+fn done() -> Response {
+    empty(StatusCode::OK, None)
+}
+
+fn yes_or_no(result: bool) -> Response {
+    answer(&serde_json::json!({ "boolean": result }))
+}
+
+/// An answer in JSON that is written already.
+fn text(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// An answer with a list, which goes to the client a part at a time where it is long. `before`, `after`: what stands around its entries.
+fn list<T: Send + Sync + 'static>(before: String, entries: Vec<T>, show: fn(&T) -> Value, after: String) -> Response {
+    if entries.len() <= SHORT {
+        let shown: Vec<String> = entries.iter().map(|entry| show(entry).to_string()).collect();
+        return text(format!("{before}{}{after}", shown.join(",")));
+    }
+    told(move |telling| async move {
+        let mut part = before;
+        for (nth, entry) in entries.iter().enumerate() {
+            if nth > 0 {
+                part.push(',');
+            }
+            part.push_str(&show(entry).to_string());
+            if part.len() >= PART_BYTES {
+                telling.say(std::mem::take(&mut part)).await?;
+            }
+        }
+        part.push_str(&after);
+        telling.say(part).await
+    })
+}
+
+/// A path or name as text, whatever its bytes are.
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,201 @@
+//! The parameters of a request: what they are when they are not given, and what they are refused for, in Hadoop's words.
+//!
+//! Source: the classes of `org.apache.hadoop.hdfs.web.resources`.
+
+use hearth_web::webhdfs::{Exception, Request};
+
+/// What is said for a number that is not given.
+const NULL: &str = "null";
+/// The bits of a mode.
+const MODE_MAX: i64 = 0o1777;
+
+/// Decoded, in the order they came in; names in lower case.
+#[derive(Clone, Debug)]
+pub struct Parameters(Vec<(String, String)>);
+
+/// A number as Java has it.
+struct Kind {
+    name: &'static str,
+    radix: u32,
+    least: i64,
+    most: i64,
+}
+
+const LONG: Kind = Kind { name: "long integer", radix: 10, least: i64::MIN, most: i64::MAX };
+const INTEGER: Kind = Kind { name: "integer", radix: 10, least: i32::MIN as i64, most: i32::MAX as i64 };
+const SHORT: Kind = Kind { name: "short integer", radix: 10, least: i16::MIN as i64, most: i16::MAX as i64 };
+const OCTAL: Kind = Kind { radix: 8, ..SHORT };
+
+impl Kind {
+    fn shown(&self, value: i64) -> String {
+        if self.radix != 8 {
+            return value.to_string();
+        }
+        let sign = if value < 0 { "-" } else { "" };
+        format!("{sign}{:o}", value.unsigned_abs())
+    }
+}
+
+/// That a parameter's value is not taken, and why.
+pub fn refused(name: &str, why: &str) -> Exception {
+    Exception::illegal_argument(format!("Invalid value for webhdfs parameter \"{name}\": {why}"))
+}
+
+/// That a value does not look as it should.
+pub fn not_of(name: &str, value: &str, domain: &str) -> Exception {
+    refused(name, &format!("Invalid value: \"{value}\" does not belong to the domain {domain}"))
+}
+
+impl Parameters {
+    pub fn of(request: &Request) -> Self {
+        Self(request.parameters().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    /// The first value, as it was given.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// Every value, as they were given.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The first value, if it says anything.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.given(name).filter(|value| !value.is_empty())
+    }
+
+    /// As [`Parameters::text`], where the word for none is none, too.
+    pub fn text_or_null(&self, name: &str) -> Option<&str> {
+        self.text(name).filter(|value| *value != NULL)
+    }
+
+    /// Errors: it is not given. `operation`: what needs it.
+    pub fn needed(&self, name: &str, operation: &str) -> Result<&str, Exception> {
+        self.text(name).ok_or_else(|| needed(name, operation))
+    }
+
+    pub fn flag(&self, name: &str, unless_given: bool) -> Result<bool, Exception> {
+        match self.given(name) {
+            None => Ok(unless_given),
+            Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
+            Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
+            Some(value) => Err(refused(name, &format!("Failed to parse \"{value}\" to Boolean."))),
+        }
+    }
+
+    /// A number that is not below `least`.
+    pub fn long(&self, name: &str, least: i64) -> Result<Option<i64>, Exception> {
+        self.number(name, &LONG, least, i64::MAX)
+    }
+
+    /// As [`Parameters::long`].
+    pub fn integer(&self, name: &str, least: i32) -> Result<Option<i32>, Exception> {
+        let value = self.number(name, &INTEGER, i64::from(least), i64::MAX)?;
+        Ok(value.map(|value| value as i32))
+    }
+
+    /// As [`Parameters::long`]; none is negative.
+    pub fn short(&self, name: &str, least: u16) -> Result<Option<u16>, Exception> {
+        let value = self.number(name, &SHORT, i64::from(least), i64::MAX)?;
+        Ok(value.map(|value| value as u16))
+    }
+
+    /// Permissions, in octal digits.
+    pub fn mode(&self, name: &str) -> Result<Option<u32>, Exception> {
+        let value = self.number(name, &OCTAL, 0, MODE_MAX)?;
+        Ok(value.map(|value| value as u32))
+    }
+
+    fn number(&self, name: &str, kind: &Kind, least: i64, most: i64) -> Result<Option<i64>, Exception> {
+        let Some(text) = self.given(name).filter(|text| *text != NULL) else { return Ok(None) };
+        let value = i64::from_str_radix(text, kind.radix).ok().filter(|value| (kind.least..=kind.most).contains(value));
+        let unreadable = || format!("Failed to parse \"{text}\" as a radix-{} {}.", kind.radix, kind.name);
+        let value = value.ok_or_else(|| refused(name, &unreadable()))?;
+        let outside = |sign: char, bound: i64| {
+            let (value, bound) = (kind.shown(value), kind.shown(bound));
+            Err(refused(name, &format!("Invalid parameter range: {name} = {value} {sign} {bound}")))
+        };
+        match value {
+            value if value < least => outside('<', least),
+            value if value > most => outside('>', most),
+            value => Ok(Some(value)),
+        }
+    }
+
+    /// Which of the `known` names are given, one after the other behind commas, in letters of any case. `class`: what Java calls their
+    /// like.
+    pub fn set(&self, name: &str, class: &str, known: &[&'static str]) -> Result<Vec<&'static str>, Exception> {
+        let given: Vec<String> = match self.text(name) {
+            Some(value) => value.split(',').map(|one| one.trim().to_uppercase()).collect(),
+            None => Vec::new(),
+        };
+        match given.iter().find(|one| !known.contains(&one.as_str())) {
+            Some(unknown) => Err(refused(name, &format!("No enum constant {class}.{unknown}"))),
+            None => Ok(known.iter().copied().filter(|one| given.iter().any(|given| given == one)).collect()),
+        }
+    }
+}
+
+/// That an operation needs a parameter.
+pub fn needed(name: &str, operation: &str) -> Exception {
+    Exception::illegal_argument(format!("Required param {name} for op: {operation} is null or empty"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_web::axum;
+    use hearth_web::axum::body::Body;
+
+    use super::*;
+
+    fn parameters(query: &str) -> Parameters {
+        let uri = format!("/webhdfs/v1/f?{query}");
+        let request = axum::extract::Request::builder().uri(uri).body(Body::empty()).unwrap();
+        Parameters::of(&Request::parse(request, [127, 0, 0, 1].into()).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_given_is_what_hadoop_takes() {
+        let given = parameters("a=&b=null&Offset=7&flag=TRUE&mode=1755&x=1&x=2");
+        assert_eq!((given.text("a"), given.text("b"), given.text("c")), (None, Some("null"), None));
+        assert_eq!((given.text_or_null("b"), given.all("x").collect::<Vec<_>>()), (None, vec!["1", "2"]));
+        assert_eq!(given.long("offset", 0), Ok(Some(7)));
+        assert_eq!((given.long("b", 0), given.long("c", 0)), (Ok(None), Ok(None)));
+        assert_eq!((given.flag("flag", false), given.flag("c", true)), (Ok(true), Ok(true)));
+        assert_eq!((given.mode("mode"), given.short("x", 1)), (Ok(Some(0o1755)), Ok(Some(1))));
+    }
+
+    #[test]
+    fn refusals_are_in_hadoops_words() {
+        let given = parameters("n=x&low=-1&wide=40000&mode=2000&not=888&flag=yes&set=CREATE,drop&empty=");
+        let said = |refused: Exception| {
+            assert_eq!(refused.class, "java.lang.IllegalArgumentException");
+            refused.message
+        };
+        let of = |name: &str, why: &str| format!("Invalid value for webhdfs parameter \"{name}\": {why}");
+        let asked = said(given.long("n", 0).unwrap_err());
+        assert_eq!(asked, of("n", "Failed to parse \"x\" as a radix-10 long integer."));
+        let asked = said(given.long("low", 0).unwrap_err());
+        assert_eq!(asked, of("low", "Invalid parameter range: low = -1 < 0"));
+        let asked = said(given.short("wide", 1).unwrap_err());
+        assert_eq!(asked, of("wide", "Failed to parse \"40000\" as a radix-10 short integer."));
+        let asked = said(given.mode("mode").unwrap_err());
+        assert_eq!(asked, of("mode", "Invalid parameter range: mode = 2000 > 1777"));
+        let asked = said(given.mode("not").unwrap_err());
+        assert_eq!(asked, of("not", "Failed to parse \"888\" as a radix-8 short integer."));
+        assert_eq!(said(given.flag("flag", false).unwrap_err()), of("flag", "Failed to parse \"yes\" to Boolean."));
+        let asked = said(given.set("set", "org.X", &["CREATE", "REPLACE"]).unwrap_err());
+        assert_eq!(asked, of("set", "No enum constant org.X.DROP"));
+        let asked = said(given.needed("empty", "OPEN").unwrap_err());
+        assert_eq!(asked, "Required param empty for op: OPEN is null or empty");
+    }
+
+    #[test]
+    fn sets_have_each_name_once_in_the_order_that_is_known() {
+        let given = parameters("set=replace,%20Create,REPLACE");
+        assert_eq!(given.set("set", "org.X", &["CREATE", "REPLACE", "APPEND"]), Ok(vec!["CREATE", "REPLACE"]));
+        assert_eq!(given.set("none", "org.X", &["CREATE"]), Ok(vec![]));
+    }
+}

@@ -1,0 +1,55 @@
+//! Which question is answered where: the operations of GET.
+
+use hearth_types::Access;
+use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto};
+
+use super::parameters::{needed, not_of};
+use super::{Answer, Asked};
+
+impl Asked {
+    /// `None`: there is no such operation.
+    pub(super) async fn question(&self, operation: &str) -> Option<Answer> {
+        Some(match operation {
+            "OPEN" => self.open().await,
+            "GETFILECHECKSUM" => self.checksum().await,
+            "GETFILESTATUS" => self.file_status().await,
+            "GETFILELINKSTATUS" => self.file_link_status().await,
+            "GETLINKTARGET" => self.link_target().await,
+            "LISTSTATUS" => self.list_status().await,
+            "LISTSTATUS_BATCH" => self.list_status_batch().await,
+            "GETCONTENTSUMMARY" => self.content_summary().await,
+            "GETQUOTAUSAGE" => self.quota_usage().await,
+            "GETSTATUS" => self.fs_status().await,
+            "GETSERVERDEFAULTS" => self.server_defaults().await,
+            "GETHOMEDIRECTORY" => Ok(self.home_directory()),
+            "GETTRASHROOT" => self.trash_root().await,
+            "GETTRASHROOTS" => self.trash_roots().await,
+            "GET_BLOCK_LOCATIONS" => self.block_locations().await,
+            "GETFILEBLOCKLOCATIONS" => self.file_block_locations().await,
+            "GETACLSTATUS" => self.acl_status().await,
+            "CHECKACCESS" => self.check_access().await,
+            "GETXATTRS" => self.xattrs().await,
+            "LISTXATTRS" => self.xattr_names().await,
+            "GETALLSTORAGEPOLICY" => self.storage_policies().await,
+            "GETSTORAGEPOLICY" => self.storage_policy().await,
+            "GETECPOLICY" => self.erasure_coding_policy().await,
+            "GETECPOLICIES" => self.erasure_coding_policies().await,
+            "GETECCODECS" => self.erasure_coding_codecs().await,
+            "GETSNAPSHOTDIFF" => self.snapshot_diff().await,
+            "GETSNAPSHOTDIFFLISTING" => self.snapshot_diff_listing().await,
+            "GETSNAPSHOTTABLEDIRECTORYLIST" => self.snapshottable_directories().await,
+            "GETSNAPSHOTLIST" => self.snapshots().await,
+            "GETDELEGATIONTOKEN" => self.delegation_token().await,
+            _ => return None,
+        })
+    }
+
+    /// Answers with nothing: whether it may be done is whether that is refused.
+    async fn check_access(&self) -> Answer {
+        let name = "fsaction";
+        let letters = self.parameters.text_or_null(name).ok_or_else(|| needed(name, "CHECKACCESS"))?;
+        let access = Access::from_letters(letters).ok_or_else(|| not_of(name, letters, "[r-][w-][x-]"))?;
+        let request = CheckAccessRequestProto { path: self.path.clone(), mode: i32::from(access.bits()) };
+        self.change::<CheckAccessResponseProto>("checkAccess", &request).await
+    }
+}

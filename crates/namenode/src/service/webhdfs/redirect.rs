@@ -1,0 +1,216 @@
+//! Sending clients on to a DataNode, which reads or writes for them: to one that has the bytes, or that may take them.
+//!
+//! Source: `NamenodeWebHdfsMethods.redirectURI` and `chooseDatanode` of Hadoop 3.4.
+
+use std::collections::HashSet;
+
+use hearth_types::DatanodeId;
+use hearth_web::axum::http::StatusCode;
+use hearth_web::webhdfs::{Exception, PREFIX, empty, encode};
+use hearth_wire::proto::hdfs::datanode_info_proto::AdminState;
+use hearth_wire::proto::hdfs::{DatanodeIdProto, DatanodeInfoProto};
+use hearth_wire::rpc::exceptions;
+use serde_json::json;
+
+use super::status::mode;
+use super::{Answer, Asked, answer, missing};
+use crate::namespace::is_valid;
+
+/// Java's name of how a file is created.
+const CREATE_FLAG: &str = "org.apache.hadoop.fs.CreateFlag";
+/// What those are, in Java's order.
+const CREATE_FLAGS: [&str; 10] = [
+    "CREATE",
+    "OVERWRITE",
+    "APPEND",
+    "SYNC_BLOCK",
+    "LAZY_PERSIST",
+    "NEW_BLOCK",
+    "NO_LOCAL_WRITE",
+    "SHOULD_REPLICATE",
+    "IGNORE_CLIENT_LOCALITY",
+    "NO_LOCAL_RACK",
+];
+
+/// Where a client is sent to.
+struct Destination {
+    host: String,
+    /// Of HTTP.
+    port: u32,
+}
+
+impl From<&DatanodeIdProto> for Destination {
+    fn from(id: &DatanodeIdProto) -> Self {
+        Self { host: id.host_name.clone(), port: id.info_port }
+    }
+}
+
+/// DataNodes that a client does not want. Each may be named by its address or its name, alone or with the port of HTTP or of transfers:
+/// Java's clients name those that failed as the URL did.
+struct Excluded(HashSet<String>);
+
+impl Excluded {
+    fn of(given: Option<&str>) -> Self {
+        let names = given.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
+        Self(names.map(str::to_owned).collect())
+    }
+
+    fn has(&self, machine: [&str; 2], ports: [u32; 2]) -> bool {
+        let is_named = |name: &str| {
+            self.0.contains(name) || ports.iter().any(|port| self.0.contains(format!("{name}:{port}").as_str()))
+        };
+        !self.0.is_empty() && machine.into_iter().any(is_named)
+    }
+}
+
+impl Asked {
+    pub(super) async fn open(&self) -> Answer {
+        let offset = self.parameters.long("offset", 0)?.unwrap_or(0);
+        let passed = [
+            ("buffersize", self.buffer_size()?),
+            ("length", self.parameters.long("length", 0)?.map(|length| length.to_string())),
+            ("offset", Some(offset.to_string())),
+        ];
+        let destination = self.holder("OPEN", Some(offset), &self.excluded()).await?;
+        self.send_on("OPEN", destination, &passed)
+    }
+
+    pub(super) async fn checksum(&self) -> Answer {
+        let destination = self.holder("GETFILECHECKSUM", None, &Excluded::of(None)).await?;
+        self.send_on("GETFILECHECKSUM", destination, &[])
+    }
+
+    pub(super) async fn append(&self) -> Answer {
+        let passed = [("buffersize", self.buffer_size()?)];
+        let destination = self.holder("APPEND", None, &self.excluded()).await?;
+        self.send_on("APPEND", destination, &passed)
+    }
+
+    /// Whether there may be such a file finds out who creates it, for the client.
+    pub(super) async fn create(&self) -> Answer {
+        let given = &self.parameters;
+        let block_size = given.long("blocksize", 1)?;
+        let flags = given.set("createflag", CREATE_FLAG, &CREATE_FLAGS)?;
+        let passed = [
+            ("blocksize", block_size.map(|size| size.to_string())),
+            ("buffersize", self.buffer_size()?),
+            ("createflag", Some(flags.join(","))),
+            ("createparent", Some(given.flag("createparent", true)?.to_string())),
+            ("overwrite", Some(given.flag("overwrite", false)?.to_string())),
+            ("permission", given.mode("permission")?.map(mode)),
+            ("replication", given.short("replication", 1)?.map(|count| count.to_string())),
+            ("unmaskedpermission", given.mode("unmaskedpermission")?.map(mode)),
+        ];
+        self.check_path()?;
+        self.webhdfs.service.datanodes.place_client(&self.caller.machine).await;
+        let block_size = block_size.map_or(self.namenode().settings.defaults.block_size, |size| size as u64);
+        let destination = self.gateway(block_size, &self.excluded())?;
+        self.send_on("CREATE", destination, &passed)
+    }
+
+    fn buffer_size(&self) -> Result<Option<String>, Exception> {
+        let size = self.parameters.integer("buffersize", 1)?;
+        Ok(size.map(|size| size.to_string()))
+    }
+
+    fn excluded(&self) -> Excluded {
+        Excluded::of(self.parameters.text("excludedatanodes"))
+    }
+
+    fn check_path(&self) -> Result<(), Exception> {
+        match is_valid(&self.path) {
+            true => Ok(()),
+            false => Err(Exception::new(exceptions::INVALID_PATH, format!("Invalid path name {}", self.path))),
+        }
+    }
+
+    /// One that has the byte at `offset`, the last one where none is named. Any, of an empty file, and of what is none: there the
+    /// client hears of that.
+    async fn holder(
+        &self,
+        operation: &str,
+        offset: Option<i64>,
+        excluded: &Excluded,
+    ) -> Result<Destination, Exception> {
+        self.check_path()?;
+        let path = &self.path;
+        let found = self.status_of(path).await?;
+        let length = found.ok_or_else(|| missing(format!("File {path} not found.")))?.length as i64;
+        let offset = offset.unwrap_or((length - 1).max(0));
+        if length == 0 {
+            return self.gateway(0, excluded);
+        }
+        if offset >= length {
+            let message = format!("Offset={offset} out of the range [0, {length}); {operation}, path={path}");
+            return Err(Exception::io(message));
+        }
+        let located = self.located(offset, 1).await?;
+        let Some(block) = located.blocks.first() else { return self.gateway(0, excluded) };
+        // Nearest to the client first, those that were not heard of lately and that leave last.
+        let is_fit = |info: &&DatanodeInfoProto| {
+            let id = &info.id;
+            info.admin_state() != AdminState::Decommissioned
+                && id.info_port != 0
+                && !excluded.has([&id.ip_addr, &id.host_name], [id.info_port, id.xfer_port])
+        };
+        match block.locs.iter().find(is_fit) {
+            Some(info) => Ok((&info.id).into()),
+            None => Err(Exception::io("No active nodes contain this block")),
+        }
+    }
+
+    /// One that may take a block of so many bytes, or any.
+    fn gateway(&self, block_size: u64, excluded: &Excluded) -> Result<Destination, Exception> {
+        let is_excluded = |id: &DatanodeId| {
+            excluded.has([&id.ip, &id.host_name], [u32::from(id.info_port), u32::from(id.transfer_port)])
+        };
+        let namenode = self.namenode();
+        let now = namenode.now();
+        let found = namenode.read().blocks.gateway(&self.caller.machine, block_size, is_excluded, now);
+        match found {
+            Some(id) => Ok(Destination { host: id.host_name, port: u32::from(id.info_port) }),
+            None => Err(Exception::io(format!(
+                "Failed to find datanode, suggest to check cluster health. excludeDatanodes={}",
+                self.parameters.text("excludedatanodes").unwrap_or("null")
+            ))),
+        }
+    }
+
+    /// `passed`: what the DataNode is to know; in the order of their names.
+    fn send_on(&self, operation: &str, to: Destination, passed: &[(&str, Option<String>)]) -> Answer {
+        let host = if to.host.contains(':') { format!("[{}]", to.host) } else { to.host };
+        let mut location = format!("http://{host}:{}{PREFIX}{}?op={operation}", to.port, encode(&self.path));
+        for name in ["doas", "user.name"] {
+            if let Some(value) = self.parameters.text(name) {
+                location.push_str(&format!("&{name}={}", encode(value)));
+            }
+        }
+        location.push_str(&format!("&namenoderpcaddress={}", self.webhdfs.rpc_address));
+        for (name, value) in passed {
+            if let Some(value) = value {
+                location.push_str(&format!("&{name}={}", encode(value)));
+            }
+        }
+        Ok(match self.parameters.flag("noredirect", false)? {
+            true => answer(&json!({ "Location": location })),
+            false => empty(StatusCode::TEMPORARY_REDIRECT, Some(&location)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datanodes_are_excluded_by_any_of_their_names() {
+        let is_excluded = |given: &str| Excluded::of(Some(given)).has(["10.0.0.1", "dn1"], [9864, 9866]);
+        for given in ["dn1", "10.0.0.1", "x, dn1:9864", "10.0.0.1:9866 ,y"] {
+            assert!(is_excluded(given), "{given}");
+        }
+        for given in ["", ",", "dn1:1", "dn11", "dn"] {
+            assert!(!is_excluded(given), "{given}");
+        }
+        assert!(!Excluded::of(None).has(["", ""], [0, 0]));
+    }
+}
