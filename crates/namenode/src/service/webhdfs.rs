@@ -231,3 +231,22 @@ fn list<T: Send + Sync + 'static>(before: String, entries: Vec<T>, show: fn(&T) 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use hearth_web::axum::body::to_bytes;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_list_comes_whole_however_long_it_is() {
+        for count in [0, 1, SHORT, SHORT + 1, 50_000] {
+            let entries: Vec<usize> = (0..count).collect();
+            let listed = list("{\"L\":[".to_owned(), entries, |entry: &usize| Value::from(*entry), "]}".to_owned());
+            let body = to_bytes(listed.into_body(), usize::MAX).await.unwrap();
+            let told: Value = serde_json::from_slice(&body).unwrap();
+            let told = told["L"].as_array().unwrap();
+            assert!(told.len() == count && told.iter().enumerate().all(|(nth, entry)| *entry == nth));
+        }
+    }
+}

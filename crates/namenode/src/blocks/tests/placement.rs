@@ -42,6 +42,22 @@ fn more_replicas_than_nodes_are_as_many_as_there_are() {
 }
 
 #[test]
+fn a_client_of_http_is_sent_to_who_would_get_its_first_replica_else_to_any_that_lives() {
+    let cluster = Cluster::new(&["/a", "/a", "/b"]);
+    let gateway = |block_size: u64, unwanted: &[usize]| {
+        let is_unwanted = |id: &hearth_types::DatanodeId| unwanted.contains(&cluster.nth(id));
+        let found = cluster.map.gateway("10.0.0.2", block_size, is_unwanted, cluster.now);
+        found.map(|id| cluster.nth(&id))
+    };
+    for _ in 0..20 {
+        assert_eq!(gateway(BLOCK_SIZE, &[]), Some(1));
+        assert_eq!(gateway(BLOCK_SIZE, &[1]), Some(0), "of the same rack");
+    }
+    assert_eq!(gateway(u64::MAX, &[0, 1]), Some(2), "without room, too");
+    assert_eq!(gateway(BLOCK_SIZE, &[0, 1, 2]), None);
+}
+
+#[test]
 fn excluded_full_busy_and_leaving_nodes_are_not_chosen() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a", "/a"]);
     cluster.nodes[0].room = BLOCK_SIZE - 1;

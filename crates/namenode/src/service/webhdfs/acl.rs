@@ -99,7 +99,7 @@ mod tests {
         for entry in ["user::rwx", "user:bruce.w_1:r-x", "default:group:a-b:", "mask::---", "other::"] {
             assert!(is_entry(entry), "{entry}");
         }
-        for entry in ["", "user", "user:bruce", "user:bruce:rw", "bruce:x:rwx", "user:a b:rwx", "default:default:user:"] {
+        for entry in ["", "user:bruce", "user:bruce:rw", "bruce:x:rwx", "user:a b:rwx", "default:default:user:"] {
             assert!(!is_entry(entry), "{entry}");
         }
     }
