@@ -343,7 +343,6 @@ async fn the_audit_log_says_that_it_was_webhdfs() {
              perm={permissions}\tproto=webhdfs"
         )
     };
-    let expected =
-        [line(true, "root", "mkdirs", "root:supergroup:rwx------"), line(false, "bob", "delete", "null")];
+    let expected = [line(true, "root", "mkdirs", "root:supergroup:rwx------"), line(false, "bob", "delete", "null")];
     assert_eq!(lines, expected);
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: Hadoop's "WebHDFS REST API", `ParamFilter`, `ExceptionHandler`, `JsonUtil`.
 
+mod parameters;
+
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -11,6 +13,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+
+pub use parameters::{Parameters, needed, not_of, refused};
 
 use crate::Work;
 use crate::site::{REQUEST_TIMEOUT, rest_of};
@@ -39,8 +43,7 @@ pub struct Request {
     pub peer: IpAddr,
     /// For what takes long: a connection on which no byte moves meanwhile is closed, unless it is done within [`Work::during`].
     pub work: Work,
-    /// Decoded, in the order they came in; names in lower case.
-    parameters: Vec<(String, String)>,
+    pub parameters: Parameters,
 }
 
 impl Request {
@@ -59,80 +62,12 @@ impl Request {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let malformed = || Exception::illegal_argument(format!("{part} is not encoded as UTF-8"));
             let (name, value) = (decode(name, true).ok_or_else(malformed)?, decode(value, true).ok_or_else(malformed)?);
-            parameters.push((name.to_ascii_lowercase(), value));
+            parameters.push((name, value));
         }
         let path = if path.is_empty() { "/".to_owned() } else { path };
+        let parameters = Parameters::new(parameters);
         let work = head.extensions.get::<Work>().cloned().unwrap_or_default();
         Ok(Self { method: head.method, path, headers: head.headers, body, peer, work, parameters })
-    }
-
-    /// The parameter `op`, in upper case; empty when there is none.
-    pub fn operation(&self) -> String {
-        self.text("op").unwrap_or_default().to_ascii_uppercase()
-    }
-
-    /// All parameters, in the order they came in.
-    pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-
-    /// All values of a parameter.
-    pub fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.parameters().filter_map(move |(given, value)| (given == name).then_some(value))
-    }
-
-    /// The first value of a parameter. An empty one, and Hadoop's `null`, is none.
-    pub fn text(&self, name: &str) -> Option<&str> {
-        self.texts(name).next().filter(|value| !value.is_empty() && *value != "null")
-    }
-
-    /// As [`Request::text`].
-    ///
-    /// Errors: `IllegalArgumentException`, when there is none.
-    pub fn needed(&self, name: &str) -> Result<&str, Exception> {
-        self.text(name).ok_or_else(|| {
-            Exception::illegal_argument(format!("Required param {name} for op: {} is null or empty", self.operation()))
-        })
-    }
-
-    /// A decimal number.
-    ///
-    /// Errors: `IllegalArgumentException`, when it is none or does not fit.
-    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Exception> {
-        let parse = |value: &str| value.parse().map_err(|_| self.invalid(name, value, "it is not a number that fits"));
-        self.text(name).map(parse).transpose()
-    }
-
-    /// `true` or `false`, in any case.
-    ///
-    /// Errors: `IllegalArgumentException`, when it is something else.
-    pub fn flag(&self, name: &str) -> Result<Option<bool>, Exception> {
-        let parse = |value: &str| match value.to_ascii_lowercase().as_str() {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            _ => Err(self.invalid(name, value, "it is neither true nor false")),
-        };
-        self.text(name).map(parse).transpose()
-    }
-
-    /// That a parameter's value is refused, and why.
-    pub fn invalid(&self, name: &str, value: &str, why: &str) -> Exception {
-        Exception::illegal_argument(format!("Invalid value for webhdfs parameter \"{name}\": {value:?}: {why}"))
-    }
-
-    /// Whom the client says it is (`user.name`); nobody else proves it, as with RPC without Kerberos.
-    ///
-    /// Errors: `IllegalArgumentException` for names that cannot be (`dfs.webhdfs.user.provider.user.pattern`'s default).
-    pub fn user(&self) -> Result<Option<&str>, Exception> {
-        let is_name = |name: &str| {
-            let name = name.strip_suffix('$').unwrap_or(name);
-            name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-                && name.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character))
-        };
-        match self.text("user.name") {
-            Some(name) if !is_name(name) => Err(self.invalid("user.name", name, "it is no user's name")),
-            name => Ok(name),
-        }
     }
 }
 
@@ -160,15 +95,6 @@ impl Exception {
 
     pub fn io(message: impl Into<String>) -> Self {
         Self::new("java.io.IOException", message)
-    }
-
-    /// That a method does not have the operation, or that none has.
-    pub fn invalid_operation(request: &Request) -> Self {
-        let operation = request.operation();
-        if operation.is_empty() {
-            return Self::illegal_argument("the parameter op is missing");
-        }
-        request.invalid("op", &operation, &format!("No enum constant of {} operations", request.method))
     }
 
     /// The class without its package.
@@ -280,10 +206,10 @@ mod tests {
     fn paths_and_parameters_are_decoded() {
         let request = parse("/webhdfs/v1/a%20b+c/%C3%BC?OP=open&Length=12&x=a+b%2B&x=2&empty=&gone=null").unwrap();
         assert_eq!(request.path, "/a b+c/ü");
-        assert_eq!(request.operation(), "OPEN");
-        assert_eq!(request.number::<u64>("length"), Ok(Some(12)));
-        assert_eq!(request.texts("x").collect::<Vec<_>>(), ["a b+", "2"]);
-        assert_eq!((request.text("empty"), request.text("gone"), request.text("none")), (None, None, None));
+        assert_eq!(request.parameters.text("op"), Some("open"));
+        assert_eq!(request.parameters.long("length", 0), Ok(Some(12)));
+        assert_eq!(request.parameters.all("x").collect::<Vec<_>>(), ["a b+", "2"]);
+        assert_eq!((request.parameters.text("empty"), request.parameters.given("empty")), (None, Some("")));
         for root in ["/webhdfs/v1", "/webhdfs/v1/", "/webhdfs/v1?op=LISTSTATUS"] {
             assert_eq!(parse(root).unwrap().path, "/");
         }
@@ -296,10 +222,6 @@ mod tests {
             assert_eq!(parse(url).unwrap_err().status(), StatusCode::BAD_REQUEST, "{url}");
         }
         assert!(parse(&format!("/webhdfs/v1/?a={}", "b".repeat(URI_BYTES_MAX))).is_err());
-        let request = parse("/webhdfs/v1/?op=open&length=1x&offset=-1&overwrite=yes&user.name=a/b").unwrap();
-        assert!(request.number::<u64>("length").is_err() && request.number::<u64>("offset").is_err());
-        assert!(request.flag("overwrite").is_err() && request.user().is_err() && request.needed("none").is_err());
-        assert_eq!(parse("/webhdfs/v1/?user.name=ann_1$").unwrap().user(), Ok(Some("ann_1$")));
     }
 
     #[test]

@@ -66,7 +66,8 @@ impl WebHdfs {
     }
 
     async fn answered(&self, mut request: Request) -> Response {
-        if request.method == Method::OPTIONS && request.operation() == "CREATE" {
+        let operation = request.parameters.text("op").unwrap_or_default();
+        if request.method == Method::OPTIONS && operation.eq_ignore_ascii_case("CREATE") {
             return preflight();
         }
         let mut body = std::mem::take(&mut request.body).into_data_stream();
@@ -111,13 +112,16 @@ impl WebHdfs {
     /// What is asked, and of which file system. Nothing is sent anywhere yet.
     fn asked(&self, request: &Request) -> Result<(Asked, FileSystem), Exception> {
         let asked = Asked::parse(request)?;
-        let user = request.user()?.unwrap_or(&self.nobody);
+        let parameters = &request.parameters;
+        let user = parameters.user()?.unwrap_or(&self.nobody);
         // As over RPC: no rules say who may act for whom.
-        if let Some(other) = request.text("doas").filter(|other| *other != user) {
+        if let Some(other) = parameters.text("doas").filter(|other| *other != user) {
             let class = "org.apache.hadoop.security.authorize.AuthorizationException";
             return Err(Exception::new(class, format!("User: {user} is not allowed to impersonate {other}")));
         }
-        let file_system = self.file_systems.of(request.needed("namenoderpcaddress")?, user)?;
+        let file_system = self
+            .file_systems
+            .of(parameters.needed("namenoderpcaddress", parameters.text("op").unwrap_or_default())?, user)?;
         Ok((asked, file_system))
     }
 

@@ -2,29 +2,12 @@
 //!
 //! Source: `ParameterParser`, and the parameters in `org.apache.hadoop.hdfs.web.resources`.
 
-use std::str::FromStr;
-
 use hearth_client::CreateOptions;
 use hearth_types::FsPermission;
-use hearth_web::axum::http::Method;
-use hearth_web::webhdfs::{Exception, Request};
+use hearth_web::webhdfs::{Exception, Parameters, Request};
 
 /// Of files whose creator says nothing of it. Source: `PermissionParam`.
 const FILE_PERMISSION: FsPermission = FsPermission(0o644);
-
-/// Source: `CreateFlag`.
-const FLAGS: [&str; 10] = [
-    "CREATE",
-    "OVERWRITE",
-    "APPEND",
-    "SYNC_BLOCK",
-    "LAZY_PERSIST",
-    "NEW_BLOCK",
-    "NO_LOCAL_WRITE",
-    "SHOULD_REPLICATE",
-    "IGNORE_CLIENT_LOCALITY",
-    "NO_LOCAL_RACK",
-];
 
 #[derive(Debug)]
 pub(crate) enum Asked {
@@ -54,83 +37,52 @@ pub(crate) struct Creation {
 impl Asked {
     /// Errors: what Hadoop's DataNode would refuse, too, and what this client cannot do.
     pub(crate) fn parse(request: &Request) -> Result<Self, Exception> {
-        let operation = request.operation();
-        let asked = match (&request.method, operation.as_str()) {
-            (&Method::GET, "OPEN") => {
-                let (offset, length) = (request.number("offset")?, request.number("length")?);
-                Self::Open(Part { offset: offset.unwrap_or(0), length })
+        let parameters = &request.parameters;
+        let operation = parameters.text("op").unwrap_or("null");
+        let asked = match (request.method.as_str(), operation.to_ascii_uppercase().as_str()) {
+            ("GET", "OPEN") => {
+                let offset = parameters.long("offset", 0)?.map_or(0, i64::unsigned_abs);
+                Self::Open(Part { offset, length: parameters.long("length", 0)?.map(i64::unsigned_abs) })
             }
-            (&Method::GET, "GETFILECHECKSUM") => return Ok(Self::Checksum),
-            (&Method::PUT, "CREATE") => Self::Create(Creation::parse(request)?),
-            (&Method::POST, "APPEND") => Self::Append,
-            _ => return Err(Exception::invalid_operation(request)),
+            ("GET", "GETFILECHECKSUM") => return Ok(Self::Checksum),
+            ("PUT", "CREATE") => Self::Create(Creation::parse(parameters)?),
+            ("POST", "APPEND") => Self::Append,
+            _ => return Err(Exception::illegal_argument(format!("Invalid operation {operation}"))),
         };
         // The client has buffers of its own.
-        positive::<i32>(request, "buffersize")?;
+        parameters.integer("buffersize", 1)?;
         Ok(asked)
     }
 }
 
 impl Creation {
     /// LAZY_PERSIST and where replicas are to lie are wishes; they are not passed on.
-    fn parse(request: &Request) -> Result<Self, Exception> {
+    fn parse(given: &Parameters) -> Result<Self, Exception> {
         for name in ["ecpolicy", "storagepolicy"] {
-            if request.text(name).is_some() {
+            if given.text(name).is_some() {
                 return Err(Exception::unsupported(format!("the parameter {name} is not supported for CREATE")));
             }
         }
-        let flags = flags(request)?;
-        let has = |flag: &str| flags.iter().any(|given| given == flag);
-        let masked = permission(request, "permission")?.unwrap_or(FILE_PERMISSION);
-        let unmasked = permission(request, "unmaskedpermission")?.unwrap_or(masked);
+        let flags = given.create_flags()?;
+        let mode = |name| given.mode(name).map(|mode| mode.map(|bits| FsPermission(bits as u16)));
+        let masked = mode("permission")?.unwrap_or(FILE_PERMISSION);
         let options = CreateOptions {
-            overwrite: request.flag("overwrite")?.unwrap_or(false) || has("OVERWRITE"),
-            parents: request.flag("createparent")?.unwrap_or(true),
-            replication: positive::<i16>(request, "replication")?.map(i16::unsigned_abs),
-            block_size: positive::<i64>(request, "blocksize")?.map(i64::unsigned_abs),
+            overwrite: given.flag("overwrite", false)? || flags.contains(&"OVERWRITE"),
+            parents: given.flag("createparent", true)?,
+            replication: given.short("replication", 1)?,
+            block_size: given.long("blocksize", 1)?.map(i64::unsigned_abs),
             permission: Some(masked),
-            unmasked: Some(unmasked),
+            unmasked: Some(mode("unmaskedpermission")?.unwrap_or(masked)),
         };
-        Ok(Self { options, syncs: has("SYNC_BLOCK"), must_exist: !flags.is_empty() && !has("CREATE") })
+        let must_exist = !flags.is_empty() && !flags.contains(&"CREATE");
+        Ok(Self { options, syncs: flags.contains(&"SYNC_BLOCK"), must_exist })
     }
-}
-
-/// A number from 1 on.
-fn positive<T: FromStr + PartialOrd + From<u8>>(request: &Request, name: &str) -> Result<Option<T>, Exception> {
-    match request.number::<T>(name)? {
-        Some(number) if number < T::from(1) => {
-            Err(request.invalid(name, request.text(name).unwrap_or_default(), "it is less than 1"))
-        }
-        number => Ok(number),
-    }
-}
-
-/// In octal digits.
-fn permission(request: &Request, name: &str) -> Result<Option<FsPermission>, Exception> {
-    let parse = |text: &str| match u16::from_str_radix(text, 8) {
-        Ok(bits) if bits <= FsPermission::MASK => Ok(FsPermission(bits)),
-        _ => Err(request.invalid(name, text, "it is not an octal number up to 1777")),
-    };
-    request.text(name).map(parse).transpose()
-}
-
-fn flags(request: &Request) -> Result<Vec<String>, Exception> {
-    let name = "createflag";
-    let Some(text) = request.text(name) else { return Ok(Vec::new()) };
-    let known = |flag: &str| {
-        let flag = flag.trim().to_ascii_uppercase();
-        if FLAGS.contains(&flag.as_str()) {
-            return Ok(flag);
-        }
-        Err(request.invalid(name, text, "there is no such flag"))
-    };
-    text.split(',').map(known).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use hearth_web::axum::body::Body;
-    use hearth_web::axum::http;
+    use hearth_web::axum::http::{self, Method};
 
     use super::*;
 

@@ -9,7 +9,6 @@ mod changes;
 mod delegation_tokens;
 mod erasure_coding;
 mod listing;
-mod parameters;
 mod policies;
 mod questions;
 mod redirect;
@@ -30,14 +29,13 @@ use hearth_config::{ConfigError, Configuration, keys};
 use hearth_protocol::rpc::{Call, Caller, RemoteError};
 use hearth_web::axum::http::{Method, StatusCode, header};
 use hearth_web::axum::response::{IntoResponse, Response};
-use hearth_web::webhdfs::{Exception, Request, Service, empty, json, told};
+use hearth_web::webhdfs::{Exception, Parameters, Request, Service, empty, json, refused, told};
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 use serde_json::Value;
 
 use super::NamenodeService;
 use crate::state::Namenode;
-use parameters::{Parameters, refused};
 
 /// How the audit log says that a call came.
 const OVER_HTTP: &str = "webhdfs";
@@ -103,8 +101,8 @@ struct Asked {
 
 impl Asked {
     fn new(webhdfs: Arc<Webhdfs>, request: &Request) -> Result<Self, Exception> {
-        let parameters = Parameters::of(request);
-        let user = request.user()?.unwrap_or(&webhdfs.namenode().settings.http_user);
+        let parameters = request.parameters.clone();
+        let user = parameters.user()?.unwrap_or(&webhdfs.namenode().settings.http_user);
         // As over RPC: that needs a rule which allows it, and there are none.
         if let Some(other) = parameters.text("doas").filter(|other| *other != user) {
             let message = format!("User: {user} is not allowed to impersonate {other}");

@@ -1,7 +1,7 @@
 //! Access control lists.
 
 use hearth_types::AclEntry;
-use hearth_web::webhdfs::Exception;
+use hearth_web::webhdfs::{Exception, not_of};
 use hearth_wire::proto::hdfs::{
     AclEntryProto, GetAclStatusRequestProto, GetAclStatusResponseProto, ModifyAclEntriesRequestProto,
     ModifyAclEntriesResponseProto, RemoveAclEntriesRequestProto, RemoveAclEntriesResponseProto, RemoveAclRequestProto,
@@ -11,7 +11,6 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::exceptions;
 use serde_json::json;
 
-use super::parameters::not_of;
 use super::status::mode;
 use super::{Answer, Asked, answer};
 
@@ -72,7 +71,8 @@ impl Asked {
             return Err(not_of(name, given, DOMAIN));
         }
         let entries = AclEntry::parse_all(given, with_rights);
-        let entries = entries.map_err(|error| Exception::new(exceptions::HADOOP_ILLEGAL_ARGUMENT, error.to_string()))?;
+        let entries =
+            entries.map_err(|error| Exception::new(exceptions::HADOOP_ILLEGAL_ARGUMENT, error.to_string()))?;
         Ok(entries.iter().map(Into::into).collect())
     }
 }

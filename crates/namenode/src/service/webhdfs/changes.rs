@@ -1,7 +1,7 @@
 //! Which change is made where, the operations of PUT, POST and DELETE; and those about names, owners, modes, times and quotas.
 
 use hearth_types::StorageType;
-use hearth_web::webhdfs::Exception;
+use hearth_web::webhdfs::{Exception, needed, refused};
 use hearth_wire::proto::hdfs::{
     ConcatRequestProto, ConcatResponseProto, CreateSymlinkRequestProto, CreateSymlinkResponseProto, DeleteRequestProto,
     DeleteResponseProto, FsPermissionProto, MkdirsRequestProto, MkdirsResponseProto, Rename2RequestProto,
@@ -13,7 +13,6 @@ use hearth_wire::proto::hdfs::{
     UnsetStoragePolicyResponseProto,
 };
 
-use super::parameters::{needed, refused};
 use super::{Answer, Asked, yes_or_no};
 
 /// Of a directory for which none is given. Source: `PermissionParam`.

@@ -2,11 +2,10 @@
 
 use hearth_wire::proto::hdfs::{
     DisableErasureCodingPolicyRequestProto, DisableErasureCodingPolicyResponseProto,
-    EnableErasureCodingPolicyRequestProto, EnableErasureCodingPolicyResponseProto,
-    GetErasureCodingCodecsRequestProto, GetErasureCodingCodecsResponseProto, GetErasureCodingPoliciesRequestProto,
-    GetErasureCodingPoliciesResponseProto, GetErasureCodingPolicyRequestProto, GetErasureCodingPolicyResponseProto,
-    SetErasureCodingPolicyRequestProto, SetErasureCodingPolicyResponseProto, UnsetErasureCodingPolicyRequestProto,
-    UnsetErasureCodingPolicyResponseProto,
+    EnableErasureCodingPolicyRequestProto, EnableErasureCodingPolicyResponseProto, GetErasureCodingCodecsRequestProto,
+    GetErasureCodingCodecsResponseProto, GetErasureCodingPoliciesRequestProto, GetErasureCodingPoliciesResponseProto,
+    GetErasureCodingPolicyRequestProto, GetErasureCodingPolicyResponseProto, SetErasureCodingPolicyRequestProto,
+    SetErasureCodingPolicyResponseProto, UnsetErasureCodingPolicyRequestProto, UnsetErasureCodingPolicyResponseProto,
 };
 use serde_json::{Value, json};
 

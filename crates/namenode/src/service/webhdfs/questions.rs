@@ -3,8 +3,8 @@
 use hearth_types::Access;
 use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto};
 
-use super::parameters::{needed, not_of};
 use super::{Answer, Asked};
+use hearth_web::webhdfs::{needed, not_of};
 
 impl Asked {
     /// `None`: there is no such operation.

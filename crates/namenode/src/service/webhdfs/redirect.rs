@@ -16,22 +16,6 @@ use super::status::mode;
 use super::{Answer, Asked, answer, missing};
 use crate::namespace::is_valid;
 
-/// Java's name of how a file is created.
-const CREATE_FLAG: &str = "org.apache.hadoop.fs.CreateFlag";
-/// What those are, in Java's order.
-const CREATE_FLAGS: [&str; 10] = [
-    "CREATE",
-    "OVERWRITE",
-    "APPEND",
-    "SYNC_BLOCK",
-    "LAZY_PERSIST",
-    "NEW_BLOCK",
-    "NO_LOCAL_WRITE",
-    "SHOULD_REPLICATE",
-    "IGNORE_CLIENT_LOCALITY",
-    "NO_LOCAL_RACK",
-];
-
 /// Where a client is sent to.
 struct Destination {
     host: String,
@@ -90,7 +74,7 @@ impl Asked {
     pub(super) async fn create(&self) -> Answer {
         let given = &self.parameters;
         let block_size = given.long("blocksize", 1)?;
-        let flags = given.set("createflag", CREATE_FLAG, &CREATE_FLAGS)?;
+        let flags = given.create_flags()?;
         let passed = [
             ("blocksize", block_size.map(|size| size.to_string())),
             ("buffersize", self.buffer_size()?),

@@ -59,9 +59,7 @@ impl Asked {
         let name = "SnapshottableDirectoryList";
         Ok(match found.snapshottable_dir_list {
             None => answer(&json!({ name: null })),
-            Some(found) => {
-                list(format!("{{\"{name}\":["), found.snapshottable_dir_listing, directory, "]}".to_owned())
-            }
+            Some(found) => list(format!("{{\"{name}\":["), found.snapshottable_dir_listing, directory, "]}".to_owned()),
         })
     }
 

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hearth_types::Xattr;
-use hearth_web::webhdfs::Exception;
+use hearth_web::webhdfs::{Exception, needed, refused};
 use hearth_wire::proto::hdfs::{
     GetXAttrsRequestProto, GetXAttrsResponseProto, ListXAttrsRequestProto, ListXAttrsResponseProto,
     RemoveXAttrRequestProto, RemoveXAttrResponseProto, SetXAttrRequestProto, SetXAttrResponseProto, XAttrProto,
@@ -11,7 +11,6 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::exceptions;
 use serde_json::{Value, json};
 
-use super::parameters::{needed, refused};
 use super::{Answer, Asked, answer, lossy};
 
 /// Java's name of what a value is written in.

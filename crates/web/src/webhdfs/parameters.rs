@@ -2,15 +2,32 @@
 //!
 //! Source: the classes of `org.apache.hadoop.hdfs.web.resources`.
 
-use hearth_web::webhdfs::{Exception, Request};
+use super::Exception;
 
 /// What is said for a number that is not given.
 const NULL: &str = "null";
+/// Java's name of how a file is created.
+const CREATE_FLAG: &str = "org.apache.hadoop.fs.CreateFlag";
+/// What those are, in Java's order.
+const CREATE_FLAGS: [&str; 10] = [
+    "CREATE",
+    "OVERWRITE",
+    "APPEND",
+    "SYNC_BLOCK",
+    "LAZY_PERSIST",
+    "NEW_BLOCK",
+    "NO_LOCAL_WRITE",
+    "SHOULD_REPLICATE",
+    "IGNORE_CLIENT_LOCALITY",
+    "NO_LOCAL_RACK",
+];
+/// What names of users look like: the default of `dfs.webhdfs.user.provider.user.pattern`.
+const USER_DOMAIN: &str = "^[A-Za-z_][A-Za-z0-9._-]*[$]?$";
 /// The bits of a mode.
 const MODE_MAX: i64 = 0o1777;
 
 /// Decoded, in the order they came in; names in lower case.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Parameters(Vec<(String, String)>);
 
 /// A number as Java has it.
@@ -47,8 +64,28 @@ pub fn not_of(name: &str, value: &str, domain: &str) -> Exception {
 }
 
 impl Parameters {
-    pub fn of(request: &Request) -> Self {
-        Self(request.parameters().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    /// `given`: decoded.
+    pub(super) fn new(given: Vec<(String, String)>) -> Self {
+        Self(given.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
+    }
+
+    /// Whom the client says it is; nobody proves it, as with RPC without Kerberos.
+    pub fn user(&self) -> Result<Option<&str>, Exception> {
+        let name = "user.name";
+        let is_name = |user: &str| {
+            let user = user.strip_suffix('$').unwrap_or(user);
+            user.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+                && user.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character))
+        };
+        match self.text(name) {
+            Some(user) if !is_name(user) => Err(not_of(name, user, USER_DOMAIN)),
+            user => Ok(user),
+        }
+    }
+
+    /// How a file is to be created (`createflag`).
+    pub fn create_flags(&self) -> Result<Vec<&'static str>, Exception> {
+        self.set("createflag", CREATE_FLAG, &CREATE_FLAGS)
     }
 
     /// The first value, as it was given.
@@ -145,15 +182,24 @@ pub fn needed(name: &str, operation: &str) -> Exception {
 
 #[cfg(test)]
 mod tests {
-    use hearth_web::axum;
-    use hearth_web::axum::body::Body;
+    use axum::body::Body;
 
+    use super::super::Request;
     use super::*;
 
     fn parameters(query: &str) -> Parameters {
         let uri = format!("/webhdfs/v1/f?{query}");
         let request = axum::extract::Request::builder().uri(uri).body(Body::empty()).unwrap();
-        Parameters::of(&Request::parse(request, [127, 0, 0, 1].into()).unwrap())
+        Request::parse(request, [127, 0, 0, 1].into()).unwrap().parameters
+    }
+
+    #[test]
+    fn users_have_names_that_can_be() {
+        assert_eq!(parameters("User.Name=ann_1$").user(), Ok(Some("ann_1$")));
+        assert_eq!((parameters("").user(), parameters("user.name=").user()), (Ok(None), Ok(None)));
+        for name in ["a/b", "1a", "a$b", "%20"] {
+            assert!(parameters(&format!("user.name={name}")).user().is_err(), "{name}");
+        }
     }
 
     #[test]
