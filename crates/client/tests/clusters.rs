@@ -535,6 +535,35 @@ fn blocks_that_end_after_an_hsync_are_on_disk_with_their_end() {
     });
 }
 
+/// What lies behind the prefetched blocks and behind the length that the namenode was told by the first flush.
+#[test]
+fn a_block_that_is_being_written_is_read_as_far_as_it_is_visible() {
+    on_clusters("open blocks", 1, |writing, cluster| async move {
+        let (content, block) = (Content::new(28), 1u64 << 20);
+        let conf = Configuration::load_dir(cluster.lock().unwrap().conf(), Environment::empty())?
+            .with("dfs.client.read.prefetch.size", "1");
+        let reading = FileSystem::connect(&conf, None, &hearth_client::os_user_name())?;
+        let options = CreateOptions { block_size: Some(block), ..CreateOptions::default() };
+        let mut writer = writing.create("/open", options).await?;
+        writer.write(&content.bytes(0, block as usize + 5000)).await?;
+        writer.hflush().await?;
+        writer.write(&content.bytes(block + 5000, 70_000)).await?;
+        writer.hflush().await?;
+        let reader = reading.open("/open").await?;
+        anyhow::ensure!(reader.length() == block + 75_000, "{}", reader.length());
+        let (at, mut bytes) = (block + 50_000, vec![0; 1000]);
+        let count = reader.read_at(at, &mut bytes).await?;
+        anyhow::ensure!(count == 1000 && bytes == content.bytes(at, 1000), "{count} bytes, or others");
+        let mut reader = reading.open("/open").await?;
+        reader.seek(at).await?;
+        let next = reader.next().await?;
+        let expected = content.bytes(at, next.len());
+        anyhow::ensure!(!next.is_empty() && next == expected, "{} bytes, or others", next.len());
+        writer.close().await?;
+        Ok(())
+    });
+}
+
 /// At the first look no datanode answers, and at the second the writer is a block further.
 #[test]
 fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another_meanwhile() {

@@ -16,7 +16,7 @@ pub(super) struct Locations {
     length: u64,
     /// Of the block that is being written: its visible length when the file was opened.
     open_block: Option<LocatedBlock>,
-    /// In order of offset, not overlapping, perhaps with gaps.
+    /// In order of offset, not overlapping, perhaps with gaps. The open block is always there.
     blocks: Mutex<Vec<Arc<LocatedBlock>>>,
 }
 
@@ -50,8 +50,10 @@ impl Locations {
         open_block: Option<LocatedBlock>,
         blocks: Vec<LocatedBlock>,
     ) -> Self {
+        // However far it lies behind what was asked for: the namenode tells of it with every answer.
+        let known = blocks.into_iter().chain(open_block.clone()).collect();
         let locations = Self { shared, path, length, open_block, blocks: Mutex::new(Vec::new()) };
-        locations.keep(blocks);
+        locations.keep(known);
         locations
     }
 
@@ -84,13 +86,14 @@ impl Locations {
         // From a block that we know on, if one is near: it tells whose the others are, in the same answer.
         let start = self.neighbour(position).filter(|start| position - start <= prefetch).unwrap_or(position);
         let length = (position - start).saturating_add(prefetch);
-        let located = self.shared.locate(&self.path, start, length).await?;
+        let mut located = self.shared.locate(&self.path, start, length).await?;
+        self.add_open_block(&mut located);
         let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
         let another = || changed("its blocks are others now");
         if !self.same_file(&located.blocks).ok_or_else(another)? {
             // All of them are new to us, e.g. those of a jump. Asked for after them, a block that we know tells whose they are.
             let witness = self.blocks.lock().first().map(|block| block.offset);
-            if let Some(offset) = witness.or_else(|| Some(self.open_block.as_ref()?.offset)) {
+            if let Some(offset) = witness {
                 let located = self.shared.locate(&self.path, offset, 1).await?;
                 if self.same_file(&located.blocks) != Some(true) {
                     return Err(another());
@@ -101,14 +104,25 @@ impl Locations {
         self.known(position).ok_or_else(|| changed("the namenode no longer knows a block at the position"))
     }
 
+    /// Puts the block that was open when the file was opened among the others. The namenode counts what it was told of its length, as a rule
+    /// by the first flush only: a range behind that has no block.
+    ///
+    /// Source: `DFSInputStream.getBlockAt`, which has such offsets in the last located block.
+    fn add_open_block(&self, located: &mut LocatedBlocks) {
+        if let Some(open) = &self.open_block
+            && let Some(mut last) = located.last_block.take_if(|last| last.block.id() == open.block.id())
+        {
+            last.offset = open.offset;
+            located.blocks.push(last);
+        }
+    }
+
     /// The last byte at `position` or before it that is in a block that we know.
     fn neighbour(&self, position: u64) -> Option<u64> {
         let blocks = self.blocks.lock();
         let after = blocks.partition_point(|block| block.offset <= position);
-        let known = after.checked_sub(1).map(|index| &*blocks[index]);
-        let open = self.open_block.as_ref().filter(|open| open.offset <= position);
-        let last_byte = |block: &LocatedBlock| block.offset + block.block.length().saturating_sub(1);
-        Some(known.into_iter().chain(open).map(last_byte).max()?.min(position))
+        let known = &blocks[after.checked_sub(1)?];
+        Some((known.offset + known.block.length().saturating_sub(1)).min(position))
     }
 
     /// Whether one of these blocks stands where it stood before. `None`: another one does.
@@ -118,13 +132,10 @@ impl Locations {
         let blocks = self.blocks.lock();
         let mut met = false;
         for block in located {
-            let at = blocks.binary_search_by_key(&block.offset, |known| known.offset);
-            let open = self.open_block.as_ref().filter(|open| open.offset == block.offset);
-            let known = at.ok().map(|at| blocks[at].block.id()).or_else(|| Some(open?.block.id()));
-            match known {
-                Some(known) if known != block.block.id() => return None,
-                Some(_) => met = true,
-                None => {}
+            match blocks.binary_search_by_key(&block.offset, |known| known.offset) {
+                Ok(at) if blocks[at].block.id() != block.block.id() => return None,
+                Ok(_) => met = true,
+                Err(_) => {}
             }
         }
         Some(met)

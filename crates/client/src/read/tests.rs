@@ -18,7 +18,7 @@ use tokio::sync::Barrier;
 use super::*;
 use crate::FileSystem;
 use crate::local::tests::{Behaviour as LocalBehaviour, Fake as LocalDatanode, datanode as local_datanode};
-use datanode::{Behaviour, Datanode, PACKET_BYTES};
+use datanode::{Behaviour, Datanode, PACKET_BYTES, VisibleLengths};
 use namenode::Namenode;
 use one_sided::OneSidedDatanode;
 
@@ -321,4 +321,37 @@ async fn a_stream_ends_where_the_file_did_when_it_was_opened() {
     }
     // Who opens it now sees all of it.
     assert_eq!(fs.open("/file").await.unwrap().length(), (FIRST + bytes.len()) as u64);
+}
+
+/// Of a block that is being written the namenode counts the first flush: the rest it has no block for, but for the last one, which it names in
+/// any case.
+#[tokio::test]
+async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_the_namenode_was_told() {
+    const FIRST: usize = 70_000;
+    const TOLD: usize = 5000;
+    const VISIBLE: usize = 75_000;
+    let (namenode, bytes) = (Namenode::start().await, content(2, VISIBLE));
+    let replicas = HashMap::from([(1, content(1, FIRST)), (2, bytes.clone())]);
+    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let lengths = VisibleLengths::start(VISIBLE).await;
+    // It says how much there is, and nobody listens for readers there.
+    let mut dead = datanode_info(1, &Offer { incarnation: 1, ..Offer::default() });
+    dead.id.ipc_port = lengths.port();
+    let file = |open: DatanodeInfo| vec![located(1, 0, FIRST, &[datanode.info()]), located(2, FIRST, TOLD, &[open])];
+    // What was asked for ends before the open block.
+    let settings = [
+        ("dfs.client.read.prefetch.size", "1"),
+        ("dfs.client.max.block.acquire.failures", "1"),
+        ("dfs.client.retry.window.base", "1"),
+    ];
+    namenode.put_open("/file", file(dead));
+    let mut reader = client(&namenode, "packets", &settings).open("/file").await.unwrap();
+    assert_eq!(reader.length(), (FIRST + VISIBLE) as u64);
+    namenode.put_open("/file", file(datanode.info()));
+    let mut into = vec![0; 1000];
+    assert_eq!(reader.read_at(FIRST as u64 + 50_000, &mut into).await.unwrap(), 1000);
+    assert!(into == bytes[50_000..51_000]);
+    reader.seek(FIRST as u64 + 60_000).await.unwrap();
+    let next = reader.next().await.unwrap();
+    assert!(!next.is_empty() && bytes[60_000..].starts_with(next));
 }

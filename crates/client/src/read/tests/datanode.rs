@@ -5,12 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use hearth_fabric::tcp::{Connection, Listener, SocketOptions};
 use hearth_protocol::data_transfer::{Timeouts, halves};
+use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
 use hearth_types::{ByteRange, ChecksumSpec, DatanodeInfo};
 use hearth_wire::data_transfer::{BlockOpResponse, Operation, PacketHeader};
 use hearth_wire::offer::Offer;
+use hearth_wire::proto::hdfs::GetReplicaVisibleLengthResponseProto;
+use hearth_wire::rpc::protocols;
 use parking_lot::Mutex;
+use prost::Message;
 use tokio::sync::Barrier;
 
 use super::{WAIT, datanode_info};
@@ -106,6 +111,39 @@ async fn serve(connection: Connection, behaviour: Arc<Behaviour>, reads: Arc<Ato
         let end = PacketHeader { offset: range.end(), seqno, last: true, data_bytes: 0, sync: false };
         if sender.send_packet(&end, &[], &[]).await.is_err() || receiver.receive_read_status().await.is_err() {
             return;
+        }
+    }
+}
+
+/// Where a datanode is asked how much of its replicas readers may see: of each as much.
+pub(super) struct VisibleLengths {
+    server: RpcServer,
+}
+
+struct Visible(usize);
+
+impl VisibleLengths {
+    pub async fn start(length: usize) -> Self {
+        let options = RpcServerOptions::default();
+        Self { server: RpcServer::start("127.0.0.1:0", Arc::new(Visible(length)), options).await.unwrap() }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.server.address().port()
+    }
+}
+
+impl Service for Visible {
+    fn protocols(&self) -> &[&'static str] {
+        &[protocols::CLIENT_DATANODE]
+    }
+
+    async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        match call.method.as_str() {
+            "getReplicaVisibleLength" => {
+                Ok(GetReplicaVisibleLengthResponseProto { length: self.0 as u64 }.encode_to_vec().into())
+            }
+            method => Err(no_such_method(&call.protocol, method)),
         }
     }
 }

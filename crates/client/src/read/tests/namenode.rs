@@ -52,6 +52,19 @@ impl Namenode {
         self.state.files.lock().insert(path.to_owned(), file);
     }
 
+    /// A file of these blocks, the last of which is being written: the namenode was told of so much of it, and gives it with every answer.
+    pub fn put_open(&self, path: &str, blocks: Vec<LocatedBlock>) {
+        let last = blocks.last().expect("a block");
+        let file = LocatedBlocks {
+            file_length: last.offset,
+            under_construction: true,
+            last_block: Some(last.clone()),
+            last_block_complete: false,
+            blocks,
+        };
+        self.state.files.lock().insert(path.to_owned(), file);
+    }
+
     pub fn fall_silent(&self) {
         self.state.silent.store(true, Ordering::Release);
     }
