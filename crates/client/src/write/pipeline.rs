@@ -259,7 +259,12 @@ async fn send(
                     return Ok(Sent::Everything);
                 }
             }
-            Next::AwaitEmpty => unacknowledged.left.notified().await,
+            // Datanodes that hear nothing meanwhile give up, and one that is well is blamed.
+            Next::AwaitEmpty => {
+                if tokio::time::timeout(heartbeat, unacknowledged.left.notified()).await.is_err() {
+                    link.send_heartbeat().await?;
+                }
+            }
             Next::Nothing { ended: true } => return Ok(Sent::Everything),
             Next::Nothing { ended: false } => match tokio::time::timeout(heartbeat, packets.recv()).await {
                 Ok(Some(packet)) => unacknowledged.push(packet),

@@ -21,8 +21,15 @@ fn content(seed: usize, length: usize) -> Vec<u8> {
 }
 
 fn client(namenode: &Namenode, paths: &str) -> FileSystem {
-    let configuration =
+    client_with(namenode, paths, &[])
+}
+
+fn client_with(namenode: &Namenode, paths: &str, settings: &[(&str, &str)]) -> FileSystem {
+    let mut configuration =
         Configuration::empty().with("hearth.client.paths", paths).with("hearth.one-sided.transport", "tcp");
+    for (key, value) in settings {
+        configuration = configuration.with(key, *value);
+    }
     FileSystem::connect(&configuration, Some(&namenode.uri()), "tester").unwrap()
 }
 
@@ -153,6 +160,19 @@ async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_sen
     writer.close().await.unwrap();
     assert!(second.bytes() == bytes);
     assert_eq!((second.transfers(), third.transfers()), (1, 1));
+}
+
+/// As one does behind which another is slow to store what has come.
+#[tokio::test]
+async fn a_writer_says_that_it_is_there_while_the_end_of_a_block_waits_for_what_is_before_it() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    // Heartbeats each half second.
+    let fs = client_with(&namenode, "packets", &[("dfs.client.socket-timeout", "1000")]);
+    datanode.await_heartbeats(2);
+    write(&fs, "/file", b"the last data").await;
+    assert!(datanode.bytes() == b"the last data");
+    assert_eq!(namenode.heard(), Heard::default());
 }
 
 /// A datanode under many names, whose pipelines end again and again while nothing is on its way.

@@ -15,8 +15,8 @@ use hearth_fabric::{Memory, TransportName, local};
 use hearth_protocol::data_transfer::{DataSender, MESSAGE_BUFFER_BYTES, Timeouts, halves};
 use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
 use hearth_wire::data_transfer::{
-    AckReply, BlockOpResponse, DatanodeDescription, Decoded, LocalGrant, OpCode, Operation, PacketHead, PipelineAck,
-    Status, WriteBlock,
+    AckReply, BlockOpResponse, DatanodeDescription, Decoded, HEARTBEAT_SEQNO, LocalGrant, OpCode, Operation, PacketHead,
+    PipelineAck, Status, WriteBlock,
 };
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, WriteMessage, acceptance};
@@ -59,6 +59,9 @@ struct State {
     copies: AtomicBool,
     /// How often it was asked for one.
     transfers: AtomicUsize,
+    /// How many heartbeats came, and how many are to come before it acknowledges anything.
+    heartbeats: AtomicUsize,
+    heartbeats_awaited: AtomicUsize,
 }
 
 impl Datanode {
@@ -71,6 +74,8 @@ impl Datanode {
             connections,
             copies: AtomicBool::new(true),
             transfers: AtomicUsize::new(0),
+            heartbeats: AtomicUsize::new(0),
+            heartbeats_awaited: AtomicUsize::new(0),
         });
         let socket = tempfile::tempdir().unwrap();
         let path = socket.path().join("dn");
@@ -140,6 +145,11 @@ impl Datanode {
         self.state.transfers.load(Ordering::Relaxed)
     }
 
+    /// It acknowledges nothing before so many heartbeats have come.
+    pub fn await_heartbeats(&self, heartbeats: usize) {
+        self.state.heartbeats_awaited.store(heartbeats, Ordering::Relaxed);
+    }
+
     /// What `head` has, as one behind it in a pipeline.
     pub fn follow(&self, head: &Datanode) {
         *self.state.replicas.lock() = head.state.replicas.lock().clone();
@@ -190,13 +200,25 @@ async fn take_packets(connection: Connection, state: Arc<State>) {
     // Whoever waits for it may end the pipeline now: it has been answered.
     state.connections.lock().push(Arc::clone(receiver.connection()));
     state.asked(DataPath::Packets);
+    let mut acks = Vec::new();
     while let Ok(packet) = receiver.receive_packet().await {
         ChecksumSpec::DEFAULT.verify(packet.data, packet.checksums).unwrap();
         let header = packet.header;
         state.put(write.block.id().0, header.offset, packet.data);
+        if header.seqno == HEARTBEAT_SEQNO {
+            state.heartbeats.fetch_add(1, Ordering::Relaxed);
+        }
         let replies = vec![AckReply::SUCCESS; write.targets.len() + 1];
-        let ack = PipelineAck { seqno: header.seqno, replies, downstream_nanos: 0, granted: None };
-        if sender.send_ack(&ack).await.is_err() || header.last {
+        acks.push(PipelineAck { seqno: header.seqno, replies, downstream_nanos: 0, granted: None });
+        if state.heartbeats.load(Ordering::Relaxed) < state.heartbeats_awaited.load(Ordering::Relaxed) {
+            continue;
+        }
+        for ack in acks.drain(..) {
+            if sender.send_ack(&ack).await.is_err() {
+                return;
+            }
+        }
+        if header.last {
             return;
         }
     }
