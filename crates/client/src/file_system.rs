@@ -5,8 +5,8 @@ use std::time::Instant;
 use hearth_config::{Configuration, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::{
-    AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlocks,
-    ServerDefaults, Xattr,
+    AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlock,
+    LocatedBlocks, ServerDefaults, Xattr,
 };
 use parking_lot::Mutex;
 
@@ -497,22 +497,43 @@ impl FileSystem {
     async fn append_as(&self, path: &str, new_block: bool) -> Result<Writer, Error> {
         let path = self.absolute(path)?;
         let open = Leases::open(&self.shared);
-        let (block, status) = self.shared.namenode.append(&path, &self.shared.client_name, new_block).await?;
+        let (namenode, client) = (&self.shared.namenode, &self.shared.client_name);
+        let (block, status) = namenode.append(&path, client, new_block).await?;
+        let inode = status.as_ref().map_or(0, |status| status.inode);
+        // For a new block the last one was not opened again.
+        let last = block.as_ref().filter(|_| !new_block).map(|block| block.block.clone());
+        match self.begin_append(&path, block, status, new_block).await {
+            Ok((file, begin)) => Ok(Writer::start(Arc::clone(&self.shared), file, begin, open)),
+            Err(error) => {
+                namenode.close_unchanged(&path, inode, client, last.as_ref()).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Where writing a file starts that the namenode has opened for append. `block` and `status`: its answer.
+    async fn begin_append(
+        &self,
+        path: &str,
+        block: Option<LocatedBlock>,
+        status: Option<FileStatus>,
+        new_block: bool,
+    ) -> Result<(WrittenFile, Begin), Error> {
         let status = match status {
             Some(status) => status,
             None => {
-                let found = self.shared.namenode.file_info(&path).await?;
-                found.ok_or_else(|| Error::NotFound { path: path.clone() })?
+                let found = self.shared.namenode.file_info(path).await?;
+                found.ok_or_else(|| Error::NotFound { path: path.to_owned() })?
             }
         };
         if status.kind != FileKind::File {
-            return Err(Error::IsDirectory { path });
+            return Err(Error::IsDirectory { path: path.to_owned() });
         }
-        let file = WrittenFile::new(path.clone(), status.inode, status.replication, status.block_size);
+        let file = WrittenFile::new(path.to_owned(), status.inode, status.replication, status.block_size);
         if new_block {
             // The answer is the block to be committed before the new one.
             let begin = Begin { append: None, previous: block.map(|block| block.block), length: status.length };
-            return Ok(Writer::start(Arc::clone(&self.shared), file, begin, open));
+            return Ok((file, begin));
         }
         if let Some(block) = &block
             && block.block.length() >= status.block_size
@@ -524,8 +545,7 @@ impl FileSystem {
             Some(block) => block.offset + block.block.length(),
             None => status.length,
         };
-        let begin = Begin { append: block, previous: None, length };
-        Ok(Writer::start(Arc::clone(&self.shared), file, begin, open))
+        Ok((file, Begin { append: block, previous: None, length }))
     }
 }
 

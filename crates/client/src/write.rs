@@ -67,7 +67,8 @@ impl WrittenFile {
 }
 
 /// A file open for writing. Bytes are with the datanodes after `hflush`, on their disks after `hsync`; the file is whole
-/// after `close`. Dropped without it, the file stays open until its lease runs out.
+/// after `close`. Dropped without it, the file stays open until its lease runs out, and the lease is the client's: it is renewed as long as
+/// the client writes any file.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -276,6 +277,8 @@ impl Writer {
     }
 
     /// Sends what is left, awaits the datanodes, and has the namenode close the file.
+    ///
+    /// Dropped half way, as by a time-out around it, it goes on by itself once there was room for what is left, and only the answer is lost.
     pub async fn close(mut self) -> Result<(), Error> {
         self.check()?;
         if let Some(packet) = self.chunker.flush(false) {
@@ -288,10 +291,15 @@ impl Writer {
         let Self { shared, file, packets, task, open, .. } = self;
         // The task ends when it has worked off the queue.
         drop(packets);
-        let last = task.await.map_err(|_| Error::WriterClosed { path: file.path.clone() })??;
-        complete(&shared, &file, last).await?;
-        open.closed();
-        Ok(())
+        let path = file.path.clone();
+        // In a task of its own: nobody else could write the file as long as this client writes others.
+        let closing = tokio::spawn(async move {
+            let last = task.await.map_err(|_| Error::WriterClosed { path: file.path.clone() })??;
+            complete(&shared, &file, last).await?;
+            open.closed();
+            Ok::<_, Error>(())
+        });
+        closing.await.map_err(|_| Error::WriterClosed { path })?
     }
 
     fn end_block(&mut self, sync: bool) {

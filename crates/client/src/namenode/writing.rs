@@ -89,7 +89,7 @@ impl Namenode {
 
     /// The block to continue, if the last one has room, and the file's status.
     ///
-    /// Errors: `Unsupported`: the file is encrypted or erasure-coded. It is closed again, as it was.
+    /// Errors: `Unsupported`: the file is encrypted or erasure-coded. It is closed again, as it was, also after `Answer`.
     pub(crate) async fn append(
         &self,
         path: &str,
@@ -99,19 +99,26 @@ impl Namenode {
         let flag = APPEND | if new_block { NEW_BLOCK } else { 0 };
         let request = AppendRequestProto { src: path.to_owned(), client_name: client.to_owned(), flag: Some(flag) };
         let answer: AppendResponseProto = self.call("append", &request).await?;
-        if let Some(status) = answer.stat.as_ref().filter(|status| !is_written_here(status)) {
-            // For a new block the last one was not opened again.
-            let last = answer.block.filter(|_| !new_block).and_then(|block| block.b.try_into().ok());
-            self.close_unchanged(path, status.file_id(), client, last.as_ref()).await;
-            return Err(Error::Unsupported { path: path.to_owned() });
+        let inode = answer.stat.as_ref().map_or(0, |status| status.file_id());
+        // For a new block the last one was not opened again.
+        let last = answer.block.as_ref().filter(|_| !new_block).map(|block| block.b.clone());
+        let opened = if answer.stat.as_ref().is_none_or(is_written_here) {
+            opened(answer)
+        } else {
+            Err(Error::Unsupported { path: path.to_owned() })
+        };
+        if opened.is_err() {
+            let last: Option<ExtendedBlock> = last.and_then(|block| block.try_into().ok());
+            self.close_unchanged(path, inode, client, last.as_ref()).await;
         }
-        let block = answer.block.map(|block| converted("append", block.try_into())).transpose()?;
-        let status = answer.stat.map(|status| converted("append", status.try_into())).transpose()?;
-        Ok((block, status))
+        opened
     }
 
-    /// Closes a file that nothing was written to. Else nobody else could write it as long as this client renews its lease for others.
-    async fn close_unchanged(&self, path: &str, inode: u64, client: &str, last: Option<&ExtendedBlock>) {
+    /// Closes a file that was opened for append and that nothing was written to. Else nobody else could write it as long as this client renews
+    /// its lease for others.
+    ///
+    /// `last`: the block that was opened again.
+    pub(crate) async fn close_unchanged(&self, path: &str, inode: u64, client: &str, last: Option<&ExtendedBlock>) {
         match self.complete_soon(path, inode, client, last, &CLOSE_AGAIN_MS).await {
             Ok(true) => {}
             Ok(false) => tracing::warn!(path, "a file that this client cannot write stays open"),
@@ -274,6 +281,13 @@ impl Namenode {
         let _: ReportBadBlocksResponseProto = self.call("reportBadBlocks", &request).await?;
         Ok(())
     }
+}
+
+/// What the namenode says of a file that it has opened for append.
+fn opened(answer: AppendResponseProto) -> Result<(Option<LocatedBlock>, Option<FileStatus>), Error> {
+    let block = answer.block.map(|block| converted("append", block.try_into())).transpose()?;
+    let status = answer.stat.map(|status| converted("append", status.try_into())).transpose()?;
+    Ok((block, status))
 }
 
 /// Whether this client can write a file that the namenode describes so.

@@ -232,3 +232,26 @@ async fn flushes_that_are_dropped_again_and_again_do_not_pile_up() {
     writer.close().await.unwrap();
     assert!(datanode.bytes() == b"what is dropped comes all the same");
 }
+
+#[tokio::test]
+async fn a_close_that_is_dropped_when_everything_is_handed_over_goes_on() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    namenode.refuse_to_complete(5);
+    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    writer.write(b"handed over").await.unwrap();
+    assert!(writer.close().now_or_never().is_none(), "the datanode has had no time");
+    wait_for(|| namenode.completed() == 1).await;
+    assert!(datanode.bytes() == b"handed over");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_continued_after_all_is_closed_again() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    // Full: nothing goes behind that.
+    namenode.has_file(BLOCK, 2);
+    let refused = client(&namenode, "packets").append("/file").await.map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Answer { method: "append", .. }), "{refused}");
+    assert_eq!(namenode.completed(), 1);
+}

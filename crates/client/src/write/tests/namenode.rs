@@ -1,20 +1,23 @@
 //! A namenode that has each block written to all its datanodes but those that the writer leaves out, and counts what it hears.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hearth_protocol::rpc::{
     Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method,
 };
 use hearth_types::{
-    Block, BlockId, BlockPoolId, DatanodeInfo, ExtendedBlock, GenerationStamp, LocatedBlock, StorageId, StorageType,
+    Block, BlockId, BlockPoolId, DatanodeInfo, ExtendedBlock, FileFlags, FileKind, FileStatus, FsPermission,
+    GenerationStamp, LocatedBlock, StorageId, StorageType,
 };
 use hearth_wire::proto::hdfs::*;
 use hearth_wire::rpc::{exceptions, protocols};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::watch;
+
+use super::BLOCK;
 
 pub(super) struct Namenode {
     server: RpcServer,
@@ -30,6 +33,11 @@ struct State {
     heard: Mutex<Heard>,
     /// Blocks are allocated.
     allocates: watch::Sender<bool>,
+    /// A closed file of one block.
+    closed: Mutex<Option<FileStatus>>,
+    /// How often files cannot be closed yet, and how many were closed.
+    refusals: AtomicUsize,
+    completed: AtomicUsize,
 }
 
 /// How often it was told what.
@@ -46,7 +54,9 @@ pub(super) struct Heard {
 impl Namenode {
     pub async fn start(datanodes: Vec<DatanodeInfo>) -> Self {
         let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
-        let state = Arc::new(State { datanodes, spare: Mutex::default(), last, heard, allocates });
+        let (refusals, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (spare, closed) = (Mutex::default(), Mutex::default());
+        let state = Arc::new(State { datanodes, spare, last, heard, allocates, closed, refusals, completed });
         let server = RpcServer::start("127.0.0.1:0", Arc::clone(&state), RpcServerOptions::default()).await.unwrap();
         Self { server, state }
     }
@@ -62,6 +72,38 @@ impl Namenode {
     /// What one that failed may be replaced with: the first that is not left out.
     pub fn has_spare(&self, datanodes: Vec<DatanodeInfo>) {
         *self.state.spare.lock() = datanodes;
+    }
+
+    /// A closed file of one block of so many bytes, on all its datanodes.
+    pub fn has_file(&self, length: usize, replication: u16) {
+        *self.state.closed.lock() = Some(FileStatus {
+            kind: FileKind::File,
+            local_name: Vec::new(),
+            length: length as u64,
+            permission: FsPermission(0o644),
+            owner: "tester".to_owned(),
+            group: "tester".to_owned(),
+            modification_time_ms: 0,
+            access_time_ms: 0,
+            replication,
+            block_size: BLOCK as u64,
+            inode: 17,
+            children: -1,
+            storage_policy: 0,
+            flags: FileFlags::default(),
+            symlink: None,
+            erasure_coding_policy: None,
+        });
+    }
+
+    /// It is not ready to close the next file when it is asked so many times.
+    pub fn refuse_to_complete(&self, times: usize) {
+        self.state.refusals.store(times, Ordering::Relaxed);
+    }
+
+    /// How many files were closed.
+    pub fn completed(&self) -> usize {
+        self.state.completed.load(Ordering::Relaxed)
     }
 
     pub fn allocate(&self, allocates: bool) {
@@ -92,6 +134,14 @@ impl Service for State {
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
         let answer = match call.method.as_str() {
             "create" => CreateResponseProto::default().encode_to_vec(),
+            "append" => {
+                let Some(status) = self.closed.lock().clone() else {
+                    return Err(application_error(exceptions::IO, "no file is closed"));
+                };
+                let mut block = self.located(None, self.datanodes.clone());
+                block.b.num_bytes = Some(status.length);
+                AppendResponseProto { block: Some(block), stat: Some((&status).into()) }.encode_to_vec()
+            }
             "addBlock" => {
                 let asked = AddBlockRequestProto::decode(call.request).unwrap();
                 let _ = self.allocates.subscribe().wait_for(|allocates| *allocates).await;
@@ -133,7 +183,12 @@ impl Service for State {
                 UpdatePipelineResponseProto::default().encode_to_vec()
             }
             "fsync" => FsyncResponseProto::default().encode_to_vec(),
-            "complete" => CompleteResponseProto { result: true }.encode_to_vec(),
+            "complete" => {
+                let left = |refusals: usize| refusals.checked_sub(1);
+                let result = self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err();
+                self.completed.fetch_add(usize::from(result), Ordering::Relaxed);
+                CompleteResponseProto { result }.encode_to_vec()
+            }
             method => return Err(no_such_method(&call.protocol, method)),
         };
         Ok(answer.into())
