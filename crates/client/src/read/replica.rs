@@ -265,14 +265,15 @@ impl Replicas {
         Ok(())
     }
 
-    /// Whether all other paths to the replica of `way` are closed or have failed.
+    /// Whether all other paths to the replica of `way` are closed or have failed, this reader or, lately, another: none of those is tried
+    /// before the next replica, which may well end the read.
     fn is_last_path(&self, way: &Way) -> bool {
         let datanode = way.datanode();
         let being_written = self.locations.is_being_written(&way.block);
         let dead = self.dead.lock();
         self.shared.options.read_paths.iter().filter(|path| *path != way.path).all(|path| {
             is_dead(&dead, &datanode.id.uuid, path)
-                || matches!(way::prospect(&self.shared, &way.block, being_written, datanode, path), Prospect::Closed(_))
+                || way::prospect(&self.shared, &way.block, being_written, datanode, path) != Prospect::Good
         })
     }
 

@@ -259,6 +259,30 @@ async fn a_bad_replica_that_several_reads_meet_at_once_is_reported_once() {
     assert!(block.id() == BlockId(1) && uuids == [&bad.info().id.uuid], "{reported:?}");
 }
 
+#[tokio::test]
+async fn a_bad_replica_is_reported_though_a_path_that_failed_another_reader_was_not_tried() {
+    let (namenode, bytes) = (Namenode::start().await, content(1, 2 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone()), (2, content(2, 1000))]);
+    let bad = Datanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
+    let good = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/other", vec![located(2, 0, 1000, &[good.info()])]);
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad.info(), good.info()])]);
+    // That of all datanodes, and nobody listens there.
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("none");
+    let fs = client(&namenode, "local,packets", &[("dfs.domain.socket.path", socket.to_str().unwrap())]);
+    for (path, expected) in [("/other", content(2, 1000)), ("/file", bytes)] {
+        let reader = fs.open(path).await.unwrap();
+        let mut into = vec![0; expected.len()];
+        assert_eq!(reader.read_at(0, &mut into).await.unwrap(), expected.len());
+        assert!(into == expected);
+    }
+    let reported = namenode.bad();
+    let [block] = &reported[..] else { panic!("{reported:?}") };
+    let uuids: Vec<_> = block.locations.iter().map(|datanode| &datanode.id.uuid).collect();
+    assert!(block.block.id() == BlockId(1) && uuids == [&bad.info().id.uuid], "{reported:?}");
+}
+
 /// As a datanode does whose reader was idle for longer than it waits, or that was started again.
 #[tokio::test]
 async fn a_datanode_that_closed_the_stream_of_a_reader_is_asked_once_more() {
