@@ -218,6 +218,6 @@ async fn ask_datanodes(shared: &Shared, last: &LocatedBlock) -> Result<u64, Opti
             Err(error) => failure = Some(Arc::new(error)),
         }
     }
-    // Chosen but never written to: the writer has not got so far.
-    if missing == last.locations.len() { Ok(0) } else { Err(failure) }
+    // Chosen but never written to: the writer has not got so far. What the namenode was told of is lost to all of them.
+    if missing == last.locations.len() && last.block.length() == 0 { Ok(0) } else { Err(failure) }
 }

@@ -357,7 +357,7 @@ async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_t
     let (namenode, bytes) = (Namenode::start().await, content(2, VISIBLE));
     let replicas = HashMap::from([(1, content(1, FIRST)), (2, bytes.clone())]);
     let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
-    let lengths = VisibleLengths::start(VISIBLE).await;
+    let lengths = VisibleLengths::start(Some(VISIBLE)).await;
     // It says how much there is, and nobody listens for readers there.
     let mut dead = datanode_info(1, &Offer { incarnation: 1, ..Offer::default() });
     dead.id.ipc_port = lengths.port();
@@ -378,4 +378,22 @@ async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_t
     reader.seek(FIRST as u64 + 60_000).await.unwrap();
     let next = reader.next().await.unwrap();
     assert!(!next.is_empty() && bytes[60_000..].starts_with(next));
+}
+
+#[tokio::test]
+async fn an_open_block_that_all_its_datanodes_have_lost_is_not_taken_for_empty() {
+    let namenode = Namenode::start().await;
+    let lengths = VisibleLengths::start(None).await;
+    let mut datanode = datanode_info(1, &Offer { incarnation: 1, ..Offer::default() });
+    datanode.id.ipc_port = lengths.port();
+    let fs = client(&namenode, "packets", &[("dfs.client.retry.times.get-last-block-length", "0")]);
+    // Nothing was written yet, as far as the namenode was told; or something was.
+    for told in [0, 5000] {
+        namenode.put_open("/file", vec![located(1, 0, told, &[datanode.clone()])]);
+        match (fs.open("/file").await, told) {
+            (Ok(reader), 0) => assert_eq!(reader.length(), 0),
+            (Err(Error::BlockLength { .. }), 5000) => {}
+            (opened, _) => panic!("{told} bytes: {opened:?}"),
+        }
+    }
 }

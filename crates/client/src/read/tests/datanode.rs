@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use hearth_fabric::tcp::{Connection, Listener, SocketOptions};
 use hearth_protocol::data_transfer::{Timeouts, halves};
-use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
+use hearth_protocol::rpc::{
+    Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method,
+};
 use hearth_types::{ByteRange, ChecksumSpec, DatanodeInfo};
 use hearth_wire::data_transfer::{BlockOpResponse, Operation, PacketHeader};
 use hearth_wire::offer::Offer;
 use hearth_wire::proto::hdfs::GetReplicaVisibleLengthResponseProto;
-use hearth_wire::rpc::protocols;
+use hearth_wire::rpc::{exceptions, protocols};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::Barrier;
@@ -115,15 +117,15 @@ async fn serve(connection: Connection, behaviour: Arc<Behaviour>, reads: Arc<Ato
     }
 }
 
-/// Where a datanode is asked how much of its replicas readers may see: of each as much.
+/// Where a datanode is asked how much of its replicas readers may see: of each as much. `None`: it has none.
 pub(super) struct VisibleLengths {
     server: RpcServer,
 }
 
-struct Visible(usize);
+struct Visible(Option<usize>);
 
 impl VisibleLengths {
-    pub async fn start(length: usize) -> Self {
+    pub async fn start(length: Option<usize>) -> Self {
         let options = RpcServerOptions::default();
         Self { server: RpcServer::start("127.0.0.1:0", Arc::new(Visible(length)), options).await.unwrap() }
     }
@@ -140,9 +142,12 @@ impl Service for Visible {
 
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
         match call.method.as_str() {
-            "getReplicaVisibleLength" => {
-                Ok(GetReplicaVisibleLengthResponseProto { length: self.0 as u64 }.encode_to_vec().into())
-            }
+            "getReplicaVisibleLength" => match self.0 {
+                Some(length) => {
+                    Ok(GetReplicaVisibleLengthResponseProto { length: length as u64 }.encode_to_vec().into())
+                }
+                None => Err(application_error(exceptions::REPLICA_NOT_FOUND, "it has no such replica")),
+            },
             method => Err(no_such_method(&call.protocol, method)),
         }
     }
