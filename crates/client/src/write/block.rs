@@ -46,7 +46,7 @@ impl Stream {
                     }
                     self.pipeline_ready(&ends.0, &targets);
                     let heartbeat = self.shared.options.heartbeat();
-                    return Ok(Pipeline::new(ends, block, targets, false, heartbeat));
+                    return Ok(Pipeline::new(ends, block, targets, heartbeat));
                 }
                 Err(failure) => {
                     let Failure { bad, blame, .. } = failure;

@@ -34,10 +34,6 @@ impl Stage {
         }
     }
 
-    pub(super) fn is_append(self) -> bool {
-        matches!(self, Self::Append | Self::AppendRecovery)
-    }
-
     fn to_wire(self) -> WireStage {
         match self {
             Self::Create => WireStage::PipelineSetupCreate,

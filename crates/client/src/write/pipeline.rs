@@ -174,8 +174,6 @@ pub(super) struct Pipeline {
     /// With the stamp of this pipeline; the length counts acknowledged bytes.
     block: ExtendedBlock,
     pub(super) targets: Vec<Target>,
-    /// The block had bytes before this writer came, or was flushed: readers may have seen what only these datanodes hold.
-    pub(super) appended: bool,
     heartbeat: Duration,
 }
 
@@ -184,10 +182,9 @@ impl Pipeline {
         (link, acknowledgements): (Link, Acknowledgements),
         block: ExtendedBlock,
         targets: Vec<Target>,
-        appended: bool,
         heartbeat: Duration,
     ) -> Self {
-        Self { link, acknowledgements, block, targets, appended, heartbeat }
+        Self { link, acknowledgements, block, targets, heartbeat }
     }
 
     pub(super) fn block(&self) -> &ExtendedBlock {

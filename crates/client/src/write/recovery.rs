@@ -30,7 +30,6 @@ impl Stream {
         self.count_recovery(&failure)?;
         let block = broken.block().clone();
         let mut targets = std::mem::take(&mut broken.targets);
-        let appended = broken.appended;
         // Ends the connection: datanodes stop waiting for packets of the old pipeline.
         drop(broken);
         let (mut blame, head) = (failure.blame, targets[0].datanode.id.uuid.clone());
@@ -44,7 +43,7 @@ impl Stream {
         let stage = if unacknowledged.only_end_left() { Stage::CloseRecovery } else { Stage::StreamingRecovery };
         // Where a path is blamed, nobody has gone.
         if stage == Stage::StreamingRecovery && !matches!(blame, Blame::Path(_)) {
-            self.replace_if_wanted(&block, &mut targets, appended).await?;
+            self.replace_if_wanted(&block, &mut targets).await?;
         }
         let recovered = match blame {
             Blame::Restart => self.rebuild_after_restart(block, targets, unacknowledged, stage).await?,
@@ -104,14 +103,9 @@ impl Stream {
     }
 
     /// Takes another datanode in when the policy asks for it, and has it copy what the block holds.
-    async fn replace_if_wanted(
-        &mut self,
-        block: &ExtendedBlock,
-        targets: &mut Vec<Target>,
-        appended: bool,
-    ) -> Result<(), Error> {
+    async fn replace_if_wanted(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>) -> Result<(), Error> {
         let options = &self.shared.options;
-        let seen = appended || self.flushed();
+        let seen = self.appended || self.flushed();
         if !options.replace_policy.wants_replacement(self.file.replication, targets.len(), seen) {
             return Ok(());
         }
@@ -201,7 +195,7 @@ impl Stream {
                     self.leave_out(&block, &mut targets, failure)?;
                     stage = stage.after_failure();
                     if stage != Stage::CloseRecovery {
-                        self.replace_if_wanted(&block, &mut targets, stage.is_append()).await?;
+                        self.replace_if_wanted(&block, &mut targets).await?;
                     }
                 }
             }
@@ -240,8 +234,7 @@ impl Stream {
         self.shared.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
         self.pipeline_ready(&ends.0, targets);
         let heartbeat = self.shared.options.heartbeat();
-        let appended = stage.is_append() || block.length() > 0 && self.flushed();
-        Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), appended, heartbeat)))
+        Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), heartbeat)))
     }
 }
 

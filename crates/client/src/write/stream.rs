@@ -37,6 +37,8 @@ pub(super) struct Stream {
     pool: Arc<PacketPool>,
     /// The block of the file's end when it was opened for append.
     append: Option<LocatedBlock>,
+    /// The block that is being written had bytes before this writer came: readers may have seen what only its datanodes hold.
+    pub(super) appended: bool,
     /// The last block written, with its final length.
     pub(super) previous: Option<ExtendedBlock>,
     /// The last packet that was acknowledged before the last recovery, and how many recoveries it has seen.
@@ -68,6 +70,7 @@ impl Stream {
             progress,
             pool,
             append: begin.append,
+            appended: false,
             previous: begin.previous,
             recovering: (-1, 0),
             excluded: Vec::new(),
@@ -101,7 +104,9 @@ impl Stream {
                 progress.ground = Ground::Unknown;
                 progress.broken = false;
             });
-            let pipeline = match self.append.take() {
+            let append = self.append.take();
+            self.appended = append.is_some();
+            let pipeline = match append {
                 Some(block) => self.continue_block(block, &mut unacknowledged).await?,
                 None => self.new_block(&mut unacknowledged).await?,
             };

@@ -11,7 +11,7 @@ use hearth_config::Configuration;
 use super::*;
 use crate::{CreateOptions, FileSystem};
 use datanode::{Breaks, Datanode};
-use namenode::{Heard, Namenode};
+use namenode::{CLOSED, Heard, Namenode};
 
 const WAIT: Duration = Duration::from_secs(30);
 const BLOCK: usize = 1 << 20;
@@ -159,6 +159,38 @@ async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_sen
     writer.write(&bytes[700..]).await.unwrap();
     writer.close().await.unwrap();
     assert!(second.bytes() == bytes);
+    assert_eq!((second.transfers(), third.transfers()), (1, 1));
+}
+
+#[tokio::test]
+async fn each_datanode_that_fails_a_block_that_is_continued_is_replaced() {
+    const BEFORE: usize = 1024;
+    const PACKET: usize = 512;
+    let datanodes = [
+        Datanode::start(Breaks::AtOnce).await,
+        Datanode::start(Breaks::AtOnce).await,
+        Datanode::start(Breaks::AtOnce).await,
+    ];
+    let [head, second, third] = &datanodes;
+    let namenode = Namenode::start(vec![head.info("1"), second.info("2"), third.info("3")]).await;
+    namenode.has_spare(vec![third.info("4"), third.info("5")]);
+    let bytes = content(8, BEFORE + 2 * PACKET + 100);
+    namenode.has_file(BEFORE, 3);
+    head.has(CLOSED, &bytes[..BEFORE]);
+    let fs = client_with(&namenode, "packets", &[("dfs.client-write-packet-size", "1024")]);
+    let mut writer = fs.append("/file").await.unwrap();
+    // Without a flush nobody else may have seen anything but what was there before.
+    writer.write(&bytes[BEFORE..BEFORE + PACKET]).await.unwrap();
+    wait_for(|| writer.progress.borrow().acknowledged == 0).await;
+    second.follow(head);
+    head.end_pipelines();
+    wait_for(|| second.asked(DataPath::Packets) == 1).await;
+    third.follow(second);
+    second.end_pipelines();
+    wait_for(|| third.asked(DataPath::Packets) == 1).await;
+    writer.write(&bytes[BEFORE + PACKET..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(third.bytes() == bytes);
     assert_eq!((second.transfers(), third.transfers()), (1, 1));
 }
 

@@ -13,7 +13,7 @@ use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_fabric::tcp::{self, SocketOptions};
 use hearth_fabric::{Memory, TransportName, local};
 use hearth_protocol::data_transfer::{DataSender, MESSAGE_BUFFER_BYTES, Timeouts, halves};
-use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
+use hearth_types::{BlockId, ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
 use hearth_wire::data_transfer::{
     AckReply, BlockOpResponse, DatanodeDescription, Decoded, HEARTBEAT_SEQNO, LocalGrant, OpCode, Operation, PacketHead,
     PipelineAck, Status, WriteBlock,
@@ -148,6 +148,11 @@ impl Datanode {
     /// It acknowledges nothing before so many heartbeats have come.
     pub fn await_heartbeats(&self, heartbeats: usize) {
         self.state.heartbeats_awaited.store(heartbeats, Ordering::Relaxed);
+    }
+
+    /// These bytes of a block.
+    pub fn has(&self, block: BlockId, bytes: &[u8]) {
+        self.state.replicas.lock().insert(block.0, bytes.to_vec());
     }
 
     /// What `head` has, as one behind it in a pipeline.

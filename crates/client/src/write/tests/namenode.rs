@@ -19,6 +19,9 @@ use tokio::sync::watch;
 
 use super::BLOCK;
 
+/// The block of [`Namenode::has_file`].
+pub(super) const CLOSED: BlockId = BlockId(1);
+
 pub(super) struct Namenode {
     server: RpcServer,
     state: Arc<State>,
@@ -74,7 +77,7 @@ impl Namenode {
         *self.state.spare.lock() = datanodes;
     }
 
-    /// A closed file of one block of so many bytes, on all its datanodes.
+    /// A closed file of one block, [`CLOSED`], of so many bytes, on all its datanodes.
     pub fn has_file(&self, length: usize, replication: u16) {
         *self.state.closed.lock() = Some(FileStatus {
             kind: FileKind::File,
@@ -138,7 +141,7 @@ impl Service for State {
                 let Some(status) = self.closed.lock().clone() else {
                     return Err(application_error(exceptions::IO, "no file is closed"));
                 };
-                let mut block = self.located(None, self.datanodes.clone());
+                let mut block = self.located(Some(CLOSED), self.datanodes.clone());
                 block.b.num_bytes = Some(status.length);
                 AppendResponseProto { block: Some(block), stat: Some((&status).into()) }.encode_to_vec()
             }
@@ -168,10 +171,13 @@ impl Service for State {
                 let is_in = |list: &[DatanodeInfoProto], datanode: &DatanodeInfo| {
                     list.iter().any(|known| *known.id.datanode_uuid == *datanode.id.uuid.0)
                 };
-                let mut datanodes = self.datanodes.clone();
-                datanodes.retain(|datanode| is_in(&asked.existings, datanode));
                 let spare = self.spare.lock();
-                let Some(another) = spare.iter().find(|datanode| !is_in(&asked.excludes, datanode)) else {
+                let mut datanodes = [&self.datanodes[..], &spare[..]].concat();
+                datanodes.retain(|datanode| is_in(&asked.existings, datanode));
+                let is_new = |datanode: &&DatanodeInfo| {
+                    !is_in(&asked.excludes, datanode) && !is_in(&asked.existings, datanode)
+                };
+                let Some(another) = spare.iter().find(is_new) else {
                     return Err(application_error(exceptions::IO, "no datanode is left"));
                 };
                 datanodes.push(another.clone());
