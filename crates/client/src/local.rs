@@ -222,6 +222,11 @@ impl Local {
         self.options.sockets != Sockets::Off
     }
 
+    /// Whether `datanode` is on this machine.
+    pub(crate) fn is_here(&self, datanode: &DatanodeId) -> bool {
+        self.here.is(&datanode.ip)
+    }
+
     /// A new connection to `datanode`, if it is on this machine, serves `operation`, and has not failed lately.
     pub(crate) async fn connect_for(&self, datanode: &DatanodeId, operation: OpCode) -> Option<Arc<Connection>> {
         let socket = self.socket(datanode).filter(|socket| !socket.is_disabled() && self.here.is(&datanode.ip))?;

@@ -134,7 +134,7 @@ pub(super) struct Failure {
 pub(super) enum Blame {
     /// The datanode, which is left out.
     Datanode,
-    /// The datanode said that it restarts: it is waited for rather than left out.
+    /// The datanode said that it restarts: it may be waited for rather than left out.
     Restart,
     /// The path to the first datanode, which may be well: packets show it. They themselves are never blamed.
     Path(DataPath),

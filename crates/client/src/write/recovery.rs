@@ -37,6 +37,9 @@ impl Stream {
             // Asked by another path it would be as silent, and the others are there.
             blame = Blame::Datanode;
         }
+        if blame == Blame::Restart && !self.waits_for_restart(&targets, failure.bad) {
+            blame = Blame::Datanode;
+        }
         if blame == Blame::Datanode {
             self.leave_out(&block, &mut targets, failure)?;
         }
@@ -158,6 +161,14 @@ impl Stream {
             }
         }
         Err(Error::NoReplacement { path: self.file.path.clone() })
+    }
+
+    /// Whether one of `targets` that restarts is worth a wait: when there is no other, or it is on this machine.
+    ///
+    /// Source: `DataStreamer.shouldWaitForRestart`.
+    fn waits_for_restart(&self, targets: &[Target], restarting: usize) -> bool {
+        let is_here = |target: &Target| self.shared.local.is_here(&target.datanode.id);
+        targets.len() == 1 || targets.get(restarting).is_some_and(is_here)
     }
 
     /// Gives the datanode that said it restarts its time before it is left out.

@@ -163,6 +163,24 @@ async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_sen
 }
 
 #[tokio::test]
+async fn a_datanode_that_restarts_on_another_machine_is_not_waited_for_while_there_is_another() {
+    let head = Datanode::start(Breaks::AtOnce).await;
+    let mut second = head.info("2");
+    // An address for examples (RFC 5737), which no machine has.
+    second.id.ip = "192.0.2.1".to_owned();
+    let namenode = Namenode::start(vec![head.info("1"), second.clone()]).await;
+    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    writer.write(b"before ").await.unwrap();
+    writer.hflush().await.unwrap();
+    head.restarts_behind(&second);
+    writer.write(b"and behind").await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), writer.hflush()).await.unwrap().unwrap();
+    writer.close().await.unwrap();
+    assert!(head.bytes() == b"before and behind");
+    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });
+}
+
+#[tokio::test]
 async fn each_datanode_that_fails_a_block_that_is_continued_is_replaced() {
     const BEFORE: usize = 1024;
     const PACKET: usize = 512;

@@ -15,8 +15,8 @@ use hearth_fabric::{Memory, TransportName, local};
 use hearth_protocol::data_transfer::{DataSender, MESSAGE_BUFFER_BYTES, Timeouts, halves};
 use hearth_types::{BlockId, ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid};
 use hearth_wire::data_transfer::{
-    AckReply, BlockOpResponse, DatanodeDescription, Decoded, HEARTBEAT_SEQNO, LocalGrant, OpCode, Operation, PacketHead,
-    PipelineAck, Status, WriteBlock,
+    AckReply, BlockOpResponse, CongestionState, DatanodeDescription, Decoded, HEARTBEAT_SEQNO, LocalGrant, OpCode,
+    Operation, PacketHead, PipelineAck, SlowState, Status, WriteBlock,
 };
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, WriteMessage, acceptance};
@@ -62,6 +62,8 @@ struct State {
     /// How many heartbeats came, and how many are to come before it acknowledges anything.
     heartbeats: AtomicUsize,
     heartbeats_awaited: AtomicUsize,
+    /// The address of one that restarts: with the next packet a pipeline with it behind this one breaks, and cannot be set up again.
+    restarting: Mutex<Option<String>>,
 }
 
 impl Datanode {
@@ -76,6 +78,7 @@ impl Datanode {
             transfers: AtomicUsize::new(0),
             heartbeats: AtomicUsize::new(0),
             heartbeats_awaited: AtomicUsize::new(0),
+            restarting: Mutex::default(),
         });
         let socket = tempfile::tempdir().unwrap();
         let path = socket.path().join("dn");
@@ -150,6 +153,11 @@ impl Datanode {
         self.state.heartbeats_awaited.store(heartbeats, Ordering::Relaxed);
     }
 
+    /// `datanode`, behind it in pipelines, says that it restarts, and goes.
+    pub fn restarts_behind(&self, datanode: &DatanodeInfo) {
+        *self.state.restarting.lock() = Some(datanode.id.transfer_address());
+    }
+
     /// These bytes of a block.
     pub fn has(&self, block: BlockId, bytes: &[u8]) {
         self.state.replicas.lock().insert(block.0, bytes.to_vec());
@@ -199,7 +207,12 @@ async fn take_packets(connection: Connection, state: Arc<State>) {
         }
         _ => return,
     };
-    if sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.is_err() {
+    let is_behind =
+        |address: &String| write.targets.iter().any(|target| target.datanode.id.transfer_address() == *address);
+    let gone = state.restarting.lock().clone().filter(is_behind);
+    let status = if gone.is_some() { Status::Error } else { Status::Success };
+    let answer = BlockOpResponse::pipeline(status, gone.unwrap_or_default());
+    if sender.send_response(&answer).await.is_err() || status != Status::Success {
         return;
     }
     // Whoever waits for it may end the pipeline now: it has been answered.
@@ -213,7 +226,11 @@ async fn take_packets(connection: Connection, state: Arc<State>) {
         if header.seqno == HEARTBEAT_SEQNO {
             state.heartbeats.fetch_add(1, Ordering::Relaxed);
         }
-        let replies = vec![AckReply::SUCCESS; write.targets.len() + 1];
+        let mut replies = vec![AckReply::SUCCESS; write.targets.len() + 1];
+        let restarts = state.restarting.lock().as_ref().is_some_and(is_behind);
+        if restarts && let Some(last) = replies.last_mut() {
+            *last = AckReply::new(Status::OobRestart, CongestionState::Disabled, SlowState::Disabled);
+        }
         acks.push(PipelineAck { seqno: header.seqno, replies, downstream_nanos: 0, granted: None });
         if state.heartbeats.load(Ordering::Relaxed) < state.heartbeats_awaited.load(Ordering::Relaxed) {
             continue;
@@ -223,7 +240,7 @@ async fn take_packets(connection: Connection, state: Arc<State>) {
                 return;
             }
         }
-        if header.last {
+        if header.last || restarts {
             return;
         }
     }
