@@ -174,9 +174,8 @@ impl Service for State {
                 let spare = self.spare.lock();
                 let mut datanodes = [&self.datanodes[..], &spare[..]].concat();
                 datanodes.retain(|datanode| is_in(&asked.existings, datanode));
-                let is_new = |datanode: &&DatanodeInfo| {
-                    !is_in(&asked.excludes, datanode) && !is_in(&asked.existings, datanode)
-                };
+                let is_new =
+                    |datanode: &&DatanodeInfo| !is_in(&asked.excludes, datanode) && !is_in(&asked.existings, datanode);
                 let Some(another) = spare.iter().find(is_new) else {
                     return Err(application_error(exceptions::IO, "no datanode is left"));
                 };

@@ -38,7 +38,7 @@ impl Encoding {
 fn decode(text: &str) -> Result<Vec<u8>, Exception> {
     let wrong = |what: &str| Exception::io(format!("the value of an attribute is not {what}: {text}"));
     if text.len() >= 2 && text.starts_with('"') && text.ends_with('"') {
-        return Ok(text[1..text.len() - 1].as_bytes().to_vec());
+        return Ok(text.as_bytes()[1..text.len() - 1].to_vec());
     }
     match text.split_at_checked(2) {
         Some(("0x" | "0X", digits)) => from_hex(digits).ok_or_else(|| wrong("in hexadecimal digits")),
