@@ -100,6 +100,8 @@ impl Apache {
         let web = self.lib.with_file_name("web");
         let class_path = format!("{}:{}:{}/*", class_path.join(":"), web.display(), self.lib.display());
         let mut command = Command::new("java");
+        // What JAXB, which Hadoop's WebHDFS starts, reaches into.
+        command.arg("--add-opens=java.base/java.lang=ALL-UNNAMED");
         command.args(&self.options).arg("-cp").arg(class_path);
         command.arg(main).stdin(Stdio::null());
         without_environment(&mut command);

@@ -24,7 +24,7 @@ use crate::telling::{Gone, Telling};
 pub const PREFIX: &str = "/webhdfs/v1";
 
 /// Longer requests are refused: a path and parameters, ACLs and values of extended attributes among them.
-const URI_BYTES_MAX: usize = 64 * 1024;
+const URI_BYTES_MAX: usize = 60 * 1024;
 
 /// Answers what is asked of WebHDFS. What it takes memory and time for it bounds itself; connections, and how long one may be idle, are
 /// bounded for it.

@@ -45,6 +45,9 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a browser may remember what it was told of another site's requests. Source: `WebHdfsHandler.allowCORSOnCreate`.
 const PREFLIGHT_SECONDS: u32 = 1_728_000;
 
+/// Of `DataOutputBuffer`, as it is made. Source: Hadoop's `JsonUtil.toJsonString(MD5MD5CRC32FileChecksum)`.
+const JAVA_BUFFER_BYTES: usize = 32;
+
 /// Answers WebHDFS where a DataNode is.
 pub struct WebHdfs {
     file_systems: Arc<FileSystems>,
@@ -99,7 +102,7 @@ impl WebHdfs {
                 let location = format!("{}{}", file_system.uri(), webhdfs::encode(&path));
                 (Opening::Create(creation), created(&location))
             }
-            Asked::Append => (Opening::Append, webhdfs::empty(StatusCode::OK, None)),
+            Asked::Append => (Opening::Append, StatusCode::OK.into_response()),
         };
         let file_systems = Arc::clone(&self.file_systems);
         let upload = Upload { file_systems, file_system, path, opening, body, waits_to_send, work, turn };
@@ -158,6 +161,7 @@ fn preflight() -> Response {
 
 fn created(location: &str) -> Response {
     let mut response = webhdfs::empty(StatusCode::CREATED, Some(location));
+    response.headers_mut().remove(header::CONTENT_TYPE);
     response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     response
 }
@@ -170,6 +174,8 @@ async fn checksum(file_system: &FileSystem, path: &str) -> Result<Response, Exce
         // Into a string, which does not fail.
         let _ = write!(digits, "{byte:02x}");
     }
+    // Java's DataNode shows the whole of the buffer that it wrote them into. Its clients read what they need of it.
+    digits.extend(std::iter::repeat_n("00", JAVA_BUFFER_BYTES.saturating_sub(bytes.len())));
     let answer = serde_json::json!({ "FileChecksum": {
         "algorithm": checksum.algorithm(),
         "bytes": digits,

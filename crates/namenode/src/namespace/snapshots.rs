@@ -26,7 +26,7 @@ pub struct Snapshottable {
 
 impl Namespace {
     /// Whether `.snapshot` means something in a directory. In the root it always does.
-    pub(super) fn is_snapshottable(&self, slot: Slot) -> bool {
+    pub fn is_snapshottable(&self, slot: Slot) -> bool {
         slot == self.root || self.inode(slot).snapshots().is_some()
     }
 

@@ -5,9 +5,9 @@ use hearth_wire::proto::hdfs::{
     AllowSnapshotRequestProto, AllowSnapshotResponseProto, CreateSnapshotRequestProto, CreateSnapshotResponseProto,
     DeleteSnapshotRequestProto, DeleteSnapshotResponseProto, DisallowSnapshotRequestProto,
     DisallowSnapshotResponseProto, GetSnapshotListingRequestProto, GetSnapshotListingResponseProto,
-    GetSnapshottableDirListingRequestProto, GetSnapshottableDirListingResponseProto, RenameSnapshotRequestProto,
-    RenameSnapshotResponseProto, SnapshotListingProto, SnapshotStatusProto, SnapshottableDirectoryListingProto,
-    SnapshottableDirectoryStatusProto,
+    GetSnapshottableDirListingRequestProto, GetSnapshottableDirListingResponseProto, HdfsFileStatusProto,
+    RenameSnapshotRequestProto, RenameSnapshotResponseProto, SnapshotListingProto, SnapshotStatusProto,
+    SnapshottableDirectoryListingProto, SnapshottableDirectoryStatusProto,
 };
 
 use super::status::file_status;
@@ -112,7 +112,11 @@ pub async fn get_snapshottable_dir_listing(
     let namespace = &state.namespace;
     let directories = namespace.snapshottable_directories(&context.caller);
     let entry = |directory: &crate::namespace::Snapshottable| SnapshottableDirectoryStatusProto {
-        dir_status: file_status(namespace, directory.slot, &namespace.inode(directory.slot).name),
+        // Apache's has no flags there.
+        dir_status: HdfsFileStatusProto {
+            flags: Some(0),
+            ..file_status(namespace, directory.slot, &namespace.inode(directory.slot).name)
+        },
         snapshot_quota: SNAPSHOT_QUOTA as u32,
         snapshot_number: directory.snapshots as u32,
         parent_fullpath: directory.parent_path.clone().into(),

@@ -6,8 +6,9 @@ use hearth_wire::proto::hdfs::hdfs_file_status_proto::FileType;
 
 use crate::namespace::{InodeKind, Namespace, Slot};
 
-/// A bit of `flags`. Source: `HdfsFileStatusProto.Flags`.
+/// Bits of `flags`. Source: `HdfsFileStatusProto.Flags`.
 const HAS_ACL: u32 = 1;
+const SNAPSHOT_ENABLED: u32 = 8;
 
 /// The status of an inode. `name`: its name in a listing; empty for the path that was asked about.
 pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileStatusProto {
@@ -18,6 +19,8 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
             (FileType::IsFile, file.told_length(), u32::from(inode.replication()), inode.block_size(), 0)
         }
     };
+    let has_acl = if inode.acl().is_empty() { 0 } else { HAS_ACL };
+    let snapshot_enabled = if namespace.is_snapshottable(slot) { SNAPSHOT_ENABLED } else { 0 };
     HdfsFileStatusProto {
         file_type: file_type as i32,
         path: name.to_vec().into(),
@@ -32,7 +35,7 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
         file_id: Some(inode.id().0),
         children_num: Some(children),
         storage_policy: Some(u32::from(namespace.storage_policy(slot).number)),
-        flags: Some(if inode.acl().is_empty() { 0 } else { HAS_ACL }),
+        flags: Some(has_acl | snapshot_enabled),
         ..HdfsFileStatusProto::default()
     }
 }

@@ -124,7 +124,7 @@ impl Asked {
 
     async fn answer(&self) -> Answer {
         // In letters of any case.
-        let given = self.parameters.given("op").unwrap_or("NULL");
+        let given = self.parameters.text("op").unwrap_or("NULL");
         let operation = given.to_uppercase();
         if operation == "NULL" {
             return Err(Exception::unsupported("NULL is not supported"));

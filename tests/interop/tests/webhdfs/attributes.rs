@@ -32,7 +32,7 @@ const ACLS: &[&str] = &[
     "! PUT /attributes/f?op=MODIFYACLENTRIES&aclspec=user:ann:rwz",
     "! PUT /attributes/f?op=MODIFYACLENTRIES&aclspec=nonsense",
     "? PUT /attributes/f?op=MODIFYACLENTRIES",
-    "! PUT /attributes/none?op=MODIFYACLENTRIES&aclspec=user:ann:rwx",
+    "!~ PUT /attributes/none?op=MODIFYACLENTRIES&aclspec=user:ann:rwx",
     "! GET /attributes/none?op=GETACLSTATUS",
     "! mallory PUT /attributes/f?op=MODIFYACLENTRIES&aclspec=user:mallory:rwx",
     "! mallory PUT /attributes/f?op=REMOVEACL",
@@ -93,7 +93,7 @@ const POLICIES: &[&str] = &[
     "! PUT /attributes/none?op=SETSTORAGEPOLICY&storagepolicy=COLD",
     "! GET /attributes/none?op=GETSTORAGEPOLICY",
     "! POST /attributes/none?op=UNSETSTORAGEPOLICY",
-    "! mallory PUT /attributes/d?op=SETSTORAGEPOLICY&storagepolicy=COLD",
+    "!~ mallory PUT /attributes/d?op=SETSTORAGEPOLICY&storagepolicy=COLD",
 ];
 
 const QUOTAS: &[&str] = &[

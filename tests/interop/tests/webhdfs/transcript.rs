@@ -240,7 +240,8 @@ impl Transcript {
             self.unexpected.push(format!("{name}: {} {body}", answer.status));
         }
         let mut told = self.told(line, answer);
-        if asked_first && answer.continued {
+        // A NameNode, which has no use for it, need not ask.
+        if asked_first && answer.continued && name.contains("step") {
             told.push("the body was asked for".to_owned());
         }
         let again = self.steps.iter().filter(|step| step.name == name).count();
@@ -259,7 +260,12 @@ impl Transcript {
         }
         lines.push(format!("type {media}"));
         if let Some(url) = answer.header("location") {
-            self.tell_url("location", url, &mut lines);
+            let shown: String = url.chars().map(|letter| if letter.is_ascii() { letter } else { '\u{fffd}' }).collect();
+            let made =
+                decoded(&shown).chars().map(|letter| if letter.is_ascii() { letter } else { '\u{fffd}' }).collect();
+            // Where a file was made, Java's servers name it in Latin-1.
+            let url = if answer.status == 201 { made } else { url.to_owned() };
+            self.tell_url("location", &url, &mut lines);
         }
         if is_json {
             match serde_json::from_slice::<Value>(&answer.body) {
