@@ -74,7 +74,7 @@ async fn directories_are_made_and_told_of() {
     for (name, value) in [
         ("pathSuffix", json!("")),
         ("type", json!("DIRECTORY")),
-        ("permission", json!("755")),
+        ("permission", json!("700")),
         ("owner", json!("root")),
         ("childrenNum", json!(5)),
         ("replication", json!(0)),
