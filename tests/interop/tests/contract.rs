@@ -73,24 +73,6 @@ const CLASSES: &[&str] = &[
     "org.apache.hadoop.hdfs.server.namenode.snapshot.TestSnapshotListing",
     "org.apache.hadoop.hdfs.server.namenode.TestFileContextXAttr",
     "org.apache.hadoop.cli.TestCacheAdminCLI",
-    // Over WebHDFS.
-    "org.apache.hadoop.hdfs.web.TestWebHdfsFileSystemContract",
-    "org.apache.hadoop.hdfs.web.TestFSMainOperationsWebHdfs",
-    "org.apache.hadoop.hdfs.web.TestWebHDFSXAttr",
-    "org.apache.hadoop.fs.TestWebHdfsFileContextMainOperations",
-    "hearth.contract.WebHdfs$Append",
-    "hearth.contract.WebHdfs$Concat",
-    "hearth.contract.WebHdfs$ContentSummary",
-    "hearth.contract.WebHdfs$CopyFromLocal",
-    "hearth.contract.WebHdfs$Create",
-    "hearth.contract.WebHdfs$Delete",
-    "hearth.contract.WebHdfs$GetFileStatus",
-    "hearth.contract.WebHdfs$Mkdir",
-    "hearth.contract.WebHdfs$Open",
-    "hearth.contract.WebHdfs$Rename",
-    "hearth.contract.WebHdfs$RootDirectory",
-    "hearth.contract.WebHdfs$Seek",
-    "hearth.contract.WebHdfs$SetTimes",
 ];
 
 /// No test says anything for longer than its own time-out of three minutes.
@@ -351,8 +333,7 @@ fn compare(
 fn page(seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>, not_yet: &BTreeMap<Key, String>) -> String {
     let mut text = String::from(
         "# Apache's contract tests\n\n\
-         What a file system must do, as Apache Hadoop 3.4.2 tests it: its own JUnit classes, with the options of its own HDFS contract, through its own client,\n\
-         over `hdfs://` and `webhdfs://`.\n\
+         What a file system must do, as Apache Hadoop 3.4.2 tests it: its own JUnit classes, with the options of its own HDFS contract, through its own client.\n\
          `tests/interop/tests/contract.rs` (part of `cargo xtask test`) runs them against Hearth's NameNode with three of its DataNodes, holds each\n\
          against what Apache's servers were seen to do (`tests/interop/contract/apache.tsv`), and writes this page. Every test that passes there passes here,\n\
          but for the list below. What fails there looks into servers that are not in its process, or wants links or encryption.\n\n\
