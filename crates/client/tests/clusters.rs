@@ -580,10 +580,10 @@ fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another
         let mut writer = writing.create("/growing", options).await?;
         writer.write(&content.bytes(0, 5000)).await?;
         writer.hflush().await?;
-        datanode.signal(rustix::process::Signal::STOP)?;
+        datanode.pause()?;
         let opening = tokio::spawn(async move { reading.open("/growing").await });
         tokio::time::sleep(Duration::from_secs(3)).await;
-        datanode.signal(rustix::process::Signal::CONT)?;
+        datanode.resume()?;
         writer.write(&content.bytes(5000, length - 5000)).await?;
         writer.hflush().await?;
         anyhow::ensure!(!opening.is_finished(), "it has looked once only");

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 /// How much of a log an error shows.
 const TAIL_LINES: usize = 40;
@@ -76,9 +76,24 @@ impl Process {
         self.wait(within)
     }
 
-    /// SIGSTOP or SIGCONT, for tests of peers that hang.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        kill_process_group(self.pid(), signal).with_context(|| format!("cannot signal {}", self.name))
+    /// Stops the process, for tests of peers that hang; returns when none of its threads runs any more, which on a busy
+    /// machine is long enough after the signal for it to answer a call.
+    pub fn pause(&self) -> Result<()> {
+        kill_process_group(self.pid(), Signal::STOP).with_context(|| format!("cannot stop {}", self.name))?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while waitid(WaitId::Pid(self.pid()), stopped).with_context(|| format!("waiting for {}", self.name))?.is_none() {
+            if Instant::now() >= deadline {
+                bail!("{} goes on after SIGSTOP", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Lets a process that was paused go on.
+    pub fn resume(&self) -> Result<()> {
+        kill_process_group(self.pid(), Signal::CONT).with_context(|| format!("cannot continue {}", self.name))
     }
 
     pub fn wait(&mut self, within: Duration) -> Result<ExitStatus> {
