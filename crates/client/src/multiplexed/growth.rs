@@ -11,8 +11,13 @@ const START_ROUND_TRIPS: u32 = 6;
 /// thousands of files a hundred.
 const FACTOR: usize = 4;
 
-/// Further connections helped when so many times the bytes came in a second: up to [`FACTOR`] times as many where losses or windows are the
-/// limit, as many as before where the network or a processor is.
+/// The same where the other end is far: a step takes a fifth of a second and more, and what one connection brings is least (its window, or
+/// what losses leave of it, once a round trip).
+const FACTOR_FAR: usize = 16;
+const FAR: Duration = Duration::from_millis(5);
+
+/// Further connections helped when so many times the bytes came in a second: as many times as there are connections where losses or windows
+/// are the limit, as many as before where the network or a processor is.
 const HELPED: f64 = 1.25;
 
 /// With less than this they are given up again.
@@ -128,7 +133,8 @@ impl Growth {
             return Next::Stay;
         }
         self.before = Some(Before { connections: count, bytes_per_second });
-        self.add(now, (FACTOR * count.max(1)).min(most), round_trip)
+        let factor = if round_trip < FAR { FACTOR } else { FACTOR_FAR };
+        self.add(now, (factor * count.max(1)).min(most), round_trip)
     }
 
     fn add(&mut self, now: Instant, connections: usize, round_trip: Duration) -> Next {
@@ -142,11 +148,13 @@ impl Growth {
 mod tests {
     use super::*;
 
-    const TRIP: Duration = Duration::from_millis(20);
+    const NEAR: Duration = Duration::from_millis(4);
 
     /// Feeds a growth once in ten milliseconds. What comes in a second: `rate` of the number of connections.
     struct Fed {
         growth: Growth,
+        round_trip: Duration,
+        most: usize,
         start: Instant,
         now_ms: u64,
         connections: usize,
@@ -155,7 +163,8 @@ mod tests {
 
     impl Fed {
         fn new() -> Self {
-            Self { growth: Growth::default(), start: Instant::now(), now_ms: 0, connections: 1, bytes: 0 }
+            let (growth, start) = (Growth::default(), Instant::now());
+            Self { growth, round_trip: NEAR, most: 16, start, now_ms: 0, connections: 1, bytes: 0 }
         }
 
         /// Until `until_ms`; what was done, when, and how many connections there are after it.
@@ -163,8 +172,8 @@ mod tests {
             let mut done = Vec::new();
             while self.now_ms < until_ms {
                 let now = self.start + Duration::from_millis(self.now_ms);
-                let connections = Connections { count: self.connections, most: 16 };
-                match self.growth.next(now, connections, self.bytes, TRIP) {
+                let connections = Connections { count: self.connections, most: self.most };
+                match self.growth.next(now, connections, self.bytes, self.round_trip) {
                     Next::Stay => {}
                     Next::Add(connections) | Next::Return(connections) => {
                         self.connections = connections;
@@ -181,23 +190,30 @@ mod tests {
     #[test]
     fn connections_are_added_as_long_as_each_helps() {
         let mut fed = Fed::new();
-        let done = fed.run(640, |_, connections| 1_000_000 * connections.min(4) as u64);
-        assert_eq!(done, [(160, 4), (440, 16)]);
-        assert_eq!(fed.run(730, |_, _| 4_000_000), [(720, 4)], "sixteen brought nothing");
+        let done = fed.run(300, |_, connections| 1_000_000 * connections.min(4) as u64);
+        assert_eq!(done, [(100, 4), (230, 16)]);
+        assert_eq!(fed.run(370, |_, _| 4_000_000), [(360, 4)], "sixteen brought nothing");
+    }
+
+    #[test]
+    fn to_a_far_end_there_are_many_in_two_steps() {
+        let mut fed = Fed { round_trip: Duration::from_millis(20), most: 64, ..Fed::new() };
+        let done = fed.run(1000, |_, connections| 1_000_000 * connections as u64);
+        assert_eq!(done, [(160, 16), (440, 64)]);
     }
 
     #[test]
     fn the_last_ones_are_looked_at_too() {
         let mut fed = Fed::new();
         let done = fed.run(60_000, |_, connections| 1_000_000 * connections as u64);
-        assert_eq!(done.last(), Some(&(440, 16)), "they help, and there are no more");
+        assert_eq!(done.last(), Some(&(230, 16)), "they help, and there are no more");
     }
 
     #[test]
     fn what_brings_a_little_is_kept_and_not_added_to() {
         let mut fed = Fed::new();
-        let done = fed.run(900, |_, connections| if connections == 1 { 1_000_000 } else { 1_150_000 });
-        assert_eq!(done, [(160, 4)]);
+        let done = fed.run(700, |_, connections| if connections == 1 { 1_000_000 } else { 1_150_000 });
+        assert_eq!(done, [(100, 4)]);
     }
 
     #[test]
@@ -217,10 +233,10 @@ mod tests {
         let mut fed = Fed::new();
         // While the first further connections are looked at, the network stands still.
         let rate = |at: u64, connections: usize| {
-            if (280..450).contains(&at) { 0 } else { 1_000_000 * connections as u64 }
+            if (130..240).contains(&at) { 0 } else { 1_000_000 * connections as u64 }
         };
         let done = fed.run(2000, rate);
-        assert_eq!(done[..2], [(160, 4), (440, 1)]);
+        assert_eq!(done[..2], [(100, 4), (230, 1)]);
         assert!(fed.connections >= 4, "{done:?}");
     }
 
@@ -228,7 +244,7 @@ mod tests {
     fn as_many_as_were_worth_having_are_there_at_once_the_next_time() {
         let mut fed = Fed::new();
         let rate = |_: u64, connections: usize| 1_000_000 * connections.min(4) as u64;
-        assert_eq!(fed.run(2000, rate)[..3], [(160, 4), (440, 16), (720, 4)]);
+        assert_eq!(fed.run(2000, rate)[..3], [(100, 4), (230, 16), (360, 4)]);
         // Nobody reads for a minute: all have ended but a new one.
         (fed.now_ms, fed.connections) = (62_000, 1);
         assert_eq!(fed.run(62_100, rate), [(62_000, 4)]);
@@ -236,14 +252,14 @@ mod tests {
         (fed.now_ms, fed.connections) = (70_000, 1);
         assert_eq!(fed.run(70_010, rate), [(70_000, 4)]);
         fed.connections = 2;
-        assert_eq!(fed.run(70_400, rate), [(70_280, 8)]);
+        assert_eq!(fed.run(70_200, rate), [(70_130, 8)]);
     }
 
     #[test]
     fn what_was_worth_having_long_ago_is_forgotten() {
         let mut fed = Fed::new();
         let rate = |_: u64, connections: usize| 1_000_000 * connections as u64;
-        assert_eq!(fed.run(1000, rate).last(), Some(&(440, 16)));
+        assert_eq!(fed.run(1000, rate).last(), Some(&(230, 16)));
         (fed.now_ms, fed.connections) = (301_000, 1);
         assert_eq!(fed.run(301_100, rate), []);
     }
@@ -251,10 +267,10 @@ mod tests {
     #[test]
     fn after_a_pause_nothing_is_known() {
         let mut fed = Fed::new();
-        fed.run(300, |_, connections| 1_000_000 * connections as u64);
+        fed.run(140, |_, connections| 1_000_000 * connections as u64);
         // Nobody reads for five seconds.
         fed.now_ms = 5300;
-        assert_eq!(fed.run(5450, |_, _| 100), [], "what came before it is not compared");
-        assert_eq!(fed.run(5700, |_, _| 100).len(), 1, "a new beginning");
+        assert_eq!(fed.run(5390, |_, _| 100), [], "what came before it is not compared");
+        assert_eq!(fed.run(5500, |_, _| 100).len(), 1, "a new beginning");
     }
 }
