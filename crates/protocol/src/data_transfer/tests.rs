@@ -6,7 +6,7 @@ use hearth_wire::data_transfer::*;
 
 use super::*;
 
-const WAIT: Duration = Duration::from_secs(10);
+const WAIT: Duration = Duration::from_secs(60);
 
 type Halves = (DataSender, DataReceiver);
 

@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
 
     fn datanode() -> DatanodeId {
         DatanodeId {
@@ -169,11 +169,19 @@ mod tests {
         let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(500)));
         // The second time, too, when the first watch is over.
         for _ in 0..2 {
-            let (near, far) = pair(&sim).await;
-            let (other, other_far) = pair(&sim).await;
-            kept.keep(datanode(), near);
-            kept.keep(datanode(), other);
-            let taken = kept.take(&datanode()).expect("it was kept a moment ago");
+            let mut tries = 0;
+            let (taken, other_far, far) = loop {
+                let (near, far) = pair(&sim).await;
+                let (other, other_far) = pair(&sim).await;
+                kept.keep(datanode(), near);
+                kept.keep(datanode(), other);
+                if let Some(taken) = kept.take(&datanode()) {
+                    break (taken, other_far, far);
+                }
+                // Where this process stood still for as long as they are kept.
+                tries += 1;
+                assert!(tries < 20, "it was kept a moment ago");
+            };
             tokio::time::timeout(LONG, far.closed()).await.expect("it goes");
             assert!(is_open(&taken) && is_open(&other_far), "who has taken one has it");
             let is_watched = || kept.idle.lock().is_watched;

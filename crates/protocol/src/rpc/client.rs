@@ -403,7 +403,9 @@ impl Connection {
                     Some(call) => {
                         used = Instant::now();
                         if silent_at.is_some_and(|at| at <= used) {
-                            // The one whose call has timed out may be the one who calls: this call needs a connection that works.
+                            // The one whose call has timed out may be the one who calls: this call needs a connection that works, and is
+                            // not to find this one again.
+                            calls.close();
                             call.waiting.lose(Lost::Connection { sent: false, reason: Broken::Silent.to_string() });
                             return Err(Broken::Silent);
                         }
@@ -436,8 +438,14 @@ impl Connection {
                         return if self.output.is_empty() { Ok(()) } else { Err(Broken::Stalled) };
                     }
                     if !self.output.is_empty() {
-                        // Not a byte of it has left since, were it only the last ping.
-                        return Err(Broken::Stalled);
+                        // This process may have stood still while the other side took all there was.
+                        if self.output.write_to(&writing)? == 0 {
+                            // Not a byte of it has left since, were it only the last ping.
+                            return Err(Broken::Stalled);
+                        }
+                        moved = Instant::now();
+                        used = moved;
+                        continue;
                     }
                     moved = Instant::now();
                     self.output.push(encode_ping(self.client));

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 
 /// Tries where a machine that stands still for a moment decides otherwise.
 const TRIES: usize = 20;
@@ -112,7 +112,10 @@ async fn exceptions_arrive_with_class_and_text() {
 
 #[tokio::test]
 async fn a_server_that_went_away_is_found_again() {
-    let (server, _, target) = start(RpcServerOptions::default()).await;
+    // Not where other tests take ports: it is free again for a while.
+    let here = "127.0.0.2:0";
+    let server = RpcServer::start(here, Arc::new(Echo::default()), RpcServerOptions::default()).await.unwrap();
+    let target = Target { address: server.address(), protocol: protocols::CLIENT, user: "alice".into() };
     let client = RpcClient::new(RpcClientOptions::default());
     client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
     drop(server);
@@ -201,17 +204,16 @@ async fn a_connection_on_which_nothing_comes_back_ends_with_the_call_that_times_
 #[tokio::test]
 async fn a_call_that_times_out_does_not_end_a_connection_on_which_others_are_answered() {
     let (_server, _, target) = start(RpcServerOptions::default()).await;
-    let (near, connections) = between(&target, 0).await;
     let rpc_timeout = Duration::from_millis(300);
-    // One that times out though it would be answered ends the connection, too.
+    // One that times out though it would be answered ends the connection, too, and with it what else waits there.
     for attempt in 1.. {
+        let (near, connections) = between(&target, 0).await;
         let client = RpcClient::new(RpcClientOptions { rpc_timeout, ..RpcClientOptions::default() });
-        let before = connections.load(Ordering::SeqCst);
         match echoes_beside_one_that_times_out(&client, &near).await {
-            Err(RpcError::TimedOut { .. }) if attempt < TRIES => {}
+            Err(error) if error.is_transport() && attempt < TRIES => {}
             outcome => {
                 outcome.unwrap();
-                return assert_eq!(connections.load(Ordering::SeqCst), before + 1);
+                return assert_eq!(connections.load(Ordering::SeqCst), 1);
             }
         }
     }
@@ -260,7 +262,7 @@ async fn a_long_request(target: &Target) -> (RpcError, Duration) {
     let near = Target { address: listener.local_addr().unwrap(), ..target.clone() };
     let longest = Arc::new(AtomicU64::new(0));
     let (server, noted) = (target.address, longest.clone());
-    tokio::spawn(async move {
+    let passing = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let (mut reading, mut writing) = stream.into_split();
         let (mut far_reading, mut far_writing) = TcpStream::connect(server).await.unwrap().into_split();
@@ -282,6 +284,9 @@ async fn a_long_request(target: &Target) -> (RpcError, Duration) {
         RpcClient::new(RpcClientOptions { ping_interval: Duration::from_millis(200), ..RpcClientOptions::default() });
     let request = ExtendedBlockProto { pool_id: "x".repeat(32 << 20), ..ExtendedBlockProto::default() };
     let error = client.call::<BlockProto>(&near, "echo", &request).await.unwrap_err();
+    drop(client);
+    // A pause that it is in now counts, too.
+    tokio::time::timeout(WAIT, passing).await.expect("it ends with the connection").unwrap();
     (error, Duration::from_micros(longest.load(Ordering::Relaxed)))
 }
 
@@ -319,7 +324,9 @@ async fn bad_peers_are_answered_and_left() {
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let left = stream.read_to_end(&mut answer);
-        assert_eq!(tokio::time::timeout(WAIT, left).await.expect("it is left").unwrap(), 0);
+        // An error where it was left with our bytes unread.
+        let _ = tokio::time::timeout(WAIT, left).await.expect("it is left");
+        assert_eq!(answer, b"");
     }
     // A frame of rubbish: a fatal answer.
     let answer = say(&target, b"hrpc\x09\x00\x00\x00\x00\x00\x04\xff\xff\xff\xff").await.unwrap();
@@ -487,7 +494,7 @@ async fn random_bytes_do_no_harm() {
                     let _ = stream.shutdown().await;
                     let mut answer = Vec::new();
                     let read = stream.read_to_end(&mut answer);
-                    tokio::time::timeout(Duration::from_secs(20), read).await.is_ok()
+                    tokio::time::timeout(WAIT, read).await.is_ok()
                 })
             })
             .collect();
