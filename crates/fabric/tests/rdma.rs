@@ -16,7 +16,7 @@ use hearth_fabric::rdma::{Rdma, Settings};
 use hearth_fabric::{Memory, conformance};
 
 /// Far more than anything here takes: a wait that ends by it is a wait that would hang.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 /// RDMA here. Without a device it says so; in the virtual machine there is one.
 fn rdma(test: &str) -> Option<Rdma> {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::stream::ReceiveBuffer;
 
-    const WAIT: Duration = Duration::from_secs(10);
+    const WAIT: Duration = Duration::from_secs(60);
 
     fn file_with(text: &str) -> File {
         let mut file = tempfile::tempfile().unwrap();

@@ -10,7 +10,7 @@ use crate::conformance;
 use crate::one_sided::{Access, Connection, Domain, Error, Limits, Transfer, Transport};
 
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn it_does_what_every_transport_must() {

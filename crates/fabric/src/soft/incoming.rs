@@ -165,7 +165,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_write_whose_region_goes_half_way_is_cut_off_there() {
-        const LONG: Duration = Duration::from_secs(30);
+        const LONG: Duration = Duration::from_secs(60);
         let domain = SoftDomain::default();
         let memory = Arc::new(Memory::fresh(8192).unwrap());
         let sink = domain.register(&memory, 0..8192, Access::RemoteWrite).unwrap();

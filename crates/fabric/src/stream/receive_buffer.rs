@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::tcp::{Listener, SocketOptions, connect};
 
-    const WAIT: Duration = Duration::from_secs(10);
+    const WAIT: Duration = Duration::from_secs(60);
 
     async fn pair() -> (Connection, Connection) {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
@@ -199,6 +199,7 @@ mod tests {
         for no_further in [false, true] {
             let mut buffer = ReceiveBuffer::new(1000, 1 << 30);
             client.write_all(&data[..3000], WAIT).await.unwrap();
+            server.readable(WAIT).await.unwrap();
             let error = if no_further {
                 buffer.fill_no_further(&server, 1 << 30, brief).await.unwrap_err()
             } else {

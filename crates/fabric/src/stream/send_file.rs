@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::tcp::{Listener, SocketOptions, connect};
 
-    const WAIT: Duration = Duration::from_secs(10);
+    const WAIT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn both_ways_send_the_same_range_and_notice_a_short_file() {
