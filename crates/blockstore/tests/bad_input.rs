@@ -298,7 +298,7 @@ fn the_scrubber_finds_by_itself_what_nobody_reads() {
     bed.options.scrub_pause = std::time::Duration::from_millis(10);
     let store = bed.open();
     let mut events = Vec::new();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while (store.metrics().corruptions < 2 || events.is_empty()) && std::time::Instant::now() < deadline {
         std::thread::sleep(std::time::Duration::from_millis(10));
         events.extend(store.take_events());

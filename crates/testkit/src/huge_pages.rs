@@ -1,24 +1,28 @@
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use rustix::mount::{MountFlags, UnmountFlags};
 
 /// A tmpfs with huge pages, until it is dropped.
 pub struct HugePages(PathBuf);
 
 impl HugePages {
     /// Mounts one, which root may do. `None`: whatever is put there will be in small pages.
+    ///
+    /// Not by mount(8): until a process that is being started executes its program, it has copies of all our descriptors, and other tests
+    /// look at who has files open.
     pub fn mount(at: &Path) -> Option<Self> {
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "huge=within_size,mode=700", "tmpfs"]).arg(at);
-        let mounted = mount.output().is_ok_and(|output| output.status.success());
-        if !mounted {
-            eprintln!("no tmpfs of its own: in small pages");
+        let options = c"huge=within_size,mode=700";
+        if let Err(error) = rustix::mount::mount("tmpfs", at, "tmpfs", MountFlags::empty(), options) {
+            eprintln!("no tmpfs of its own: in small pages: {error}");
+            return None;
         }
-        mounted.then(|| Self(at.to_owned()))
+        Some(Self(at.to_owned()))
     }
 }
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        // Lazily: somebody may have something open there.
+        let _ = rustix::mount::unmount(self.0.as_path(), UnmountFlags::DETACH);
     }
 }

@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(read_accepted(memory.path()).unwrap().len(), 1);
         assert!(check());
         // Java has used the directory in between.
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        // Longer than a tick of the clock that files are stamped by.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         fs::write(&version, "x").unwrap();
         assert!(!check());
         renew();

@@ -107,9 +107,9 @@ impl Bed {
 }
 
 fn wait_for(mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(120);
     while !done() {
-        assert!(Instant::now() < end, "not within 30 s");
+        assert!(Instant::now() < end, "not within 120 s");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -338,7 +338,7 @@ fn a_second_attempt_at_a_copy_waits_for_the_first_ones_without_holding_its_sourc
     thread::scope(|scope| {
         let again = scope.spawn(|| copy(3));
         wait_for(|| Arc::strong_count(&earlier) > holders);
-        assert!(source.change.try_lock_for(Duration::from_secs(10)).is_some(), "each would wait for the other");
+        assert!(source.change.try_lock_for(Duration::from_secs(60)).is_some(), "each would wait for the other");
         drop(change);
         assert_eq!(again.join().unwrap().unwrap().block.stamp(), GenerationStamp(3));
     });
@@ -359,7 +359,7 @@ fn a_replica_that_comes_twice_in_the_queue_of_dirty_ones_does_not_stop_the_flush
         inner.flush_volume(&volume, u64::MAX, &mut |_| true);
         tell.send(()).unwrap();
     });
-    told.recv_timeout(Duration::from_secs(30)).expect("the flush ends");
+    told.recv_timeout(Duration::from_secs(120)).expect("the flush ends");
     assert!(replica.core().is_on_disk());
     assert!(queue.lock().is_empty());
 }
