@@ -514,9 +514,26 @@ impl Cluster {
                 let address = datanode.setting("dfs.datanode.address").unwrap_or_default();
                 self.live_datanode(address).map_or(true, |shown| shown["capacity"].as_u64() != Some(0))
             });
-            Ok((reached && live >= running && has_room && state["FSState"] == "Operational").then_some(Ok(())))
+            let registered =
+                self.datanodes.iter().filter(started).all(|datanode| self.has_registered(datanode).unwrap_or(false));
+            let is_ready = reached && live >= running && registered && has_room && state["FSState"] == "Operational";
+            Ok(is_ready.then_some(Ok(())))
         });
         ready.and_then(|ended| ended).with_context(|| self.log_tails())
+    }
+
+    /// Whether the process of one of Hearth's DataNodes has registered. Where it was started again, what the NameNode shows as live may
+    /// still be the one before, whatever it serves by then.
+    fn has_registered(&self, datanode: &NodeProcess) -> Result<bool> {
+        let key = "dfs.datanode.http.address";
+        let is_here = datanode.setting(key).is_some_and(|address| address.starts_with("127.0.0.1:"));
+        if datanode.make != Make::Hearth || !is_here {
+            return Ok(true);
+        }
+        let info = jmx_bean(datanode.port(key)?, "Hadoop:service=DataNode,name=DataNodeInfo")?;
+        let namenodes = info["BPServiceActorInfo"].as_str().context("a text with its namenodes")?;
+        let namenodes: Vec<Value> = serde_json::from_str(namenodes)?;
+        Ok(!namenodes.is_empty() && namenodes.iter().all(|namenode| namenode["ActorState"] == "RUNNING"))
     }
 
     /// Waits until the NameNode counts `live` DataNodes as live.

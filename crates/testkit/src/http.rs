@@ -60,7 +60,7 @@ impl HttpRequest<'_> {
 
     fn exchange(&self, port: u16) -> Result<HttpAnswer> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+        let stream = TcpStream::connect_timeout(&address, SILENCE_MAX)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         stream.set_nodelay(true)?;
@@ -189,8 +189,8 @@ pub fn get_text(port: u16, path: &str) -> Result<String> {
 pub fn get_text_at(host: Ipv4Addr, port: u16, path: &str) -> Result<String> {
     let address = SocketAddr::from((host, port));
     let asked = || format!("GET http://{address}{path}");
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).with_context(asked)?;
-    stream.set_read_timeout(Some(Duration::from_secs(60))).with_context(asked)?;
+    let mut stream = TcpStream::connect_timeout(&address, SILENCE_MAX).with_context(asked)?;
+    stream.set_read_timeout(Some(SILENCE_MAX)).with_context(asked)?;
     // HTTP/1.0, so that the body ends with the connection and is not chunked.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").with_context(asked)?;
     let mut answer = Vec::new();

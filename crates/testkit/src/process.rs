@@ -188,12 +188,12 @@ mod tests {
         let script = format!("sleep 1000 & echo $! > {}; wait", marker.display());
         let process =
             Process::start("sleeper", Command::new("sh").args(["-c", &script]), &directory.path().join("log")).unwrap();
-        let child: i32 = wait_until("the child", Duration::from_secs(30), || {
+        let child: i32 = wait_until("the child", Duration::from_secs(60), || {
             Ok(std::fs::read_to_string(&marker).ok().and_then(|text| text.trim().parse().ok()))
         })
         .unwrap();
         drop(process);
-        wait_until("the child's end", Duration::from_secs(30), || {
+        wait_until("the child's end", Duration::from_secs(60), || {
             let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
             // Gone, or a zombie that init has not collected yet.
             Ok((stat.is_empty() || stat.contains(") Z ")).then_some(()))
@@ -210,7 +210,7 @@ mod tests {
             &directory.path().join("log"),
         )
         .unwrap();
-        process.wait(Duration::from_secs(30)).unwrap();
+        process.wait(Duration::from_secs(60)).unwrap();
         let error = format!("{:#}", process.check_alive().unwrap_err());
         assert!(error.contains("out of cheese") && error.contains('3'), "{error}");
     }

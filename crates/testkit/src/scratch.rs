@@ -71,7 +71,7 @@ mod tests {
         std::fs::write(path.join("file"), "x").unwrap();
         // As it is when we are killed.
         drop(lost._watchdog_input.take());
-        wait_until("the watchdog", Duration::from_secs(20), || Ok((!path.exists()).then_some(()))).unwrap();
+        wait_until("the watchdog", Duration::from_secs(60), || Ok((!path.exists()).then_some(()))).unwrap();
         lost.watchdog.wait().unwrap();
     }
 }
