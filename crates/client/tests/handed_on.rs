@@ -109,7 +109,8 @@ fn found(statistics: &Statistics) -> [u64; 3] {
 
 #[test]
 fn a_cold_reader_asks_no_datanode_where_blocks_are() {
-    let cluster = cluster(2, &[]);
+    // So long that on a machine which stands still none is over before it is used.
+    let cluster = cluster(2, &[("hearth.announce.lease", "60")]);
     run(async {
         let content = Content::new(1);
         let writer = cold(&cluster, "packets");
@@ -163,7 +164,9 @@ fn a_reader_goes_on_when_the_lease_is_over() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         anyhow::ensure!(read(&reader, 0, LENGTH).await? == content.bytes(0, LENGTH), "other bytes");
         let [asked, used, refused] = found(&fs.statistics());
-        anyhow::ensure!((asked, used, refused) == (BLOCKS as u64, 1, BLOCKS as u64 - 1), "{:?}", fs.statistics());
+        // Whoever stands still once more asks once more.
+        let is_right = asked >= BLOCKS as u64 && (used, refused) == (1, BLOCKS as u64 - 1);
+        anyhow::ensure!(is_right, "{:?}", fs.statistics());
         Ok(())
     });
 }

@@ -296,7 +296,7 @@ fn what_is_open_stays_as_it_was_and_new_readers_see_what_it_became() {
         let view = reader.view(0, length).await?;
         fs.delete("/gone", false).await?;
         let mut byte = [0];
-        for _ in 0..200 {
+        for _ in 0..600 {
             match reader.read_at(5, &mut byte).await {
                 Ok(_) => anyhow::ensure!(byte[0] == view[5]),
                 Err(_) => break,

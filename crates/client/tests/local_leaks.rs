@@ -102,7 +102,7 @@ fn what_local_reads_open_is_closed_again_on_both_sides() {
         })
         .unwrap();
     let settled = |what: &str, ours: Held, theirs: Held| {
-        wait_until(what, Duration::from_secs(30), || {
+        wait_until(what, Duration::from_secs(120), || {
             // Fewer of ours when the runtime is gone, which has a socket of its own.
             let done = held("self")?.is_within(ours) && held(&datanode)?.is_within(theirs);
             Ok(done.then_some(()))

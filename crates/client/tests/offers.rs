@@ -134,7 +134,7 @@ fn a_datanode_that_was_started_again_is_found_where_it_listens_now() {
             let asked = counted(&cluster, 0, "hearth_descriptions")?;
             anyhow::ensure!(asked == 1, "the datanode was asked {asked} times");
             // The namenode tells the next client of the new life.
-            let deadline = Instant::now() + Duration::from_secs(30);
+            let deadline = Instant::now() + Duration::from_secs(120);
             loop {
                 let before = counted(&cluster, 0, "hearth_descriptions")?;
                 check(&one_sided(&cluster), "/file", content, LENGTH).await?;

@@ -19,7 +19,7 @@ use super::*;
 use crate::multiplexed::tests::serve_many;
 use crate::multiplexed::{Outcome, Wanted};
 
-const WAIT: Duration = Duration::from_secs(10);
+const WAIT: Duration = Duration::from_secs(60);
 
 /// What the datanode of the test does.
 #[derive(Default)]
@@ -333,7 +333,7 @@ async fn bytes_of(replica: &Arc<LocalReplica>) -> Vec<u8> {
 
 /// Waits for what a task of the client does behind its callers' backs.
 async fn until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if done() {
             return;
         }

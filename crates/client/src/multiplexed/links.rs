@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn further_connections_can_be_opened_though_a_runtime_ended_while_some_were() {
-        const WAIT: Duration = Duration::from_secs(10);
+        const WAIT: Duration = Duration::from_secs(60);
         let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
         let options = MultiplexOptions::read(&Configuration::empty(), timeouts).unwrap();
         // Nobody is there; the attempts are over before they have begun.

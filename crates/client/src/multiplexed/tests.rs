@@ -12,7 +12,7 @@ use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRe
 use super::*;
 use crate::DatanodeError;
 
-const WAIT: Duration = Duration::from_secs(10);
+const WAIT: Duration = Duration::from_secs(60);
 
 /// The answer to `range` of a replica with these bytes, or of one that is not there.
 fn answer(range: &ManyRange, bytes: Option<&[u8]>) -> Vec<u8> {
@@ -230,12 +230,14 @@ async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone(
 async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
     let bounded = MultiplexOptions { outstanding_bytes: 64 << 10, connections_max: 1, ..options() };
     let go = Arc::new(tokio::sync::Semaphore::new(0));
-    let served = Arc::clone(&go);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (served, counted) = (Arc::clone(&go), Arc::clone(&asked));
     let fake = fake(bounded, move |connection, mut buffer, _| {
-        let go = Arc::clone(&served);
+        let (go, asked) = (Arc::clone(&served), Arc::clone(&counted));
         async move {
             take_on(&connection).await;
             while let Some(range) = next_range(&connection, &mut buffer).await {
+                asked.fetch_add(1, Ordering::Relaxed);
                 go.acquire().await.unwrap().forget();
                 let bytes = content(range.block.id().0, 100_000);
                 connection.write_all(&answer(&range, Some(&bytes)), WAIT).await.unwrap();
@@ -243,9 +245,16 @@ async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
         }
     });
     for round in 0..20 {
-        // Takes nearly all the credit, and leaves.
-        let left = tokio::time::timeout(Duration::from_millis(5), fetch(&fake.links, 1, 0, 60_000)).await;
-        assert!(left.is_err(), "nobody answers yet");
+        // Takes nearly all the credit, and leaves when the datanode has its question.
+        let mut leaving = Box::pin(fetch(&fake.links, 1, 0, 60_000));
+        let is_asked = async {
+            while asked.load(Ordering::Relaxed) < 2 * round + 1 {
+                assert!((&mut leaving).now_or_never().is_none(), "nobody answers yet");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(WAIT, is_asked).await.unwrap();
+        drop(leaving);
         let second = tokio::spawn({
             let links = Arc::clone(&fake.links);
             async move { fetch(&links, 2, 1000, 61_000).await }
@@ -682,22 +691,28 @@ fn slow() -> Fake {
 #[tokio::test]
 async fn who_waits_for_credit_goes_over_to_new_connections() {
     let fake = slow();
-    // All are asked for at the beginning, four times what may be outstanding on one connection, by tasks that ask only once.
-    let tasks = (0..64).map(|task| {
-        let links = &fake.links;
-        async move {
-            let blocks: Vec<_> = (0..8).map(|id| block(task * 8 + id)).collect();
-            let token = Token::default();
-            let range = ByteRange::new(0, 32_768).unwrap();
-            let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
-            let mut came = 0;
-            links.fetch_many(&wanted, |_, outcome| came += usize::from(outcome.is_ok())).await;
-            came
+    // Again where the machine stood still: what comes over a pause says nothing of a connection.
+    for _ in 0..20 {
+        // All are asked for at the beginning, four times what may be outstanding on one connection, by tasks that ask only once.
+        let tasks = (0..64).map(|task| {
+            let links = &fake.links;
+            async move {
+                let blocks: Vec<_> = (0..8).map(|id| block(task * 8 + id)).collect();
+                let token = Token::default();
+                let range = ByteRange::new(0, 32_768).unwrap();
+                let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
+                let mut came = 0;
+                links.fetch_many(&wanted, |_, outcome| came += usize::from(outcome.is_ok())).await;
+                came
+            }
+        });
+        assert_eq!(futures_util::future::join_all(tasks).await.into_iter().sum::<usize>(), 64 * 8);
+        // The third depends on how much more the second brings, which is the machine's affair.
+        if fake.connections.load(Ordering::Relaxed) > 1 {
+            return;
         }
-    });
-    assert_eq!(futures_util::future::join_all(tasks).await.into_iter().sum::<usize>(), 64 * 8);
-    // The third depends on how much more the second brings, which is the machine's affair.
-    assert!(fake.connections.load(Ordering::Relaxed) > 1);
+    }
+    panic!("all wait for one connection");
 }
 
 /// Asks for `count` ranges at once. How many came, how many did not.
@@ -724,7 +739,8 @@ async fn a_silent_datanode_is_waited_for_once() {
     );
     let started = Instant::now();
     assert_eq!(fetch_all(&fake.links, 40, 4096).await, (0, 40));
-    assert!(started.elapsed() < 4 * read, "{:?}", started.elapsed());
+    // Not each of the forty waits.
+    assert!(started.elapsed() < 20 * read, "{:?}", started.elapsed());
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
 
@@ -767,6 +783,13 @@ async fn who_waited_for_a_connection_that_cannot_be_made_waits_no_longer() {
             let DatanodeError::Shared { source } = error.cause() else { panic!("{error}") };
             assert!(source.is_time_out(), "{source}");
         }
+        // The datanode may not have looked yet.
+        let looked = async {
+            while connections.lock().len() < attempt {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(WAIT, looked).await.unwrap();
         assert_eq!(connections.lock().len(), attempt);
     }
 }

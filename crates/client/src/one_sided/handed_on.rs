@@ -101,7 +101,7 @@ mod tests {
 
     use super::{HandedOn, *};
 
-    const LEASE: Duration = Duration::from_secs(10);
+    const LEASE: Duration = Duration::from_secs(600);
 
     fn datanode() -> DatanodeId {
         DatanodeId {

@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    const WAIT: Duration = Duration::from_secs(10);
+    const WAIT: Duration = Duration::from_secs(60);
 
     /// A link, the other end of its connection, and where memory for it is registered.
     async fn link() -> (Link, Arc<dyn Connection>, Arc<dyn Domain>) {

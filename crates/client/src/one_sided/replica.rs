@@ -321,7 +321,7 @@ mod tests {
     use super::super::tables::Tables;
     use super::*;
 
-    const WAIT: Duration = Duration::from_secs(10);
+    const WAIT: Duration = Duration::from_secs(60);
     const LENGTH: u64 = 100_000;
     const TABLE_BYTES: u64 = LENGTH.div_ceil(512) * 4;
     /// What is read.

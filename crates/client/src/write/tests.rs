@@ -13,7 +13,7 @@ use crate::{CreateOptions, FileSystem};
 use datanode::{Breaks, Datanode};
 use namenode::{CLOSED, Heard, Namenode};
 
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(60);
 const BLOCK: usize = 1 << 20;
 
 fn content(seed: usize, length: usize) -> Vec<u8> {
@@ -169,12 +169,14 @@ async fn a_datanode_that_restarts_on_another_machine_is_not_waited_for_while_the
     // An address for examples (RFC 5737), which no machine has.
     second.id.ip = "192.0.2.1".to_owned();
     let namenode = Namenode::start(vec![head.info("1"), second.clone()]).await;
-    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    // It would be waited for as long as that.
+    let fs = client_with(&namenode, "packets", &[("dfs.client.datanode-restart.timeout", "600")]);
+    let mut writer = create(&fs, "/file").await;
     writer.write(b"before ").await.unwrap();
     writer.hflush().await.unwrap();
     head.restarts_behind(&second);
     writer.write(b"and behind").await.unwrap();
-    tokio::time::timeout(Duration::from_secs(5), writer.hflush()).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT, writer.hflush()).await.unwrap().unwrap();
     writer.close().await.unwrap();
     assert!(head.bytes() == b"before and behind");
     assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });

@@ -14,7 +14,7 @@ use hearth_wire::rdma_control::{
     Advertisement, ControlMessage, Locate, Located, PURPOSE_READING, SmallBytes, SmallReplica, acceptance,
 };
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::{WAIT, datanode_info, extended};
 
@@ -132,13 +132,24 @@ async fn accept(listener: Box<dyn Listener>, state: Arc<State>) {
         state.connections.lock().push(Arc::clone(&connection));
         let state = Arc::clone(&state);
         connections.spawn(async move {
-            while let Ok(message) = connection.receive(WAIT).await {
-                let Ok(ControlMessage::Locate(locate)) = ControlMessage::decode(&message) else { return };
-                state.asked.fetch_add(1, Ordering::Relaxed);
+            let (heard, mut questions) = mpsc::unbounded_channel();
+            let hearing = async {
+                // With its end no more can come.
+                let heard = heard;
+                while let Ok(message) = connection.receive(WAIT).await {
+                    let Ok(ControlMessage::Locate(locate)) = ControlMessage::decode(&message) else { return };
+                    state.asked.fetch_add(1, Ordering::Relaxed);
+                    let _ = heard.send(locate);
+                }
+            };
+            let answering = async {
                 // In the order in which they were asked.
-                let _ = state.answers.subscribe().wait_for(|answers| *answers).await;
-                answer(&*connection, &state, locate).await;
-            }
+                while let Some(locate) = questions.recv().await {
+                    let _ = state.answers.subscribe().wait_for(|answers| *answers).await;
+                    answer(&*connection, &state, locate).await;
+                }
+            };
+            tokio::join!(hearing, answering);
         });
     }
 }
