@@ -998,7 +998,7 @@ fn everywhere(session: &mut Session, path: &str, parts: Parts, replicas: usize) 
         return reads(session, path, parts);
     }
     // Of those written by a pipeline the last ones may be reported a moment later.
-    let settled = wait_until("all replicas to be reported", Duration::from_secs(30), || {
+    let settled = wait_until("all replicas to be reported", SETTLES_WITHIN, || {
         let each = read_each(session, path)?;
         Ok((each.len() == replicas).then_some(each))
     });

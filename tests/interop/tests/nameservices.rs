@@ -268,7 +268,7 @@ fn datanodes_serve_two_namespaces() {
 /// A restarted DataNode is live a moment before its report has come.
 async fn wait_for_read(fs: &FileSystem, path: &str, seed: u64, length: u64) -> Result<()> {
     let mut last = None;
-    for _ in 0..60 {
+    for _ in 0..240 {
         match reads_as(fs, path, seed, length).await {
             Ok(()) => return Ok(()),
             Err(error) => last = Some(error),

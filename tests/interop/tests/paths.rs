@@ -134,7 +134,7 @@ fn each_by_each(session: &mut Session) -> Result<()> {
             // Apache's client takes it for what it is, too; in the machine there is no compiler's output for it.
             if !in_virtual_machine() {
                 // One of them may be reported a moment later.
-                let replicas = wait_until(&format!("both replicas of {path}"), Duration::from_secs(30), || {
+                let replicas = wait_until(&format!("both replicas of {path}"), Duration::from_secs(120), || {
                     let read = session.java()?.call("readEach", json!({"path": path}))?;
                     let replicas = read.as_array().context("a list of replicas")?;
                     Ok((replicas.len() == 2).then(|| replicas.clone()))

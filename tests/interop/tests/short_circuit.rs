@@ -229,7 +229,7 @@ fn nothing_left(session: &mut Session) -> Result<()> {
         "hearth_pinned_replicas",
         "hearth_memory_lingering_bytes",
     ] {
-        wait_until(name, Duration::from_secs(30), || Ok((figure(session, name)? == 0).then_some(())))?;
+        wait_until(name, Duration::from_secs(120), || Ok((figure(session, name)? == 0).then_some(())))?;
     }
     Ok(())
 }

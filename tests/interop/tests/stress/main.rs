@@ -187,7 +187,7 @@ async fn disturb(
                 kills.evictions += leaks::evictions(&session.cluster.datanodes[victim])?;
                 session.cluster.datanodes[victim].kill();
                 session.cluster.start_datanode(victim)?;
-                session.cluster.wait_live(DATANODES as u64, Duration::from_secs(60))
+                session.cluster.wait_ready()
             })?;
             kills.count += 1;
             victim = (victim + 1) % DATANODES;
