@@ -20,6 +20,9 @@ use crate::one_sided::OneSidedOptions;
 /// Java's DataNode sends: a quarter of the system calls, and a client's second-level cache still holds it for the CRCs.
 const READ_PACKET_BYTES_MIN: u64 = 256 << 10;
 
+/// There is another way for the bytes.
+const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Copies always have that much of the cores.
 const COPIES_SHARE_MIN: f64 = 0.05;
 
@@ -91,6 +94,8 @@ pub struct TransferOptions {
     pub local_write_trusted: bool,
     /// What goes on to a datanode on this machine is put into its memory.
     pub forward_local: bool,
+    /// How long the next datanode may take to say where its memory is to be had, and to be connected to for that, while a client waits.
+    pub memory_connect_timeout: Duration,
     /// Memory granted at once, at most, to a writer that fills it itself.
     pub write_slice_bytes: u64,
     /// LAZY_PERSIST blocks of clients on other machines are put on RAM_DISK, too.
@@ -189,6 +194,7 @@ impl DatanodeOptions {
                 transfer_bytes_per_second: conf.get(keys::DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC)?,
                 local_write_trusted: conf.get(keys::HEARTH_LOCAL_WRITE_TRUSTED)?,
                 forward_local: conf.get(keys::HEARTH_DATANODE_FORWARD_LOCAL)?,
+                memory_connect_timeout: MEMORY_CONNECT_TIMEOUT,
                 write_slice_bytes: conf.get(keys::HEARTH_WRITE_SLICE_BYTES)?,
                 non_local_lazy_persist: conf.get(keys::DFS_DATANODE_NON_LOCAL_LAZY_PERSIST)?,
             },

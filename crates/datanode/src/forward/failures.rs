@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 use hearth_types::DatanodeId;
 use parking_lot::Mutex;
 
-/// For a question, and for a connection: there is another way.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The same for a connection of a copy, which nobody waits for: the other way costs both ends more than the wait does.
+/// For a question, and for a connection, of a copy, which nobody waits for: the other way costs both ends more than the wait does.
 pub const COPY_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a datanode that could not be reached so is not tried while there is another way.

@@ -29,7 +29,7 @@ use hearth_wire::data_transfer::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::failures::{CONNECT_TIMEOUT, Failures};
+use super::failures::Failures;
 use super::packets;
 use super::{Data, Ender, Opened, SendError, read};
 use crate::datanode::Datanode;
@@ -129,11 +129,12 @@ impl LocalForwarding {
         if self.failures.failed_lately(next) {
             return Ok(None);
         }
-        let about = datanode.descriptions.of(datanode, next, CONNECT_TIMEOUT).await.map_err(Unreached::Describe)?;
+        let timeout = datanode.options.transfer.memory_connect_timeout;
+        let about = datanode.descriptions.of(datanode, next, timeout).await.map_err(Unreached::Describe)?;
         let path = about.and_then(|about| about.offer.domain_socket.clone()).map(PathBuf::from);
         let Some(path) = path else { return Ok(None) };
         let connecting = self.connect_at(&path, datanode, next, waits);
-        tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| Unreached::Silent)?.map(Some)
+        tokio::time::timeout(timeout, connecting).await.map_err(|_| Unreached::Silent)?.map(Some)
     }
 
     /// A connection to whom it is meant for: a socket's path says nothing of who listens there now.
@@ -150,7 +151,7 @@ impl LocalForwarding {
             return Err(Unreached::Stranger);
         }
         let mut session = Session::new(Arc::new(connection), waits.write);
-        let about = descriptions::ask(datanode, &mut session, CONNECT_TIMEOUT).await?;
+        let about = descriptions::ask(datanode, &mut session, datanode.options.transfer.memory_connect_timeout).await?;
         match about {
             Some(about) if about.datanode == next.uuid && about.serves(OpCode::WriteLocal) => Ok(session),
             _ => Err(Unreached::Other),

@@ -27,7 +27,7 @@ use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, accepted_by};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::failures::{CONNECT_TIMEOUT, COPY_CONNECT_TIMEOUT, Failures};
+use super::failures::{COPY_CONNECT_TIMEOUT, Failures};
 use super::{Data, Ender, Opened, SendError, read};
 use crate::datanode::Datanode;
 use crate::downstream::{self, Waits};
@@ -130,7 +130,8 @@ impl Forwarding {
         waits: Waits,
     ) -> Result<Option<Opening>, OpError> {
         let times = one_sided_write::Waits { read: waits.read, write: waits.write };
-        let patience = if request.is_from_client() { CONNECT_TIMEOUT } else { COPY_CONNECT_TIMEOUT };
+        let of_client = datanode.options.transfer.memory_connect_timeout;
+        let patience = if request.is_from_client() { of_client } else { COPY_CONNECT_TIMEOUT };
         loop {
             let kept = self.connections.take(&next.id);
             let was_kept = kept.is_some();

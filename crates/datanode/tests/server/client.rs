@@ -17,7 +17,8 @@ use hearth_wire::data_transfer::{
 
 use super::namenode::pool;
 
-pub const WAIT: Duration = Duration::from_secs(20);
+/// For what comes sooner or later: threads of a busy machine stand still for seconds.
+pub const WAIT: Duration = Duration::from_secs(60);
 
 pub fn block(id: i64, stamp: u64, length: u64) -> ExtendedBlock {
     ExtendedBlock { pool: pool(), block: Block { id: BlockId(id), stamp: GenerationStamp(stamp), length } }

@@ -8,7 +8,7 @@ use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
 use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader, Stage, Status};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
-use super::client::{Writer, block, content, read, target, write, write_request};
+use super::client::{WAIT, Writer, block, content, read, target, write, write_request};
 use super::local_writes;
 use super::namenode::FakeNamenode;
 use super::one_sided_writes::figure;
@@ -88,7 +88,7 @@ async fn send_in_pieces(mut writer: Writer, wire: &[u8], pieces: &[usize], expec
         let (mut rest, mut pieces) = (wire, pieces.iter().cycle());
         while !rest.is_empty() {
             let (piece, more) = rest.split_at(rest.len().min(*pieces.next().unwrap()));
-            connection.write_all(piece, Duration::from_secs(20)).await.unwrap();
+            connection.write_all(piece, WAIT).await.unwrap();
             rest = more;
             if piece.len() < 40_000 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -212,7 +212,7 @@ async fn a_writer_that_goes_within_a_packet_can_come_back() {
     let (wire, _) = packets(&data, &[131_072], spec);
     let mut writer = Writer::new(all.nodes[0].addresses().transfer, creating(&stored, &all.nodes[1..], spec)).await;
     let connection = writer.receiver.connection().clone();
-    connection.write_all(&wire[..700_000], Duration::from_secs(20)).await.unwrap();
+    connection.write_all(&wire[..700_000], WAIT).await.unwrap();
     for _ in 0..5 {
         assert!(writer.ack().await.is_success());
     }
@@ -240,7 +240,7 @@ async fn whole_packets_in_front_of_one_that_ends_half_way_are_stored() {
         let mut writer = Writer::new(all.nodes[0].addresses().transfer, creating(&stored, &[], spec)).await;
         let connection = writer.receiver.connection().clone();
         // All at once, so that they are found one behind the other, and the end behind them.
-        connection.write_all(&wire[..cut], Duration::from_secs(20)).await.unwrap();
+        connection.write_all(&wire[..cut], WAIT).await.unwrap();
         connection.shutdown_write();
         let of_one = packets(&data[..65_536], &[65_536], spec).0.len() - packets(&[], &[1], spec).0.len();
         let whole = cut / of_one * 65_536;

@@ -30,6 +30,9 @@ use std::time::Duration;
 use hearth_config::Configuration;
 use hearth_datanode::{Datanode, DatanodeOptions, Handle};
 use hearth_fabric::one_sided::Transport;
+use tokio::time::Instant;
+
+use client::WAIT;
 use namenode::FakeNamenode;
 
 /// A datanode under `namenode`, its directories below `dir`. `settings`: keys of its configuration.
@@ -63,8 +66,18 @@ async fn start_datanode_in(
     if network.is_some() {
         options.one_sided.transport = network;
     }
-    let handle = Datanode::start(options).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(20), handle.registered()).await.expect("registers in time");
+    // Which way bytes go is looked at: none is left because this machine stood still.
+    options.transfer.memory_connect_timeout = WAIT;
+    let deadline = Instant::now() + WAIT;
+    let handle = loop {
+        match Datanode::start(options.clone()).await {
+            Ok(handle) => break handle,
+            // What is left of one that was here before may have its directories for a moment yet.
+            Err(error) if Instant::now() >= deadline => panic!("{error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    tokio::time::timeout(WAIT, handle.registered()).await.expect("registers in time");
     handle
 }
 

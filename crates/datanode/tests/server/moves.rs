@@ -125,7 +125,7 @@ async fn a_move_ends_with_its_balancer() {
         let settings: &[(&str, &str)] = &[
             ("dfs.datanode.balance.bandwidthPerSec", "1m"),
             // At half of it whoever waits is told to be patient, which is how his end is noticed.
-            ("dfs.client.socket-timeout", "6000"),
+            ("dfs.client.socket-timeout", "10000"),
             ("hearth.datanode.stream.resume.timeout", "1"),
         ];
         let settings = [settings; 2];
@@ -138,7 +138,8 @@ async fn a_move_ends_with_its_balancer() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(40), wait)
+        // What has come in whole stays.
+        tokio::time::timeout(Duration::from_secs(120), wait)
             .await
             .expect("what has come of it goes before all has come");
         assert!(two.namenodes[1].told(|told| told.events.is_empty()));

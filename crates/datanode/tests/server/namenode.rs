@@ -25,6 +25,8 @@ use hearth_wire::rpc::protocols;
 use parking_lot::Mutex;
 use prost::Message;
 
+use super::client::WAIT;
+
 pub const POOL: &str = "BP-1-127.0.0.1-1";
 
 #[derive(Default)]
@@ -118,7 +120,7 @@ impl FakeNamenode {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("waited for {what}"));
+        tokio::time::timeout(WAIT, wait).await.unwrap_or_else(|_| panic!("waited for {what}"));
     }
 
     pub async fn wait_event(&self, status: BlockStatus, block: Block) {

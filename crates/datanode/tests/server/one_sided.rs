@@ -17,7 +17,7 @@ use super::client::{Writer, block, content, write, write_request};
 use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 const TCP: &[(&str, &str)] = &[
     ("hearth.one-sided.transport", "tcp"),
     ("hearth.one-sided.address", "127.0.0.1:0"),
@@ -191,8 +191,15 @@ async fn who_sends_nonsense_loses_his_connection_and_nobody_elses() {
 async fn what_was_told_before_a_restart_is_void() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
-    let datanode = start_datanode(&namenode, dir.path(), TCP).await;
-    let address = datanode.one_sided_address().unwrap();
+    // Bound here, where nobody listens, so that nobody else has the port between the two lives.
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.set_reuseaddr(true).unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = port.local_addr().unwrap();
+    let own = address.to_string();
+    let settings = [TCP[0], ("hearth.one-sided.address", own.as_str()), TCP[2]];
+    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
+    assert_eq!(datanode.one_sided_address(), Some(address));
     let block = block(1, 1001, 300_000);
     let data = content(300_000, 1);
     write(&datanode, &[], &block, &data).await;
@@ -204,9 +211,7 @@ async fn what_was_told_before_a_restart_is_void() {
     tokio::time::timeout(LONG, reader.connection.closed()).await.expect("the reader hears of the end");
     assert!(matches!(reader.read(&before).await, Err(Error::Closed { .. })));
 
-    let port = address.port().to_string();
-    let same = [TCP[0], ("hearth.one-sided.address", &*format!("127.0.0.1:{port}")), TCP[2]];
-    let datanode = start_datanode(&namenode, dir.path(), &same).await;
+    let datanode = start_datanode(&namenode, dir.path(), &settings).await;
     assert_eq!(datanode.one_sided_address(), Some(address));
     let reader = Reader::new(address).await;
     let now = reader.advertisement(&block, Token::default()).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hearth_datanode::Handle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::client::WAIT;
 use super::namenode::FakeNamenode;
 use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
@@ -30,7 +31,7 @@ async fn storages_that_are_out_of_use_from_the_start_are_counted_and_named() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("it is counted");
+    tokio::time::timeout(WAIT, wait).await.expect("it is counted");
     let front = page(&node, "/").await;
     assert!(front.contains(&format!("<td>1: {bad}</td>")), "{front}");
     let beans = page(&node, "/jmx?qry=Hadoop:service=DataNode,name=FSDatasetState").await;

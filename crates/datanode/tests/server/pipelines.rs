@@ -4,7 +4,7 @@ use hearth_types::GenerationStamp;
 use hearth_wire::data_transfer::{Operation, Stage, Status, TransferBlock};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
-use super::client::{Writer, block, content, open, read, target, write, write_request};
+use super::client::{WAIT, Writer, block, content, open, read, target, write, write_request};
 use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
@@ -124,15 +124,12 @@ async fn appends_and_their_recoveries() {
     close.bytes_received_min = data.len() as u64;
     Writer::new(first.addresses().transfer, close).await;
     for node in [&first, &second] {
-        let mut closed = false;
         // The datanode finishes behind its answer.
-        for _ in 0..100 {
-            closed = read(node, &block(1, 1004, 0), 0, None).await.is_ok_and(|bytes| bytes == data);
-            if closed {
-                break;
+        let closed = async {
+            while !read(node, &block(1, 1004, 0), 0, None).await.is_ok_and(|bytes| bytes == data) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert!(closed);
+        };
+        tokio::time::timeout(WAIT, closed).await.expect("it is closed");
     }
 }

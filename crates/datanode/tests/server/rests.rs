@@ -21,6 +21,9 @@ const SETTINGS: [(&str, &str); 3] = [
 
 const UNLIMITED: [(&str, &str); 2] = [("hearth.datanode.stream.cores.share", "1"), SETTINGS[2]];
 
+/// A reader who stands still while all is copied, as on a busy machine he may, is not rested for.
+const ROUNDS: usize = 5;
+
 /// What the source and the target of 64 MiB in so many replicas have rested, in microseconds.
 async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
     let size = 64 * MIB / replicas as usize;
@@ -69,8 +72,14 @@ async fn streams_rest_at_both_ends() {
     if has_too_many_cores() {
         return;
     }
-    let rested = copied_beside_a_reader(Arc::new(Two::start(&SETTINGS).await), 8).await;
-    assert!(rested.iter().all(|rested| *rested > 0), "{rested:?}");
+    let mut rested = [0; 2];
+    for _ in 0..ROUNDS {
+        rested = copied_beside_a_reader(Arc::new(Two::start(&SETTINGS).await), 8).await;
+        if rested.iter().all(|rested| *rested > 0) {
+            return;
+        }
+    }
+    panic!("{rested:?}");
 }
 
 /// Each beside one that does not: while a source rests its target has time enough.
@@ -83,10 +92,18 @@ async fn copies_into_memory_rest_at_both_ends() {
     for (end, replicas) in [(0, 8), (1, 32)] {
         let mut settings: [&[(&str, &str)]; 2] = [&UNLIMITED; 2];
         settings[end] = &SETTINGS;
-        let two = Arc::new(local_copies::two(settings).await);
-        let rested = copied_beside_a_reader(two.clone(), replicas).await;
-        assert_eq!(figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await, 64 * MIB as u64, "all go that way");
-        assert!(rested[end] > 0 && rested[1 - end] == 0, "of {end}: {rested:?}");
+        let mut rested = [0; 2];
+        for _ in 0..ROUNDS {
+            let two = Arc::new(local_copies::two(settings).await);
+            rested = copied_beside_a_reader(two.clone(), replicas).await;
+            let forwarded = figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await;
+            assert_eq!(forwarded, 64 * MIB as u64, "all go that way");
+            assert_eq!(rested[1 - end], 0, "of {end}: {rested:?}");
+            if rested[end] > 0 {
+                break;
+            }
+        }
+        assert!(rested[end] > 0, "of {end}: {rested:?}");
     }
 }
 
