@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
 
     #[test]
     fn reads_that_hang_leave_threads_to_others() {

@@ -311,7 +311,7 @@ mod tests {
         assert!(pools.ready(one.id(), Duration::from_millis(10)).await.is_none());
         let waiting = {
             let (pools, id) = (pools.clone(), one.id().clone());
-            tokio::spawn(async move { pools.ready(&id, Duration::from_secs(10)).await.is_some() })
+            tokio::spawn(async move { pools.ready(&id, Duration::from_secs(60)).await.is_some() })
         };
         tokio::task::yield_now().await;
         pools.insert(one.clone());

@@ -105,8 +105,8 @@ mod tests {
         // The first passes at once; each of the others waits for the 50 ms of the one before.
         assert!(start.elapsed() >= Duration::from_millis(200));
         throttle.set_rate(0);
-        throttle.pass(u64::MAX).await;
-        assert!(start.elapsed() < Duration::from_secs(20));
+        let unlimited = throttle.pass(u64::MAX);
+        assert!(tokio::time::timeout(Duration::ZERO, unlimited).await.is_ok(), "it waits for nothing");
     }
 
     #[tokio::test]
@@ -120,19 +120,21 @@ mod tests {
             throttle.set_rate(1 << 40);
         };
         let both = async { tokio::join!(throttle.pass(1 << 20), change) };
-        assert!(tokio::time::timeout(Duration::from_secs(20), both).await.is_ok());
+        assert!(tokio::time::timeout(Duration::from_secs(60), both).await.is_ok());
         throttle.set_rate(0);
         throttle.set_rate(u64::MAX);
-        assert!(tokio::time::timeout(Duration::from_secs(20), throttle.pass(1)).await.is_ok());
+        assert!(tokio::time::timeout(Duration::from_secs(60), throttle.pass(1)).await.is_ok());
     }
 
     #[tokio::test]
     async fn who_gives_up_has_spent_nothing() {
-        let throttle = Throttle::new(1000);
-        throttle.pass(1000).await;
+        let throttle = Throttle::new(1);
+        // For an hour nobody else passes, however slow this machine is.
+        throttle.pass(3600).await;
+        let paid_until = *throttle.paid_until.lock();
         for _ in 0..50 {
             assert!(tokio::time::timeout(Duration::ZERO, throttle.pass(1_000_000)).await.is_err());
         }
-        assert!(tokio::time::timeout(Duration::from_secs(20), throttle.pass(1)).await.is_ok());
+        assert_eq!(*throttle.paid_until.lock(), paid_until);
     }
 }

@@ -173,7 +173,7 @@ async fn read(
 
 /// Waits for what a background task will do.
 async fn until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..3000 {
+    for _ in 0..6000 {
         if condition() {
             return;
         }
@@ -360,15 +360,26 @@ async fn whatever_changes_a_replica_withdraws_it_first() {
 /// Rules 4 and 8: an eviction waits for leases; without them it takes the memory at once.
 #[tokio::test]
 async fn an_eviction_waits_for_the_lease_and_no_longer() {
-    let bed = Bed::new(Duration::from_secs(10), 8 << 20, MANY).await;
+    const LEASE: Duration = Duration::from_secs(10);
     let (data, more) = (bytes(1, 3 << 20), bytes(2, 6 << 20));
-    bed.put(1, &data);
-    bed.store.flush_all(&mut |_| true);
-    let advertisement = bed.located(1, 1001).await;
-    // Too much for the rest of the memory: somebody would have to go.
-    bed.put(2, &more);
-    let answer = bed.read(&advertisement).await.unwrap();
-    assert!(answer.data == data, "memory went under a lease");
+    let mut tries = 0;
+    let bed = loop {
+        let bed = Bed::new(LEASE, 8 << 20, MANY).await;
+        bed.put(1, &data);
+        bed.store.flush_all(&mut |_| true);
+        let began = Instant::now();
+        let advertisement = bed.located(1, 1001).await;
+        // Too much for the rest of the memory: somebody would have to go.
+        bed.put(2, &more);
+        let read = bed.read(&advertisement).await;
+        if let Ok(answer) = read {
+            assert!(answer.data == data, "memory went under a lease");
+            break bed;
+        }
+        // On a machine that stood still it may be over.
+        tries += 1;
+        assert!(tries < 5 && began.elapsed() >= LEASE, "memory went under a lease");
+    };
     until("the memory is free again", || bed.advertiser.domain().registered_bytes() == 0).await;
     let in_memory = || bed.store.replica(&pool().pool, BlockId(1)).unwrap().in_memory;
     for id in 3..30 {
@@ -523,7 +534,11 @@ async fn nothing_is_left_when_all_is_over() {
     }
     until("deregistered", || bed.advertiser.domain().registered_bytes() == 0).await;
     until("read or flushed", || bed.near_domain.registered_bytes() == 0).await;
-    bed.store.sweep();
-    until("given back", || bed.store.metrics().memory_used <= used).await;
+    // What is deregistered is let go of a moment later, by the thread that does both.
+    let given_back = || {
+        bed.store.sweep();
+        bed.store.metrics().memory_used <= used
+    };
+    until("given back", given_back).await;
     assert_eq!(bed.advertiser.figures(), super::Figures::default());
 }
