@@ -354,7 +354,7 @@ mod tests {
         }
         drop(log);
         let count = |path| std::fs::read_to_string(path).map(|text| text.lines().count()).unwrap_or(0);
-        for _ in 0..1000 {
+        for _ in 0..6000 {
             if count(&path) == 1000 {
                 break;
             }

@@ -101,7 +101,6 @@ async fn the_address_is_the_connections_and_later_calls_must_use_it() {
 
 #[tokio::test]
 async fn a_client_is_sent_to_its_own_rack_where_the_script_says_that_it_stands() {
-    use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let (script, asked) = (directory.path().join("rack-of"), directory.path().join("asked"));
     // 127.0.0.11 and .13 are in rack a, .12 and .14 in rack b.
@@ -109,8 +108,7 @@ async fn a_client_is_sent_to_its_own_rack_where_the_script_says_that_it_stands()
         "#!/bin/sh\necho $1 >> {}\ncase $1 in *.11|*.13) echo /a;; *.12|*.14) echo /b;; *) exit 1;; esac\n",
         asked.display()
     );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_script(&script, &text);
     let settings = configuration().with("net.topology.script.file.name", script.to_str().unwrap());
     let n = TestNamenode::start_with(settings, std::sync::Arc::new(hearth_types::SystemClock::new())).await;
     let mut datanodes = Vec::new();

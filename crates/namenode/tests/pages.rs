@@ -195,7 +195,7 @@ async fn what_fsck_deletes_and_is_refused_stands_in_the_audit_log() {
     told(&n, FsckRequest { delete: true, ..by_bob }).await;
     told(&n, FsckRequest { delete: true, ..asked("/d") }).await;
     let mut lines = Vec::new();
-    for _ in 0..500 {
+    for _ in 0..6000 {
         let text = std::fs::read_to_string(&log).unwrap();
         let over_http = text.lines().filter(|line| line.ends_with("\tdst=null\tperm=null\tproto=null"));
         lines = over_http.filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
@@ -401,14 +401,18 @@ async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
 async fn fsck_deletes_no_file_that_is_well_again_by_then() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
-    for (top, is_reopened) in [("/well", false), ("/reopened", true)] {
+    let mut tries = 0;
+    let mut left = vec![("/well", false), ("/reopened", true)];
+    while let Some((name, is_reopened)) = left.pop() {
+        tries += 1;
+        let top = format!("{name}{tries}");
         let paths: Vec<String> = (1..=4).map(|number| format!("{top}/{number}")).collect();
         for path in &paths {
             n.write(&datanodes, path, 100).await;
             spoil(&n, path).await;
         }
         let (telling, mut listening) = Telling::new(PATIENCE);
-        let request = FsckRequest { delete: true, ..asked(top) };
+        let request = FsckRequest { delete: true, ..asked(&top) };
         let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
         // First words, then for each file what is wrong with it, and that it is deleted. Four pieces wait for the client: when he has
         // taken one, two files are deleted, and the third one has been judged.
@@ -429,6 +433,12 @@ async fn fsck_deletes_no_file_that_is_well_again_by_then() {
         }
         assert_eq!(made.await.unwrap(), Ok(()));
         let said = String::from_utf8(said).unwrap();
+        if !said.contains(&format!("\n{}: CORRUPT ", paths[2])) {
+            // On a machine that stood still it was well before it was judged.
+            assert!(tries < 7, "{said}");
+            left.push((name, is_reopened));
+            continue;
+        }
         let reason = if is_reopened { "it is being written" } else { "it is no longer corrupt" };
         assert!(said.contains(&format!("\nFSCK did not delete {}: {reason}\n", paths[2])), "{said}");
         assert_eq!(said.matches("FSCK deleted the corrupt file ").count(), 2, "{said}");

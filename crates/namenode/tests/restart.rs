@@ -122,7 +122,7 @@ fn refused_in_safe_mode<A: std::fmt::Debug>(answer: Answer<A>) {
 }
 
 async fn wait_for_safe_mode_to_end(n: &TestNamenode) {
-    for _ in 0..500 {
+    for _ in 0..6000 {
         if !n.handle().namenode().read().blocks.in_safe_mode() {
             return;
         }

@@ -62,7 +62,7 @@ async fn rounds_come_by_themselves_and_without_trash_there_are_none() {
     let configuration = configuration().with("fs.trash.interval", "60").with("fs.trash.checkpoint.interval", "1s");
     let n = TestNamenode::start_with(configuration, clock).await;
     n.mkdirs("/user/ann/.Trash/Current/d").await.unwrap();
-    for _ in 0..1000 {
+    for _ in 0..3000 {
         if names(&n, "/user/ann/.Trash").await != ["Current"] {
             break;
         }

@@ -329,7 +329,7 @@ async fn the_audit_log_says_that_it_was_webhdfs() {
     make(&n, "PUT", "/d", "MKDIRS&permission=700").await;
     ask(&n, "DELETE", "/d?op=DELETE&user.name=bob").await;
     let mut lines = Vec::new();
-    for _ in 0..500 {
+    for _ in 0..6000 {
         let text = std::fs::read_to_string(&log).unwrap();
         lines = text.lines().filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
         if lines.len() >= 2 {

@@ -293,6 +293,15 @@ pub struct TestDatanode {
     client: RpcClient,
 }
 
+/// Makes a script with this text, by a process of its own: what this one has open for writing has a process, too, that another test starts at
+/// that moment, and as long as it does nobody can run the script.
+pub fn make_script(path: &Path, text: &str) {
+    let plain = path.with_extension("text");
+    std::fs::write(&plain, text).unwrap();
+    let made = std::process::Command::new("install").args(["-m", "755"]).arg(&plain).arg(path).status().unwrap();
+    assert!(made.success(), "{made}");
+}
+
 /// Calls that come from address `ip` of the loopback network, as from a machine of its own.
 pub fn client_from(ip: &str) -> RpcClient {
     RpcClient::new(RpcClientOptions { bind: Some(ip.parse().unwrap()), ..RpcClientOptions::default() })
@@ -438,7 +447,7 @@ impl TestDatanode {
     pub async fn recoveries(&self, namenode: &TestNamenode, count: usize) -> Vec<RecoveringBlockProto> {
         let mut led = Vec::new();
         // After a restart it is the checker of leases that begins them.
-        for _ in 0..500 {
+        for _ in 0..6000 {
             let commands = self.heartbeat(namenode).await;
             let recoveries = commands.into_iter().filter_map(|command| command.recovery_cmd);
             led.extend(recoveries.flat_map(|command| command.blocks));

@@ -36,7 +36,7 @@ mod tests {
         let mut sum = 0u64;
         let start = std::time::Instant::now();
         while of_process(std::process::id()).unwrap() <= before {
-            assert!(start.elapsed().as_secs() < 20, "no time was used in twenty seconds");
+            assert!(start.elapsed().as_secs() < 120, "no time was used in two minutes");
             for _ in 0..1_000_000 {
                 sum = std::hint::black_box(sum.wrapping_add(1));
             }
