@@ -94,7 +94,7 @@ pub struct TransferOptions {
     pub local_write_trusted: bool,
     /// What goes on to a datanode on this machine is put into its memory.
     pub forward_local: bool,
-    /// How long the next datanode may take to say where its memory is to be had, and to be connected to for that, while a client waits.
+    /// How long the next datanode may take to say where its memory is to be had, and to be connected to for that.
     pub memory_connect_timeout: Duration,
     /// Memory granted at once, at most, to a writer that fills it itself.
     pub write_slice_bytes: u64,

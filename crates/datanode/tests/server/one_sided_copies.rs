@@ -54,7 +54,7 @@ pub async fn came_in(two: &Two) -> [u64; 3] {
 /// What is left of copies at the second datanode when its flusher, which writes there too, has had the time to end.
 pub async fn temporary(two: &Two) -> usize {
     let count = || walk(two.dirs[1].path()).into_iter().filter(|path| path.contains("/tmp/blk_")).count();
-    for _ in 0..200 {
+    for _ in 0..1200 {
         if count() == 0 {
             break;
         }
