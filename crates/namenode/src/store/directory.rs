@@ -36,8 +36,8 @@ const PRIVATE: u32 = 0o700;
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// The kernel lets go of the lock with the file.
-    _lock: File,
+    /// However the process ends, the kernel lets go of the lock with it.
+    lock: File,
 }
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
@@ -68,7 +68,7 @@ impl Directory {
         }
         // For people: the lock itself is the kernel's.
         lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(io("writing", &lock_path))?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -134,6 +134,13 @@ impl Directory {
 
     pub(super) fn database(&self) -> PathBuf {
         self.path.join("current/namespace.redb")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // At once, though a child that was just forked may still have the file open.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
