@@ -60,7 +60,7 @@ impl Descriptions {
             Some((None, failed)) if *failed >= began => return Err(undescribed(id)),
             _ => {}
         }
-        let waits = Waits { connect: timeout, read: timeout, write: timeout };
+        let waits = Waits { connect: timeout, read: timeout, write: timeout, heartbeat: timeout };
         let asked = async {
             let mut session = downstream::connect(datanode, id, waits).await?;
             Ok(ask(datanode, &mut session, timeout).await?.map(Arc::new))

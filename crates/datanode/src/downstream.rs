@@ -15,12 +15,17 @@ use crate::session::Session;
 /// What each further datanode of a pipeline adds to the waits.
 const WAIT_PER_TARGET: Duration = Duration::from_secs(5);
 
+/// Other datanodes may bear less silence than this one.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(30);
+
 /// How long to wait for the next datanode, which waits for those behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
     pub connect: Duration,
     pub read: Duration,
     pub write: Duration,
+    /// How often we say that we are there while we wait: twice within what other datanodes bear of silence by default.
+    pub heartbeat: Duration,
 }
 
 impl Waits {
@@ -28,7 +33,8 @@ impl Waits {
     pub fn new(options: &TransferOptions, targets: u32) -> Self {
         let more = WAIT_PER_TARGET * targets.min(1000);
         let read = options.read_timeout + more;
-        Self { connect: read, read, write: options.write_timeout + more }
+        let heartbeat = (options.read_timeout / 2).min(HEARTBEAT_MAX);
+        Self { connect: read, read, write: options.write_timeout + more, heartbeat }
     }
 }
 

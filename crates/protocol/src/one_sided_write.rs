@@ -7,6 +7,10 @@
 //! ```
 //! Both directions run at once, one task each. What is under way at the receiver is bounded by the memory that it has for CRCs:
 //! that is used in turns, each piece again once its slice is acknowledged.
+//!
+//! Who has used up memory and turns waits for acknowledgements, and says meanwhile that he is there: else the receiver, which hears
+//! nothing while those behind it are slow, takes his silence for death. Heartbeats are acknowledged too, so that answers alone are no sign
+//! that the wait will end: it has a bound of its own ([`Waits::write`]).
 
 mod buffers;
 mod connections;
@@ -22,7 +26,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use hearth_fabric::one_sided::{Connection, Error, Region, Transfer};
 use hearth_types::{ChecksumSpec, DatanodeId, RemoteSlice};
-use hearth_wire::data_transfer::{AckReply, BlockOpResponse, PacketHeader, Status, UNKNOWN_SEQNO, WriteBlock};
+use hearth_wire::data_transfer::{
+    AckReply, BlockOpResponse, HEARTBEAT_SEQNO, PacketHeader, Status, UNKNOWN_SEQNO, WriteBlock,
+};
 use hearth_wire::rdma_control::{Grant, Slice, WriteMessage};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -52,14 +58,20 @@ pub enum WriterError {
     Connection(#[from] Error),
     #[error("another message than was due from {peer}")]
     Unexpected { peer: SocketAddr },
+    /// It answers, and does not give what is waited for.
+    #[error("{peer} answers, but {action} took longer than {after:?}")]
+    Withheld { peer: SocketAddr, action: &'static str, after: Duration },
 }
 
 /// Waits of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
-    /// For acknowledgements, and for memory; it covers everything behind the datanode.
+    /// For acknowledgements; it covers everything behind the datanode.
     pub read: Duration,
+    /// For memory to write to, and for a slice's turn, whatever comes meanwhile.
     pub write: Duration,
+    /// How often a sender that waits says that it is there.
+    pub heartbeat: Duration,
 }
 
 /// What came of asking a datanode.
@@ -101,7 +113,7 @@ pub async fn open(
         connection,
         kept: kept.clone(),
         datanode: datanode.clone(),
-        timeout: waits.read,
+        waits,
         first_granted: grant.offset + grant.data.length,
         checksums,
         state: Mutex::new(State { grants: vec![grant], ..State::default() }),
@@ -116,7 +128,7 @@ pub struct BlockWriter {
     connection: Arc<dyn Connection>,
     kept: Arc<WriterConnections>,
     datanode: DatanodeId,
-    timeout: Duration,
+    waits: Waits,
     first_granted: u64,
     /// Memory of the datanode for CRCs.
     checksums: RemoteSlice,
@@ -162,7 +174,7 @@ pub struct Acknowledged {
     pub replies: Vec<AckReply>,
     /// Memory is granted up to there now.
     pub granted: Option<u64>,
-    /// As the slice was sent: see [`BlockWriter::send`].
+    /// As the slice was sent: see [`BlockWriter::send`]. False of heartbeats that were sent while something was waited for.
     pub is_whole: bool,
 }
 
@@ -270,7 +282,7 @@ impl BlockWriter {
             let checksum_bytes = std::mem::take(&mut state.turn);
             state.under_way.push_back(UnderWay { checksum_bytes, is_whole });
         }
-        let mut writing = self.connection.write(transfers, Some(message), self.timeout);
+        let mut writing = self.connection.write(transfers, Some(message), self.waits.read);
         if is_to_end {
             return Ok(writing.await?);
         }
@@ -288,7 +300,7 @@ impl BlockWriter {
     ///
     /// Errors: `Connection(NoMessage)` after the read time-out.
     pub async fn next(&self) -> Result<Acknowledged, WriterError> {
-        let message = self.connection.receive(self.timeout).await?;
+        let message = self.connection.receive(self.waits.read).await?;
         let Ok(WriteMessage::Acknowledged { seqno, replies, grant }) = WriteMessage::decode(&message) else {
             return Err(self.unexpected());
         };
@@ -327,27 +339,42 @@ impl BlockWriter {
         WriterError::Unexpected { peer: self.connection.peer() }
     }
 
+    /// Waits for acknowledgements until there is what `ready` looks for. No turn has been given meanwhile.
     async fn until<T>(
         &self,
         action: &'static str,
         mut ready: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, WriterError> {
+        let (waits, peer) = (self.waits, self.connection.peer());
+        let (all, silence) = (tokio::time::sleep(waits.write), tokio::time::sleep(waits.read));
+        let heartbeat = tokio::time::sleep(waits.heartbeat);
+        tokio::pin!(all, silence, heartbeat);
         loop {
             let changed = self.changed.notified();
             if let Some(found) = ready(&mut self.state.lock()) {
                 return Ok(found);
             }
             tokio::select! {
-                () = changed => {}
+                () = changed => silence.set(tokio::time::sleep(waits.read)),
+                () = &mut heartbeat => {
+                    self.send_heartbeat().await?;
+                    heartbeat.set(tokio::time::sleep(waits.heartbeat));
+                }
                 () = self.connection.closed() => {
-                    let why = format!("while {action}");
-                    return Err(Error::Closed { peer: self.connection.peer(), why }.into());
+                    return Err(Error::Closed { peer, why: format!("while {action}") }.into());
                 }
-                () = tokio::time::sleep(self.timeout) => {
-                    return Err(Error::TimedOut { peer: self.connection.peer(), action, after: self.timeout }.into());
-                }
+                () = &mut silence => return Err(Error::TimedOut { peer, action, after: waits.read }.into()),
+                () = &mut all => return Err(WriterError::Withheld { peer, action, after: waits.write }),
             }
         }
+    }
+
+    /// Needs no turn, and goes beyond the slices that may be under way: there is one in a long while. It is no whole packet: nobody but
+    /// [`Self::next`] has to know of its acknowledgement.
+    async fn send_heartbeat(&self) -> Result<(), WriterError> {
+        let header = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
+        let turn = Turn { checksums: RemoteSlice { length: 0, ..self.checksums }, checksums_at: 0 };
+        self.send(Vec::new(), header, turn, false, false).await
     }
 }
 
@@ -417,7 +444,71 @@ impl Drop for BlockWriter {
 
 #[cfg(test)]
 mod tests {
+    use hearth_fabric::sim::Sim;
+
+    use super::connections::tests::{datanode, pair};
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// A packet, and a writer that has been granted memory up to where it begins; and the datanode's end of the connection.
+    async fn waiting(write: Duration) -> (PacketHeader, BlockWriter, Arc<dyn Connection>) {
+        let (connection, far) = pair(&Sim::new()).await;
+        let first = grant(0, 1024);
+        let writer = BlockWriter {
+            connection,
+            kept: Arc::default(),
+            datanode: datanode(),
+            waits: Waits { read: LONG, write, heartbeat: Duration::from_millis(20) },
+            first_granted: 1024,
+            checksums: first.checksums,
+            state: Mutex::new(State { grants: vec![first], ..State::default() }),
+            changed: Notify::new(),
+            posted: tokio::sync::Mutex::default(),
+            ended: AtomicBool::new(false),
+        };
+        (PacketHeader { offset: 1024, seqno: 7, last: false, data_bytes: 1024, sync: false }, writer, far)
+    }
+
+    /// The datanode: so many heartbeats come, and nothing else. It acknowledges them, and with the last one it grants `more`.
+    async fn acknowledge(far: &dyn Connection, heartbeats: usize, more: Option<Grant>) {
+        for left in (0..heartbeats).rev() {
+            let message = far.receive(LONG).await.unwrap();
+            let Ok(WriteMessage::Slice(slice)) = WriteMessage::decode(&message) else { panic!("another message") };
+            assert_eq!((slice.header.seqno, slice.header.data_bytes), (HEARTBEAT_SEQNO, 0));
+            let (seqno, replies, grant) = (HEARTBEAT_SEQNO, vec![AckReply::SUCCESS], more.filter(|_| left == 0));
+            let acknowledged = WriteMessage::Acknowledged { seqno, replies, grant };
+            far.send(acknowledged.encode().unwrap(), LONG).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_memory_says_that_he_is_there() {
+        let (packet, writer, far) = waiting(LONG).await;
+        let acknowledged = async {
+            for _ in 0..3 {
+                let ack = writer.next().await.unwrap();
+                assert!(!ack.is_whole && ack.seqno == HEARTBEAT_SEQNO);
+            }
+        };
+        let part = writer.next_part(&packet, 1024, ChecksumSpec::DEFAULT);
+        let (part, (), ()) = tokio::join!(part, acknowledged, acknowledge(&*far, 3, Some(grant(1024, 1024))));
+        assert_eq!(part.unwrap(), packet);
+    }
+
+    #[tokio::test]
+    async fn memory_is_not_waited_for_as_long_as_there_are_answers() {
+        let (packet, writer, far) = waiting(Duration::from_millis(200)).await;
+        let answers = async {
+            let acknowledged = async { while writer.next().await.is_ok() {} };
+            tokio::join!(acknowledged, acknowledge(&*far, usize::MAX, None))
+        };
+        let waited = tokio::select! {
+            part = writer.next_part(&packet, 1024, ChecksumSpec::DEFAULT) => part,
+            _ = answers => panic!("it answers as long as it is asked"),
+        };
+        assert!(matches!(waited, Err(WriterError::Withheld { .. })), "{waited:?}");
+    }
 
     fn grant(offset: u64, length: u64) -> Grant {
         let slice = |length| RemoteSlice { address: 1 << 20, length, key: 7 };

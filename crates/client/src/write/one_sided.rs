@@ -27,7 +27,7 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<Option<(
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
     let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
-    let waits = Waits { read: timeouts.read, write: timeouts.write };
+    let waits = Waits { read: timeouts.read, write: timeouts.write, heartbeat: shared.options.heartbeat() };
     for is_first in [true, false] {
         let Some((connection, connections, buffers)) = shared.one_sided.writer(shared, datanode).await else {
             return Ok(None);
@@ -57,6 +57,10 @@ impl From<WriterError> for DatanodeError {
             WriterError::Unexpected { peer } => {
                 Self::OneSidedProtocol { peer, what: "another message than was due from the datanode".to_owned() }
             }
+            // No time-out of the datanode's, which answers: packets may well go there.
+            WriterError::Withheld { peer, action, after } => {
+                Self::OneSidedProtocol { peer, what: format!("{action} took longer than {after:?}") }
+            }
         }
     }
 }
@@ -67,6 +71,8 @@ impl Link {
     }
 
     /// In one slice, or in several where less memory is granted than the packet takes: its acknowledgement is that of the last.
+    ///
+    /// Memory and turns are waited for here, where no other heartbeat is sent: the writer sends its own, and bounds the wait.
     pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
         let header = packet.header();
         if header.data_bytes == 0 {

@@ -227,6 +227,22 @@ async fn a_writer_says_that_it_is_there_while_the_end_of_a_block_waits_for_what_
     assert_eq!(namenode.heard(), Heard::default());
 }
 
+/// It answers all the time, and would keep the writer waiting for ever.
+#[tokio::test]
+async fn a_datanode_that_grants_no_more_memory_hears_of_its_writer_and_gets_packets() {
+    let datanode = Datanode::start(Breaks::WithoutMore).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    // Heartbeats each half second; each datanode of a pipeline adds five to the waits.
+    let settings = [("dfs.client.socket-timeout", "1000"), ("dfs.datanode.socket.write.timeout", "100")];
+    let fs = client_with(&namenode, "one-sided,packets", &settings);
+    let bytes = content(9, BLOCK);
+    tokio::time::timeout(WAIT, write(&fs, "/file", &bytes)).await.expect("the wait for memory has an end");
+    assert!(datanode.bytes() == bytes, "what was acknowledged stays");
+    assert!(datanode.heartbeats() > 2, "{} heartbeats", datanode.heartbeats());
+    assert_eq!((datanode.asked(DataPath::OneSided), datanode.asked(DataPath::Packets)), (1, 1));
+    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });
+}
+
 /// A datanode under many names, whose pipelines end again and again while nothing is on its way.
 async fn idle_pipelines() -> (Datanode, Namenode) {
     let datanode = Datanode::start(Breaks::AtOnce).await;

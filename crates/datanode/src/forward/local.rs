@@ -113,6 +113,7 @@ impl LocalForwarding {
             changed: Notify::new(),
             closed: Mutex::new(false),
             checksum,
+            patience: waits.heartbeat,
             packets: packets::Sender::new(&session),
             load: datanode.load.clone(),
         };
@@ -193,6 +194,8 @@ struct Shared {
     /// Nothing is put into that memory any more. Held while something is.
     closed: Mutex<bool>,
     checksum: ChecksumSpec,
+    /// How long memory is waited for.
+    patience: Duration,
     packets: packets::Sender,
     load: Arc<Load>,
 }
@@ -290,20 +293,24 @@ impl Sender {
             && header.offset >= self.sent.load(Ordering::Relaxed)
     }
 
-    /// Whether memory is granted up to byte `end` of the block. Waits for that while it can still come.
+    /// Whether memory is granted up to byte `end` of the block. Waits for that while it can still come, but not for long: the next
+    /// datanode hears nothing meanwhile, and would take that for our death. Without memory the bytes go with their packet.
     async fn has_room(&self, end: u64) -> bool {
         if self.shared.memory.is_none() {
             return false;
         }
-        loop {
-            {
-                let grant = self.shared.grant.lock();
-                if end <= grant.end || !grant.more || grant.awaited == 0 {
-                    return end <= grant.end;
+        let granted = async {
+            loop {
+                {
+                    let grant = self.shared.grant.lock();
+                    if end <= grant.end || !grant.more || grant.awaited == 0 {
+                        return end <= grant.end;
+                    }
                 }
+                self.shared.changed.notified().await;
             }
-            self.shared.changed.notified().await;
-        }
+        };
+        tokio::time::timeout(self.shared.patience, granted).await.unwrap_or(false)
     }
 
     /// Copies a packet's bytes to their place. False: they cannot be put there, and go with the packet.

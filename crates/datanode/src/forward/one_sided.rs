@@ -21,7 +21,7 @@ use hearth_protocol::one_sided_write::{
     checksums_of,
 };
 use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
-use hearth_wire::data_transfer::{PacketHeader, PipelineAck, Status, WriteBlock};
+use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO, WriteBlock};
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, accepted_by};
 use parking_lot::Mutex;
@@ -129,7 +129,7 @@ impl Forwarding {
         request: WriteBlock,
         waits: Waits,
     ) -> Result<Option<Opening>, OpError> {
-        let times = one_sided_write::Waits { read: waits.read, write: waits.write };
+        let times = one_sided_write::Waits { read: waits.read, write: waits.write, heartbeat: waits.heartbeat };
         let of_client = datanode.options.transfer.memory_connect_timeout;
         let patience = if request.is_from_client() { of_client } else { COPY_CONNECT_TIMEOUT };
         loop {
@@ -252,7 +252,10 @@ impl OneSidedMirror {
             let ack = self.shared.writer.next().await?;
             let failed = ack.replies.iter().any(|reply| reply.status() != Status::Success);
             if ack.is_whole || failed {
-                return Ok(PipelineAck { seqno: ack.seqno, replies: ack.replies, downstream_nanos: 0, granted: None });
+                // Nobody awaits that of a heartbeat of our own: what it says of those further down belongs to no packet.
+                let is_own = !ack.is_whole && ack.seqno == HEARTBEAT_SEQNO;
+                let seqno = if is_own { UNKNOWN_SEQNO } else { ack.seqno };
+                return Ok(PipelineAck { seqno, replies: ack.replies, downstream_nanos: 0, granted: None });
             }
         }
     }

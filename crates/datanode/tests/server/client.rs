@@ -1,18 +1,20 @@
 //! A small client: writes blocks and reads them, packet by packet.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearth_datanode::Handle;
-use hearth_fabric::tcp::SocketOptions;
-use hearth_protocol::data_transfer::{DataReceiver, DataSender, PACKET_BUFFER_BYTES, Timeouts, connect};
+use hearth_fabric::tcp::{Listener, SocketOptions};
+use hearth_protocol::data_transfer::{DataReceiver, DataSender, PACKET_BUFFER_BYTES, Timeouts, connect, halves};
 use hearth_types::{
-    Block, BlockId, ChecksumKind, ChecksumSpec, DatanodeId, DatanodeInfo, ExtendedBlock, GenerationStamp, StorageType,
-    Token,
+    Block, BlockId, ChecksumKind, ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid, ExtendedBlock, GenerationStamp,
+    StorageType, Token,
 };
 use hearth_wire::data_transfer::{
-    BlockOpResponse, CachingStrategy, Operation, PacketHeader, PipelineAck, PipelineTarget, ReadBlock, Stage, Status,
-    WriteBlock,
+    AckReply, BlockOpResponse, CachingStrategy, Operation, PacketHeader, PipelineAck, PipelineTarget, ReadBlock, Stage,
+    Status, WriteBlock,
 };
 
 use super::namenode::pool;
@@ -37,9 +39,10 @@ pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
+const TIMEOUTS: Timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
+
 pub async fn open(address: SocketAddr) -> (DataSender, DataReceiver) {
-    let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
-    connect(address, None, SocketOptions::default(), PACKET_BUFFER_BYTES, timeouts).await.unwrap()
+    connect(address, None, SocketOptions::default(), PACKET_BUFFER_BYTES, TIMEOUTS).await.unwrap()
 }
 
 pub fn target(handle: &Handle) -> PipelineTarget {
@@ -57,6 +60,42 @@ pub fn target(handle: &Handle) -> PipelineTarget {
         storage_type: StorageType::Disk,
         storage_id: None,
         pinned: false,
+    }
+}
+
+/// A datanode on the machine of `node` that takes blocks in packets only, and keeps none. As long as the second is true it acknowledges nothing;
+/// what was kept back goes with the next packet.
+pub fn slow_datanode(node: &Handle) -> (PipelineTarget, Arc<AtomicBool>) {
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
+    let mut slow = target(node);
+    slow.datanode.id.uuid = DatanodeUuid("slow".into());
+    slow.datanode.id.transfer_port = listener.address().port();
+    let holds = Arc::new(AtomicBool::new(false));
+    tokio::spawn(take_slowly(listener, holds.clone()));
+    (slow, holds)
+}
+
+async fn take_slowly(listener: Listener, holds: Arc<AtomicBool>) {
+    while let Ok(connection) = listener.accept().await {
+        let (sender, mut receiver) = halves(connection, PACKET_BUFFER_BYTES, TIMEOUTS);
+        // Of other ways to it, it tells nobody.
+        let Ok(Some(Operation::WriteBlock(_))) = receiver.receive_operation(WAIT).await else { continue };
+        sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.unwrap();
+        let (mut acks, mut is_over) = (Vec::new(), false);
+        while !is_over {
+            let Ok(packet) = receiver.receive_packet().await else { break };
+            let PacketHeader { seqno, last, .. } = packet.header;
+            acks.push(PipelineAck { seqno, replies: vec![AckReply::SUCCESS], downstream_nanos: 0, granted: None });
+            if holds.load(Ordering::Relaxed) {
+                continue;
+            }
+            for ack in acks.drain(..) {
+                if sender.send_ack(&ack).await.is_err() {
+                    return;
+                }
+            }
+            is_over = last;
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Copies on a namenode's word, and pipelines, between datanodes of one machine: through memory that the next one lends.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hearth_types::{ChecksumSpec, GenerationStamp};
-use hearth_wire::data_transfer::Stage;
+use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader, Stage};
 
-use super::client::{WAIT, Writer, block, content, read, target, write, write_request};
+use super::client::{WAIT, Writer, block, content, read, slow_datanode, target, write, write_request};
 use super::local_writes::{self, socket_of};
 use super::namenode::FakeNamenode;
 use super::one_sided_copies::{came_in, copies_of_all_sizes, copies_of_some_mebibytes, copy_of_odd_chunks, temporary};
@@ -118,6 +119,48 @@ async fn a_pipeline_that_begins_with_packets_goes_on_through_memory() {
     let all = sizes.iter().sum::<usize>() as u64;
     assert!(forwarded(&two).await < all, "memory was full in the middle");
     assert_eq!(figure(&two.nodes[1], "hearth_locally_forwarded_bytes").await, all);
+}
+
+/// It has memory for more when the one behind it has answered, and hears of who waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_memory_for_dead() {
+    let settings = [("dfs.client.socket-timeout", "4000")];
+    let two = two([&settings, &settings]).await;
+    let (slow, holds) = slow_datanode(&two.nodes[1]);
+    let (stored, data) = (block(1, 1001, 128 << 20), content(3 * MIB, 1));
+    let request = write_request(&stored, Stage::PipelineSetupCreate, vec![target(&two.nodes[1]), slow]);
+    let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
+    holds.store(true, Ordering::Relaxed);
+    tokio::spawn(async move {
+        // Longer than silence is borne.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        holds.store(false, Ordering::Relaxed);
+    });
+    for piece in data.chunks(MIB) {
+        writer.send(piece, false).await;
+    }
+    let heartbeat = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
+    let mut awaited = 0;
+    while awaited < writer.seqno {
+        match tokio::time::timeout(Duration::from_secs(1), writer.ack()).await {
+            Ok(ack) => {
+                assert!(ack.is_success(), "{ack:?}");
+                awaited += i64::from(ack.seqno != HEARTBEAT_SEQNO);
+            }
+            Err(_) => writer.sender.send_packet(&heartbeat, &[], &[]).await.unwrap(),
+        }
+    }
+    writer.send_last().await;
+    while awaited < writer.seqno {
+        let ack = writer.ack().await;
+        assert!(ack.is_success(), "{ack:?}");
+        awaited += i64::from(ack.seqno != HEARTBEAT_SEQNO);
+    }
+    for node in &two.nodes {
+        assert!(read(node, &stored, 0, None).await.unwrap() == data);
+    }
+    let forwarded = forwarded(&two).await;
+    assert!(forwarded > 0 && forwarded < data.len() as u64, "{forwarded} bytes went through memory");
 }
 
 /// As a client may send them: four bytes look as the CRC of a packet whose data are in place does.

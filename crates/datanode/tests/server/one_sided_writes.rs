@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hearth_datanode::Handle;
 use hearth_fabric::Memory;
@@ -20,7 +22,7 @@ use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, Slice, VERSION, WriteMes
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::client::{WAIT, Writer, block, content, open, read, target, write_request};
+use super::client::{WAIT, Writer, block, content, open, read, slow_datanode, target, write_request};
 use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode, start_datanode_in};
 
@@ -272,6 +274,44 @@ async fn pipelines_of_all_kinds_pass_blocks_on() {
         let after =
             figure(&roomy, forwarded).await + figure(&narrow, forwarded).await + figure(&other, forwarded).await;
         assert_eq!(after - before, hops * data.len() as u64, "block {id}");
+    }
+}
+
+/// The next datanode has memory for more when the one behind it has answered, and hears of who waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_memory_for_dead() {
+    let namenode = FakeNamenode::start().await;
+    let dirs = [scratch(), scratch()];
+    let silence = ("dfs.client.socket-timeout", "4000");
+    let first = start(&namenode, dirs[0].path(), &[silence]).await;
+    // One buffer of a mebibyte after the other.
+    let second = start(&namenode, dirs[1].path(), &[silence, ("hearth.memory.limit", "1k")]).await;
+    let (slow, holds) = slow_datanode(&second);
+    let (block, data) = (block(1, 1001, 32 << 20), content(12 * MIB, 1));
+    let mut writer = RemoteWriter::connect(&first).await;
+    writer.open(write_request(&block, Stage::PipelineSetupCreate, vec![target(&second), slow])).await.unwrap();
+    let mut pieces = data.chunks(MIB);
+    // Until the first has memory for two at once.
+    while writer.granted() - writer.offset < 2 * MIB as u64 {
+        writer.write(pieces.next().unwrap(), false).await.unwrap();
+        assert_eq!(writer.ack().await.unwrap(), [AckReply::SUCCESS; 3]);
+    }
+    holds.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        writer.write(pieces.next().unwrap(), false).await.unwrap();
+        // Where a mebibyte's CRCs end.
+        writer.sums_at += 8192;
+    }
+    // Longer than silence is borne. What was kept back is acknowledged with a heartbeat of the one that waits.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    holds.store(false, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(writer.ack().await.unwrap(), [AckReply::SUCCESS; 3]);
+    }
+    let rest = &data[writer.offset as usize..];
+    writer.finish(rest, MIB, 3).await;
+    for node in [&first, &second] {
+        assert!(read(node, &block, 0, None).await.unwrap() == data);
     }
 }
 

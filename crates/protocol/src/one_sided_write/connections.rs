@@ -129,7 +129,7 @@ impl Drop for Watch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use hearth_fabric::one_sided::{Limits, Transport};
     use hearth_fabric::sim::Sim;
     use hearth_types::DatanodeUuid;
@@ -138,7 +138,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn datanode() -> DatanodeId {
+    pub(crate) fn datanode() -> DatanodeId {
         DatanodeId {
             ip: "127.0.0.1".to_owned(),
             host_name: "localhost".to_owned(),
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    async fn pair(sim: &Sim) -> (Arc<dyn Connection>, Arc<dyn Connection>) {
+    pub(crate) async fn pair(sim: &Sim) -> (Arc<dyn Connection>, Arc<dyn Connection>) {
         let domain = sim.domain().unwrap();
         let listener = sim.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
         let limits = Limits::default();

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use hearth_fabric::one_sided::{Access, Domain, Limits, Listener};
+use hearth_fabric::one_sided::{self, Access, Domain, Limits, Listener};
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_fabric::tcp::{self, SocketOptions};
 use hearth_fabric::{Memory, TransportName, local};
@@ -37,6 +37,8 @@ pub(super) enum Breaks {
     AtThePacket,
     /// It takes what local writers put into its memory; one-sided ones it breaks off at once.
     NotLocal,
+    /// It takes what one-sided writers put into a quarter of a block, answers all that they say, and grants no more memory.
+    WithoutMore,
 }
 
 pub(super) struct Datanode {
@@ -146,6 +148,11 @@ impl Datanode {
     /// How often it was asked to send what it has.
     pub fn transfers(&self) -> usize {
         self.state.transfers.load(Ordering::Relaxed)
+    }
+
+    /// How many heartbeats came.
+    pub fn heartbeats(&self) -> usize {
+        self.state.heartbeats.load(Ordering::Relaxed)
     }
 
     /// It acknowledges nothing before so many heartbeats have come.
@@ -317,18 +324,43 @@ async fn take_one_sided(listener: Box<dyn Listener>, domain: Arc<dyn Domain>, st
     while let Ok(incoming) = listener.accept().await {
         let private = acceptance(PURPOSE_WRITING, INCARNATION);
         let connection = incoming.accept(&domain, &private, Limits::default(), WAIT).await.unwrap();
-        let Ok(WriteMessage::Open(_)) = WriteMessage::decode(&connection.receive(WAIT).await.unwrap()) else {
+        let Ok(WriteMessage::Open(write)) = WriteMessage::decode(&connection.receive(WAIT).await.unwrap()) else {
             panic!("no block is opened")
         };
         state.asked(DataPath::OneSided);
-        if state.breaks == Breaks::AtThePacket {
+        let granted = if state.breaks == Breaks::WithoutMore { BLOCK as u64 / 4 } else { BLOCK as u64 };
+        if matches!(state.breaks, Breaks::AtThePacket | Breaks::WithoutMore) {
             let answer = Box::new(BlockOpResponse::pipeline(Status::Success, ""));
-            let grant = Some(Grant { offset: 0, data: data.remote(), checksums: checksums.remote() });
+            let memory = data.remote().part(0, granted).unwrap();
+            let grant = Some(Grant { offset: 0, data: memory, checksums: checksums.remote() });
             let opened = WriteMessage::Opened { answer, grant }.encode().unwrap();
             connection.send(opened, WAIT).await.unwrap();
-            connection.receive(WAIT).await.unwrap();
+        }
+        match state.breaks {
+            Breaks::AtThePacket => drop(connection.receive(WAIT).await.unwrap()),
+            Breaks::WithoutMore => take_slices(&*connection, data.memory(), &write, &state).await,
+            Breaks::AtOnce | Breaks::NotLocal => {}
         }
         connection.close().await;
+    }
+}
+
+/// Slices whose data is in `memory`, from the start of the block on.
+async fn take_slices(connection: &dyn one_sided::Connection, memory: &Memory, write: &WriteBlock, state: &State) {
+    while let Ok(message) = connection.receive(WAIT).await {
+        let Ok(WriteMessage::Slice(slice)) = WriteMessage::decode(&message) else { panic!("no slice") };
+        let header = slice.header;
+        if header.seqno == HEARTBEAT_SEQNO {
+            state.heartbeats.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut data = vec![0; header.data_bytes as usize];
+        memory.read(header.offset, &mut data);
+        state.put(write.block.id().0, header.offset, &data);
+        let replies = vec![AckReply::SUCCESS; write.targets.len() + 1];
+        let ack = WriteMessage::Acknowledged { seqno: header.seqno, replies, grant: None };
+        if connection.send(ack.encode().unwrap(), WAIT).await.is_err() {
+            return;
+        }
     }
 }
 
