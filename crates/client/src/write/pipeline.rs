@@ -8,6 +8,7 @@ use hearth_types::{DatanodeInfo, ExtendedBlock, StorageId, StorageType};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 
 use super::link::{Acknowledgements, Link};
 use super::packet::Packet;
@@ -248,6 +249,8 @@ async fn send(
     packets: &mut mpsc::Receiver<Arc<Packet>>,
     heartbeat: Duration,
 ) -> Result<Sent, DatanodeError> {
+    // Counted from what was sent last: of acknowledgements that come meanwhile, slowly, datanodes learn nothing about us.
+    let mut due = Instant::now() + heartbeat;
     loop {
         match unacknowledged.next() {
             Next::Send(packet) => {
@@ -257,18 +260,21 @@ async fn send(
                 }
             }
             // Datanodes that hear nothing meanwhile give up, and one that is well is blamed.
-            Next::AwaitEmpty => {
-                if tokio::time::timeout(heartbeat, unacknowledged.left.notified()).await.is_err() {
-                    link.send_heartbeat().await?;
-                }
-            }
+            Next::AwaitEmpty => match timeout_at(due, unacknowledged.left.notified()).await {
+                Ok(()) => continue,
+                Err(_) => link.send_heartbeat().await?,
+            },
             Next::Nothing { ended: true } => return Ok(Sent::Everything),
-            Next::Nothing { ended: false } => match tokio::time::timeout(heartbeat, packets.recv()).await {
-                Ok(Some(packet)) => unacknowledged.push(packet),
+            Next::Nothing { ended: false } => match timeout_at(due, packets.recv()).await {
+                Ok(Some(packet)) => {
+                    unacknowledged.push(packet);
+                    continue;
+                }
                 Ok(None) => return Ok(Sent::WriterGone),
                 Err(_) => link.send_heartbeat().await?,
             },
         }
+        due = Instant::now() + heartbeat;
     }
 }
 

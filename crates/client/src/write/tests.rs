@@ -227,6 +227,22 @@ async fn a_writer_says_that_it_is_there_while_the_end_of_a_block_waits_for_what_
     assert_eq!(namenode.heard(), Heard::default());
 }
 
+/// As one does behind which another is slow all the time: it acknowledges one packet after the other, and hears nothing else.
+#[tokio::test]
+async fn a_writer_says_that_it_is_there_also_while_acknowledgements_come_one_by_one() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    // Heartbeats each half second, and packets of a chunk.
+    let settings = [("dfs.client.socket-timeout", "1000"), ("dfs.client-write-packet-size", "1024")];
+    let fs = client_with(&namenode, "packets", &settings);
+    datanode.takes(Duration::from_millis(300));
+    let bytes = content(10, 6 * 512);
+    write(&fs, "/file", &bytes).await;
+    assert!(datanode.bytes() == bytes);
+    assert!(datanode.heartbeats() > 1, "{} heartbeats", datanode.heartbeats());
+    assert_eq!(namenode.heard(), Heard::default());
+}
+
 /// It answers all the time, and would keep the writer waiting for ever.
 #[tokio::test]
 async fn a_datanode_that_grants_no_more_memory_hears_of_its_writer_and_gets_packets() {

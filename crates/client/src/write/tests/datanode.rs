@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hearth_fabric::one_sided::{self, Access, Domain, Limits, Listener};
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
@@ -64,6 +65,8 @@ struct State {
     /// How many heartbeats came, and how many are to come before it acknowledges anything.
     heartbeats: AtomicUsize,
     heartbeats_awaited: AtomicUsize,
+    /// How long it takes over each packet, ms.
+    pause_ms: AtomicU64,
     /// The address of one that restarts: with the next packet a pipeline with it behind this one breaks, and cannot be set up again.
     restarting: Mutex<Option<String>>,
 }
@@ -80,6 +83,7 @@ impl Datanode {
             transfers: AtomicUsize::new(0),
             heartbeats: AtomicUsize::new(0),
             heartbeats_awaited: AtomicUsize::new(0),
+            pause_ms: AtomicU64::new(0),
             restarting: Mutex::default(),
         });
         let socket = tempfile::tempdir().unwrap();
@@ -87,7 +91,7 @@ impl Datanode {
         let local = local::Listener::bind(&path, 0o600, 16).unwrap();
         let packets = tcp::Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
         let transfer_port = packets.address().port();
-        let transport = TransportName::Tcp.open(None, std::time::Duration::ZERO).unwrap().expect("it is there");
+        let transport = TransportName::Tcp.open(None, Duration::ZERO).unwrap().expect("it is there");
         let domain = transport.domain().unwrap();
         let one_sided = transport.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let offer = Offer {
@@ -160,6 +164,11 @@ impl Datanode {
         self.state.heartbeats_awaited.store(heartbeats, Ordering::Relaxed);
     }
 
+    /// It takes so long over each packet.
+    pub fn takes(&self, pause: Duration) {
+        self.state.pause_ms.store(pause.as_millis() as u64, Ordering::Relaxed);
+    }
+
     /// `datanode`, behind it in pipelines, says that it restarts, and goes.
     pub fn restarts_behind(&self, datanode: &DatanodeInfo) {
         *self.state.restarting.lock() = Some(datanode.id.transfer_address());
@@ -230,6 +239,7 @@ async fn take_packets(connection: Connection, state: Arc<State>) {
         ChecksumSpec::DEFAULT.verify(packet.data, packet.checksums).unwrap();
         let header = packet.header;
         state.put(write.block.id().0, header.offset, packet.data);
+        tokio::time::sleep(Duration::from_millis(state.pause_ms.load(Ordering::Relaxed))).await;
         if header.seqno == HEARTBEAT_SEQNO {
             state.heartbeats.fetch_add(1, Ordering::Relaxed);
         }
