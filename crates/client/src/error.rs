@@ -140,7 +140,10 @@ impl DatanodeError {
         match self.cause() {
             Self::Transfer(error) => error.is_time_out(),
             Self::Shared { source } => source.is_time_out(),
-            Self::OneSided(error) => matches!(error, hearth_fabric::one_sided::Error::TimedOut { .. }),
+            Self::OneSided(error) => {
+                use hearth_fabric::one_sided::Error;
+                matches!(error, Error::TimedOut { .. } | Error::NoMessage { .. })
+            }
             Self::AcknowledgementTimedOut { .. } => true,
             _ => false,
         }

@@ -155,3 +155,19 @@ impl Acknowledgements {
         self.writer.ended();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn silence_is_a_time_out_and_an_answer_without_memory_is_none() {
+        let (peer, action, after) = (([127, 0, 0, 1], 1).into(), "waiting", Duration::from_secs(1));
+        for silent in [Error::TimedOut { peer, action, after }, Error::NoMessage { peer, after }] {
+            assert!(DatanodeError::from(WriterError::from(silent)).is_time_out());
+        }
+        assert!(!DatanodeError::from(WriterError::Withheld { peer, action, after }).is_time_out());
+    }
+}

@@ -355,7 +355,8 @@ impl Bridge {
                 self.domain.register(&memory, 0..length, Access::RemoteWrite)?
             }
         };
-        let bytes = self.end..self.end + length;
+        // Where it begins is the peer's word. What would lie beyond the end of all blocks is granted in vain.
+        let bytes = self.end..self.end.saturating_add(length);
         let grant = self.grant(bytes.clone(), &*region);
         self.staged = Some(Staged { bytes, region });
         Ok(grant)

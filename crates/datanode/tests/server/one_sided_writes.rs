@@ -640,5 +640,12 @@ async fn what_does_not_fit_its_sums_or_is_nobodys_is_refused() {
         tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection ends");
         assert!(writer.domain.registered_bytes() > 0);
     }
+    // A block that would begin behind the end of all blocks: the task that is asked lives to answer.
+    let writer = RemoteWriter::connect(&node).await;
+    let mut request = create(&super::client::block(21, 1001, 4 << 20), &[]);
+    request.bytes_received_min = u64::MAX;
+    let request = WriteMessage::Open(Box::new(request)).encode().unwrap();
+    writer.connection.send(request, WAIT).await.unwrap();
+    writer.connection.receive(WAIT).await.expect("an answer");
     assert!(node.uuid() == node.uuid(), "it lives");
 }
