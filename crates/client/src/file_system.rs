@@ -484,7 +484,7 @@ impl FileSystem {
         Ok(Writer::start(Arc::clone(&self.shared), file, Begin::default(), open))
     }
 
-    /// Opens a closed file for writing behind its end.
+    /// Opens a closed file for writing behind its end. Dropped half way, as by a time-out around it, it closes the file again.
     pub async fn append(&self, path: &str) -> Result<Writer, Error> {
         self.append_as(path, false).await
     }
@@ -494,8 +494,18 @@ impl FileSystem {
         self.append_as(path, true).await
     }
 
+    /// In a task of its own: whoever waits for it may go, and nobody could write the file as long as this client writes others.
     async fn append_as(&self, path: &str, new_block: bool) -> Result<Writer, Error> {
-        let path = self.absolute(path)?;
+        let (fs, path) = (self.clone(), self.absolute(path)?);
+        let opening = {
+            let path = path.clone();
+            tokio::spawn(async move { fs.open_again(path, new_block).await.map(|writer| Opened(Some(writer))) })
+        };
+        let opened = opening.await.map_err(|_| Error::WriterClosed { path })??;
+        Ok(opened.take())
+    }
+
+    async fn open_again(&self, path: String, new_block: bool) -> Result<Writer, Error> {
         let open = Leases::open(&self.shared);
         let (namenode, client) = (&self.shared.namenode, &self.shared.client_name);
         let (block, status) = namenode.append(&path, client, new_block).await?;
@@ -546,6 +556,27 @@ impl FileSystem {
             None => status.length,
         };
         Ok((file, Begin { append: block, previous: None, length }))
+    }
+}
+
+/// A file that is open, until somebody takes it. Who would have may have gone: then it is closed.
+struct Opened(Option<Writer>);
+
+impl Opened {
+    fn take(mut self) -> Writer {
+        self.0.take().expect("it is taken once")
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let (Some(writer), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else { return };
+        runtime.spawn(async move {
+            let path = writer.path().to_owned();
+            if let Err(error) = writer.close().await {
+                tracing::warn!(%path, %error, "a file that nobody waited for any more stays open");
+            }
+        });
     }
 }
 

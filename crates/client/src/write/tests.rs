@@ -330,6 +330,16 @@ async fn a_close_that_is_dropped_when_everything_is_handed_over_goes_on() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_opened_again_when_nobody_waits_for_it_any_more_is_closed() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    namenode.has_file(BLOCK / 2, 2);
+    let fs = client(&namenode, "packets");
+    assert!(fs.append("/file").now_or_never().is_none(), "the namenode has had no time");
+    wait_for(|| namenode.completed() == 1).await;
+}
+
+#[tokio::test]
 async fn a_file_that_cannot_be_continued_after_all_is_closed_again() {
     let datanode = Datanode::start(Breaks::AtOnce).await;
     let namenode = Namenode::start(vec![datanode.info("one")]).await;
