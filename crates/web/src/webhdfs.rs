@@ -8,10 +8,12 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::StreamExt;
 use serde_json::Value;
 
 pub use parameters::{Parameters, needed, not_of, refused};
@@ -25,6 +27,11 @@ pub const PREFIX: &str = "/webhdfs/v1";
 
 /// Longer requests are refused: a path and parameters, ACLs and values of extended attributes among them.
 const URI_BYTES_MAX: usize = 60 * 1024;
+
+/// What is still taken of a body that nobody wants, and for how long. Whoever sends more finds the connection reset, perhaps before he has
+/// read why.
+const HEARD_OUT_BYTES: usize = 4 << 20;
+const HEARD_OUT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Answers what is asked of WebHDFS. What it takes memory and time for it bounds itself; connections, and how long one may be idle, are
 /// bounded for it.
@@ -156,12 +163,41 @@ where
 
 /// An answer without content; `location`: where what was made is, or where to ask instead.
 pub fn empty(status: StatusCode, location: Option<&str>) -> Response {
-    let mut response = (status, [(header::CONTENT_TYPE, "application/octet-stream")], Bytes::new()).into_response();
+    let mut response = bare(status, location);
+    let kind = HeaderValue::from_static("application/octet-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// As [`empty`], without saying of what kind the content would be.
+pub fn bare(status: StatusCode, location: Option<&str>) -> Response {
+    let mut response = status.into_response();
     // Encoded by who made it: there is no other text in it.
     if let Some(location) = location.and_then(|location| HeaderValue::from_str(location).ok()) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     response
+}
+
+/// Whether the client sends its body when it is asked to, which reading it does; it never comes where the client is refused before.
+pub fn waits_to_send(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::EXPECT)
+}
+
+/// Takes a little more of a body that nobody wants: what has come and is not read when a connection is closed resets it, and the client,
+/// which still writes, may not find the answer.
+pub async fn hear_out(body: &mut BodyDataStream) {
+    let hearing = async {
+        let mut left = HEARD_OUT_BYTES;
+        while let Some(Ok(bytes)) = body.next().await {
+            match left.checked_sub(bytes.len()) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    // Too long, or at its end: either way it is answered now.
+    let _ = tokio::time::timeout(HEARD_OUT_TIMEOUT, hearing).await;
 }
 
 /// `%XX` and, in parameters, `+`. None: not encoded so, or not UTF-8.
@@ -222,6 +258,35 @@ mod tests {
             assert_eq!(parse(url).unwrap_err().status(), StatusCode::BAD_REQUEST, "{url}");
         }
         assert!(parse(&format!("/webhdfs/v1/?a={}", "b".repeat(URI_BYTES_MAX))).is_err());
+    }
+
+    #[test]
+    fn an_answer_without_content_says_where_and_may_say_of_what_kind() {
+        let sent_on = empty(StatusCode::TEMPORARY_REDIRECT, Some("http://dn1:1/webhdfs/v1/a"));
+        assert_eq!(sent_on.headers()[header::LOCATION], "http://dn1:1/webhdfs/v1/a");
+        assert_eq!(sent_on.headers()[header::CONTENT_TYPE], "application/octet-stream");
+        let made = bare(StatusCode::CREATED, Some("hdfs://nn/a"));
+        assert_eq!(made.status(), StatusCode::CREATED);
+        assert_eq!(made.headers()[header::LOCATION], "hdfs://nn/a");
+        assert!(!made.headers().contains_key(header::CONTENT_TYPE));
+        // What cannot stand in a header does not come there.
+        assert!(!bare(StatusCode::CREATED, Some("hdfs://nn/a\r\nx: y")).headers().contains_key(header::LOCATION));
+    }
+
+    #[tokio::test]
+    async fn an_unwanted_body_is_heard_out_within_bounds() {
+        use std::future::pending;
+        use std::io;
+
+        use axum::body::Bytes;
+        use futures_util::stream::{iter, once, repeat};
+
+        let piece = Bytes::from(vec![0; 64 << 10]);
+        let mut endless = Body::from_stream(repeat(piece.clone()).map(io::Result::Ok)).into_data_stream();
+        hear_out(&mut endless).await;
+        let silent = iter([io::Result::Ok(piece)]).chain(once(pending()));
+        hear_out(&mut Body::from_stream(silent).into_data_stream()).await;
+        hear_out(&mut Body::empty().into_data_stream()).await;
     }
 
     #[test]

@@ -28,13 +28,13 @@ use hearth_client::FileSystem;
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_web::axum::http::{HeaderValue, Method, StatusCode, header};
 use hearth_web::axum::response::{IntoResponse, Response};
-use hearth_web::webhdfs::{self, Exception, Request, Service};
+use hearth_web::webhdfs::{self, Exception, Request, Service, bare, hear_out};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use file_systems::FileSystems;
 use parameters::Asked;
 use refusal::refusal;
-use upload::{Opening, Upload, hear_out};
+use upload::{Opening, Upload};
 
 /// Operations carried out at a time; the next ones wait. A writer holds up to 8 MiB, a reader less than 1 MiB.
 const OPERATIONS_MAX: usize = 64;
@@ -74,8 +74,7 @@ impl WebHdfs {
             return preflight();
         }
         let mut body = std::mem::take(&mut request.body).into_data_stream();
-        // Its body comes when it is asked for, and never when it is refused before.
-        let waits_to_send = request.headers.contains_key(header::EXPECT);
+        let waits_to_send = webhdfs::waits_to_send(&request.headers);
         let asked = self.asked(&request);
         let (asked, file_system) = match asked {
             Ok(asked) => asked,
@@ -86,7 +85,12 @@ impl WebHdfs {
                 return refused.into_response();
             }
         };
-        let Some(turn) = self.turn().await else { return busy() };
+        let Some(turn) = self.turn().await else {
+            if !waits_to_send {
+                hear_out(&mut body).await;
+            }
+            return busy();
+        };
         let (path, work) = (request.path, request.work);
         let (opening, answer) = match asked {
             Asked::Open(range) => {
@@ -102,7 +106,7 @@ impl WebHdfs {
                 let location = format!("{}{}", file_system.uri(), webhdfs::encode(&path));
                 (Opening::Create(creation), created(&location))
             }
-            Asked::Append => (Opening::Append, StatusCode::OK.into_response()),
+            Asked::Append => (Opening::Append, bare(StatusCode::OK, None)),
         };
         let file_systems = Arc::clone(&self.file_systems);
         let upload = Upload { file_systems, file_system, path, opening, body, waits_to_send, work, turn };
@@ -139,7 +143,7 @@ impl Service for WebHdfs {
     }
 }
 
-/// Hadoop's clients come again after this exception.
+/// Hadoop's clients come again after this exception, if they come again at all (`dfs.http.client.retry.policy.enabled`).
 fn busy() -> Response {
     let busy =
         Exception::new("org.apache.hadoop.ipc.RetriableException", "too many WebHDFS operations are running here");
@@ -150,7 +154,7 @@ fn busy() -> Response {
 
 /// What browsers ask before they let a page of another site create a file.
 fn preflight() -> Response {
-    let mut response = webhdfs::empty(StatusCode::OK, None);
+    let mut response = bare(StatusCode::OK, None);
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("accept"));
@@ -160,8 +164,7 @@ fn preflight() -> Response {
 }
 
 fn created(location: &str) -> Response {
-    let mut response = webhdfs::empty(StatusCode::CREATED, Some(location));
-    response.headers_mut().remove(header::CONTENT_TYPE);
+    let mut response = bare(StatusCode::CREATED, Some(location));
     response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     response
 }
@@ -239,6 +242,15 @@ mod tests {
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["access-control-allow-methods"], "PUT");
         assert_eq!(response.headers()["access-control-max-age"], "1728000");
+        assert!(!response.headers().contains_key(header::CONTENT_TYPE));
+    }
+
+    #[test]
+    fn what_was_created_is_told_as_hadoop_tells_it() {
+        let response = created("hdfs://nn/a%20b");
+        assert_eq!(response.status(), StatusCode::CREATED);
+        assert_eq!(response.headers()[header::LOCATION], "hdfs://nn/a%20b");
+        assert!(!response.headers().contains_key(header::CONTENT_TYPE));
     }
 
     #[tokio::test]

@@ -2,23 +2,17 @@
 //! what has come is then the file, as with Hadoop's DataNode, and it is never acknowledged.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use hearth_client::{Error, FileSystem, Writer};
 use hearth_web::Work;
 use hearth_web::axum::body::BodyDataStream;
-use hearth_web::webhdfs::Exception;
+use hearth_web::webhdfs::{Exception, hear_out};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::file_systems::FileSystems;
 use crate::parameters::Creation;
 use crate::refusal::refusal;
-
-/// What is still taken of a body that is refused, and for how long. Whoever sends more finds the connection reset, perhaps before he
-/// has read why.
-const HEARD_OUT_BYTES: usize = 4 << 20;
-const HEARD_OUT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How the file is opened for it.
 pub(crate) enum Opening {
@@ -125,41 +119,5 @@ async fn give_up(file_systems: &FileSystems, file_system: &FileSystem, path: &st
     file_systems.forget(file_system);
     if let Err(error) = file_system.recover_lease(path).await {
         tracing::warn!(path, %error, "a file whose upload failed stays open until its lease runs out");
-    }
-}
-
-/// Takes a little more of a body that nobody wants.
-pub(crate) async fn hear_out(body: &mut BodyDataStream) {
-    let hearing = async {
-        let mut left = HEARD_OUT_BYTES;
-        while let Some(Ok(bytes)) = body.next().await {
-            match left.checked_sub(bytes.len()) {
-                Some(rest) => left = rest,
-                None => return,
-            }
-        }
-    };
-    // Too long, or at its end: either way it is answered now.
-    let _ = tokio::time::timeout(HEARD_OUT_TIMEOUT, hearing).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::pending;
-    use std::io;
-
-    use futures_util::stream::{iter, once, repeat};
-    use hearth_web::axum::body::{Body, Bytes};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_refused_body_is_heard_out_within_bounds() {
-        let piece = Bytes::from(vec![0; 64 << 10]);
-        let mut endless = Body::from_stream(repeat(piece.clone()).map(io::Result::Ok)).into_data_stream();
-        hear_out(&mut endless).await;
-        let silent = iter([io::Result::Ok(piece)]).chain(once(pending()));
-        hear_out(&mut Body::from_stream(silent).into_data_stream()).await;
-        hear_out(&mut Body::empty().into_data_stream()).await;
     }
 }
