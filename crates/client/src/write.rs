@@ -135,6 +135,11 @@ impl Writer {
         &self.file.path
     }
 
+    /// The file's number, which it keeps when it is renamed; 0 where the namenode does not say it.
+    pub fn inode(&self) -> u64 {
+        self.file.inode
+    }
+
     /// Bytes of the file, those not yet sent included.
     pub fn position(&self) -> u64 {
         self.before_block + self.chunker.in_block()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use hearth_client::{Error, FileSystem, Writer};
+use hearth_client::{Error, Exception as Known, FileSystem, Writer};
 use hearth_web::Work;
 use hearth_web::axum::body::BodyDataStream;
 use hearth_web::webhdfs::{Exception, hear_out};
@@ -51,6 +51,7 @@ impl Upload {
                 return Err(refusal(&error));
             }
         };
+        let inode = writer.inode();
         let (written, gone) = receive(&mut body, &mut writer, &work).await;
         let closed = match written {
             Ok(()) => work.during(writer.close()).await,
@@ -67,11 +68,14 @@ impl Upload {
             }
             (Err(error), gone) => {
                 tracing::info!(path, %error, "an upload failed");
-                // Who asked need not wait for it.
-                tokio::spawn(async move {
-                    give_up(&file_systems, &file_system, &path).await;
-                    drop(turn);
-                });
+                file_systems.forget(&file_system);
+                if may_be_open(&error) {
+                    // Who asked need not wait for it.
+                    tokio::spawn(async move {
+                        give_up(&file_system, inode, &path).await;
+                        drop(turn);
+                    });
+                }
                 if gone.is_none() {
                     hear_out(&mut body).await;
                 }
@@ -113,11 +117,53 @@ async fn receive(
     (Ok(()), None)
 }
 
+/// Whether this client may have the file open still. Where the NameNode says that the file is gone or somebody else's, who writes it now
+/// is left in peace.
+fn may_be_open(error: &Error) -> bool {
+    !matches!(error.exception(), Some(Known::LeaseExpired | Known::FileNotFound))
+}
+
 /// Has the NameNode close a file that its writer cannot close. Else nobody could write it for as long as other uploads of the same user
 /// renew their common lease.
-async fn give_up(file_systems: &FileSystems, file_system: &FileSystem, path: &str) {
-    file_systems.forget(file_system);
-    if let Err(error) = file_system.recover_lease(path).await {
-        tracing::warn!(path, %error, "a file whose upload failed stays open until its lease runs out");
+async fn give_up(file_system: &FileSystem, inode: u64, path: &str) {
+    let file = written_file(inode, path);
+    match file_system.recover_lease(&file).await {
+        Ok(_) => {}
+        // Deleted meanwhile, or replaced.
+        Err(error) if error.exception() == Some(Known::FileNotFound) => {}
+        Err(error) => {
+            tracing::warn!(path, %error, "a file whose upload failed stays open until its lease runs out");
+        }
+    }
+}
+
+/// A file by its number: by now another may have its path, which somebody else writes. 0: the NameNode did not say.
+fn written_file(inode: u64, path: &str) -> String {
+    if inode == 0 { path.to_owned() } else { format!("/.reserved/.inodes/{inode}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_ones_own_is_given_up() {
+        let refused = |class: &str| Error::Refused {
+            method: "complete",
+            exception: Known::from_class(class),
+            class: class.to_owned(),
+            message: String::new(),
+        };
+        for (class, may_be) in [
+            ("org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException", false),
+            ("java.io.FileNotFoundException", false),
+            ("org.apache.hadoop.hdfs.server.namenode.SafeModeException", true),
+            ("java.io.IOException", true),
+        ] {
+            assert_eq!(may_be_open(&refused(class)), may_be, "{class}");
+        }
+        assert!(may_be_open(&Error::LeaseLost { path: "/a".to_owned() }));
+        assert_eq!(written_file(16_390, "/a"), "/.reserved/.inodes/16390");
+        assert_eq!(written_file(0, "/a"), "/a");
     }
 }

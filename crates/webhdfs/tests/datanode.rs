@@ -110,6 +110,32 @@ fn check_continue(web: &Web) -> Result<()> {
     Ok(())
 }
 
+/// Two write the same path, the second one over the first. That the first fails does not end the second, though both are one client of
+/// the NameNode's, with one lease.
+fn check_replaced(web: &Web) -> Result<()> {
+    let bytes = CONTENT.bytes(0, LENGTH);
+    let begun = BLOCK / 2;
+    let length = format!("Content-Length: {LENGTH}\r\n");
+    let mut first = web.begin(("PUT", "/replaced", "CREATE"), &length)?;
+    first.write_all(&bytes[..begun])?;
+    // Until it is made.
+    while web.ask("GET", "/replaced", "OPEN", &[])?.status() != "200" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut second = web.begin(("PUT", "/replaced", "CREATE&overwrite=true"), &length)?;
+    second.write_all(&bytes[..begun])?;
+    std::thread::sleep(Duration::from_millis(500));
+    first.write_all(&bytes[begun..])?;
+    let failed = Answer::read(&mut first)?;
+    ensure!(!matches!(failed.status(), "200" | "201"), "{}", failed.head);
+    // What becomes of the first one's file takes its time, too.
+    std::thread::sleep(Duration::from_millis(500));
+    second.write_all(&bytes[begun..])?;
+    let made = Answer::read(&mut second)?;
+    ensure!(made.status() == "201", "{} {}", made.head, String::from_utf8_lossy(&made.body));
+    check_reads(web, "/replaced", LENGTH)
+}
+
 async fn is_closed(fs: &FileSystem, path: &str) -> Result<()> {
     for _ in 0..300 {
         match fs.is_file_closed(path).await {
@@ -140,7 +166,9 @@ async fn carry_out(cluster: &Cluster) -> Result<()> {
     check_reads(&web, "/dir/file", LENGTH)?;
     let again = web.ask("PUT", "/dir/file", "CREATE&overwrite=false", &bytes)?;
     ensure!((again.status(), &*again.exception()?) == ("403", "FileAlreadyExistsException"), "{}", again.head);
+    ensure!(!made.head.contains("content-type"), "{}", made.head);
     check_continue(&web)?;
+    check_replaced(&web)?;
 
     // In chunks, of which the client need not know the sum.
     let more = CONTENT.bytes(LENGTH as u64, BLOCK);
