@@ -95,12 +95,25 @@ pub struct CreateOptions {
     /// When given, `permission` is what somebody else's umask has left of this, and this client's does not count. A directory's default ACL
     /// takes its place.
     pub unmasked: Option<FsPermission>,
+    /// The file gets the storage policy LAZY_PERSIST, unless `storage_policy` names another.
+    pub lazy_persist: bool,
+    /// Of the file itself, by name; `None`: that of its directory counts.
+    pub storage_policy: Option<String>,
 }
 
 impl Default for CreateOptions {
     /// A new file with its directories, everything else as configured.
     fn default() -> Self {
-        Self { overwrite: false, parents: true, replication: None, block_size: None, permission: None, unmasked: None }
+        Self {
+            overwrite: false,
+            parents: true,
+            replication: None,
+            block_size: None,
+            permission: None,
+            unmasked: None,
+            lazy_persist: false,
+            storage_policy: None,
+        }
     }
 }
 
@@ -473,6 +486,8 @@ impl FileSystem {
             parents: options.parents,
             replication,
             block_size,
+            lazy_persist: options.lazy_persist,
+            storage_policy: options.storage_policy.as_deref(),
         };
         let open = Leases::open(&self.shared);
         let inode = match self.shared.namenode.create(&creation).await? {

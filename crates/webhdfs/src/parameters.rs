@@ -56,12 +56,11 @@ impl Asked {
 }
 
 impl Creation {
-    /// LAZY_PERSIST and where replicas are to lie are wishes; they are not passed on.
+    /// Java's DataNode looks at neither policy. Where replicas are to lie (`NO_LOCAL_WRITE` and its like) is a wish, which is not passed on.
     fn parse(given: &Parameters) -> Result<Self, Exception> {
-        for name in ["ecpolicy", "storagepolicy"] {
-            if given.text(name).is_some() {
-                return Err(Exception::unsupported(format!("the parameter {name} is not supported for CREATE")));
-            }
+        let name = "ecpolicy";
+        if given.text(name).is_some() {
+            return Err(Exception::unsupported(format!("the parameter {name} is not supported for CREATE")));
         }
         let flags = given.create_flags()?;
         let mode = |name| given.mode(name).map(|mode| mode.map(|bits| FsPermission(bits as u16)));
@@ -73,6 +72,8 @@ impl Creation {
             block_size: given.long("blocksize", 1)?.map(i64::unsigned_abs),
             permission: Some(masked),
             unmasked: Some(mode("unmaskedpermission")?.unwrap_or(masked)),
+            lazy_persist: flags.contains(&"LAZY_PERSIST"),
+            storage_policy: given.text("storagepolicy").map(str::to_owned),
         };
         let must_exist = !flags.is_empty() && !flags.contains(&"CREATE");
         Ok(Self { options, syncs: flags.contains(&"SYNC_BLOCK"), must_exist })
@@ -124,10 +125,12 @@ mod tests {
             block_size: None,
             permission: Some(FsPermission(0o644)),
             unmasked: Some(FsPermission(0o644)),
+            lazy_persist: false,
+            storage_policy: None,
         };
         assert_eq!(creation(""), Creation { options: plain, syncs: false, must_exist: false });
-        let all =
-            "overwrite=TRUE&createparent=false&replication=2&blocksize=1048576&permission=1640&unmaskedpermission=666";
+        let all = "overwrite=TRUE&createparent=false&replication=2&blocksize=1048576&permission=1640\
+            &unmaskedpermission=666&createflag=CREATE,lazy_persist&storagepolicy=COLD";
         let options = CreateOptions {
             overwrite: true,
             parents: false,
@@ -135,6 +138,8 @@ mod tests {
             block_size: Some(1 << 20),
             permission: Some(FsPermission(0o1640)),
             unmasked: Some(FsPermission(0o666)),
+            lazy_persist: true,
+            storage_policy: Some("COLD".to_owned()),
         };
         assert_eq!(creation(all).options, options);
         let flagged = creation("createflag=create,%20Overwrite,SYNC_BLOCK");

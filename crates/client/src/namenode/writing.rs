@@ -16,6 +16,7 @@ use crate::Error;
 const CREATE: u32 = 1;
 const OVERWRITE: u32 = 2;
 const APPEND: u32 = 4;
+const LAZY_PERSIST: u32 = 16;
 const NEW_BLOCK: u32 = 32;
 
 /// Where inodes are by their number. Source: `FSDirectory.DOT_INODES_STRING`.
@@ -33,6 +34,8 @@ pub(crate) struct Creation<'a> {
     pub parents: bool,
     pub replication: u16,
     pub block_size: u64,
+    pub lazy_persist: bool,
+    pub storage_policy: Option<&'a str>,
 }
 
 impl Namenode {
@@ -44,11 +47,13 @@ impl Namenode {
             return Err(Error::Unsupported { path: creation.path.to_owned() });
         }
         let (masked, unmasked) = creation.permission;
+        let overwrite = if creation.overwrite { OVERWRITE } else { 0 };
+        let lazy_persist = if creation.lazy_persist { LAZY_PERSIST } else { 0 };
         let request = CreateRequestProto {
             src: creation.path.to_owned(),
             masked: masked.into(),
             client_name: creation.client.to_owned(),
-            create_flag: CREATE | if creation.overwrite { OVERWRITE } else { 0 },
+            create_flag: CREATE | overwrite | lazy_persist,
             create_parent: creation.parents,
             replication: u32::from(creation.replication),
             block_size: creation.block_size,
@@ -56,7 +61,7 @@ impl Namenode {
             crypto_protocol_version: Vec::new(),
             unmasked: Some(unmasked.into()),
             ec_policy_name: None,
-            storage_policy: None,
+            storage_policy: creation.storage_policy.map(str::to_owned),
         };
         let unsupported = || Error::Unsupported { path: creation.path.to_owned() };
         let answer: CreateResponseProto = match self.call("create", &request).await {

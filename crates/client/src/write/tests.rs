@@ -55,6 +55,21 @@ async fn wait_for(what: impl Fn() -> bool) {
 }
 
 #[tokio::test]
+async fn the_namenode_is_told_which_storage_policy_a_new_file_is_to_have() {
+    let datanode = Datanode::start(Breaks::AtOnce).await;
+    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let fs = client(&namenode, "packets");
+    let cold = Some("COLD".to_owned());
+    for (lazy_persist, storage_policy, flag) in [(false, None, 1), (true, None, 17), (false, cold, 1)] {
+        let options =
+            CreateOptions { lazy_persist, storage_policy: storage_policy.clone(), ..CreateOptions::default() };
+        fs.create("/file", options).await.unwrap().close().await.unwrap();
+        let created = namenode.created();
+        assert_eq!((created.create_flag, created.storage_policy), (flag, storage_policy));
+    }
+}
+
+#[tokio::test]
 async fn a_path_that_breaks_gives_way_to_packets_once_and_its_datanode_stays() {
     for path in [DataPath::Local, DataPath::OneSided] {
         for breaks in [Breaks::AtOnce, Breaks::AtThePacket] {

@@ -34,6 +34,8 @@ struct State {
     /// The last block, and the last stamp.
     last: AtomicI64,
     heard: Mutex<Heard>,
+    /// How the last file was created.
+    created: Mutex<Option<CreateRequestProto>>,
     /// Blocks are allocated.
     allocates: watch::Sender<bool>,
     /// A closed file of one block.
@@ -58,8 +60,9 @@ impl Namenode {
     pub async fn start(datanodes: Vec<DatanodeInfo>) -> Self {
         let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
         let (refusals, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let (spare, closed) = (Mutex::default(), Mutex::default());
-        let state = Arc::new(State { datanodes, spare, last, heard, allocates, closed, refusals, completed });
+        let (spare, closed, created) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let state = State { datanodes, spare, last, heard, created, allocates, closed, refusals, completed };
+        let state = Arc::new(state);
         let server = RpcServer::start("127.0.0.1:0", Arc::clone(&state), RpcServerOptions::default()).await.unwrap();
         Self { server, state }
     }
@@ -70,6 +73,11 @@ impl Namenode {
 
     pub fn heard(&self) -> Heard {
         *self.state.heard.lock()
+    }
+
+    /// How the last file was created.
+    pub fn created(&self) -> CreateRequestProto {
+        self.state.created.lock().clone().expect("a file was created")
     }
 
     /// What one that failed may be replaced with: the first that is not left out.
@@ -136,7 +144,10 @@ impl Service for State {
 
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
         let answer = match call.method.as_str() {
-            "create" => CreateResponseProto::default().encode_to_vec(),
+            "create" => {
+                *self.created.lock() = Some(CreateRequestProto::decode(call.request).unwrap());
+                CreateResponseProto::default().encode_to_vec()
+            }
             "append" => {
                 let Some(status) = self.closed.lock().clone() else {
                     return Err(application_error(exceptions::IO, "no file is closed"));
