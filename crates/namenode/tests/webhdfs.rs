@@ -142,6 +142,15 @@ async fn what_no_operation_takes_is_refused() {
         ("PUT", "op=MKDIRS&permission=9", "Invalid value for webhdfs parameter \"permission\": Failed to parse"),
         ("POST", "op=TRUNCATE", "Required param newlength for op: TRUNCATE is null or empty"),
         ("DELETE", "op=DELETE&recursive=1", "Invalid value for webhdfs parameter \"recursive\": Failed to parse"),
+        // What other operations of the method take has to look as it should, too.
+        ("GET", "op=GETFILESTATUS&offset=x", "Invalid value for webhdfs parameter \"offset\": Failed to parse \"x\""),
+        ("GET", "op=LISTSTATUS&fsaction=", "Invalid value for webhdfs parameter \"fsaction\": Invalid value: \"\""),
+        ("GET", "op=LISTSTATUS&encoding=none", "Invalid value for webhdfs parameter \"encoding\": No enum constant"),
+        ("PUT", "op=MKDIRS&replication=0", "Invalid value for webhdfs parameter \"replication\": Invalid parameter"),
+        ("PUT", "op=MKDIRS&destination=x", "Invalid value for webhdfs parameter \"destination\": Invalid parameter"),
+        ("PUT", "op=MKDIRS&aclspec=x", "Invalid value for webhdfs parameter \"aclspec\": Invalid value: \"x\""),
+        ("POST", "op=UNSETSTORAGEPOLICY&newlength=x", "Invalid value for webhdfs parameter \"newlength\": Failed"),
+        ("DELETE", "op=DELETESNAPSHOT&recursive=1", "Invalid value for webhdfs parameter \"recursive\": Failed"),
     ] {
         ask(&n, method, &format!("/x?user.name=root&{query}")).await.is_refused(400, illegal, message);
     }
@@ -149,7 +158,24 @@ async fn what_no_operation_takes_is_refused() {
     symlink.is_refused(400, unsupported, "Symlinks not supported");
     let path = ask(&n, "GET", "/a//b?op=OPEN").await;
     path.is_refused(400, "org.apache.hadoop.fs.InvalidPathException", "Invalid path name /a//b");
-    assert_eq!(ask(&n, "PATCH", "/x?op=OPEN").await.status, 405);
+    let patch = ask(&n, "PATCH", "/x?op=OPEN").await;
+    assert!(patch.status == 405 && patch.head.contains("allow: GET, HEAD, PUT, POST, DELETE"), "{}", patch.head);
+    // Another method's is not looked at.
+    assert_eq!(get(&n, "/", "LISTSTATUS&permission=9").await, json!({ "FileStatuses": { "FileStatus": [] } }));
+}
+
+#[tokio::test]
+async fn who_sends_a_body_finds_the_answer() {
+    let n = TestNamenode::start().await;
+    let _datanode = TestDatanode::join(&n, 1).await;
+    let mut socket = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
+    let body = vec![7; 3 << 20];
+    let head = format!("PUT /webhdfs/v1/f?op=CREATE HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(&body).await.unwrap();
+    let mut answer = [0; 12];
+    socket.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 307");
 }
 
 #[tokio::test]
@@ -284,6 +310,12 @@ async fn clients_are_sent_on_to_datanodes() {
          overwrite=false&permission=640"
     );
     assert_eq!(created.location(), to("/a%20b", &query));
+    let created = ask(&n, "PUT", "/f?op=CREATE&storagepolicy=COLD&ecpolicy=RS-3-2-1024k").await;
+    let query = format!(
+        "op=CREATE&namenoderpcaddress={rpc}&createflag=&createparent=true&ecpolicy=RS-3-2-1024k&overwrite=false&\
+         storagepolicy=COLD"
+    );
+    assert_eq!(created.location(), to("/f", &query));
     let nobody = ask(&n, "PUT", "/f?op=CREATE&excludedatanodes=dn1:11001").await;
     nobody.is_refused(403, io, "Failed to find datanode, suggest to check cluster health. excludeDatanodes=dn1:11001");
 

@@ -59,7 +59,8 @@ impl Creation {
     /// Java's DataNode looks at neither policy. Where replicas are to lie (`NO_LOCAL_WRITE` and its like) is a wish, which is not passed on.
     fn parse(given: &Parameters) -> Result<Self, Exception> {
         let name = "ecpolicy";
-        if given.text(name).is_some() {
+        // Files that are not replicated this client does not make.
+        if given.text(name).is_some_and(|policy| !policy.eq_ignore_ascii_case("replication")) {
             return Err(Exception::unsupported(format!("the parameter {name} is not supported for CREATE")));
         }
         let flags = given.create_flags()?;
@@ -128,6 +129,7 @@ mod tests {
             lazy_persist: false,
             storage_policy: None,
         };
+        assert_eq!(creation("ecpolicy=replication").options, plain);
         assert_eq!(creation(""), Creation { options: plain, syncs: false, must_exist: false });
         let all = "overwrite=TRUE&createparent=false&replication=2&blocksize=1048576&permission=1640\
             &unmaskedpermission=666&createflag=CREATE,lazy_persist&storagepolicy=COLD";

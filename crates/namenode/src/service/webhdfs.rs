@@ -1,5 +1,5 @@
 //! WebHDFS: what is asked over HTTP becomes calls of ClientProtocol, which go the way of those that come over RPC, and their answers
-//! become JSON. Bytes of files are the DataNodes': clients are sent on to them ([`redirect`]). Bodies of requests are not read.
+//! become JSON. Bytes of files are the DataNodes': clients are sent on to them ([`redirect`]). Bodies of requests say nothing here.
 //!
 //! A client is who it says it is, as over RPC; nobody speaks for another. Source: `NamenodeWebHdfsMethods` and `JsonUtil` of Hadoop 3.4.
 
@@ -15,6 +15,7 @@ mod redirect;
 mod snapshots;
 mod status;
 mod summary;
+mod syntax;
 mod token;
 mod trash;
 mod xattrs;
@@ -27,12 +28,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_protocol::rpc::{Call, Caller, RemoteError};
-use hearth_web::axum::http::{Method, StatusCode, header};
+use hearth_web::axum::http::{HeaderValue, Method, StatusCode, header};
 use hearth_web::axum::response::{IntoResponse, Response};
-use hearth_web::webhdfs::{Exception, Parameters, Request, Service, empty, json, refused, told};
+use hearth_web::webhdfs::{Exception, Parameters, Request, Service, empty, hear_out, json, refused, told, waits_to_send};
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::NamenodeService;
 use crate::state::Namenode;
@@ -41,6 +43,10 @@ use crate::state::Namenode;
 const OVER_HTTP: &str = "webhdfs";
 /// The number of a call that is in no retry cache. Source: `RpcConstants.INVALID_CALL_ID`.
 const NO_CALL_ID: i32 = -2;
+/// Changes carried out at a time, as many as there are connections: those whose client has gone count, too, and the next ones wait.
+const CHANGES_MAX: usize = 256;
+/// What may be asked, for whom asks something else.
+const METHODS: &str = "GET, HEAD, PUT, POST, DELETE";
 /// A list of so many entries is made as a whole.
 const SHORT: usize = 256;
 /// Of a longer one, so many bytes before some of it goes to the client.
@@ -56,33 +62,31 @@ pub struct Webhdfs {
     rpc_address: String,
     /// `dfs.user.home.dir.prefix`.
     homes: String,
+    changes: Arc<Semaphore>,
 }
 
 impl Webhdfs {
     /// `rpc_address`: `host:port`, as clients find it.
     pub fn new(service: Arc<NamenodeService>, rpc_address: String, conf: &Configuration) -> Result<Self, ConfigError> {
-        Ok(Self { service, rpc_address, homes: conf.get(keys::DFS_USER_HOME_DIR_PREFIX)? })
+        let homes = conf.get(keys::DFS_USER_HOME_DIR_PREFIX)?;
+        Ok(Self { service, rpc_address, homes, changes: Arc::new(Semaphore::new(CHANGES_MAX)) })
     }
 }
 
 impl Service for Webhdfs {
-    fn answer(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    fn answer(self: Arc<Self>, mut request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         let asked = Asked::new(self, &request);
-        // A body is nothing to the NameNode.
-        drop(request);
+        let waits_to_send = waits_to_send(&request.headers);
+        let mut body = std::mem::take(&mut request.body).into_data_stream();
         Box::pin(async move {
-            let asked = match asked {
-                Ok(asked) => asked,
-                Err(refusal) => return refusal.into_response(),
+            let answered = match asked {
+                Ok(asked) => asked.carried_out().await,
+                Err(refusal) => Err(refusal),
             };
-            let answered = match asked.is_question() {
-                true => asked.answer().await,
-                // A task of its own: a change that was begun is put into the audit log also when its client goes.
-                false => match tokio::spawn(async move { asked.answer().await }).await {
-                    Ok(answered) => answered,
-                    Err(error) => Err(Exception::new(exceptions::RUNTIME, error.to_string())),
-                },
-            };
+            // A body is nothing to the NameNode. Who sends it nevertheless, as curl does that follows redirects, is to find the answer.
+            if !waits_to_send {
+                hear_out(&mut body).await;
+            }
             answered.unwrap_or_else(IntoResponse::into_response)
         })
     }
@@ -122,10 +126,25 @@ impl Asked {
         self.method == Method::GET || self.method == Method::HEAD
     }
 
+    /// A question ends with its client. A change is a task of its own: one that was begun is put into the audit log also when its client
+    /// goes.
+    async fn carried_out(self) -> Answer {
+        if self.is_question() {
+            return self.answer().await;
+        }
+        let place = Arc::clone(&self.webhdfs.changes).acquire_owned().await;
+        let changing = tokio::spawn(async move {
+            let _place = place;
+            self.answer().await
+        });
+        changing.await.unwrap_or_else(|error| Err(Exception::new(exceptions::RUNTIME, error.to_string())))
+    }
+
     async fn answer(&self) -> Answer {
         // In letters of any case.
         let given = self.parameters.text("op").unwrap_or("NULL");
         let operation = given.to_uppercase();
+        self.check_values()?;
         if operation == "NULL" {
             return Err(Exception::unsupported("NULL is not supported"));
         }
@@ -135,7 +154,7 @@ impl Asked {
             "PUT" => self.put(&operation).await,
             "POST" => self.post(&operation).await,
             "DELETE" => self.delete(&operation).await,
-            _ => return Ok(empty(StatusCode::METHOD_NOT_ALLOWED, None)),
+            _ => return Ok(not_allowed()),
         };
         let method = if self.is_question() { "GET" } else { self.method.as_str() };
         answered.unwrap_or_else(|| Err(refused("op", &format!("{given} is not a valid {method} operation."))))
@@ -192,6 +211,12 @@ fn answer(value: &Value) -> Response {
 
 fn done() -> Response {
     empty(StatusCode::OK, None)
+}
+
+fn not_allowed() -> Response {
+    let mut response = empty(StatusCode::METHOD_NOT_ALLOWED, None);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(METHODS));
+    response
 }
 
 fn yes_or_no(result: bool) -> Response {

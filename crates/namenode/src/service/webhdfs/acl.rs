@@ -1,7 +1,7 @@
 //! Access control lists.
 
 use hearth_types::AclEntry;
-use hearth_web::webhdfs::{Exception, not_of};
+use hearth_web::webhdfs::{Exception, needed, not_of};
 use hearth_wire::proto::hdfs::{
     AclEntryProto, GetAclStatusRequestProto, GetAclStatusResponseProto, ModifyAclEntriesRequestProto,
     ModifyAclEntriesResponseProto, RemoveAclEntriesRequestProto, RemoveAclEntriesResponseProto, RemoveAclRequestProto,
@@ -14,6 +14,8 @@ use serde_json::json;
 use super::status::mode;
 use super::{Answer, Asked, answer};
 
+/// The parameter.
+const NAME: &str = "aclspec";
 /// Source: the default of `dfs.webhdfs.acl.provider.permission.pattern`.
 const DOMAIN: &str = "^(default:)?(user|group|mask|other):[[A-Za-z_][A-Za-z0-9._-]]*:([rwx-]{3})?\
     (,(default:)?(user|group|mask|other):[[A-Za-z_][A-Za-z0-9._-]]*:([rwx-]{3})?)*$";
@@ -63,13 +65,17 @@ impl Asked {
         self.change::<SetAclResponseProto>("setAcl", &request).await
     }
 
+    /// As text that looks as it should.
+    pub(super) fn given_acl(&self) -> Result<Option<&str>, Exception> {
+        match self.parameters.text(NAME) {
+            Some(given) if !given.split(',').all(is_entry) => Err(not_of(NAME, given, DOMAIN)),
+            given => Ok(given),
+        }
+    }
+
     /// `with_rights`: as [`AclEntry::parse_all`] takes it.
     fn acl_spec(&self, operation: &str, with_rights: bool) -> Result<Vec<AclEntryProto>, Exception> {
-        let name = "aclspec";
-        let given = self.parameters.needed(name, operation)?;
-        if !given.split(',').all(is_entry) {
-            return Err(not_of(name, given, DOMAIN));
-        }
+        let given = self.given_acl()?.ok_or_else(|| needed(NAME, operation))?;
         let entries = AclEntry::parse_all(given, with_rights);
         let entries =
             entries.map_err(|error| Exception::new(exceptions::HADOOP_ILLEGAL_ARGUMENT, error.to_string()))?;

@@ -19,9 +19,11 @@ use super::{Answer, Asked, yes_or_no};
 const DIRECTORY_MODE: u32 = 0o755;
 /// Of a symbolic link.
 const SYMLINK_MODE: u32 = 0o777;
+/// Where something is to be.
+const DESTINATION: &str = "destination";
 /// Java's "leave it as it is" of quotas, and its "take it away".
 const KEEP: i64 = i64::MAX;
-const CLEAR: i64 = -1;
+pub(super) const CLEAR: i64 = -1;
 
 impl Asked {
     /// `None`: there is no such operation.
@@ -105,8 +107,7 @@ impl Asked {
     /// With options as FileContext renames, which answers nothing; else as FileSystem does.
     async fn rename(&self) -> Answer {
         let (src, dst) = (self.path.clone(), self.destination("RENAME")?);
-        let class = "org.apache.hadoop.fs.Options.Rename";
-        let options = self.parameters.set("renameoptions", class, &["NONE", "OVERWRITE", "TO_TRASH"])?;
+        let options = self.rename_options()?;
         if options.is_empty() {
             let renamed: RenameResponseProto = self.call("rename", &RenameRequestProto { src, dst }).await?;
             return Ok(yes_or_no(renamed.result));
@@ -120,15 +121,24 @@ impl Asked {
         self.change::<Rename2ResponseProto>("rename2", &request).await
     }
 
-    /// The path that the parameter names, as Java's `Path` writes it.
+    pub(super) fn rename_options(&self) -> Result<Vec<&'static str>, Exception> {
+        let class = "org.apache.hadoop.fs.Options.Rename";
+        self.parameters.set("renameoptions", class, &["NONE", "OVERWRITE", "TO_TRASH"])
+    }
+
     fn destination(&self, operation: &str) -> Result<String, Exception> {
-        let name = "destination";
-        let given = self.parameters.needed(name, operation)?;
-        if !given.starts_with('/') {
-            let why = format!("Invalid parameter value: {name} = \"{given}\" is not an absolute path.");
-            return Err(refused(name, &why));
+        self.given_destination()?.ok_or_else(|| needed(DESTINATION, operation))
+    }
+
+    /// The path that the parameter names, as Java's `Path` writes it.
+    pub(super) fn given_destination(&self) -> Result<Option<String>, Exception> {
+        match self.parameters.text(DESTINATION) {
+            Some(given) if !given.starts_with('/') => {
+                let why = format!("Invalid parameter value: {DESTINATION} = \"{given}\" is not an absolute path.");
+                Err(refused(DESTINATION, &why))
+            }
+            given => Ok(given.map(normal)),
         }
-        Ok(normal(given))
     }
 
     async fn set_replication(&self) -> Answer {

@@ -1,10 +1,13 @@
 //! Which question is answered where: the operations of GET.
 
 use hearth_types::Access;
+use hearth_web::webhdfs::{Exception, needed, not_of};
 use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto};
 
 use super::{Answer, Asked};
-use hearth_web::webhdfs::{needed, not_of};
+
+/// The parameter that says what somebody would do.
+const ACTION: &str = "fsaction";
 
 impl Asked {
     /// `None`: there is no such operation.
@@ -44,11 +47,20 @@ impl Asked {
         })
     }
 
+    /// What somebody would do.
+    pub(super) fn action(&self) -> Result<Option<Access>, Exception> {
+        match self.parameters.given(ACTION) {
+            None | Some("null") => Ok(None),
+            Some(letters) => match Access::from_letters(letters) {
+                Some(access) => Ok(Some(access)),
+                None => Err(not_of(ACTION, letters, "[r-][w-][x-]")),
+            },
+        }
+    }
+
     /// Answers with nothing: whether it may be done is whether that is refused.
     async fn check_access(&self) -> Answer {
-        let name = "fsaction";
-        let letters = self.parameters.text_or_null(name).ok_or_else(|| needed(name, "CHECKACCESS"))?;
-        let access = Access::from_letters(letters).ok_or_else(|| not_of(name, letters, "[r-][w-][x-]"))?;
+        let access = self.action()?.ok_or_else(|| needed(ACTION, "CHECKACCESS"))?;
         let request = CheckAccessRequestProto { path: self.path.clone(), mode: i32::from(access.bits()) };
         self.change::<CheckAccessResponseProto>("checkAccess", &request).await
     }

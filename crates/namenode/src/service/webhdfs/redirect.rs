@@ -75,14 +75,18 @@ impl Asked {
         let given = &self.parameters;
         let block_size = given.long("blocksize", 1)?;
         let flags = given.create_flags()?;
+        let text = |name: &str| given.text(name).map(str::to_owned);
         let passed = [
             ("blocksize", block_size.map(|size| size.to_string())),
             ("buffersize", self.buffer_size()?),
             ("createflag", Some(flags.join(","))),
             ("createparent", Some(given.flag("createparent", true)?.to_string())),
+            ("ecpolicy", text("ecpolicy")),
             ("overwrite", Some(given.flag("overwrite", false)?.to_string())),
             ("permission", given.mode("permission")?.map(mode)),
             ("replication", given.short("replication", 1)?.map(|count| count.to_string())),
+            // Java's NameNode passes neither policy on, and so has the file made without.
+            ("storagepolicy", text("storagepolicy")),
             ("unmaskedpermission", given.mode("unmaskedpermission")?.map(mode)),
         ];
         self.check_path()?;

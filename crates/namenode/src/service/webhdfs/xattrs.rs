@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 
 use super::{Answer, Asked, answer, lossy};
 
+/// The parameter that says what values are written in.
+const ENCODING: &str = "encoding";
 /// Java's name of what a value is written in.
 const CODEC: &str = "org.apache.hadoop.fs.XAttrCodec";
 
 /// What values are written in. Source: `XAttrCodec`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Encoding {
+pub(super) enum Encoding {
     Text,
     Hex,
     Base64,
@@ -70,16 +72,24 @@ fn full_name(xattr: XAttrProto) -> Result<String, Exception> {
 }
 
 impl Asked {
+    pub(super) fn encoding(&self) -> Result<Option<Encoding>, Exception> {
+        let Some(given) = self.parameters.text(ENCODING) else { return Ok(None) };
+        match given.to_uppercase().as_str() {
+            "TEXT" => Ok(Some(Encoding::Text)),
+            "HEX" => Ok(Some(Encoding::Hex)),
+            "BASE64" => Ok(Some(Encoding::Base64)),
+            other => Err(refused(ENCODING, &format!("No enum constant {CODEC}.{other}"))),
+        }
+    }
+
+    /// Whether an attribute may be there, or not, when it is set.
+    pub(super) fn xattr_flags(&self) -> Result<Vec<&'static str>, Exception> {
+        self.parameters.set("flag", "org.apache.hadoop.fs.XAttrSetFlag", &["CREATE", "REPLACE"])
+    }
+
     /// Those that are named, or all that the caller may see.
     pub(super) async fn xattrs(&self) -> Answer {
-        let name = "encoding";
-        let encoding = self.parameters.needed(name, "GETXATTRS")?.to_uppercase();
-        let encoding = match encoding.as_str() {
-            "TEXT" => Encoding::Text,
-            "HEX" => Encoding::Hex,
-            "BASE64" => Encoding::Base64,
-            other => return Err(refused(name, &format!("No enum constant {CODEC}.{other}"))),
-        };
+        let encoding = self.encoding()?.ok_or_else(|| needed(ENCODING, "GETXATTRS"))?;
         let wanted = self.parameters.all("xattr.name").filter(|name| !name.is_empty());
         let xattrs: Result<Vec<XAttrProto>, Exception> = wanted.map(|name| named(name).map(XAttrProto::from)).collect();
         let request = GetXAttrsRequestProto { src: self.path.clone(), xattrs: xattrs? };
@@ -104,7 +114,7 @@ impl Asked {
     pub(super) async fn set_xattr(&self) -> Answer {
         let operation = "SETXATTR";
         let mut xattr = named(self.parameters.needed("xattr.name", operation)?)?;
-        let flags = self.parameters.set("flag", "org.apache.hadoop.fs.XAttrSetFlag", &["CREATE", "REPLACE"])?;
+        let flags = self.xattr_flags()?;
         if flags.is_empty() {
             return Err(needed("flag", operation));
         }
