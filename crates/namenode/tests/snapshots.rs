@@ -24,13 +24,17 @@ async fn remove(n: &TestNamenode, path: &str, name: &str) -> Answer<DeleteSnapsh
     n.call("deleteSnapshot", &request).await
 }
 
-async fn differences(n: &TestNamenode, path: &str, from: &str, to: &str) -> Vec<String> {
+async fn compare(n: &TestNamenode, path: &str, from: &str, to: &str) -> Answer<GetSnapshotDiffReportResponseProto> {
     let request = GetSnapshotDiffReportRequestProto {
         snapshot_root: path.into(),
         from_snapshot: from.into(),
         to_snapshot: to.into(),
     };
-    let answer: GetSnapshotDiffReportResponseProto = n.call("getSnapshotDiffReport", &request).await.unwrap();
+    n.call("getSnapshotDiffReport", &request).await
+}
+
+async fn differences(n: &TestNamenode, path: &str, from: &str, to: &str) -> Vec<String> {
+    let answer = compare(n, path, from, to).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let entry = |entry: &SnapshotDiffReportEntryProto| {
         let target = entry.target_path.as_ref().map(|target| format!(" -> {}", text(target))).unwrap_or_default();
@@ -60,6 +64,15 @@ async fn a_snapshot_is_read_as_it_was_also_after_a_restart() {
         }
         assert_eq!(n.list("/d", "").await.unwrap().unwrap(), ["h"]);
         assert_eq!(n.list("/d/.snapshot", "").await.unwrap().unwrap(), ["one", "two"]);
+        let request = GetListingRequestProto {
+            src: "/d/.snapshot".into(),
+            start_after: Default::default(),
+            need_location: false,
+        };
+        let listed: GetListingResponseProto = n.call("getListing", &request).await.unwrap();
+        let children: Vec<_> =
+            listed.dir_list.unwrap().partial_listing.iter().map(|snapshot| snapshot.children_num()).collect();
+        assert_eq!(children, [1, 1], "what the directory has now");
         assert_eq!(n.list("/d/.snapshot/one", "").await.unwrap().unwrap(), ["g", "sub"]);
         assert_eq!(n.list("/d/.snapshot/one", "g").await.unwrap().unwrap(), ["sub"]);
         assert_eq!(n.list("/d/.snapshot/two", "").await.unwrap().unwrap(), ["h"]);
@@ -336,6 +349,17 @@ async fn what_snapshots_forbid_is_refused_in_apaches_words() {
         "org.apache.hadoop.security.AccessControlException",
         "Access denied for user bob. Superuser privilege is required for operation allowSnapshot",
     );
+    // Where the snapshots are is looked for before what the path is. The root of all counts for one that may have some.
+    n.mkdirs("/other").await.unwrap();
+    for path in ["/other", "/other/none"] {
+        let message = format!("The path {path} is neither snapshottable nor under a snapshot root!");
+        refused(compare(&n, path, "s", "").await, SNAPSHOT, &message);
+    }
+    for path in ["/none", "/none/below"] {
+        let class = "java.io.FileNotFoundException";
+        refused(compare(&n, path, "s", "").await, class, "Directory does not exist: /none");
+    }
+    refused(compare(&n, "/", "s", "").await, SNAPSHOT, "Cannot find the snapshot of directory / with name s");
     allow(&n, "/d").await.unwrap();
     allow(&n, "/d").await.unwrap();
     refused(

@@ -63,6 +63,8 @@ fn snapshots(
         if let Some(top) = namespace.top_of(root, snapshot) {
             let mut status = file_status(namespace, top, snapshot.name.as_bytes());
             status.modification_time = snapshot.modification_time_ms;
+            // As Apache's NameNode answers: the children that the directory has now.
+            status.children_num = namespace.inode(root).children().map(|children| children.len() as i32);
             partial_listing.push(status);
         }
     }

@@ -12,7 +12,7 @@ use hearth_wire::proto::hdfs::{
 };
 
 use crate::error::Error;
-use crate::namespace::{Difference, Name, Need, Purpose, RelativePath, Slot, SnapshotId, compare_paths, join};
+use crate::namespace::{Difference, Name, Need, Purpose, RelativePath, Slot, SnapshotId, Trail, compare_paths, join};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Entries of one page. Source: the default of `dfs.namenode.snapshotdiff.listing.limit`.
@@ -38,18 +38,34 @@ impl Compared {
     }
 }
 
+/// The directory whose snapshots a path is compared in. Of what is not there, or is a file, that is looked for before it is refused.
+///
+/// Source: `SnapshotManager.getSnapshottableAncestorDir`.
+fn snapshot_root(state: &State, trail: &Trail) -> Result<Option<Slot>, Error> {
+    let namespace = &state.namespace;
+    let directory = match trail.target().filter(|target| namespace.inode(*target).is_directory()) {
+        Some(target) => target,
+        None => trail.parent().ok_or_else(|| Error::DirectoryMissing { path: trail.parent_path() })?,
+    };
+    // The root of all is one itself, also without snapshots.
+    if namespace.is_snapshottable(directory) {
+        return Ok(Some(directory));
+    }
+    Ok(namespace.snapshottable_above(directory))
+}
+
 fn compare(state: &State, context: &Context, path: &str, from: &str, to: &str) -> Result<Compared, Error> {
     let namespace = &state.namespace;
-    let missing = |path| Error::DirectoryMissing { path };
-    let (trail, slot) = namespace.resolve_existing(&context.caller, path, Purpose::Read, missing)?;
+    let trail = namespace.resolve(&context.caller, path, Purpose::Read)?;
+    let root = match trail.snapshot {
+        Some(_) => None,
+        None => snapshot_root(state, &trail)?,
+    };
+    let root = root.ok_or_else(|| Error::NoSnapshotRoot { path: trail.path() })?;
+    let slot = trail.target().ok_or_else(|| Error::DirectoryMissing { path: trail.path() })?;
     if !namespace.inode(slot).is_directory() {
         return Err(Error::QuotaOnFile { path: trail.path() });
     }
-    let root = match trail.snapshot {
-        Some(_) => None,
-        None => namespace.snapshottable_above(slot),
-    };
-    let root = root.ok_or_else(|| Error::NoSnapshotRoot { path: trail.path() })?;
     for name in [from, to] {
         let snapshot = namespace.snapshot_named(root, name)?;
         let need = Need { target: Some(Access::READ), subtree: Some(Access::READ), ..Need::default() };

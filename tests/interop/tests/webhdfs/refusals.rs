@@ -47,6 +47,16 @@ const VALUES: &[&str] = &[
     "! GET /refusals/f?op=CHECKACCESS&fsaction=xyz",
     "! POST /refusals/f?op=TRUNCATE&newlength=-1",
     "! POST /refusals/f?op=TRUNCATE&newlength=x",
+    // Of other operations' parameters.
+    "! GET /refusals/f?op=GETFILESTATUS&offset=x",
+    "! GET /refusals/f?op=GETFILESTATUS&fsaction=",
+    "! GET /refusals/f?op=LISTSTATUS&encoding=none",
+    "! PUT /refusals/x?op=MKDIRS&replication=0",
+    "! PUT /refusals/x?op=MKDIRS&destination=relative",
+    "! PUT /refusals/x?op=MKDIRS&aclspec=x",
+    "! PUT /refusals/x?op=MKDIRS&createflag=GENTLY",
+    "! POST /refusals/f?op=UNSETSTORAGEPOLICY&newlength=x",
+    "! DELETE /refusals/f?op=DELETESNAPSHOT&recursive=perhaps&snapshotname=x",
     // Those that are missing.
     "!~ PUT /refusals/f?op=RENAME",
     "!~ PUT /refusals/f?op=SETOWNER",
@@ -73,6 +83,8 @@ const USERS: &[&str] = &[
     "! mallory DELETE /refusals/closed/f?op=DELETE",
     "! mallory PUT /refusals/closed/f?op=RENAME&destination=/refusals/closed/x&renameoptions=NONE",
     "! - PUT /refusals/x?op=MKDIRS",
+    // What another method takes is not looked at.
+    "GET /refusals/f?op=GETFILESTATUS&permission=9",
 ];
 
 const PATHS: &[&str] = &[
