@@ -33,7 +33,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use file_systems::FileSystems;
 use parameters::Asked;
-use refusal::refusal;
+use refusal::{INVALID_PATH, refusal};
 use upload::{Opening, Upload};
 
 /// Operations carried out at a time; the next ones wait. A writer holds up to 8 MiB, a reader less than 1 MiB.
@@ -119,6 +119,10 @@ impl WebHdfs {
     /// What is asked, and of which file system. Nothing is sent anywhere yet.
     fn asked(&self, request: &Request) -> Result<(Asked, FileSystem), Exception> {
         let asked = Asked::parse(request)?;
+        // The client would take such names for what they mean elsewhere, and so for another file. NameNodes have none.
+        if request.path.split('/').any(|name| matches!(name, "." | "..")) {
+            return Err(Exception::new(INVALID_PATH, format!("Invalid path name {}", request.path)));
+        }
         let parameters = &request.parameters;
         let user = parameters.user()?.unwrap_or(&self.nobody);
         // As over RPC: no rules say who may act for whom.
@@ -207,6 +211,7 @@ mod tests {
             (Method::GET, "/webhdfs/v1/a", 400, "IllegalArgumentException"),
             (Method::GET, "/webhdfs/v1/a?op=OPEN", 400, "IllegalArgumentException"),
             (Method::GET, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h/x:1", 400, "IllegalArgumentException"),
+            (Method::GET, "/webhdfs/v1/a/%2E./b?op=OPEN&namenoderpcaddress=h:1", 400, "InvalidPathException"),
             (Method::GET, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&offset=-1", 400, "IllegalArgumentException"),
             (
                 Method::GET,

@@ -5,6 +5,8 @@ use std::error::Error as _;
 use hearth_client::Error;
 use hearth_web::webhdfs::Exception;
 
+pub(crate) const INVALID_PATH: &str = "org.apache.hadoop.fs.InvalidPathException";
+
 /// The NameNode's exception, or what Java's client would throw.
 pub(crate) fn refusal(error: &Error) -> Exception {
     match error {
@@ -14,6 +16,7 @@ pub(crate) fn refusal(error: &Error) -> Exception {
         }
         Error::SeekBeyondEnd { .. } => Exception::new("java.io.EOFException", error.to_string()),
         Error::Unsupported { .. } => Exception::unsupported(error.to_string()),
+        Error::InvalidPath { .. } => Exception::new(INVALID_PATH, error.to_string()),
         // What names no NameNode is found so.
         Error::InvalidUri { .. } | Error::Configuration(_) => Exception::illegal_argument(whole(error)),
         _ => Exception::io(whole(error)),
@@ -59,6 +62,7 @@ mod tests {
             (Error::NotFound { path: path() }, "FileNotFoundException", 404),
             (Error::SeekBeyondEnd { path: path(), position: 2, length: 1 }, "EOFException", 403),
             (Error::Unsupported { path: path() }, "UnsupportedOperationException", 400),
+            (Error::InvalidPath { path: path(), why: "a NUL character" }, "InvalidPathException", 400),
             (Error::LeaseLost { path: path() }, "IOException", 403),
         ] {
             let refused = refusal(&error);
