@@ -169,7 +169,7 @@ async fn who_sends_a_body_finds_the_answer() {
     let n = TestNamenode::start().await;
     let _datanode = TestDatanode::join(&n, 1).await;
     let mut socket = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
-    let body = vec![7; 3 << 20];
+    let body = vec![7u8; 3 << 20];
     let head = format!("PUT /webhdfs/v1/f?op=CREATE HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     socket.write_all(head.as_bytes()).await.unwrap();
     socket.write_all(&body).await.unwrap();

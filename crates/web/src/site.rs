@@ -416,36 +416,13 @@ fn parse_query(raw: &str) -> Result<Query, StatusCode> {
     if raw.len() > QUERY_BYTES_MAX {
         return Err(StatusCode::URI_TOO_LONG);
     }
+    let decoded = |text: &str| webhdfs::decode(text, true).ok_or(StatusCode::BAD_REQUEST);
     let mut query = Query::new();
     for part in raw.split('&').filter(|part| !part.is_empty()) {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
-        query.entry(decode(name)?).or_insert(decode(value)?);
+        query.entry(decoded(name)?).or_insert(decoded(value)?);
     }
     Ok(query)
-}
-
-fn decode(text: &str) -> Result<String, StatusCode> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'%' => {
-                let digits = text.get(at + 1..at + 3).ok_or(StatusCode::BAD_REQUEST)?;
-                out.push(u8::from_str_radix(digits, 16).map_err(|_| StatusCode::BAD_REQUEST)?);
-                at += 3;
-            }
-            b'+' => {
-                out.push(b' ');
-                at += 1;
-            }
-            byte => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).map_err(|_| StatusCode::BAD_REQUEST)
 }
 
 /// Text made safe inside XML and HTML.
@@ -498,7 +475,10 @@ mod tests {
         assert!(fetch(server.address(), "/conf").await.contains("hdfs://a&amp;b"));
         assert!(fetch(server.address(), "/conf?name=none").await.starts_with("HTTP/1.1 404"));
         assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b from 127.0.0.1"));
-        assert!(fetch(server.address(), "/fsck?path=%zz").await.starts_with("HTTP/1.1 400"));
+        for wrong in ["%zz", "%2", "%+f", "%ff"] {
+            let answer = fetch(server.address(), &format!("/fsck?path={wrong}")).await;
+            assert!(answer.starts_with("HTTP/1.1 400"), "{wrong}: {answer}");
+        }
         assert!(fetch(server.address(), &format!("/jmx?qry={}", "a".repeat(9000))).await.starts_with("HTTP/1.1 414"));
         let metrics = fetch(server.address(), "/metrics").await;
         for line in ["hearth_reads_total 7", "# TYPE hearth_files gauge", "hearth_files 5", "# EOF"] {

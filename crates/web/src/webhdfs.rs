@@ -201,7 +201,7 @@ pub async fn hear_out(body: &mut BodyDataStream) {
 }
 
 /// `%XX` and, in parameters, `+`. None: not encoded so, or not UTF-8.
-fn decode(text: &str, is_parameter: bool) -> Option<String> {
+pub(crate) fn decode(text: &str, is_parameter: bool) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

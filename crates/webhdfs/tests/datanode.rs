@@ -119,7 +119,10 @@ fn check_replaced(web: &Web) -> Result<()> {
     let mut first = web.begin(("PUT", "/replaced", "CREATE"), &length)?;
     first.write_all(&bytes[..begun])?;
     // Until it is made.
-    while web.ask("GET", "/replaced", "OPEN", &[])?.status() != "200" {
+    for _ in 0..500 {
+        if web.ask("GET", "/replaced", "OPEN", &[])?.status() == "200" {
+            break;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
     let mut second = web.begin(("PUT", "/replaced", "CREATE&overwrite=true"), &length)?;
