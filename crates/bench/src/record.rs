@@ -57,9 +57,22 @@ fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> 
     let path = places::record();
     let file = File::options().create(true).append(true).open(&path);
     let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    // All at once: a run that is killed, or one beside it, leaves no half of a line, which nobody could read.
+    file.write_all(lines(workload, note, figures).as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A line for each figure. One that is not a number, as of nothing that was moved, is left out: JSON has no word for it, and the page
+/// could not read the line.
+fn lines(workload: &str, note: Option<&str>, figures: &[Figure]) -> String {
     let (commit, machine) = (machine::commit(), machine::description());
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut text = String::new();
     for figure in figures {
+        if figure.values.is_empty() || !figure.values.iter().all(|value| value.is_finite()) {
+            eprintln!("not recorded: {} of {}, {}: {:?}", figure.what, figure.system, figure.work, figure.values);
+            continue;
+        }
         let mut line = json!({
             "when": when,
             "commit": commit,
@@ -76,9 +89,10 @@ fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> 
         if let Some(note) = note {
             line["note"] = note.into();
         }
-        writeln!(file, "{line}").with_context(|| format!("cannot write {}", path.display()))?;
+        text.push_str(&line.to_string());
+        text.push('\n');
     }
-    Ok(())
+    text
 }
 
 /// No more digits than are worth reading.
@@ -123,11 +137,14 @@ impl Figures {
         self.0.iter().find(of).map(Figure::median)
     }
 
-    /// Ours to Apache's, of each of our lines that is `wanted` and that Apache's system has as well.
+    /// Ours to Apache's, of each of our lines that is `wanted` and that Apache's system has as well, unless its is 0.
     pub fn ratios_to_apache(&self, wanted: impl Fn(&Figure) -> bool) -> Vec<Figure> {
         let ours = self.0.iter().filter(|figure| figure.system == "Hearth" && wanted(figure));
         let ratio = |figure: &Figure| {
             let theirs = self.median(&figure.work, "Apache", &figure.client, &figure.what)?;
+            if theirs <= 0.0 {
+                return None;
+            }
             Some(Figure {
                 system: "Hearth / Apache".to_owned(),
                 unit: "",
@@ -208,5 +225,33 @@ impl Figures {
             let (median, runs) = (format!("{:.2}", figure.median()), runs.join(" "));
             row([&figure.work, &figure.system, &figure.client, &figure.what, &median, figure.unit, &runs]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_is_a_line_and_what_is_no_number_is_none() {
+        let mut figures = Figures::default();
+        figures.add("get", "Hearth", "", "wall", "s", 1.0);
+        figures.add("get", "Hearth", "", "wall", "s", 2.0);
+        figures.add("get", "Hearth", "", "DataNode CPU", "s/GB", f64::NAN);
+        figures.add("get", "Hearth", "", "rate", "/s", f64::INFINITY);
+        let text = lines("w", Some("busy"), &figures.0);
+        assert!(text.ends_with('\n'), "{text}");
+        let [line] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((line["median"].as_f64(), line["note"].as_str()), (Some(1.5), Some("busy")), "{line}");
+    }
+
+    #[test]
+    fn nothing_is_held_against_a_nought() {
+        let mut figures = Figures::default();
+        for (system, value) in [("Apache", 0.0), ("Hearth", 0.0)] {
+            figures.add("get", system, "", "wall", "s", value);
+        }
+        assert!(figures.ratios_to_apache(|_| true).is_empty());
     }
 }
