@@ -21,11 +21,22 @@ pub fn watched<S: Send, R>(
             }
             seen
         });
-        let outcome = work();
-        done.store(true, Ordering::Relaxed);
+        let outcome = {
+            let _over = Over(&done);
+            work()
+        };
         let seen = watcher.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))?;
         Ok((outcome?, seen))
     })
+}
+
+/// Says that work is over when it goes, also when work has panicked: else the thread that looks would be waited for for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -52,5 +63,13 @@ mod tests {
         assert_eq!(outcome, "done");
         assert!(looks > 0);
         assert!(watched(Duration::from_millis(1), (), |()| (), || Err::<(), _>(anyhow::anyhow!("no"))).is_err());
+    }
+
+    #[test]
+    fn work_that_panics_is_over() {
+        let panicked = std::panic::catch_unwind(|| {
+            watched(Duration::from_millis(1), (), |()| (), || -> Result<()> { panic!("as work may") })
+        });
+        assert!(panicked.is_err());
     }
 }
