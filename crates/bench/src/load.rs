@@ -13,7 +13,7 @@ use hearth_testkit::{Apache, Make, wait_until};
 
 use crate::amounts::{bar, size, spelled};
 use crate::measure::ServerClock;
-use crate::party::{Party, System};
+use crate::party::{Party, System, file_name};
 use crate::record::{Figures, Recording};
 use crate::watch::watched;
 use crate::{Site, chart, memory};
@@ -88,7 +88,7 @@ pub struct Target {
     /// Figures as JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Removes the files at the end
+    /// Removes the files at the end, and the directory if nothing else is in it
     #[arg(long)]
     clean: bool,
     #[command(flatten)]
@@ -282,12 +282,17 @@ impl Field {
         })
     }
 
-    fn leave(mut self) -> Result<()> {
-        if self.clean {
-            let path = self.path.clone();
-            self.parties[0].delete(&path)?;
+    /// Where that is wanted, the files of a load are removed from the user's cluster; their directory, too, unless it holds other things.
+    fn leave(mut self, files: usize) -> Result<()> {
+        if !self.clean {
+            return Ok(());
         }
-        Ok(())
+        for index in 0..files {
+            let file = format!("{}/{}", self.path, file_name(index));
+            self.parties[0].delete(&file)?;
+        }
+        // The root stays whatever is in it.
+        if self.path.is_empty() { Ok(()) } else { self.parties[0].delete_if_empty(&self.path) }
     }
 }
 
@@ -307,19 +312,10 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64, 
         block_size: target.block_size,
     };
     let mut field = target.enter(site)?;
-    if kind != Kind::Write {
-        field.store(&task, "")?;
-    }
-    let mut figures = Figures::default();
-    // In a cluster of our own, the first only warms.
-    let first = usize::from(target.is_given());
-    for run in first..=target.runs() {
-        for party in 0..field.parties.len() {
-            let mut warming = Figures::default();
-            let into = if run == 0 { &mut warming } else { &mut figures };
-            one(&mut field, party, &task, into)?;
-        }
-    }
+    let place = field.place();
+    // Also where it failed: what was written does not stay in a cluster of somebody's.
+    let (figures, left) = (measure(target, &mut field, &task), field.leave(task.files));
+    let figures = figures?;
     let name = kind.name();
     let what = match kind {
         Kind::Pread => format!("{reads} reads of {} at random", spelled(task.piece as u64)),
@@ -331,10 +327,28 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64, 
         spelled(task.size),
         if clients == 1 { "" } else { "s" },
         if threads == 1 { "" } else { "s" },
-        field.place()
+        place
     );
     target.tell(name, &workload, &figures, task::COLUMNS)?;
-    field.leave()
+    left
+}
+
+/// All runs of all parties, by turns.
+fn measure(target: &Target, field: &mut Field, task: &Task) -> Result<Figures> {
+    if task.kind != Kind::Write {
+        field.store(task, "")?;
+    }
+    let mut figures = Figures::default();
+    // In a cluster of our own, the first only warms.
+    let first = usize::from(target.is_given());
+    for run in first..=target.runs() {
+        for party in 0..field.parties.len() {
+            let mut warming = Figures::default();
+            let into = if run == 0 { &mut warming } else { &mut figures };
+            one(field, party, task, into)?;
+        }
+    }
+    Ok(figures)
 }
 
 impl Field {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use hearth_client::{CreateOptions, FileSystem};
+use hearth_client::{CreateOptions, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Make, unshared_directory, usage};
 use serde_json::json;
@@ -254,6 +254,15 @@ impl Party {
             }
         }
         Ok(())
+    }
+
+    /// Removes a directory in which nothing is left. One that holds something stays.
+    pub fn delete_if_empty(&mut self, path: &str) -> Result<()> {
+        let Kind::Own { runtime, fs, .. } = &mut self.kind else { return Ok(()) };
+        match runtime.block_on(fs.delete(path, false)) {
+            Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -18,6 +18,14 @@ fn bench(cluster: &Cluster, words: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// What `hearth fs WORDS` prints.
+fn fs(cluster: &Cluster, words: &[&str]) -> String {
+    let mut command = Command::new(hearth_program().unwrap());
+    let output = command.arg("fs").args(words).env("HADOOP_CONF_DIR", cluster.conf()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn figure(said: &Value, work: &str, name: &str) -> Option<f64> {
     let figures = said["figures"].as_array().unwrap();
     figures.iter().find(|figure| figure["work"] == work && figure["figure"] == name)?["median"].as_f64()
@@ -38,17 +46,16 @@ fn a_cluster_that_runs_is_written_to_and_read_from() {
     let short = bench(&cluster, &format!("pread {shape} --reads 130 --path-choice packets"));
     assert!(is(figure(&short, "pread", "by packets"), 130.0 * 4096.0 / MIB), "{short}");
 
-    // Its files are not there yet; at the end they are gone.
+    // Its files are not there yet; at the end they are gone, and nothing else is.
+    fs(&cluster, &["-mkdir", "-p", "/load/many"]);
+    fs(&cluster, &["-touchz", "/load/many/other"]);
     let many = bench(&cluster, "saturate --clients 2,1 --size 1m --bytes 4m --path /load/many --clean");
     assert!(figure(&many, "2 clients", "throughput").unwrap() > 0.0, "{many}");
     assert!(figure(&many, "all", "kept as clients are added").is_some(), "{many}");
-    let left = Command::new(hearth_program().unwrap())
-        .args(["fs", "-ls", "-R", "/load"])
-        .env("HADOOP_CONF_DIR", cluster.conf())
-        .output()
-        .unwrap();
-    let left = String::from_utf8_lossy(&left.stdout).into_owned();
-    assert!(left.contains("/load/it/file-2") && !left.contains("/load/many"), "{left}");
+    bench(&cluster, "write --size 1m --clients 2 --threads 1 --path /load/gone --clean");
+    let left = fs(&cluster, &["-ls", "-R", "/load"]);
+    assert!(left.contains("/load/it/file-2") && left.contains("/load/many/other"), "{left}");
+    assert!(!left.contains("/load/many/file-") && !left.contains("/load/gone"), "{left}");
     // Nobody's own cluster is in the record.
     assert!(!cluster.directory().join("hearth-bench.jsonl").exists());
 }

@@ -54,18 +54,9 @@ impl Saturate {
             replication: self.target.replication,
             block_size: self.target.block_size,
         };
-        field.store(&files, ", one for each client")?;
-        let mut figures = Figures::default();
-        for run in usize::from(self.target.is_given())..=self.target.runs() {
-            for count in &clients {
-                eprintln!("run {run} of {}: {}", self.target.runs(), work(*count));
-                for party in 0..field.parties.len() {
-                    let mut warming = Figures::default();
-                    let into = if run == 0 { &mut warming } else { &mut figures };
-                    self.one(&mut field, party, *count, into)?;
-                }
-            }
-        }
+        let place = field.place();
+        let (figures, left) = (self.measure(&mut field, &files, &clients), field.leave(most));
+        let mut figures = figures?;
         for figure in kept(&figures, &clients) {
             figures.0.push(figure);
         }
@@ -73,13 +64,29 @@ impl Saturate {
             "saturate {} clients, a file of {} each{}",
             clients.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             spelled(self.size),
-            field.place()
+            place
         );
         self.target.tell("saturate", &workload, &figures, COLUMNS)?;
         if !self.target.is_given() && self.target.recording.is_wanted() {
             draw(&workload, &figures, &clients)?;
         }
-        field.leave()
+        left
+    }
+
+    fn measure(&self, field: &mut Field, files: &Task, clients: &[usize]) -> Result<Figures> {
+        field.store(files, ", one for each client")?;
+        let mut figures = Figures::default();
+        for run in usize::from(self.target.is_given())..=self.target.runs() {
+            for count in clients {
+                eprintln!("run {run} of {}: {}", self.target.runs(), work(*count));
+                for party in 0..field.parties.len() {
+                    let mut warming = Figures::default();
+                    let into = if run == 0 { &mut warming } else { &mut figures };
+                    self.one(field, party, *count, into)?;
+                }
+            }
+        }
+        Ok(figures)
     }
 
     fn one(&self, field: &mut Field, party: usize, clients: usize, figures: &mut Figures) -> Result<()> {
