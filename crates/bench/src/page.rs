@@ -17,6 +17,7 @@ use demands::{Demand, Goal, Of, SECTIONS};
 struct Line {
     when: u64,
     commit: String,
+    machine: String,
     workload: String,
     work: String,
     system: String,
@@ -63,11 +64,12 @@ fn charts(folder: &Path) -> Vec<String> {
 
 fn page(lines: &[Line], charts: &[String]) -> String {
     let mut text = "# What Hearth demands of itself, and what was measured\n\n\
-        Made by `hearth bench page` from `bench/record.jsonl`: the last run of each workload that has the line. Both figures of a \
-        line are medians of one run, in which the systems took turns on one machine. *base*: what the demand is held against \
-        (Apache HDFS unless it says otherwise). These machines are shared and have two cores: ratios say more than figures.\n"
+        Made by `hearth bench page` from `bench/record.jsonl`: the last run of each workload, of the size that the demand names. Both \
+        figures of a line are medians of one run, in which the systems took turns on one machine. *base*: what the demand is held \
+        against (Apache HDFS unless it says otherwise). These machines are shared and have two cores: ratios say more than figures.\n"
         .to_owned();
-    let mut tally = [0; 3];
+    let (mut met, mut missed, mut open) = (0, 0, 0);
+    let mut machines: Vec<&str> = Vec::new();
     for section in SECTIONS {
         write!(text, "\n## {}\n\n", section.title).expect("a String takes all");
         if let Some(remark) = section.remark {
@@ -75,74 +77,94 @@ fn page(lines: &[Line], charts: &[String]) -> String {
         }
         text.push_str("| demand | base | Hearth | ratio | goal | | measured by, at |\n|---|---|---|---|---|---|---|\n");
         for demand in section.demands {
-            let row = row(demand, lines);
-            tally[row.outcome as usize] += 1;
-            text.push_str(&row.text);
+            let held = held(demand, lines);
+            let tally = match &held {
+                None => &mut open,
+                Some(held) if held.met => &mut met,
+                Some(_) => &mut missed,
+            };
+            *tally += 1;
+            text.push_str(&row(demand, held.as_ref(), &mut machines));
         }
         for chart in section.charts.iter().filter(|chart| charts.iter().any(|there| there == *chart)) {
             write!(text, "\n![{chart}]({chart})\n").expect("a String takes all");
         }
     }
-    let [met, missed, open] = tally;
     write!(text, "\n{met} met, {missed} not met, {open} not measured yet.\n").expect("a String takes all");
+    text.push_str("\nThe machines that the lines name by their numbers:\n\n");
+    for (index, machine) in machines.iter().enumerate() {
+        writeln!(text, "{}. {machine}", index + 1).expect("a String takes all");
+    }
     text
 }
 
-#[derive(Clone, Copy)]
-enum Outcome {
-    Met,
-    Missed,
-    Open,
+/// What the record says of a demand.
+struct Held<'a> {
+    /// The first of ours.
+    line: &'a Line,
+    value: f64,
+    base: Option<f64>,
+    /// To the base; what was measured where there is none.
+    ratio: f64,
+    met: bool,
 }
 
-struct Row {
-    text: String,
-    outcome: Outcome,
+/// By the last run that has both figures, and all that is added up in them.
+fn held<'a>(demand: &Demand, lines: &'a [Line]) -> Option<Held<'a>> {
+    let mut runs: Vec<u64> = lines.iter().filter(|line| line.is(&demand.ours[0])).map(|line| line.when).collect();
+    runs.sort_unstable();
+    let of_run = |when: u64, of: &Of| lines.iter().find(|line| line.when == when && line.is(of));
+    let sum = |when: u64, all: &[Of]| -> Option<(f64, &'a Line)> {
+        let found = all.iter().map(|of| of_run(when, of)).collect::<Option<Vec<_>>>()?;
+        Some((found.iter().map(|line| line.median).sum(), *found.first()?))
+    };
+    runs.into_iter().rev().find_map(|when| {
+        let (value, line) = sum(when, demand.ours)?;
+        let base = if demand.base.is_empty() { None } else { Some(sum(when, demand.base)?.0) };
+        // Nothing can be held against a nought: any figure would be more than it.
+        if base.is_some_and(|base| base <= 0.0) {
+            return None;
+        }
+        let ratio = base.map_or(value, |base| value / base);
+        let met = match demand.goal {
+            Goal::AtMost(bound) => ratio <= bound,
+            Goal::AtLeast(bound) => ratio >= bound,
+        };
+        Some(Held { line, value, base, ratio, met })
+    })
 }
 
-fn row(demand: &Demand, lines: &[Line]) -> Row {
+/// `machines`: those of the rows before, which are called by their numbers.
+fn row<'a>(demand: &Demand, held: Option<&Held<'a>>, machines: &mut Vec<&'a str>) -> String {
     let goal = match demand.goal {
         Goal::AtMost(bound) => format!("≤ {bound}"),
         Goal::AtLeast(bound) => format!("≥ {bound}"),
     };
-    // Of one run: both figures, and all that is added up.
-    let runs = {
-        let mut runs: Vec<u64> = lines.iter().filter(|line| line.is(&demand.ours[0])).map(|line| line.when).collect();
-        runs.sort_unstable();
-        runs
-    };
-    let of_run = |when: u64, of: &Of| lines.iter().find(|line| line.when == when && line.is(of));
-    let sum = |when: u64, all: &[Of]| -> Option<(f64, &Line)> {
-        let found = all.iter().map(|of| of_run(when, of)).collect::<Option<Vec<_>>>()?;
-        Some((found.iter().map(|line| line.median).sum(), *found.first()?))
-    };
-    let measured = runs.into_iter().rev().find_map(|when| {
-        let ours = sum(when, demand.ours)?;
-        let base = if demand.base.is_empty() { None } else { Some(sum(when, demand.base)?) };
-        Some((ours, base))
-    });
-    let Some(((value, line), base)) = measured else {
-        let text = format!("| {} | | | | {goal} | not measured yet | |\n", demand.what);
-        return Row { text, outcome: Outcome::Open };
-    };
-    let ratio = base.as_ref().map_or(value, |(base, _)| value / base);
-    let met = match demand.goal {
-        Goal::AtMost(bound) => ratio <= bound,
-        Goal::AtLeast(bound) => ratio >= bound,
+    let Some(&Held { line, value, base, ratio, met }) = held else {
+        return format!("| {} | | | | {goal} | not measured yet | |\n", demand.what);
     };
     let figure = |value: f64| format!("{} {}", spelled(value), line.unit).trim_end().to_owned();
-    let beside = base.as_ref().map_or(String::new(), |(base, _)| figure(*base));
+    let beside = base.map_or(String::new(), figure);
     let shown = if base.is_some() { spelled(ratio) } else { String::new() };
-    let workload = line.workload.split([' ', ',']).next().unwrap_or_default();
+    let workload = line.workload.strip_prefix("network ").unwrap_or(&line.workload);
+    let workload = workload.split([' ', ',', ':']).next().unwrap_or_default();
+    let pages = if line.workload.contains("huge pages") { ", huge pages" } else { "" };
     let note = line.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-    let text = format!(
-        "| {} | {beside} | {} | {shown} | {goal} | {} | {workload}, {}{note} |\n",
+    let machine = match machines.iter().position(|machine| *machine == line.machine) {
+        Some(known) => known,
+        None => {
+            machines.push(&line.machine);
+            machines.len() - 1
+        }
+    };
+    format!(
+        "| {} | {beside} | {} | {shown} | {goal} | {} | {workload}{pages}, {} [{}]{note} |\n",
         demand.what,
         figure(value),
         if met { "met" } else { "**not met**" },
-        line.commit
-    );
-    Row { text, outcome: if met { Outcome::Met } else { Outcome::Missed } }
+        line.commit,
+        machine + 1
+    )
 }
 
 /// Three digits that matter.
@@ -159,38 +181,56 @@ fn spelled(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn line(when: u64, system: &str, median: f64) -> Line {
-        let workload = "w 1".to_owned();
+    fn line(when: u64, workload: &str, system: &str, median: f64) -> Line {
         let (work, client, figure, unit) = ("get".into(), String::new(), "wall".into(), "s".into());
-        Line {
-            when,
-            commit: "c".into(),
-            workload,
-            work,
-            system: system.into(),
-            client,
-            figure,
-            unit,
-            median,
-            note: None,
-        }
+        let (commit, machine, workload, system) = ("c".into(), "m".into(), workload.into(), system.into());
+        Line { when, commit, machine, workload, work, system, client, figure, unit, median, note: None }
     }
 
     const fn of(system: &'static str) -> Of {
-        Of { workload: "w", work: "get", system, client: "", figure: "wall" }
+        Of { workload: "w 64 MiB", work: "get", system, client: "", figure: "wall" }
     }
+
+    const DEMAND: Demand =
+        Demand { what: "fast", ours: &[of("Hearth")], base: &[of("Apache")], goal: Goal::AtMost(0.5) };
 
     #[test]
     fn a_demand_is_held_against_the_last_run_that_has_both_sides() {
-        const DEMAND: Demand =
-            Demand { what: "fast", ours: &[of("Hearth")], base: &[of("Apache")], goal: Goal::AtMost(0.5) };
-        assert!(matches!(row(&DEMAND, &[]).outcome, Outcome::Open));
-        let mut lines = vec![line(1, "Hearth", 1.0), line(1, "Apache", 4.0), line(2, "Hearth", 9.0)];
-        let met = row(&DEMAND, &lines);
-        assert!(matches!(met.outcome, Outcome::Met) && met.text.contains("| 0.250 |"), "{}", met.text);
-        lines.push(line(2, "Apache", 10.0));
-        let missed = row(&DEMAND, &lines);
-        assert!(matches!(missed.outcome, Outcome::Missed) && missed.text.contains("0.900"), "{}", missed.text);
+        assert!(held(&DEMAND, &[]).is_none());
+        assert!(row(&DEMAND, None, &mut Vec::new()).contains("not measured yet"));
+        let of = |when, system, median| line(when, "w 64 MiB, huge pages", system, median);
+        let mut lines = vec![of(1, "Hearth", 1.0), of(1, "Apache", 4.0), of(2, "Hearth", 9.0)];
+        let found = held(&DEMAND, &lines).unwrap();
+        let text = row(&DEMAND, Some(&found), &mut vec!["another machine"]);
+        assert!(found.met && text.contains("| 0.250 |") && text.contains("w, huge pages, c [2]"), "{text}");
+        lines.push(of(2, "Apache", 10.0));
+        let found = held(&DEMAND, &lines).unwrap();
+        let text = row(&DEMAND, Some(&found), &mut Vec::new());
+        assert!(!found.met && text.contains("0.900") && text.contains("**not met**"), "{text}");
+    }
+
+    #[test]
+    fn a_smaller_run_and_one_that_has_nothing_to_be_held_against_do_not_count() {
+        let lines = [
+            line(1, "w 64 MiB", "Hearth", 2.0),
+            line(1, "w 64 MiB", "Apache", 2.0),
+            line(2, "w 1 MiB", "Hearth", 1.0),
+            line(2, "w 1 MiB", "Apache", 9.0),
+            line(3, "w 64 MiB", "Hearth", 0.0),
+            line(3, "w 64 MiB", "Apache", 0.0),
+        ];
+        let found = held(&DEMAND, &lines).unwrap();
+        assert_eq!((found.line.when, found.ratio, found.met), (1, 1.0, false));
+    }
+
+    #[test]
+    fn all_that_is_demanded_has_been_measured_as_it_is_named() {
+        let lines = record();
+        for demand in SECTIONS.iter().flat_map(|section| section.demands) {
+            for of in demand.ours.iter().chain(demand.base) {
+                assert!(lines.iter().any(|line| line.is(of)), "{}: no line of {}", demand.what, of.workload);
+            }
+        }
     }
 
     #[test]
@@ -202,9 +242,12 @@ mod tests {
 
     #[test]
     fn every_line_of_the_projects_record_can_be_read() {
+        assert!(!record().is_empty());
+    }
+
+    fn record() -> Vec<Line> {
         let text = fs::read_to_string(hearth_testkit::workspace_root().join("bench/record.jsonl")).unwrap();
-        for line in text.lines() {
-            serde_json::from_str::<Line>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        }
+        let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        text.lines().map(read).collect()
     }
 }
