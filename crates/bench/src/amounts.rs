@@ -1,5 +1,6 @@
 //! Amounts as people write them on a command line, and the bar that shows how far one is.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,6 +17,12 @@ pub fn size(text: &str) -> Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "a number of bytes".to_owned())
+}
+
+/// A number of what there is to be at least one of: nothing can be said of no runs, or of no bytes.
+pub fn at_least_one<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
+    let number = text.parse::<T>().ok().filter(|number| *number >= T::from(1));
+    number.ok_or_else(|| "a number, and not 0".to_owned())
 }
 
 /// `1s`, `50ms`.
@@ -70,5 +77,7 @@ mod tests {
         assert_eq!(duration("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(duration("50ms"), Ok(Duration::from_millis(50)));
         assert!(duration("x").is_err());
+        assert_eq!(at_least_one::<usize>("7"), Ok(7));
+        assert!(["0", "-1", "x", ""].iter().all(|text| at_least_one::<u64>(text).is_err()));
     }
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use crate::amounts::at_least_one;
 use crate::record::{Figure, Figures, Recording};
 use crate::{chart, memory};
 use sides::Side;
@@ -17,22 +18,22 @@ use sides::Side;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Size of the file that is stored and fetched, in MiB
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of a block in MiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// How many read at the same time, a file each
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = at_least_one::<u64>)]
     readers: u64,
     /// Size of each of their files, in MiB
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = at_least_one::<u64>)]
     reader_mib: u64,
     /// How many small reads at random, by all threads together
-    #[arg(long, default_value_t = 24_000)]
+    #[arg(long, default_value_t = 24_000, value_parser = at_least_one::<u64>)]
     random_reads: u64,
     /// How often all but the re-replication is measured
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<u64>)]
     runs: u64,
     /// How much is re-replicated, in MiB, once; 0: nothing
     #[arg(long, default_value_t = 10 << 10)]

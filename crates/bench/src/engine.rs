@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_testkit::Scratch;
 use serde::{Deserialize, Serialize};
 
+use crate::amounts::at_least_one;
 use crate::chart::{self, curves};
 use crate::record::{Figures, Recording};
 use limit::MemoryLimit;
@@ -23,19 +24,19 @@ use limit::MemoryLimit;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Memory that each engine may have, page cache included, in MiB
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = at_least_one::<u64>)]
     memory_mib: u64,
     /// Size of a replica in MiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// How many threads read at the same time
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4", value_parser = at_least_one::<usize>)]
     threads: Vec<usize>,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<u64>)]
     seconds: u64,
     /// How often everything is measured
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// A folder on a disk for the replicas
     #[arg(long, default_value = ".")]

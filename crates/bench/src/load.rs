@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use hearth_testkit::{Apache, Make, wait_until};
 
-use crate::amounts::{bar, size, spelled};
+use crate::amounts::{at_least_one, bar, size, spelled};
 use crate::measure::ServerClock;
 use crate::party::{Party, System, file_name};
 use crate::record::{Figures, Recording};
@@ -80,7 +80,7 @@ pub struct Target {
     #[arg(long, value_enum)]
     path_choice: Option<PathChoice>,
     /// How often all is measured [default: 1 with --fs, else 3 behind one that warms]
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one::<usize>)]
     runs: Option<usize>,
     /// Without Apache's servers and client
     #[arg(long)]
@@ -102,13 +102,13 @@ struct Shape {
     #[arg(long, default_value = "256m", value_parser = size)]
     size: u64,
     /// Clients, each with connections of its own
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one::<usize>)]
     clients: usize,
     /// What each client does at the same time
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = at_least_one::<usize>)]
     threads: usize,
     /// Files [default: one for each of all clients' threads]
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one::<usize>)]
     files: Option<usize>,
 }
 
@@ -134,7 +134,7 @@ pub struct Pread {
     #[arg(long, default_value = "4k", value_parser = size)]
     piece: u64,
     /// Reads of all together
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = at_least_one::<u64>)]
     reads: u64,
 }
 

@@ -13,7 +13,8 @@ use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, unshar
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::measure::{ServerClock, median};
+use crate::amounts::at_least_one;
+use crate::measure::{ServerClock, median, percentile};
 use crate::random::Random;
 use crate::record::{Figures, Recording};
 use crate::{chart, memory};
@@ -21,19 +22,19 @@ use crate::{chart, memory};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Size of the file that is read whole, in MiB
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of a block in MiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// Size of the file that is read at random, in MiB
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = at_least_one::<u64>)]
     random_mib: u64,
     /// How many reads at random
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 200_000, value_parser = at_least_one::<usize>)]
     random_reads: usize,
     /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// Without Apache's servers and client
     #[arg(long)]
@@ -333,9 +334,9 @@ impl Ours {
         let carried = self.local.statistics().read_bytes(DataPath::Local) - before;
         ensure!(carried == (arguments.random_reads * RANDOM_BYTES) as u64, "{carried} bytes by {}", DataPath::Local);
         micros.sort_by(f64::total_cmp);
-        let of = |part: f64| micros[((micros.len() - 1) as f64 * part) as usize];
         let (work, client) = ("read 4 KiB at random", "hearth, local");
-        for (what, value) in [("p50", of(0.5)), ("p99", of(0.99))] {
+        for (what, part) in [("p50", 0.5), ("p99", 0.99)] {
+            let value = percentile(&micros, part).context("nothing was read at random")?;
             figures.add(work, system.name, client, what, "us", value);
         }
         figures.add(work, system.name, client, "DataNode CPU of all reads", "s", cpu);

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, jmx_bean, wait_until};
 
+use crate::amounts::at_least_one;
 use crate::measure::{self, ServerClock, Took};
 use crate::memory;
 use crate::party::{Kind, Party};
@@ -23,16 +24,16 @@ use crate::record::{Figures, Recording};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Size of the file in MiB
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of a block in MiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// Files written between two looks at the clocks, which tick every 10 ms
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = at_least_one::<u64>)]
     files: u64,
     /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// Leave Apache's servers out
     #[arg(long)]

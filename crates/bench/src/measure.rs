@@ -88,6 +88,12 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// Which of `sorted` values is not exceeded by so large a `part` of them (the nearest rank).
+pub fn percentile<T: Copy>(sorted: &[T], part: f64) -> Option<T> {
+    let rank = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).or(sorted.last()).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +111,17 @@ mod tests {
     fn medians() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn percentiles_are_values_that_are_there() {
+        let hundred: Vec<u32> = (1..=100).collect();
+        for (part, value) in [(0.0, 1), (0.5, 50), (0.9, 90), (0.99, 99), (0.999, 100), (1.0, 100)] {
+            assert_eq!(percentile(&hundred, part), Some(value), "{part}");
+        }
+        assert_eq!(percentile(&[1.0, 2.0, 3.0], 0.5), Some(2.0));
+        assert_eq!(percentile(&[7], 0.99), Some(7));
+        assert_eq!(percentile::<f64>(&[], 0.5), None);
     }
 }

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
 
+use crate::amounts::at_least_one;
 use crate::chart;
+use crate::measure::percentile;
 use crate::namenodes::Namenodes;
 use crate::record::{Figure, Figures, Recording};
 use load::Load;
@@ -22,19 +24,19 @@ use load::Load;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// How often each operation is made in a run, by all connections together
-    #[arg(long, default_value_t = 64_000)]
+    #[arg(long, default_value_t = 64_000, value_parser = at_least_one::<usize>)]
     operations: usize,
     /// Connections
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = at_least_one::<usize>)]
     connections: usize,
     /// Calls that each has open at a time: more than one as those of Hadoop's clients have, whose threads share one
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one::<usize>)]
     open_calls: usize,
     /// Threads of the load generator
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = at_least_one::<usize>)]
     threads: usize,
     /// How often all is measured; before that it is done once to warm up
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
     #[command(flatten)]
     namenodes: Namenodes,
@@ -86,7 +88,8 @@ impl System {
             add(CPU, "us each", (user + system) / count * 1e6);
             add("of it in the kernel", "us each", system / count * 1e6);
             took.latencies.sort_unstable();
-            let part = |part: f64| took.latencies[((count - 1.0) * part) as usize].as_secs_f64() * 1e3;
+            let part =
+                |part: f64| percentile(&took.latencies, part).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3);
             add("p50", "ms", part(0.5));
             add("p99", "ms", part(0.99));
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
 
+use crate::amounts::at_least_one;
 use crate::chart;
 use crate::namenodes::Namenodes;
 use crate::record::{Figure, Figures, Recording};
@@ -22,10 +23,10 @@ use fill::{Filler, Shape};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Files of one block each, behind half as many that are not counted; a tenth as many have ten blocks each
-    #[arg(long, default_value_t = 300_000)]
+    #[arg(long, default_value_t = 300_000, value_parser = at_least_one::<usize>)]
     files: usize,
     /// How often all is measured, on new NameNodes
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = at_least_one::<usize>)]
     runs: usize,
     #[command(flatten)]
     namenodes: Namenodes,

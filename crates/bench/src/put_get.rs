@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, hearth_program, usage, wait_until};
 use serde_json::json;
 
+use crate::amounts::at_least_one;
 use crate::measure::{self, ServerClock, Took};
 use crate::minimal::MinimalDatanode;
 use crate::record::{Figures, Recording};
@@ -19,13 +20,13 @@ use crate::{chart, memory};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Size of the file in MiB
-    #[arg(long, default_value_t = 2048)]
+    #[arg(long, default_value_t = 2048, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of a block in MiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// How often everything is measured
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// Which systems; all by default
     #[arg(long, value_delimiter = ',')]

@@ -23,6 +23,7 @@ use hearth_testkit::{usage, workspace_root};
 use hearth_types::{ChecksumKind, ChecksumSpec, RemoteSlice};
 use serde_json::{Value, json};
 
+use crate::amounts::at_least_one;
 use crate::chart;
 use crate::record::{Figures, Recording};
 
@@ -35,19 +36,19 @@ const CHECKED_AT_ONCE: usize = 64 << 10;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Bytes of the replica, in MiB
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Bytes of one READ, and of one slice that is written, in KiB
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = at_least_one::<u64>)]
     piece_kib: u64,
     /// READs or slices under way at once
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = at_least_one::<usize>)]
     depth: usize,
     /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// Single READs of 4 KiB in each run
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 5000, value_parser = at_least_one::<usize>)]
     reads: usize,
     /// Only what has this in its name, e.g. `4 KiB`
     #[arg(long, default_value = "")]

@@ -14,7 +14,9 @@ use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Content, Process, Settings, hearth_program, in_virtual_machine, usage, wait_until};
 
+use crate::amounts::at_least_one;
 use crate::chart;
+use crate::measure::percentile;
 use crate::memory;
 use crate::random::Random;
 use crate::record::{Figures, Recording};
@@ -28,16 +30,16 @@ const RANDOM_BYTES: usize = 4096;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Bytes of the file, in MiB
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Its blocks, in MiB
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// Reads of 4 KiB in each run
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 5000, value_parser = at_least_one::<usize>)]
     reads: usize,
     /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
     #[command(flatten)]
     recording: Recording,
@@ -203,8 +205,9 @@ async fn measure(
     }
     took.sort_by(f64::total_cmp);
     let work = "4 KiB at random";
-    note(work, "p50", "us", took[took.len() / 2]);
-    note(work, "p99", "us", took[took.len() * 99 / 100]);
+    for (what, part) in [("p50", 0.5), ("p99", 0.99)] {
+        note(work, what, "us", percentile(&took, part).context("nothing was read")?);
+    }
     note(work, "DataNode CPU of all", "s", usage(cluster.datanode.id())?.cpu() - datanode);
 
     let statistics = client.statistics();

@@ -9,6 +9,7 @@ use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, usage, wait_until};
 
+use crate::amounts::at_least_one;
 use crate::random::Random;
 use crate::record::{Figures, Recording};
 use crate::{chart, memory};
@@ -16,16 +17,16 @@ use crate::{chart, memory};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// How much loses a replica, in MiB
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of a block in MiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// Threads that read meanwhile
     #[arg(long, default_value_t = 2)]
     readers: usize,
     /// How often it is measured, for each size of reads
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// A setting of the NameNode and the DataNodes, KEY=VALUE
     #[arg(long)]

@@ -19,6 +19,7 @@ use hearth_types::ByteRange;
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::amounts::at_least_one;
 use crate::record::{Figures, Recording};
 use crate::{chart, memory};
 use network::Network;
@@ -26,22 +27,22 @@ use network::Network;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// How many files
-    #[arg(long, default_value_t = 17_836)]
+    #[arg(long, default_value_t = 17_836, value_parser = at_least_one::<usize>)]
     files: usize,
     /// Size of each in KiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<usize>)]
     file_kib: usize,
     /// How much of each is read from its beginning, in KiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<usize>)]
     read_kib: usize,
     /// Threads that read at the same time
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 60])]
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 60], value_parser = at_least_one::<usize>)]
     threads: Vec<usize>,
     /// Files that a thread reads with one call where many are opened at once
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = at_least_one::<usize>)]
     batch: usize,
     /// How often everything is measured
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// Reads over a network that is so, in each direction, as tc-netem(8) has it: "delay 10ms loss 0.1%". In the virtual machine only
     #[arg(long, value_name = "NETEM")]

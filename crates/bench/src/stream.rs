@@ -22,7 +22,7 @@ use hearth_testkit::{Content, Scratch, usage};
 use hearth_types::ChecksumSpec;
 use indicatif::ProgressBar;
 
-use crate::amounts::{bar, duration, size};
+use crate::amounts::{at_least_one, bar, duration, size};
 use crate::record::{self, Figures, Recording};
 use crate::{chart, memory};
 
@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long, default_value = "1g", value_parser = size)]
     size: u64,
     /// Replicas, all of one size, on their way at once
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = at_least_one::<u64>)]
     streams: u64,
     /// The receiver waits so long before it stores a piece, e.g. 1s, 50ms: then memory is measured, for --slow-for
     #[arg(long, value_parser = duration)]
@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Carrier::ALL)]
     carriers: Vec<Carrier>,
     /// How often each is measured, by turns
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<u64>)]
     runs: u64,
     #[command(flatten)]
     recording: Recording,

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hearth_testkit::{Content, Make, Scratch, usage, wait_until};
 
+use crate::amounts::at_least_one;
 use crate::chart::curves::{self, Axes, Curve};
-use crate::measure::{ServerClock, median};
+use crate::measure::{ServerClock, median, percentile};
 use crate::party::{self, Party, System, total};
 use crate::record::{self, Figures, Recording};
 use crate::{chart, memory, watch};
@@ -17,22 +18,22 @@ use crate::{chart, memory, watch};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Size of the large file, in MiB
-    #[arg(long, default_value_t = 2048)]
+    #[arg(long, default_value_t = 2048, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of the small file, in MiB
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = at_least_one::<u64>)]
     small_mib: u64,
     /// Size of a block in MiB
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
     /// How often the large file is stored and fetched
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// How often the small one is
-    #[arg(long, default_value_t = 25)]
+    #[arg(long, default_value_t = 25, value_parser = at_least_one::<usize>)]
     small_runs: usize,
     /// How often each of six clients reads its file, without waiting for the others
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = at_least_one::<usize>)]
     saturating_rounds: usize,
     #[command(flatten)]
     recording: Recording,
@@ -209,7 +210,7 @@ fn small_files(
             latencies.sort_by(f64::total_cmp);
             let count = latencies.len() as f64;
             let work = format!("{work} {} MiB", arguments.small_mib);
-            let p90 = latencies[((count - 1.0) * 0.9) as usize];
+            let p90 = percentile(&latencies, 0.9).context("nothing was measured")?;
             figures.add(&work, systems[party.system].name, party.client, "latency, p90", "ms", p90);
             let points =
                 latencies.iter().enumerate().map(|(index, latency)| (*latency, (index + 1) as f64 / count * 100.0));

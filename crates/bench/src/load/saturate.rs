@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::task::{Kind, Task};
 use super::{Field, GB, Target};
 use crate::Site;
-use crate::amounts::{size, spelled};
+use crate::amounts::{at_least_one, size, spelled};
 use crate::chart::curves::{self, Axes, Curve};
 use crate::record::{Figure, Figures};
 
@@ -15,7 +15,7 @@ pub struct Saturate {
     #[command(flatten)]
     target: Target,
     /// Clients at once
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32])]
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32], value_parser = at_least_one::<usize>)]
     clients: Vec<usize>,
     /// Bytes of each client's file
     #[arg(long, default_value = "64m", value_parser = size)]
@@ -37,7 +37,6 @@ fn work(clients: usize) -> String {
 impl Saturate {
     pub fn run(&self, site: Site<'_>) -> Result<()> {
         let mut clients = self.clients.clone();
-        clients.retain(|count| *count > 0);
         clients.sort_unstable();
         clients.dedup();
         let most = clients.last().copied().unwrap_or(1);

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::measure::percentile;
 use crate::party::{self, Party, file_name};
 use crate::random::Random;
 
@@ -171,8 +172,7 @@ impl Task {
             }
             let seconds = started.elapsed().as_secs_f64();
             took.sort_by(f32::total_cmp);
-            let of = |part: f64| took.get(((took.len().saturating_sub(1)) as f64 * part) as usize).copied();
-            let ranks = RANKS.map(|(_, part)| of(part).map_or(f64::NAN, f64::from));
+            let ranks = RANKS.map(|(_, part)| percentile(&took, part).map_or(f64::NAN, f64::from));
             let by_path = DataPath::ALL.map(|path| {
                 let carried = clients.iter().map(|fs| match self.kind {
                     Kind::Write => fs.statistics().written_bytes(path),
@@ -184,7 +184,7 @@ impl Task {
                 bytes: shared.done.load(Ordering::Relaxed),
                 operations: took.len() as u64,
                 seconds,
-                ranks: Some(ranks),
+                ranks: (!took.is_empty()).then_some(ranks),
                 by_path: by_path.into_iter().filter(|(_, bytes)| *bytes > 0).collect(),
             })
         })

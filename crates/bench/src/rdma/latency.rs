@@ -10,6 +10,7 @@ use hearth_types::{RemoteSlice, ShownRecord};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::Runtime;
 
+use crate::measure::percentile;
 use crate::random::Random;
 
 use super::{Arguments, LONG, Near, Scratch, probe};
@@ -114,7 +115,8 @@ async fn own_latency(rdma: &Rdma, arguments: &Arguments, single: Single) -> Resu
     }
     let far_cpu = near.far_cpu()? - cpu;
     took.sort_by(f64::total_cmp);
-    Ok(Latency { p50: took[took.len() / 2], p99: took[took.len() * 99 / 100], far_cpu })
+    let of = |part: f64| percentile(&took, part).context("nothing was read");
+    Ok(Latency { p50: of(0.5)?, p99: of(0.99)?, far_cpu })
 }
 
 /// To where nobody looks: the data's first bytes are the source's anyway.
