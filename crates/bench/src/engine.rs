@@ -126,10 +126,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     };
     let outcome = measure(arguments, memory_bytes, limit.as_ref());
-    if let Some(limit) = limit {
-        limit.remove()?;
-    }
-    outcome
+    // What failed first is what is told.
+    outcome.and(limit.map_or(Ok(()), |limit| limit.remove()))
 }
 
 fn measure(arguments: &Arguments, memory_bytes: u64, limit: Option<&MemoryLimit>) -> Result<()> {

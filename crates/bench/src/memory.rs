@@ -37,11 +37,9 @@ fn ready(bytes: u64, pace: Pace) -> Result<()> {
             Err(error) => eprintln!("{error:#}: it is only touched"),
         }
     }
-    let path = Path::new(TMPFS).join(format!("hearth-bench-touch-{}", std::process::id()));
-    let outcome =
-        write_zeros(&path, bytes).with_context(|| format!("cannot write {bytes} bytes to {}", path.display()));
-    let removed = std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()));
-    outcome.and(removed)
+    // Without a name: when we are ended meanwhile, its memory goes with us.
+    let touched = tempfile::tempfile_in(TMPFS).and_then(|file| lengthen(&file, &mut 0, bytes));
+    touched.with_context(|| format!("cannot write {bytes} bytes to {TMPFS}"))
 }
 
 /// Writes a file of so many zeros.

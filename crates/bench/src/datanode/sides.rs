@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Make, usage, wait_until};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Make, Scratch, usage, wait_until};
 use serde_json::json;
 
 use super::Arguments;
@@ -59,7 +59,7 @@ pub struct Sides {
     pub cluster: Cluster,
     pub java: Driver,
     /// Of Hearth's, which keep their data outside of the cluster's directory.
-    _disk: tempfile::TempDir,
+    _disk: Scratch,
 }
 
 impl Sides {
@@ -94,10 +94,7 @@ impl Sides {
             spec = spec.set("hearth.memory.limit", limit);
         }
         let mut cluster = spec.start()?;
-        let own_disk = tempfile::Builder::new()
-            .prefix("hearth-bench-")
-            .tempdir_in(disk)
-            .with_context(|| format!("cannot make a directory in {}", disk.display()))?;
+        let own_disk = Scratch::within(disk, "hearth-bench-")?;
         for (index, node) in cluster.datanodes.iter_mut().enumerate() {
             let side = if node.make() == Make::Hearth { Side::Hearth } else { Side::Apache };
             let directory = match (side, node.data_directory()) {

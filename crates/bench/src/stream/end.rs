@@ -80,8 +80,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     });
     runtime.block_on(work)??;
-    // Until the parent has seen what it took.
-    std::thread::sleep(Duration::from_secs(600));
+    // Until the parent has seen what it took, or is no more.
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }
 
