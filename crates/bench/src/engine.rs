@@ -45,7 +45,7 @@ pub struct Arguments {
     recording: Recording,
     /// One measurement, described in JSON: this is the process that makes it
     #[arg(long, hide = true)]
-    one: Option<String>,
+    pub one: Option<String>,
 }
 
 /// What reads.

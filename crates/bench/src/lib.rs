@@ -41,7 +41,7 @@ use clap::Subcommand;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Flame graphs of all processes that take part, by perf, into this folder
+    /// Flame graphs of all processes that take part, by perf, into this folder; no figure is recorded
     #[arg(long, global = true, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "target/profile")]
     profile: Option<PathBuf>,
     #[command(flatten)]
@@ -107,6 +107,10 @@ pub fn run(arguments: &Arguments, site: Site<'_>) -> Result<()> {
         return Ok(());
     }
     let name = arguments.workload.name();
+    if !name.is_empty() && !arguments.workload.is_part() {
+        // Before anything is measured: what is checked out may change meanwhile.
+        machine::commit();
+    }
     match (&arguments.profile, &arguments.workload) {
         // Its workloads are processes of their own.
         (profile, Workload::Mission(mission)) => mission::run(mission, profile.as_deref(), arguments.pages.huge_pages),
@@ -137,6 +141,15 @@ impl Workload {
             Self::Rereplication(_) => "rereplication",
             Self::RdmaFiles(_) => "rdma-files",
             Self::StreamEnd(_) | Self::HoldMemory | Self::Mission(_) | Self::Page => "",
+        }
+    }
+
+    /// Whether this process is one that a workload of the same name has started for itself.
+    fn is_part(&self) -> bool {
+        match self {
+            Self::Engine(arguments) => arguments.one.is_some(),
+            Self::Rdma(arguments) => arguments.far,
+            _ => false,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::page;
+use crate::{machine, page};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments, profile: Option<&Path>, huge_pages: bool) -> R
         println!("=== {} of {}: hearth bench {line}", index + 1, wanted.len());
         let started = Instant::now();
         let mut command = Command::new(&program);
-        command.arg("bench").args(**words);
+        command.arg("bench").args(**words).env(machine::COMMIT, machine::commit());
         if let Some(folder) = profile {
             command.arg(format!("--profile={}", folder.display()));
         }

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -33,11 +34,19 @@ const NEEDS: &str = "--profile needs perf, which samples a running process. On D
     apt-get install linux-tools-$(uname -r); on Fedora: dnf install perf. Without root, kernel.perf_event_paranoid must be 2 or less (sysctl), \
     and 1 or less to see the kernel's part";
 
+/// Whether this program is being sampled, which slows what is measured.
+static SAMPLED: AtomicBool = AtomicBool::new(false);
+
+pub fn is_sampled() -> bool {
+    SAMPLED.load(Ordering::Relaxed)
+}
+
 /// Runs `work` and writes `FOLDER/NAME-PROCESS.svg` for each kind of process that took processor time.
 pub fn profiled(folder: &Path, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let data = folder.join(format!("{name}.perf.data"));
     let mut perf = Perf::start(&data)?;
+    SAMPLED.store(true, Ordering::Relaxed);
     let own = std::process::id();
     let (outcome, kinds) = watched(LOOK, HashMap::new(), |kinds| look(own, kinds), || Ok(work()))?;
     perf.stop()?;

@@ -57,7 +57,7 @@ pub struct Arguments {
     recording: Recording,
     /// The far end of the transport measured: started by the benchmark itself
     #[arg(long, hide = true)]
-    far: bool,
+    pub far: bool,
     /// Memories that the far end offers for writing
     #[arg(long, hide = true, default_value_t = 0)]
     sinks: usize,

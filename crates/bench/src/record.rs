@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::{machine, measure, places};
+use crate::{machine, measure, places, profile};
 
 /// One measured quantity: its values in the runs of one benchmark.
 #[derive(Clone, Debug)]
@@ -43,8 +43,9 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// What is measured while it is sampled is slower by that, and never kept.
     pub fn is_wanted(&self) -> bool {
-        !self.no_record
+        !self.no_record && !profile::is_sampled()
     }
 
     /// Appends `figures` of `workload` (its parameters in words) to the record.
