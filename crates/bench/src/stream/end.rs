@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -14,6 +14,9 @@ use super::{Carrier, Payload, grpc, into_name, raw, replicas};
 
 /// How often the receiver says how far it is.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
+
+/// How often it looks whether it has all: the time that is measured ends when it says so.
+const LOOKED_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -86,13 +89,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn tell(taken: &AtomicU64, all: u64) {
+    let mut told: Option<Instant> = None;
     loop {
         let bytes = taken.load(Ordering::Relaxed);
-        say(&format!("{} {bytes}", if bytes >= all { "done" } else { "taken" }));
         if bytes >= all {
-            return;
+            return say(&format!("done {bytes}"));
         }
-        std::thread::sleep(TOLD_EVERY);
+        if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            say(&format!("taken {bytes}"));
+            told = Some(Instant::now());
+        }
+        std::thread::sleep(LOOKED_EVERY);
     }
 }
 
