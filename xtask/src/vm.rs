@@ -113,12 +113,12 @@ pub fn run(arguments: &VmArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// A benchmark that needs verbs, or a network that can be made worse: built here, run in the machine.
-pub fn bench(arguments: &[String]) -> Result<ExitCode> {
+/// A benchmark that needs verbs, or a network that can be made worse: built here, run in the machine. Its exit status.
+pub fn bench(arguments: &[String]) -> Result<u8> {
     let root = crate::root();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         run::loud(Command::new(crate::bench_program()?).arg("bench").args(arguments))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(0);
     }
     let kernel = prepare()?;
     let rdma = arguments.first().is_some_and(|workload| workload.starts_with("rdma"));
@@ -143,8 +143,7 @@ pub fn bench(arguments: &[String]) -> Result<ExitCode> {
     // Jumbo frames, as such a network has: SoftiWARP makes a segment for each frame, TCP cuts 64 KiB at once.
     machine.mtu = (hosts > 0).then_some(9000);
     machine.writable = ["bench", "docs/benchmarks"].map(|folder| root.join(folder)).to_vec();
-    let status = Machine::start(&kernel, &machine, Stdio::null())?.stream(&mut std::io::stdout())?;
-    Ok(ExitCode::from(status))
+    Machine::start(&kernel, &machine, Stdio::null())?.stream(&mut std::io::stdout())
 }
 
 /// Each page of a process in the machine may be a mapping of its own on the host. With more of them than the host allows, the process
