@@ -7,7 +7,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::record::Figure;
+use crate::record::{Figure, short};
 use crate::{machine, places};
 
 const BAR_HEIGHT: usize = 18;
@@ -53,7 +53,8 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
                 client => format!("{}: {client}", figure.system),
             };
             line(&mut body, 24, y, "", &label);
-            let width = figure.median() / longest * BAR_WIDTH_MAX;
+            // A difference may be below 0.
+            let width = (figure.median() / longest * BAR_WIDTH_MAX).max(0.0);
             let colour = match figure.system.as_str() {
                 system if system.starts_with("Hearth") => "#d9480f",
                 "Apache" => "#868e96",
@@ -67,7 +68,7 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
             )
             .expect("a String takes all");
             let end = LABEL_WIDTH + width as usize + 6;
-            line(&mut body, end, y, "", &format!("{:.2}", figure.median()));
+            line(&mut body, end, y, "", &short(figure.median()));
             y += BAR_HEIGHT;
         }
         y += BAR_HEIGHT / 2;
@@ -121,5 +122,8 @@ mod tests {
         let text = svg("a < b", "", &[figure("Apache", 4.0), figure("Hearth", 1.0)]);
         assert!(text.contains("a &lt; b") && text.contains("get: wall (s)") && text.contains("Apache: hdfs dfs"));
         assert!(text.contains("width=\"360.0\"") && text.contains("width=\"90.0\""), "{text}");
+        // What is small is not written as nothing, and what is large fits behind its bar.
+        let text = svg("", "", &[figure("Apache", 15_796_058.25), figure("Hearth", 0.002), figure("memory", -1.0)]);
+        assert!(text.contains(">15796058<") && text.contains(">0.002<") && !text.contains("width=\"-"), "{text}");
     }
 }

@@ -97,7 +97,7 @@ fn lines(workload: &str, note: Option<&str>, figures: &[Figure]) -> String {
 }
 
 /// No more digits than are worth reading.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

@@ -38,7 +38,11 @@ pub fn write(name: &str, title: &str, axes: &Axes, curves: &[Curve]) -> Result<(
 
 fn svg(title: &str, subtitle: &str, axes: &Axes, curves: &[Curve]) -> String {
     let points = || curves.iter().flat_map(|curve| &curve.points);
-    let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::MIN_POSITIVE, f64::max);
+    let most = |of: fn(&(f64, f64)) -> f64| {
+        let most = points().map(of).fold(0.0, f64::max);
+        // An axis needs a length also where all is nought.
+        if most > 0.0 { most } else { 1.0 }
+    };
     let (x_step, x_end) = ticks(most(|point| point.0));
     let (y_step, y_end) = ticks(most(|point| point.1));
     let mut body = String::new();
@@ -131,5 +135,8 @@ mod tests {
         let curve = Curve { name: "a & b".into(), points: vec![(0.0, 0.0), (10.0, 100.0)] };
         let text = svg("title", "", &Axes { x: "s", y: "%" }, &[curve]);
         assert!(text.contains("a &amp; b") && text.contains("L760.0 "), "{text}");
+        let nothing = Curve { name: "idle".into(), points: vec![(0.0, 0.0), (1.0, 0.0)] };
+        let text = svg("title", "", &Axes { x: "s", y: "%" }, &[nothing]);
+        assert!(text.contains(">1.0<") && !text.contains("0.0000"), "{text}");
     }
 }
