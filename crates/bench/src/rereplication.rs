@@ -55,15 +55,21 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     figures.print();
-    let workload = format!(
-        "rereplication of {} MiB, blocks of {} MiB, by Hearth's NameNode to 2 of 3 DataNodes; {} readers",
-        arguments.mib, arguments.block_mib, arguments.readers
-    );
+    let workload = described(arguments);
     if arguments.recording.is_wanted() {
         arguments.recording.append(&workload, &figures.0)?;
         chart::write("rereplication", &workload, &figures.0)?;
     }
     Ok(())
+}
+
+/// What was measured. Behind the name stands what was set otherwise: no demand is held against that.
+fn described(arguments: &Arguments) -> String {
+    let set: String = arguments.set.iter().map(|setting| format!(" with {setting}")).collect();
+    format!(
+        "rereplication{set} of {} MiB, blocks of {} MiB, by Hearth's NameNode to 2 of 3 DataNodes; {} readers",
+        arguments.mib, arguments.block_mib, arguments.readers
+    )
 }
 
 fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figures) -> Result<()> {
