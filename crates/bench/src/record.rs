@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use hearth_testkit::Apache;
 use serde_json::json;
 
 use crate::{machine, measure, places, profile};
@@ -68,6 +69,8 @@ fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> 
 fn lines(workload: &str, note: Option<&str>, figures: &[Figure]) -> String {
     let (commit, machine) = (machine::commit(), machine::description());
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // Lines of before do not say it: what took no part in short-circuit reads ran without.
+    let libhadoop = Apache::for_measuring().is_ok_and(|apache| apache.has_native());
     let mut text = String::new();
     for figure in figures {
         if figure.values.is_empty() || !figure.values.iter().all(|value| value.is_finite()) {
@@ -87,6 +90,9 @@ fn lines(workload: &str, note: Option<&str>, figures: &[Figure]) -> String {
             "median": round(figure.median()),
             "runs": figure.values.iter().map(|value| round(*value)).collect::<Vec<_>>(),
         });
+        if libhadoop {
+            line["libhadoop"] = true.into();
+        }
         if let Some(note) = note {
             line["note"] = note.into();
         }

@@ -61,17 +61,29 @@ impl Apache {
     ///
     /// An error of kind [`crate::Missing`] when that was not fetched.
     pub fn with_native(mut self) -> Result<Self> {
-        let native = self.lib.with_file_name("native");
-        if !native.join("libhadoop.so").exists() {
+        if !self.has_native() {
             bail!(crate::Missing { what: "libhadoop", cure: "cargo xtask apache" });
         }
-        self.options.push(format!("-Djava.library.path={}", native.display()));
+        let option = format!("-Djava.library.path={}", self.native().display());
+        if !self.options.contains(&option) {
+            self.options.push(option);
+        }
         Ok(self)
     }
 
-    /// As Hadoop's own scripts start it: the JVM's defaults.
+    /// As Hadoop's own scripts start it: the JVM's defaults, and libhadoop where there is one.
     pub fn for_measuring() -> Result<Self> {
-        Ok(Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new() })
+        let apache = Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new() };
+        if apache.has_native() { apache.with_native() } else { Ok(apache) }
+    }
+
+    /// Whether libhadoop was fetched.
+    pub fn has_native(&self) -> bool {
+        self.native().join("libhadoop.so").exists()
+    }
+
+    fn native(&self) -> PathBuf {
+        self.lib.with_file_name("native")
     }
 
     /// `java MAIN` with the configuration in `conf`.
