@@ -82,7 +82,8 @@ impl Process {
         kill_process_group(self.pid(), Signal::STOP).with_context(|| format!("cannot stop {}", self.name))?;
         let deadline = Instant::now() + Duration::from_secs(60);
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        while waitid(WaitId::Pid(self.pid()), stopped).with_context(|| format!("waiting for {}", self.name))?.is_none() {
+        while waitid(WaitId::Pid(self.pid()), stopped).with_context(|| format!("waiting for {}", self.name))?.is_none()
+        {
             if Instant::now() >= deadline {
                 bail!("{} goes on after SIGSTOP", self.name);
             }
