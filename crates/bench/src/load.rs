@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hearth_testkit::{Apache, Make, wait_until};
+use hearth_testkit::{Apache, Make};
 
 use crate::amounts::{at_least_one, bar, size, spelled};
 use crate::measure::ServerClock;
@@ -274,12 +274,7 @@ impl Field {
     fn remove(&mut self, party: usize, below: u64) -> Result<()> {
         let path = self.path.clone();
         self.parties[party].delete(&path)?;
-        if self.systems.is_empty() {
-            return Ok(());
-        }
-        wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
-            Ok((memory::tmpfs_used()? < below).then_some(()))
-        })
+        if self.systems.is_empty() { Ok(()) } else { memory::emptied(below) }
     }
 
     /// Where that is wanted, the files of a load are removed from the user's cluster; their directory, too, unless it holds other things.

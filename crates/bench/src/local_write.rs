@@ -9,11 +9,10 @@
 //! With `--huge-pages` the tmpfs that all keep their data in is one with huge pages, as production is told to mount it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, jmx_bean, wait_until};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, jmx_bean};
 
 use crate::amounts::at_least_one;
 use crate::measure::{self, ServerClock, Took};
@@ -175,9 +174,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 );
             }
             system.delete(arguments.files)?;
-            wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
-                Ok((memory::tmpfs_used()? < used + bytes / 2).then_some(()))
-            })?;
+            memory::emptied(used + bytes / 2)?;
         }
     }
     for system in &mut systems {
@@ -200,16 +197,8 @@ fn flush(system: &mut System, source: &Path, files: u64, figures: &mut Figures) 
     eprintln!("waiting for the flusher of {}", system.name);
     let datanode = ServerClock::start(system.datanode()?)?;
     system.write(source, files)?;
-    // Done when it has worked and then rested for longer than its delay of 10 s.
-    let (mut last, mut since) = (0.0, Instant::now());
-    wait_until("the flusher to be done", Duration::from_secs(120), || {
-        let (_, flusher) = datanode.elapsed()?;
-        if flusher > last {
-            (last, since) = (flusher, Instant::now());
-        }
-        Ok((since.elapsed() > Duration::from_secs(15)).then_some(()))
-    })?;
-    figures.add("write", system.name, system.party.client, "flusher CPU", "s", last / files as f64);
+    let cpu = datanode.flushed()? / files as f64;
+    figures.add("write", system.name, system.party.client, "flusher CPU", "s", cpu);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! Wall clock and CPU time of one command and of the servers meanwhile.
 
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hearth_testkit::{threads_cpu, usage};
+use hearth_testkit::{threads_cpu, usage, wait_until};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// Seconds that one command took.
@@ -76,6 +76,19 @@ impl ServerClock {
         let flusher = threads_cpu(self.process, FLUSHER)? - self.flusher;
         // Both are counted in steps of 10 ms, each by itself.
         Ok(((usage(self.process)?.cpu() - self.cpu - flusher).max(0.0), flusher))
+    }
+
+    /// CPU seconds of the flusher when it is done: when it has worked and then rested for longer than its delay of 10 s.
+    pub fn flushed(&self) -> Result<f64> {
+        let (mut last, mut since) = (0.0, Instant::now());
+        wait_until("the flusher to be done", Duration::from_secs(120), || {
+            let (_, flusher) = self.elapsed()?;
+            if flusher > last {
+                (last, since) = (flusher, Instant::now());
+            }
+            Ok((since.elapsed() > Duration::from_secs(15)).then_some(()))
+        })?;
+        Ok(last)
     }
 }
 

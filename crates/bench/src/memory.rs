@@ -6,14 +6,18 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hearth_testkit::in_virtual_machine;
+use hearth_testkit::{in_virtual_machine, wait_until};
 
 use self::hold::Pace;
 
 /// A tmpfs, where both sides keep their data.
 pub const TMPFS: &str = "/dev/shm";
+
+/// DataNodes are told what to delete with heartbeats.
+const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Set where [`Pages::run_elsewhere`] has run this program again.
 const MOUNTED: &str = "HEARTH_BENCH_HUGE_PAGES_MOUNTED";
@@ -64,6 +68,11 @@ fn lengthen(file: &File, filled: &mut u64, bytes: u64) -> std::io::Result<()> {
 pub fn tmpfs_used() -> Result<u64> {
     let stat = tmpfs()?;
     Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+}
+
+/// Waits until less than `below` bytes of it are in use: what was deleted has left it.
+pub fn emptied(below: u64) -> Result<()> {
+    wait_until("deleted blocks to leave memory", EMPTIED_WITHIN, || Ok((tmpfs_used()? < below).then_some(())))
 }
 
 /// Bytes that it still has room for.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hearth_testkit::{Content, Make, Scratch, usage, wait_until};
+use hearth_testkit::{Content, Make, Scratch, usage};
 
 use crate::amounts::at_least_one;
 use crate::chart::curves::{self, Axes, Curve};
@@ -150,13 +150,7 @@ fn large_file(
         }
     }
     party.delete("/large")?;
-    emptied(used + bytes / 2)
-}
-
-fn emptied(below: u64) -> Result<()> {
-    wait_until("deleted blocks to leave memory", Duration::from_secs(60), || {
-        Ok((memory::tmpfs_used()? < below).then_some(()))
-    })
+    memory::emptied(used + bytes / 2)
 }
 
 /// Does `work` while the CPU time of some processes is looked at: `(seconds, processors in use)`.
@@ -190,7 +184,7 @@ fn small_files(
             memory::touch(bytes)?;
             let both = [("write", party.write(source, "/small")?), ("read", party.read("/small", bytes)?)];
             party.delete("/small")?;
-            emptied(used + bytes / 2)?;
+            memory::emptied(used + bytes / 2)?;
             if run == 0 {
                 continue;
             }
