@@ -199,7 +199,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             memory::place()
         );
         arguments.recording.append(&workload, &figures.0)?;
-        chart::write("local-read", &workload, &figures.0)?;
+        // Of everything only.
+        if !arguments.no_apache {
+            chart::write("local-read", &workload, &figures.0)?;
+        }
     }
     Ok(())
 }

@@ -273,7 +273,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             memory::place()
         );
         arguments.recording.append(&workload, &figures.0)?;
-        chart::write("put-get", &workload, &figures.0)?;
+        // Of everything only.
+        if arguments.systems.is_empty() && arguments.clients.is_empty() {
+            chart::write("put-get", &workload, &figures.0)?;
+        }
     }
     Ok(())
 }

@@ -428,7 +428,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             None => ("small-files", format!("small-files {what}")),
         };
         arguments.recording.append(&workload, &figures.0)?;
-        chart::write(name, &workload, &figures.0)?;
+        // Of everything only.
+        if arguments.only.is_none() && !arguments.no_apache {
+            chart::write(name, &workload, &figures.0)?;
+        }
     }
     Ok(())
 }
