@@ -307,9 +307,10 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64, 
         block_size: target.block_size,
     };
     let mut field = target.enter(site)?;
+    let figures = measure(target, &mut field, &task);
     let place = field.place();
     // Also where it failed: what was written does not stay in a cluster of somebody's.
-    let (figures, left) = (measure(target, &mut field, &task), field.leave(task.files));
+    let left = field.leave(task.files);
     let figures = figures?;
     let name = kind.name();
     let what = match kind {

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -21,6 +22,9 @@ const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Set where [`Pages::run_elsewhere`] has run this program again.
 const MOUNTED: &str = "HEARTH_BENCH_HUGE_PAGES_MOUNTED";
+
+/// Memory could not be held at some time ([`hold`]), which decides more than either make is: the record says so.
+static ONLY_TOUCHED: AtomicBool = AtomicBool::new(false);
 
 /// Makes `bytes` of memory ready for what is measured next. On a virtual machine the first touch of memory that has been idle costs many
 /// times the copy itself; without this, whoever writes first pays it for all.
@@ -38,7 +42,11 @@ fn ready(bytes: u64, pace: Pace) -> Result<()> {
     if !in_virtual_machine() {
         match hold::ready(bytes, pace) {
             Ok(()) => return Ok(()),
-            Err(error) => eprintln!("{error:#}: it is only touched"),
+            Err(error) => {
+                if !ONLY_TOUCHED.swap(true, Ordering::Relaxed) {
+                    eprintln!("{error:#}: it is only touched");
+                }
+            }
         }
     }
     // Without a name: when we are ended meanwhile, its memory goes with us.
@@ -144,10 +152,11 @@ fn gives_huge_pages(mounts: &str, place: &str) -> bool {
         .is_some_and(|options| options.split(',').any(|option| matches!(option, "huge=within_size" | "huge=always")))
 }
 
-/// What a workload's name says of where the data is.
+/// What a workload's name says of where the data is: asked when all is measured.
 pub fn place() -> String {
     let pages = if has_huge_pages().unwrap_or(false) { "a tmpfs with huge pages at " } else { "" };
-    format!("data in {pages}{TMPFS}")
+    let touched = if ONLY_TOUCHED.load(Ordering::Relaxed) { ", whose memory was not held but touched" } else { "" };
+    format!("data in {pages}{TMPFS}{touched}")
 }
 
 #[cfg(test)]

@@ -111,8 +111,10 @@ pub fn short(value: f64) -> String {
     }
 }
 
+/// What is below one keeps three digits that matter, down to a millionth: ratios are made of these.
 fn round(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+    let steps = if value.abs() < 1.0 { 1e6 } else { 1e3 };
+    (value * steps).round() / steps
 }
 
 /// Figures by what they are of, in the order in which they were first measured.
@@ -251,6 +253,11 @@ mod tests {
         let [line] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!((line["median"].as_f64(), line["note"].as_str()), (Some(1.5), Some("busy")), "{line}");
+    }
+
+    #[test]
+    fn small_values_are_not_rounded_away() {
+        assert_eq!([1234.5678, 0.0123456, -0.0123456, 0.0].map(round), [1234.568, 0.012346, -0.012346, 0.0]);
     }
 
     #[test]

@@ -53,8 +53,9 @@ impl Saturate {
             replication: self.target.replication,
             block_size: self.target.block_size,
         };
+        let figures = self.measure(&mut field, &files, &clients);
         let place = field.place();
-        let (figures, left) = (self.measure(&mut field, &files, &clients), field.leave(most));
+        let left = field.leave(most);
         let mut figures = figures?;
         for figure in kept(&figures, &clients) {
             figures.0.push(figure);

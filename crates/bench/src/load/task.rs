@@ -133,11 +133,14 @@ impl Task {
             [Some(p50), Some(p90), Some(p99), Some(p999)] => Some([p50, p90, p99, p999]),
             _ => None,
         };
-        let bytes = match self.kind {
-            Kind::Pread => (self.reads / workers as u64).max(1) * workers as u64 * self.piece as u64,
-            Kind::Write | Kind::Read => self.bytes(),
+        let piece = self.piece as u64;
+        let (bytes, operations) = match self.kind {
+            Kind::Pread => {
+                let reads = (self.reads / workers as u64).max(1) * workers as u64;
+                (reads * piece, reads)
+            }
+            Kind::Write | Kind::Read => (self.bytes(), self.files as u64 * self.size.div_ceil(piece)),
         };
-        let operations = bytes.div_ceil(self.piece as u64);
         Ok(Outcome { bytes, operations, seconds: number("seconds").context("seconds")?, ranks, by_path: Vec::new() })
     }
 
