@@ -30,7 +30,9 @@ use hearth_config::{ConfigError, Configuration, keys};
 use hearth_protocol::rpc::{Call, Caller, RemoteError};
 use hearth_web::axum::http::{HeaderValue, Method, StatusCode, header};
 use hearth_web::axum::response::{IntoResponse, Response};
-use hearth_web::webhdfs::{Exception, Parameters, Request, Service, empty, hear_out, json, refused, told, waits_to_send};
+use hearth_web::webhdfs::{
+    Exception, Parameters, Request, Service, empty, hear_out, json, refused, told, waits_to_send,
+};
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 use serde_json::Value;
