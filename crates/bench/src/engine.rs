@@ -29,8 +29,8 @@ pub struct Arguments {
     /// Size of a replica in MiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// How many threads read at the same time
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4", value_parser = at_least_one::<usize>)]
+    /// How many threads read at the same time: a disk has its peak with several of them waiting
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,16", value_parser = at_least_one::<usize>)]
     threads: Vec<usize>,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<u64>)]

@@ -123,10 +123,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads all once, so that what fits memory is in it, and looks whether the bytes are right.
+    /// Reads as many replicas as memory holds, so that what fits is in it and of a larger set as much as can be, and looks whether the
+    /// bytes are right.
     fn warm(&self, task: &Task) -> Result<()> {
         let (mut into, mut sums) = (vec![0; GET_BYTES as usize], Vec::new());
-        for index in 0..task.replicas {
+        let held = task.memory_bytes.div_ceil(task.replica_bytes);
+        for index in task.replicas.saturating_sub(held)..task.replicas {
             if let Self::Store(store, blocks) = self {
                 // Into memory, where the engine has one.
                 store.hold(&blocks[index as usize])?;
