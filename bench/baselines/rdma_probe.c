@@ -233,7 +233,8 @@ static int client(const char *work, char **argument) {
                 double swap = took[k];
                 took[k] = took[k - 1], took[k - 1] = swap;
             }
-        printf("%.3f %.3f\n", took[count / 2], took[count * 99 / 100]);
+        // The nearest ranks, as of ours.
+        printf("%.3f %.3f\n", took[(count + 1) / 2 - 1], took[(count * 99 + 99) / 100 - 1]);
         return 0;
     }
 

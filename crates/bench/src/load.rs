@@ -172,6 +172,11 @@ impl Target {
         self.fs.is_some()
     }
 
+    /// Whether all take part that a chart is to show.
+    fn is_whole(&self) -> bool {
+        !self.no_apache && self.path_choice.is_none()
+    }
+
     fn runs(&self) -> usize {
         self.runs.unwrap_or(if self.is_given() { 1 } else { 3 })
     }
@@ -224,7 +229,9 @@ impl Target {
         }
         if !self.is_given() && self.recording.is_wanted() {
             self.recording.append(workload, &figures.0)?;
-            chart::write(name, workload, &figures.0)?;
+            if self.is_whole() {
+                chart::write(name, workload, &figures.0)?;
+            }
         }
         Ok(())
     }

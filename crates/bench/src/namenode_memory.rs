@@ -143,8 +143,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     );
     if arguments.recording.is_wanted() {
         arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
-        let shown: Vec<Figure> = figures.0.iter().filter(|figure| is_shown(figure)).cloned().collect();
-        chart::write("namenode-memory", &workload, &shown)?;
+        if arguments.namenodes.are_both() {
+            let shown: Vec<Figure> = figures.0.iter().filter(|figure| is_shown(figure)).cloned().collect();
+            chart::write("namenode-memory", &workload, &shown)?;
+        }
     }
     Ok(())
 }

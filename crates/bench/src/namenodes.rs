@@ -23,6 +23,11 @@ impl Namenodes {
         Ok(disk)
     }
 
+    /// Whether both are measured.
+    pub fn are_both(&self) -> bool {
+        self.only.is_none()
+    }
+
     /// Those that are wanted, with their names in the record.
     pub fn makes(&self) -> impl Iterator<Item = (&'static str, Make)> {
         let wanted = |name: &str| self.only.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(name));

@@ -58,7 +58,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let workload = described(arguments);
     if arguments.recording.is_wanted() {
         arguments.recording.append(&workload, &figures.0)?;
-        chart::write("rereplication", &workload, &figures.0)?;
+        if arguments.set.is_empty() {
+            chart::write("rereplication", &workload, &figures.0)?;
+        }
     }
     Ok(())
 }
@@ -67,8 +69,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn described(arguments: &Arguments) -> String {
     let set: String = arguments.set.iter().map(|setting| format!(" with {setting}")).collect();
     format!(
-        "rereplication{set} of {} MiB, blocks of {} MiB, by Hearth's NameNode to 2 of 3 DataNodes; {} readers",
-        arguments.mib, arguments.block_mib, arguments.readers
+        "rereplication{set} of {} MiB, blocks of {} MiB, by Hearth's NameNode to 2 of 3 DataNodes; {} readers; {}",
+        arguments.mib,
+        arguments.block_mib,
+        arguments.readers,
+        memory::place()
     )
 }
 

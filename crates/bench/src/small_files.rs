@@ -425,7 +425,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             Some(words) => {
                 ("small-files-network", format!("network small-files {what}; each way {words}, MTU 1500, in the VM"))
             }
-            None => ("small-files", format!("small-files {what}")),
+            None => ("small-files", format!("small-files {what}; {}", memory::place())),
         };
         arguments.recording.append(&workload, &figures.0)?;
         // Of everything only.

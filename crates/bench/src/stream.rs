@@ -157,7 +157,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             memory::place()
         );
         arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
-        if arguments.slow_receiver.is_none() {
+        // Of everything only.
+        if arguments.slow_receiver.is_none() && Carrier::ALL.iter().all(|carrier| carriers.contains(carrier)) {
             chart::write("stream", &workload, &figures.0)?;
         }
     }

@@ -77,9 +77,9 @@ impl Apache {
         if apache.has_native() { apache.with_native() } else { Ok(apache) }
     }
 
-    /// Whether libhadoop was fetched.
+    /// Whether libhadoop was fetched, which is built for one processor: on others a JVM goes on without it, and says nothing.
     pub fn has_native(&self) -> bool {
-        self.native().join("libhadoop.so").exists()
+        cfg!(target_arch = "x86_64") && self.native().join("libhadoop.so").exists()
     }
 
     fn native(&self) -> PathBuf {

@@ -67,7 +67,7 @@ impl Saturate {
             place
         );
         self.target.tell("saturate", &workload, &figures, COLUMNS)?;
-        if !self.target.is_given() && self.target.recording.is_wanted() {
+        if !self.target.is_given() && self.target.recording.is_wanted() && self.target.is_whole() {
             draw(&workload, &figures, &clients)?;
         }
         left

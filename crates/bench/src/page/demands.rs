@@ -80,10 +80,11 @@ const LOCAL_READ: &str = "local-read 128 MiB, blocks of 32 MiB, at random in 102
 const LOCAL_WRITE: &str = "local-write 128 MiB, blocks of 32 MiB;";
 const RDMA: &str = "rdma 256 MiB, pieces of 1024 KiB, depth 8,";
 const PUT_GET: &str = "put-get 2048 MiB, blocks of 32 MiB, replication 1;";
-const DATANODE: &str = "datanode 1024 MiB, blocks of 32 MiB, 60 readers of 16 MiB,";
-const DATANODE_COPYING: &str = "datanode, transferTo off, 1024 MiB, blocks of 32 MiB, 60 readers of 16 MiB,";
+const DATANODE: &str = "datanode 1024 MiB, blocks of 32 MiB, 60 readers of 16 MiB, 24000 small reads;";
+const DATANODE_COPYING: &str =
+    "datanode, transferTo off, 1024 MiB, blocks of 32 MiB, 60 readers of 16 MiB, 24000 small reads;";
 const STREAM: &str = "stream 64 replicas of 80 MiB";
-const STREAM_SLOW: &str = "stream, slow receiver (1s a piece), 64 replicas";
+const STREAM_SLOW: &str = "stream, slow receiver (1s a piece), 64 replicas of 16 MiB";
 const ENGINE: &str = "engine 4 KiB gets, 256 MiB of memory, replicas of 32 MiB";
 const SMALL_FILES: &str = "small-files 17836 files of 32 KiB, the first 32 KiB, 64 a batch";
 const SMALL_FILES_FAR: &str =

@@ -68,6 +68,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.role == Role::Receive {
         std::thread::spawn(move || tell(&taken, all));
     }
+    if arguments.peer.is_none() {
+        // Nobody says anything to one that listens, which may wait for ever: an end means that the parent is no more. One that connects
+        // ends without the other.
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            std::process::exit(1);
+        });
+    }
     // A DataNode has a loop in one thread for each of its connections of replicas.
     let mut builder = match arguments.carrier {
         Carrier::Streams => tokio::runtime::Builder::new_current_thread(),

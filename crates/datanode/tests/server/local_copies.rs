@@ -141,21 +141,25 @@ async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_mem
     }
     let heartbeat = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
     let mut awaited = 0;
-    while awaited < writer.seqno {
-        match tokio::time::timeout(Duration::from_secs(1), writer.ack()).await {
-            Ok(ack) => {
-                assert!(ack.is_success(), "{ack:?}");
-                awaited += i64::from(ack.seqno != HEARTBEAT_SEQNO);
+    // Whose heartbeats are answered is not given up by anybody else.
+    let answered = async {
+        while awaited < writer.seqno {
+            match tokio::time::timeout(Duration::from_secs(1), writer.ack()).await {
+                Ok(ack) => {
+                    assert!(ack.is_success(), "{ack:?}");
+                    awaited += i64::from(ack.seqno != HEARTBEAT_SEQNO);
+                }
+                Err(_) => writer.sender.send_packet(&heartbeat, &[], &[]).await.unwrap(),
             }
-            Err(_) => writer.sender.send_packet(&heartbeat, &[], &[]).await.unwrap(),
         }
-    }
-    writer.send_last().await;
-    while awaited < writer.seqno {
-        let ack = writer.ack().await;
-        assert!(ack.is_success(), "{ack:?}");
-        awaited += i64::from(ack.seqno != HEARTBEAT_SEQNO);
-    }
+        writer.send_last().await;
+        while awaited < writer.seqno {
+            let ack = writer.ack().await;
+            assert!(ack.is_success(), "{ack:?}");
+            awaited += i64::from(ack.seqno != HEARTBEAT_SEQNO);
+        }
+    };
+    tokio::time::timeout(2 * WAIT, answered).await.expect("all is acknowledged");
     for node in &two.nodes {
         assert!(read(node, &stored, 0, None).await.unwrap() == data);
     }

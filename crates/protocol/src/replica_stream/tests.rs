@@ -414,9 +414,12 @@ async fn a_slow_receiver_stops_the_sender_at_the_window() {
     assert!(before <= window, "{before}");
     // One piece is stored: one more is sent.
     shelf.permits.add_permits(1);
-    while handed_out.load(Ordering::Relaxed) == before {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let more = async {
+        while handed_out.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, more).await.expect("one more is sent");
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(handed_out.load(Ordering::Relaxed) <= before + frame);
     shelf.permits.add_permits(10_000);
@@ -474,9 +477,12 @@ async fn what_was_acknowledged_is_not_sent_again_after_the_connection_broke() {
     jobs.send(first).await.ok().unwrap();
     shelf.permits.add_permits(10);
     // Four frames of a replica may be on their way: the sender has heard that nine are stored.
-    while handed_out.load(Ordering::Relaxed) < 13 * 65_536 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let heard = async {
+        while handed_out.load(Ordering::Relaxed) < 13 * 65_536 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, heard).await.expect("what was stored is acknowledged");
     here.shutdown();
     let Err(CarryError::Broken { stored, .. }) = answer.await.unwrap() else { panic!() };
     assert!(stored >= 9 * 65_536, "{stored}");
