@@ -5,8 +5,8 @@ use std::time::Instant;
 use hearth_config::{Configuration, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::{
-    AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, FileKind, FileStatus, FsPermission, LocatedBlock,
-    LocatedBlocks, ServerDefaults, Xattr,
+    AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, ExtendedBlock, FileKind, FileStatus, FsPermission,
+    LocatedBlock, LocatedBlocks, ServerDefaults, Xattr,
 };
 use parking_lot::Mutex;
 
@@ -514,13 +514,13 @@ impl FileSystem {
         let (fs, path) = (self.clone(), self.absolute(path)?);
         let opening = {
             let path = path.clone();
-            tokio::spawn(async move { fs.open_again(path, new_block).await.map(|writer| Opened(Some(writer))) })
+            tokio::spawn(async move { fs.open_again(path, new_block).await })
         };
         let opened = opening.await.map_err(|_| Error::WriterClosed { path })??;
         Ok(opened.take())
     }
 
-    async fn open_again(&self, path: String, new_block: bool) -> Result<Writer, Error> {
+    async fn open_again(&self, path: String, new_block: bool) -> Result<Opened, Error> {
         let open = Leases::open(&self.shared);
         let (namenode, client) = (&self.shared.namenode, &self.shared.client_name);
         let (block, status) = namenode.append(&path, client, new_block).await?;
@@ -528,7 +528,11 @@ impl FileSystem {
         // For a new block the last one was not opened again.
         let last = block.as_ref().filter(|_| !new_block).map(|block| block.block.clone());
         match self.begin_append(&path, block, status, new_block).await {
-            Ok((file, begin)) => Ok(Writer::start(Arc::clone(&self.shared), file, begin, open)),
+            Ok((file, begin)) => {
+                let writer = Writer::start(Arc::clone(&self.shared), file, begin, open);
+                let (shared, runtime) = (Arc::clone(&self.shared), tokio::runtime::Handle::current());
+                Ok(Opened { writer: Some(writer), last, shared, runtime })
+            }
             Err(error) => {
                 namenode.close_unchanged(&path, inode, client, last.as_ref()).await;
                 Err(error)
@@ -574,23 +578,31 @@ impl FileSystem {
     }
 }
 
-/// A file that is open, until somebody takes it. Who would have may have gone: then it is closed.
-struct Opened(Option<Writer>);
+/// A file that is open, until somebody takes it. Who would have may have gone: then it is closed, as it was.
+struct Opened {
+    writer: Option<Writer>,
+    /// The block that was opened again.
+    last: Option<ExtendedBlock>,
+    shared: Arc<Shared>,
+    /// Whoever has gone may have been outside.
+    runtime: tokio::runtime::Handle,
+}
 
 impl Opened {
     fn take(mut self) -> Writer {
-        self.0.take().expect("it is taken once")
+        self.writer.take().expect("it is taken once")
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let (Some(writer), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else { return };
-        runtime.spawn(async move {
-            let path = writer.path().to_owned();
-            if let Err(error) = writer.close().await {
-                tracing::warn!(%path, %error, "a file that nobody waited for any more stays open");
-            }
+        let Some(writer) = self.writer.take() else { return };
+        let (shared, last) = (Arc::clone(&self.shared), self.last.take());
+        self.runtime.spawn(async move {
+            // Nothing was written: its datanodes, which may have gone as well, are not asked.
+            let (path, inode) = (writer.path().to_owned(), writer.inode());
+            shared.namenode.close_unchanged(&path, inode, &shared.client_name, last.as_ref()).await;
+            drop(writer);
         });
     }
 }

@@ -32,6 +32,7 @@ use hearth_wire::data_transfer::{
 use hearth_wire::rdma_control::{Grant, Slice, WriteMessage};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
 
 pub use buffers::WriteBuffers;
 pub use connections::WriterConnections;
@@ -118,6 +119,7 @@ pub async fn open(
         checksums,
         state: Mutex::new(State { grants: vec![grant], ..State::default() }),
         changed: Notify::new(),
+        sent_at: Mutex::new(Instant::now()),
         posted: tokio::sync::Mutex::default(),
         ended: AtomicBool::new(false),
     })))
@@ -135,6 +137,8 @@ pub struct BlockWriter {
     state: Mutex<State>,
     /// An acknowledgement has come.
     changed: Notify,
+    /// When the last slice or heartbeat was posted: since then the receiver has heard nothing.
+    sent_at: Mutex<Instant>,
     posted: tokio::sync::Mutex<VecDeque<BoxFuture<'static, Result<(), Error>>>>,
     /// The block's end is acknowledged: the connection is good for another.
     ended: AtomicBool,
@@ -283,6 +287,7 @@ impl BlockWriter {
             state.under_way.push_back(UnderWay { checksum_bytes, is_whole });
         }
         let mut writing = self.connection.write(transfers, Some(message), self.waits.read);
+        *self.sent_at.lock() = Instant::now();
         if is_to_end {
             return Ok(writing.await?);
         }
@@ -346,8 +351,10 @@ impl BlockWriter {
         mut ready: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, WriterError> {
         let (waits, peer) = (self.waits, self.connection.peer());
-        let (all, silence) = (tokio::time::sleep(waits.write), tokio::time::sleep(waits.read));
-        let heartbeat = tokio::time::sleep(waits.heartbeat);
+        let (all, silence) = (sleep(waits.write), sleep(waits.read));
+        // Counted from what was sent last, whichever wait that was before: the receiver counts so, too.
+        let due = || *self.sent_at.lock() + waits.heartbeat;
+        let heartbeat = sleep_until(due());
         tokio::pin!(all, silence, heartbeat);
         loop {
             let changed = self.changed.notified();
@@ -355,10 +362,10 @@ impl BlockWriter {
                 return Ok(found);
             }
             tokio::select! {
-                () = changed => silence.set(tokio::time::sleep(waits.read)),
+                () = changed => silence.set(sleep(waits.read)),
                 () = &mut heartbeat => {
                     self.send_heartbeat().await?;
-                    heartbeat.set(tokio::time::sleep(waits.heartbeat));
+                    heartbeat.set(sleep_until(due()));
                 }
                 () = self.connection.closed() => {
                     return Err(Error::Closed { peer, why: format!("while {action}") }.into());
@@ -464,6 +471,7 @@ mod tests {
             checksums: first.checksums,
             state: Mutex::new(State { grants: vec![first], ..State::default() }),
             changed: Notify::new(),
+            sent_at: Mutex::new(Instant::now()),
             posted: tokio::sync::Mutex::default(),
             ended: AtomicBool::new(false),
         };

@@ -28,6 +28,7 @@ use hearth_wire::data_transfer::{
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 use super::failures::Failures;
 use super::packets;
@@ -194,7 +195,7 @@ struct Shared {
     /// Nothing is put into that memory any more. Held while something is.
     closed: Mutex<bool>,
     checksum: ChecksumSpec,
-    /// How long memory is waited for.
+    /// How long after what was sent last memory is waited for.
     patience: Duration,
     packets: packets::Sender,
     load: Arc<Load>,
@@ -210,7 +211,7 @@ pub struct LocalMirror {
 impl LocalMirror {
     pub fn sender(&self) -> Sender {
         let (sent, mapped, buffer) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
-        Sender { shared: self.shared.clone(), sent, mapped, buffer }
+        Sender { shared: self.shared.clone(), sent, sent_at: Mutex::new(Instant::now()), mapped, buffer }
     }
 
     /// Ends it from another thread.
@@ -259,6 +260,8 @@ pub struct Sender {
     shared: Arc<Shared>,
     /// Bytes of the block that have gone down.
     sent: AtomicU64,
+    /// When the last packet had: since then the next datanode has heard nothing.
+    sent_at: Mutex<Instant>,
     /// Of the next datanode's memory, what has been granted up to now.
     mapped: Mutex<Option<Mapping>>,
     buffer: Mutex<Vec<u8>>,
@@ -274,13 +277,16 @@ impl Sender {
             self.may_be_placed(header, crcs) && self.has_room(header.end()).await && self.place(header, data)?;
         self.sent.fetch_max(header.end(), Ordering::Relaxed);
         self.shared.grant.lock().awaited += 1;
-        if !is_placed {
-            return self.shared.packets.send_packet(header, crcs, data).await;
+        if is_placed {
+            self.shared.load.locally_forwarded(u64::from(header.data_bytes));
+            let mut head = [0; PACKET_HEADER_BYTES_MAX];
+            let head_bytes = header.encode_in_place(crcs.len(), &mut head);
+            self.shared.packets.send_parts(&[&head[..head_bytes], crcs]).await?;
+        } else {
+            self.shared.packets.send_packet(header, crcs, data).await?;
         }
-        self.shared.load.locally_forwarded(u64::from(header.data_bytes));
-        let mut head = [0; PACKET_HEADER_BYTES_MAX];
-        let head_bytes = header.encode_in_place(crcs.len(), &mut head);
-        self.shared.packets.send_parts(&[&head[..head_bytes], crcs]).await
+        *self.sent_at.lock() = Instant::now();
+        Ok(())
     }
 
     /// Whether it is one of those that are put in place: of new bytes, whole chunks from its first on, with their CRCs.
@@ -310,7 +316,8 @@ impl Sender {
                 self.shared.changed.notified().await;
             }
         };
-        tokio::time::timeout(self.shared.patience, granted).await.unwrap_or(false)
+        let until = *self.sent_at.lock() + self.shared.patience;
+        timeout_at(until, granted).await.unwrap_or(false)
     }
 
     /// Copies a packet's bytes to their place. False: they cannot be put there, and go with the packet.

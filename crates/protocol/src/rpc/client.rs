@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use hearth_wire::rpc::{
     AuthProtocol, ClientId, ConnectionContext, ConnectionHeader, FRAME_BYTES_MAX_DEFAULT, FrameTooLong, Outcome,
     RemoteError, Response, ResponseError, decode_response, encode_call_after, encode_context, encode_ping,
@@ -432,7 +433,18 @@ impl Connection {
                 ready = writing.writable(), if !self.output.is_empty() => ready?,
                 () = tokio::time::sleep_until(wake_up) => {
                     if silent_at == Some(wake_up) {
-                        return Err(Broken::Silent);
+                        // This process may have stood still while answers came.
+                        match self.input.read_from(&mut reading).now_or_never() {
+                            Some(Ok(0)) => return Err(Broken::Closed),
+                            Some(Ok(_)) => {}
+                            Some(Err(error)) => return Err(error.into()),
+                            None => return Err(Broken::Silent),
+                        }
+                        moved = Instant::now();
+                        used = moved;
+                        silent_at = None;
+                        self.take_answers()?;
+                        continue;
                     }
                     if self.waiting.is_empty() {
                         return if self.output.is_empty() { Ok(()) } else { Err(Broken::Stalled) };

@@ -260,7 +260,8 @@ async fn copy_bytes(source: &mut Source, from: Option<&Item>, target: &Item, cop
     if target.exists() && (target.is_directory() || !copying.overwrite) {
         return Err(Failure::exists(&target.shown));
     }
-    let options = CreateOptions { overwrite: true, replication: copying.lazy.then_some(1), ..CreateOptions::default() };
+    let (replication, lazy_persist) = (copying.lazy.then_some(1), copying.lazy);
+    let options = CreateOptions { overwrite: true, replication, lazy_persist, ..CreateOptions::default() };
     if copying.direct {
         write(source, target, &target.path, options).await?;
     } else {
