@@ -250,7 +250,7 @@ impl Inner {
     }
 
     /// Room is made for more than one caller at a time.
-    fn reclaim_step(&self) -> u64 {
+    pub fn reclaim_step(&self) -> u64 {
         (self.budget.limit() / 32).clamp(1 << 20, 64 << 20)
     }
 
@@ -307,6 +307,7 @@ impl Inner {
             gone += core.received.max(1);
             self.drop_memory(&mut core);
             core.disk_reads = 0;
+            replica.disk_bytes.store(0, Ordering::Relaxed);
             count(&self.counters.evictions, 1);
         }
         gone

@@ -1,6 +1,9 @@
-//! Replicas that are read from disk again and again come back into memory.
+//! Replicas that are read from disk again and again come back into memory: into room that nobody needs soon, into room that others have to
+//! leave when as much was read of them as they are long. Short reads of a set that is larger than memory would else push out one replica
+//! after another, and read all of each from disk, for a few chunks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hearth_types::ReplicaState;
 
@@ -12,7 +15,7 @@ use crate::replica::{Core, Hands, Replica};
 use crate::snapshot::{CopyError, Source};
 use crate::sys;
 
-/// Reads from disk before a replica comes back: one may be a copy passing through.
+/// Readers from disk before a replica comes back: one may be a copy passing through.
 const READS: u8 = 2;
 /// More replicas than that are not waited for.
 const WANTED_MAX: usize = 1000;
@@ -25,13 +28,19 @@ impl Inner {
         }
         core.disk_reads = core.disk_reads.saturating_add(1);
         // Half of the memory is as much as one replica gets: it would push everything else out.
-        if core.disk_reads != READS || core.received > self.budget.limit() / 2 {
+        if core.wanted_back || core.disk_reads < READS || core.received > self.budget.limit() / 2 {
+            return;
+        }
+        // Beside what is made free at a time for those that write.
+        let taken = self.budget.used().saturating_add(core.received).saturating_add(self.reclaim_step());
+        if taken > self.budget.limit() && replica.disk_bytes.load(Ordering::Relaxed) < core.received {
             return;
         }
         let mut wanted = self.wanted.lock();
         if wanted.len() < WANTED_MAX {
             wanted.push_back(Arc::downgrade(replica));
             drop(wanted);
+            core.wanted_back = true;
             self.wake();
         }
     }
@@ -51,7 +60,8 @@ impl Inner {
     pub fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, mut scratch) = {
             let mut core = replica.core();
-            core.disk_reads = 0;
+            (core.disk_reads, core.wanted_back) = (0, false);
+            replica.disk_bytes.store(0, Ordering::Relaxed);
             if core.memory.is_some() || core.gone || core.corrupt.is_some() || !core.is_on_disk() {
                 return Ok(());
             }

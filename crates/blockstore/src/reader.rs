@@ -1,5 +1,6 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
 
@@ -86,7 +87,16 @@ impl ReplicaReader {
     /// Errors: `OutOfRange`; `Io`.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.within(ByteRange::with_length(offset, into.len() as u64))?;
+        self.note_sent(into.len() as u64);
         self.snapshot.read_at(offset, into).map_err(|error| self.io("read", error))
+    }
+
+    /// Takes note that so many bytes went to somebody by the file that [`ReplicaReader::data`] gave out. Of a replica on disk that decides
+    /// whether it comes back into memory.
+    pub fn note_sent(&self, bytes: u64) {
+        if !self.in_memory() {
+            self.replica.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Appends to `into` the CRCs of the chunks that `range` touches, as [`ReplicaReader::checksums`] does, and behind them its data,
@@ -95,7 +105,11 @@ impl ReplicaReader {
     /// Errors: `OutOfRange`; `Io`.
     pub fn read_now(&self, range: ByteRange, into: &mut Vec<u8>) -> Result<bool> {
         self.within(Some(range))?;
-        self.snapshot.read_now(range, into).map_err(|error| self.io("read", error))
+        let read = self.snapshot.read_now(range, into).map_err(|error| self.io("read", error))?;
+        if read {
+            self.note_sent(range.length());
+        }
+        Ok(read)
     }
 
     /// Most of the replica is about to be read, from front to back: of one on disk, the kernel reads ahead for this reader alone.

@@ -7,7 +7,7 @@
 //! replica that was just made is free, and may be held beside that of its source.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hearth_types::{Block, BlockId, ChecksumSpec, ExtendedBlock, GenerationStamp, ReplicaState};
@@ -39,6 +39,8 @@ pub struct Replica {
     pub id: BlockId,
     pub slice: Arc<Slice>,
     pub change: Mutex<()>,
+    /// Bytes that readers had from disk since it was last in memory.
+    pub disk_bytes: AtomicU64,
     core: Mutex<Core>,
 }
 
@@ -75,8 +77,10 @@ pub struct Core {
     pub dirty_ticket: u64,
     /// Read since the clock hand last came by.
     pub referenced: bool,
-    /// Reads from disk since it was last in memory.
+    /// Readers that were served from disk since it was last in memory.
     pub disk_reads: u8,
+    /// It is to come back into memory, and has not been looked at yet.
+    pub wanted_back: bool,
     pub corrupt: Option<Box<str>>,
     /// Taken out of the map, or about to be: it may have moved to another storage. See `Inner::change_replica`.
     pub gone: bool,
@@ -111,6 +115,7 @@ impl Core {
             dirty_ticket: 0,
             referenced: false,
             disk_reads: 0,
+            wanted_back: false,
             corrupt: None,
             gone: false,
             withdrawals: 0,
@@ -248,7 +253,7 @@ impl MemoryCopy {
 
 impl Replica {
     pub fn new(id: BlockId, slice: Arc<Slice>, core: Core) -> Self {
-        Self { id, slice, change: Mutex::new(()), core: Mutex::new(core) }
+        Self { id, slice, change: Mutex::new(()), disk_bytes: AtomicU64::new(0), core: Mutex::new(core) }
     }
 
     pub fn core(&self) -> MutexGuard<'_, Core> {

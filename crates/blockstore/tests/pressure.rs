@@ -82,6 +82,51 @@ fn what_is_held_stays_in_memory_until_it_changes() {
 }
 
 #[test]
+fn short_reads_push_nothing_out_of_memory_until_they_are_as_much_as_the_replica() {
+    let mut bed = Bed::new(Kind::Memory);
+    bed.options.memory.limit = 8 << 20;
+    bed.options.background = true;
+    bed.options.flush_delay = Duration::from_millis(20);
+    bed.options.clock = std::sync::Arc::new(SystemClock::new());
+    let store = bed.open();
+    for id in 0..20 {
+        put(&store, id, 1, &bytes(id as u64, MIB));
+        wait_for(|| store.metrics().dirty_bytes < 4 << 20);
+    }
+    wait_for(|| store.metrics().dirty_replicas == 0);
+    let on_disk: Vec<i64> = (0..20).filter(|id| !info(&store, *id).in_memory).collect();
+    let read = |id: i64, count: usize| {
+        let whole = bytes(id as u64, MIB);
+        let mut into = [0; 4096];
+        for at in (0..MIB).step_by(4096).take(count) {
+            store.reader(&block(id, 1, 0)).unwrap().read_at(at as u64, &mut into).unwrap();
+            assert!(into == whole[at..at + 4096]);
+        }
+    };
+    let [short, other] = on_disk[..2] else { panic!("20 MiB do not fit: {on_disk:?}") };
+    read(short, 200);
+    // Behind it in the queue, if it were in one.
+    wait_for(|| {
+        get(&store, other, 1);
+        info(&store, other).in_memory
+    });
+    assert!(!info(&store, short).in_memory, "a part of it was read, and it has pushed out others");
+    wait_for(|| {
+        read(short, 256);
+        info(&store, short).in_memory
+    });
+    drop(store);
+    // Where there is room two readers are enough.
+    bed.options.memory.limit = 64 << 20;
+    let store = bed.open();
+    let cold = (0..20).find(|id| !info(&store, *id).in_memory).expect("20 MiB did not fit");
+    wait_for(|| {
+        store.reader(&block(cold, 1, 0)).unwrap().read_at(0, &mut [0; 512]).unwrap();
+        info(&store, cold).in_memory
+    });
+}
+
+#[test]
 fn clean_replicas_leave_memory_and_come_back() {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.limit = 8 << 20;

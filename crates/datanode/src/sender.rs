@@ -178,6 +178,7 @@ impl PacketSender<'_> {
                 self.connection.write_vectored(&[head, data], false, self.write_timeout).await?;
             }
             DataSource::File { file, offset: base } if self.transfer_to => {
+                self.reader.note_sent(length);
                 self.connection.write_vectored(&[head], true, self.write_timeout).await?;
                 self.connection.send_file_range(file, base + offset, length, self.write_timeout).await?;
             }

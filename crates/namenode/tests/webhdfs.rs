@@ -144,7 +144,8 @@ async fn what_no_operation_takes_is_refused() {
         ("DELETE", "op=DELETE&recursive=1", "Invalid value for webhdfs parameter \"recursive\": Failed to parse"),
         // What other operations of the method take has to look as it should, too.
         ("GET", "op=GETFILESTATUS&offset=x", "Invalid value for webhdfs parameter \"offset\": Failed to parse \"x\""),
-        ("GET", "op=LISTSTATUS&fsaction=", "Invalid value for webhdfs parameter \"fsaction\": Invalid value: \"\""),
+        ("GET", "op=LISTSTATUS&fsaction=xyz", "Invalid value for webhdfs parameter \"fsaction\": Invalid value: \"xyz"),
+        ("GET", "op=CHECKACCESS&fsaction=", "Required param fsaction for op: CHECKACCESS is null or empty"),
         ("GET", "op=LISTSTATUS&encoding=none", "Invalid value for webhdfs parameter \"encoding\": No enum constant"),
         ("PUT", "op=MKDIRS&replication=0", "Invalid value for webhdfs parameter \"replication\": Invalid parameter"),
         ("PUT", "op=MKDIRS&destination=x", "Invalid value for webhdfs parameter \"destination\": Invalid parameter"),

@@ -386,6 +386,7 @@ impl Ready {
                 DataSource::File { file, offset } => {
                     connection.write_vectored(&slices, true, timeout).await?;
                     slices.clear();
+                    reader.note_sent(range.length());
                     connection.send_file_range(file, offset + range.start(), range.length(), timeout).await?;
                 }
             }

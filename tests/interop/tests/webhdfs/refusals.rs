@@ -49,7 +49,8 @@ const VALUES: &[&str] = &[
     "! POST /refusals/f?op=TRUNCATE&newlength=x",
     // Of other operations' parameters.
     "! GET /refusals/f?op=GETFILESTATUS&offset=x",
-    "! GET /refusals/f?op=GETFILESTATUS&fsaction=",
+    "! GET /refusals/f?op=GETFILESTATUS&fsaction=xyz",
+    "! GET /refusals/f?op=CHECKACCESS&fsaction=",
     "! GET /refusals/f?op=LISTSTATUS&encoding=none",
     "! PUT /refusals/x?op=MKDIRS&replication=0",
     "! PUT /refusals/x?op=MKDIRS&destination=relative",

@@ -50,7 +50,7 @@ impl Asked {
     /// What somebody would do.
     pub(super) fn action(&self) -> Result<Option<Access>, Exception> {
         match self.parameters.given(ACTION) {
-            None | Some("null") => Ok(None),
+            None | Some("" | "null") => Ok(None),
             Some(letters) => match Access::from_letters(letters) {
                 Some(access) => Ok(Some(access)),
                 None => Err(not_of(ACTION, letters, "[r-][w-][x-]")),
