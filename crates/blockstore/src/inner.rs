@@ -306,8 +306,7 @@ impl Inner {
             }
             gone += core.received.max(1);
             self.drop_memory(&mut core);
-            core.disk_reads = 0;
-            replica.disk_bytes.store(0, Ordering::Relaxed);
+            replica.forget_disk_reads(&mut core);
             count(&self.counters.evictions, 1);
         }
         gone

@@ -60,8 +60,8 @@ impl Inner {
     pub fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, mut scratch) = {
             let mut core = replica.core();
-            (core.disk_reads, core.wanted_back) = (0, false);
-            replica.disk_bytes.store(0, Ordering::Relaxed);
+            core.wanted_back = false;
+            replica.forget_disk_reads(&mut core);
             if core.memory.is_some() || core.gone || core.corrupt.is_some() || !core.is_on_disk() {
                 return Ok(());
             }

@@ -256,6 +256,12 @@ impl Replica {
         Self { id, slice, change: Mutex::new(()), disk_bytes: AtomicU64::new(0), core: Mutex::new(core) }
     }
 
+    /// What was read from disk up to here says nothing any more.
+    pub fn forget_disk_reads(&self, core: &mut Core) {
+        core.disk_reads = 0;
+        self.disk_bytes.store(0, Ordering::Relaxed);
+    }
+
     pub fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock()
     }

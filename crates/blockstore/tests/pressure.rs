@@ -43,19 +43,30 @@ impl Drop for SmallTmpfs {
 
 const MIB: usize = 1 << 20;
 
-#[test]
-fn what_is_held_stays_in_memory_until_it_changes() {
+/// Memory for 8 MiB, which soon is on disk as well.
+fn small_memory() -> Bed {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.limit = 8 << 20;
     bed.options.background = true;
     bed.options.flush_delay = Duration::from_millis(20);
     bed.options.clock = std::sync::Arc::new(SystemClock::new());
-    let store = bed.open();
+    bed
+}
+
+/// 20 replicas of a MiB, at the disk's pace, so that memory has clean ones to give.
+fn fill(store: &Blockstore) {
     for id in 0..20 {
-        put(&store, id, 1, &bytes(id as u64, MIB));
+        put(store, id, 1, &bytes(id as u64, MIB));
         wait_for(|| store.metrics().dirty_bytes < 4 << 20);
     }
     wait_for(|| store.metrics().dirty_replicas == 0);
+}
+
+#[test]
+fn what_is_held_stays_in_memory_until_it_changes() {
+    let bed = small_memory();
+    let store = bed.open();
+    fill(&store);
     // The first ones have left; held, they are back and stay, whatever else passes through.
     let held: Vec<_> = (0..3).map(|id| store.hold(&block(id, 1, 0)).unwrap().expect("there is room")).collect();
     for round in 0..3 {
@@ -83,17 +94,9 @@ fn what_is_held_stays_in_memory_until_it_changes() {
 
 #[test]
 fn short_reads_push_nothing_out_of_memory_until_they_are_as_much_as_the_replica() {
-    let mut bed = Bed::new(Kind::Memory);
-    bed.options.memory.limit = 8 << 20;
-    bed.options.background = true;
-    bed.options.flush_delay = Duration::from_millis(20);
-    bed.options.clock = std::sync::Arc::new(SystemClock::new());
+    let mut bed = small_memory();
     let store = bed.open();
-    for id in 0..20 {
-        put(&store, id, 1, &bytes(id as u64, MIB));
-        wait_for(|| store.metrics().dirty_bytes < 4 << 20);
-    }
-    wait_for(|| store.metrics().dirty_replicas == 0);
+    fill(&store);
     let on_disk: Vec<i64> = (0..20).filter(|id| !info(&store, *id).in_memory).collect();
     let read = |id: i64, count: usize| {
         let whole = bytes(id as u64, MIB);
@@ -128,11 +131,7 @@ fn short_reads_push_nothing_out_of_memory_until_they_are_as_much_as_the_replica(
 
 #[test]
 fn clean_replicas_leave_memory_and_come_back() {
-    let mut bed = Bed::new(Kind::Memory);
-    bed.options.memory.limit = 8 << 20;
-    bed.options.background = true;
-    bed.options.flush_delay = Duration::from_millis(20);
-    bed.options.clock = std::sync::Arc::new(SystemClock::new());
+    let bed = small_memory();
     let store = bed.open();
     for id in 0..30 {
         put(&store, id, 1, &bytes(id as u64, MIB));
