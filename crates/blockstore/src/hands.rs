@@ -10,7 +10,7 @@ use crate::disk::layout::Place;
 use crate::disk::stream::DiskStream;
 use crate::error::{Result, StoreError};
 use crate::inner::{Inner, count};
-use crate::memory::file::{FileWriter, NewCopy};
+use crate::memory::file::{FileWriter, NewCopy, crc_file_bytes};
 use crate::memory::header::Identity;
 use crate::memory::slab::{NoSlot, Slot};
 use crate::options::Engine;
@@ -475,6 +475,13 @@ impl Inner {
         }
         let content = replica.snapshot(&mut replica.core())?;
         self.move_to_disk(replica, hands, &content)
+    }
+
+    /// Whether there may be no memory for `bytes` more of a replica's data before others have gone from it. Looks at the limit only.
+    pub fn is_short_of(&self, checksum: ChecksumSpec, bytes: u64) -> bool {
+        let data = bytes.saturating_add(u64::from(self.options.memory.slice_bytes));
+        let wanted = data.saturating_add(crc_file_bytes(checksum, data));
+        self.budget.used().saturating_add(wanted) > self.budget.limit()
     }
 
     /// Memory is full: the replica goes on in files. What hsync has put there already is used.

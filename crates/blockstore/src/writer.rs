@@ -133,7 +133,7 @@ impl ReplicaWriter {
     /// changes nothing. Data that begins within a chunk may not reach beyond it: its CRC covers the new bytes only, and
     /// is combined here with what stands before them, after that was checked.
     ///
-    /// Touches memory only, unless the memory tier is full: then the replica goes on in files.
+    /// Touches memory only, unless the memory tier is full: then the replica goes on in files. See [`Self::write_may_wait`].
     ///
     /// Errors: `Gap`; `BadWrite` (CRCs of a wrong size, data across a seam); `Corrupt` (the bytes before the seam);
     /// `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`.
@@ -168,6 +168,23 @@ impl ReplicaWriter {
             self.replica.core().verified = false;
         }
         self.advance(&mut hands, end, partial)
+    }
+
+    /// Whether [`Self::write`] of `bytes` more may wait for a disk, and belongs on a thread that may: the replica is written in files, or
+    /// memory is so full that it may have to go there.
+    pub fn write_may_wait(&self, bytes: u64) -> bool {
+        let end = self.received.saturating_add(bytes);
+        let within = u64::from(self.checksum.bytes_per_chunk.max(1));
+        match &*self.shared.hands.lock() {
+            Hands::Disk(_) => true,
+            // What is held back is written before a chunk is gone on with.
+            Hands::Stream(_) => !self.received.is_multiple_of(within),
+            Hands::Slot(slot) => end > u64::from(slot.capacity()) && self.store.is_short_of(self.checksum, end),
+            Hands::File(file) => {
+                end > file.allocated() && self.store.is_short_of(self.checksum, end - file.allocated())
+            }
+            Hands::Gone => false,
+        }
     }
 
     /// The bytes up to `end` are there, and the CRCs of their whole chunks; `partial`: that of the last chunk, if it is

@@ -212,6 +212,38 @@ fn many_writers_at_once_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_write_says_whether_it_may_wait_for_a_disk() {
+    let mut bed = small_memory();
+    // Nothing leaves memory.
+    bed.options.background = false;
+    let store = bed.open();
+    let mut writer = create(&store, 1, 1);
+    for piece in bytes(1, 2 * MIB).chunks(MIB / 4) {
+        assert!(!writer.write_may_wait(piece.len() as u64), "at {}: there is room in memory", writer.received());
+        send(&mut writer, piece, 64 << 10);
+    }
+    assert!(writer.write_may_wait(8 << 20), "there is not so much");
+    let mut others = Vec::new();
+    for id in 2..8 {
+        let mut other = create(&store, id, 1);
+        while store.metrics().memory_used < 7 << 20 && other.received() < 2 << 20 {
+            send(&mut other, &bytes(2, MIB / 4), 64 << 10);
+        }
+        others.push(other);
+    }
+    assert!(writer.write_may_wait(2 << 20), "it is full");
+    let before = writer.received();
+    send(&mut writer, &bytes(3, 6 * MIB), 64 << 10);
+    assert!(writer.received() == before + 6 * MIB as u64 && writer.write_may_wait(1) && writer.waits_at_end());
+    drop((writer, others));
+
+    let bed = Bed::new(Kind::File);
+    let store = bed.open();
+    let writer = create(&store, 1, 1);
+    assert!(writer.write_may_wait(1) && writer.waits_at_end(), "it is written in files");
+}
+
+#[test]
 fn a_full_tmpfs_is_a_full_memory() {
     let Some(tmpfs) = SmallTmpfs::mount(4 << 20) else { return };
     let mut bed = Bed::new(Kind::Memory);

@@ -12,7 +12,7 @@ use tokio::sync::{AcquireError, Semaphore};
 /// Of one storage directory: more than a disk's queue is deep, and one that hangs leaves the others theirs.
 const OF_STORAGE_MAX: usize = 64;
 
-/// Of all: half of the threads that a runtime has for waiting. Source: tokio, `max_blocking_threads`, 512.
+/// Of all: half of the threads that a runtime has for waiting where nobody asks for more. Source: tokio, `max_blocking_threads`, 512.
 const READS_MAX: usize = 256;
 
 /// Of all connections.

@@ -20,6 +20,9 @@ use crate::one_sided::OneSidedOptions;
 /// Java's DataNode sends: a quarter of the system calls, and a client's second-level cache still holds it for the CRCs.
 const READ_PACKET_BYTES_MIN: u64 = 256 << 10;
 
+/// Threads that wait for disks, beside those of transfers: tokio's default for all.
+const OTHER_WAITING_THREADS: usize = 512;
+
 /// There is another way for the bytes.
 const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -150,6 +153,12 @@ pub struct RpcOptions {
 }
 
 impl DatanodeOptions {
+    /// Threads for what waits (tokio's `max_blocking_threads`) that the runtime of this datanode should have, started as they are needed: one
+    /// for each transfer that may be under way, as in Apache's. Were there fewer, a disk that hangs could take all of them.
+    pub fn waiting_threads_max(&self) -> usize {
+        self.transfer.connections_max + OTHER_WAITING_THREADS
+    }
+
     /// `user`: who runs this process. `machine_host_name`: registered unless `dfs.datanode.hostname` says otherwise.
     ///
     /// Errors: the first key whose value cannot be used.

@@ -5,27 +5,30 @@
 //! one write. With one, a second loop ([`Pipeline::respond`]) reads its acknowledgements and sends them on with our own
 //! in front; both run in the same task. A batch goes downstream before it goes to the store, unless it is in its place there.
 //!
-//! Where the replica's memory lends itself to it, data is received straight to its place there ([`landing`]).
+//! Where the replica's memory lends itself to it, data is received straight to its place there ([`landing`]). Where the store may wait for a
+//! disk, a thread that may wait hands it the batch.
 //!
 //! A local writer's packets may lack their data, which it has put into the replica's memory: the store checks it there, and
 //! only then it goes downstream, straight from that memory.
 
 mod landing;
+mod storing;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Acker, Checksums, Durability, ReplicaWriter, StoreError, WrittenPiece};
-use hearth_fabric::tcp::Connection;
-use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
+use hearth_blockstore::{Acker, Durability, ReplicaWriter, WrittenPiece};
+use hearth_fabric::tcp::{Connection, ReceiveBuffer};
+use hearth_types::{ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::{AckReply, Decoded, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use self::landing::Landing;
+use self::storing::{Rejected, Stored, Storing};
 use crate::forward::{Data, Forward, Mirror};
 use crate::grants::Grants;
 use crate::load::Load;
@@ -117,14 +120,17 @@ impl Receiver<'_> {
         let write_timeout = self.upstream.write_timeout;
         self.upstream.buffer.grow_to(BUFFER_BYTES);
         let acker = self.writer.acker();
-        let translate = self.writer.checksum() != self.checksum;
-        let mut intake = Intake {
+        let storing = Storing {
             block: self.block,
-            upstream: self.upstream,
-            writer: Some(self.writer),
             checksum: self.checksum,
             verify: self.verify,
-            translate,
+            translate: self.writer.checksum() != self.checksum,
+        };
+        let mut intake = Intake {
+            storing,
+            upstream: self.upstream,
+            writer: Some(self.writer),
+            elsewhere: None,
             read_timeout: self.read_timeout,
             throttle: self.throttle,
             serves: self.serves,
@@ -147,13 +153,17 @@ impl Receiver<'_> {
             }
             (Some(mirror), Acknowledge::Packets) => {
                 let forward = Forward::new(&mirror);
-                let pipeline = Pipeline::new(intake.block.clone());
+                let pipeline = Pipeline::new(intake.storing.block.clone());
                 let mut acks = Acks::Pipeline(&pipeline);
                 let respond = pipeline.respond(mirror, &forward, &upstream, write_timeout, &acker, own);
                 async { tokio::try_join!(intake.run(Some(&forward), &mut acks), respond) }.await
             }
         };
-        let on_disk = intake.await_disk().await;
+        // A pipeline that broke may have left a batch on its way to the store.
+        let on_disk = match intake.take_back().await {
+            Ok(_) => intake.await_disk().await,
+            Err(error) => Err(error),
+        };
         let writer = intake.writer.take().filter(|_| on_disk.is_ok());
         match (received.and_then(|received| on_disk.map(|()| received)), writer) {
             (Ok((last, bytes)), Some(writer)) => {
@@ -193,14 +203,12 @@ enum Acks<'a> {
 
 /// The receiving loop.
 struct Intake<'a> {
-    block: ExtendedBlock,
+    storing: Storing,
     upstream: &'a mut Session,
-    /// Away only while it syncs on a blocking thread.
+    /// Away only while it syncs or stores on a blocking thread.
     writer: Option<ReplicaWriter>,
-    checksum: ChecksumSpec,
-    verify: bool,
-    /// The replica keeps CRCs of another kind than the sender's.
-    translate: bool,
+    /// The batch that such a thread stores, with the writer and the receive buffer.
+    elsewhere: Option<JoinHandle<Elsewhere>>,
     read_timeout: Duration,
     throttle: Option<&'a Throttle>,
     serves: Option<&'a Load>,
@@ -212,6 +220,14 @@ struct Intake<'a> {
     landing: Landing,
     /// Of a copy that goes straight to disk: the piece that is being written while the next one comes in.
     to_disk: Option<JoinHandle<WrittenPiece>>,
+}
+
+/// What comes back from a thread that has stored a batch.
+struct Elsewhere {
+    writer: ReplicaWriter,
+    buffer: ReceiveBuffer,
+    batch: Vec<Packet>,
+    stored: Stored,
 }
 
 /// A whole packet in the receive buffer.
@@ -234,22 +250,11 @@ impl Packet {
     }
 }
 
-/// Why a packet was not stored.
-enum Rejected {
-    /// To be told to the sender as ERROR_CHECKSUM.
-    Corrupt {
-        seqno: i64,
-        offset: u64,
-        source: ChecksumError,
-    },
-    Failed(OpError),
-}
-
 impl Intake<'_> {
     async fn run(&mut self, forward: Option<&Forward>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
         // What is written to the next datanode's memory one-sidedly is copied for that while it is in the cache.
         let may_land = forward.is_none_or(Forward::takes_from_place);
-        self.lands = may_land && self.grants.is_none() && self.throttle.is_none() && !self.translate;
+        self.lands = may_land && self.grants.is_none() && self.throttle.is_none() && !self.storing.translate;
         loop {
             let bytes = self.next_batch().await?;
             let received = Instant::now();
@@ -270,7 +275,7 @@ impl Intake<'_> {
             if self.to_disk.is_some() && self.writer.as_ref().is_some_and(|writer| writer.makes_piece_due(bytes)) {
                 self.await_disk().await?;
             }
-            let (stored, rejected) = self.store();
+            let Stored { packets: stored, rejected } = self.store().await?;
             self.start_disk().await?;
             if let Some(forward) = singly {
                 self.pass_on(forward, stored, received, acks).await?;
@@ -296,7 +301,7 @@ impl Intake<'_> {
                 Some(Rejected::Corrupt { seqno, offset, source }) => {
                     self.tell_corrupt(acks, seqno).await;
                     let peer = self.upstream.connection.peer();
-                    return Err(OpError::Checksum { block: self.block.clone(), peer, offset, source });
+                    return Err(OpError::Checksum { block: self.storing.block.clone(), peer, offset, source });
                 }
             }
             self.upstream.buffer.consume(bytes);
@@ -321,10 +326,10 @@ impl Intake<'_> {
                 let rest = &available[at..];
                 let head = match self.grants {
                     None => PacketHead::decode(rest),
-                    Some(_) => PacketHead::decode_local(rest, self.checksum),
+                    Some(_) => PacketHead::decode_local(rest, self.storing.checksum),
                 };
                 let head = head.map_err(|source| OpError::Packet {
-                    block: self.block.clone(),
+                    block: self.storing.block.clone(),
                     peer: self.upstream.connection.peer(),
                     source,
                 })?;
@@ -371,58 +376,33 @@ impl Intake<'_> {
         }
     }
 
-    /// Checks the batch and hands it to the store. Returns how many packets are stored, and why no more.
-    fn store(&mut self) -> (usize, Option<Rejected>) {
-        let available = self.upstream.buffer.available();
-        let Some(writer) = self.writer.as_mut() else {
-            return (0, Some(Rejected::Failed(OpError::Interrupted)));
-        };
-        for (index, packet) in self.batch.iter().enumerate() {
-            let header = &packet.header;
-            let crcs = &available[packet.checksums.clone()];
-            if packet.landed {
-                if let Err(rejected) = accepted(writer.accept(u64::from(header.data_bytes), crcs), header) {
-                    return (index, Some(rejected));
-                }
-                continue;
-            }
-            if packet.in_place {
-                if header.is_heartbeat() {
-                    let error = OpError::Malformed("a sign of life says that it has put data in place");
-                    return (index, Some(Rejected::Failed(error)));
-                }
-                if let Err(rejected) = commit(writer, header, crcs) {
-                    return (index, Some(rejected));
-                }
-                continue;
-            }
-            if header.is_heartbeat() || packet.data.is_empty() {
-                continue;
-            }
-            let data = &available[packet.data.clone()];
-            let given = !crcs.is_empty();
-            if given && crcs.len() as u64 != self.checksum.checksum_bytes(data.len() as u64) {
-                let error = OpError::ChecksumBytes {
-                    block: self.block.clone(),
-                    seqno: header.seqno,
-                    data_bytes: data.len(),
-                    actual: crcs.len(),
-                };
-                return (index, Some(Rejected::Failed(error)));
-            }
-            if given
-                && (self.verify || self.translate)
-                && let Err(source) = self.checksum.verify(data, crcs)
-            {
-                let rejected = Rejected::Corrupt { seqno: header.seqno, offset: header.offset, source };
-                return (index, Some(rejected));
-            }
-            let checksums = if given && !self.translate { Checksums::Given(crcs) } else { Checksums::Compute };
-            if let Err(error) = writer.write(header.offset, data, checksums) {
-                return (index, Some(Rejected::Failed(error.into())));
-            }
+    /// Checks the batch and hands it to the store; where that may wait for a disk, on a thread that may.
+    async fn store(&mut self) -> Result<Stored, OpError> {
+        let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
+        let bytes = self.batch.iter().map(|packet| packet.data.len() as u64).sum();
+        if bytes == 0 || !writer.write_may_wait(bytes) {
+            return Ok(self.storing.store(writer, self.upstream.buffer.available(), &self.batch));
         }
-        (self.batch.len(), None)
+        let (storing, batch) = (self.storing.clone(), std::mem::take(&mut self.batch));
+        let buffer = self.upstream.buffer.take();
+        let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
+        self.elsewhere = Some(tokio::task::spawn_blocking(move || {
+            let stored = storing.store(&mut writer, buffer.available(), &batch);
+            Elsewhere { writer, buffer, batch, stored }
+        }));
+        self.take_back().await?.ok_or(OpError::Interrupted)
+    }
+
+    /// What another thread stores is stored, and all that it had is here again on return. `None`: there was nothing.
+    async fn take_back(&mut self) -> Result<Option<Stored>, OpError> {
+        let Some(running) = &mut self.elsewhere else { return Ok(None) };
+        let came = running.await;
+        self.elsewhere = None;
+        let Elsewhere { writer, buffer, batch, stored } = came.map_err(|_| OpError::Interrupted)?;
+        self.writer = Some(writer);
+        self.upstream.buffer = buffer;
+        self.batch = batch;
+        Ok(Some(stored))
     }
 
     /// Sends the first `stored` packets of the batch downstream, data that is in place from there. Each but the last is queued for
@@ -439,12 +419,12 @@ impl Intake<'_> {
         for (index, packet) in self.batch[..stored].iter().enumerate() {
             let (header, mut crcs) = (&packet.header, &available[packet.checksums.clone()]);
             if crcs.is_empty() && self.may_get_crcs(header) {
-                if !header.fits(self.checksum.checksum_bytes(u64::from(header.data_bytes)) as usize) {
+                if !header.fits(self.storing.checksum.checksum_bytes(u64::from(header.data_bytes)) as usize) {
                     return Err(OpError::Malformed("a packet is too long to go on with the CRCs of its short chunks"));
                 }
                 // Where data may be in place already, what comes without CRCs could be taken for CRCs.
                 computed.clear();
-                self.checksum.compute(&available[packet.data.clone()], &mut computed);
+                self.storing.checksum.compute(&available[packet.data.clone()], &mut computed);
                 crcs = &computed;
             }
             let data = if packet.in_place || packet.landed {
@@ -458,7 +438,7 @@ impl Intake<'_> {
                 Data::Bytes(&available[packet.data.clone()])
             };
             let sent = forward.send_packet(header, crcs, data).await;
-            sent.map_err(|source| OpError::PassOn { block: self.block.clone(), source })?;
+            sent.map_err(|source| OpError::PassOn { block: self.storing.block.clone(), source })?;
             if index + 1 < stored
                 && let Acks::Pipeline(pipeline) = acks
             {
@@ -470,7 +450,7 @@ impl Intake<'_> {
 
     /// Whether CRCs of its data alone say all (it begins with a chunk, or lies within one), and there is room for them.
     fn may_get_crcs(&self, header: &PacketHeader) -> bool {
-        let chunk = u64::from(self.checksum.bytes_per_chunk.max(1));
+        let chunk = u64::from(self.storing.checksum.bytes_per_chunk.max(1));
         (header.offset.is_multiple_of(chunk) || header.end() <= header.offset.next_multiple_of(chunk))
             && header.data_bytes as usize <= IN_PLACE_BYTES_MAX
     }
@@ -493,8 +473,10 @@ impl Intake<'_> {
 
     /// Nothing of this copy is being written to disk on return.
     async fn await_disk(&mut self) -> Result<(), OpError> {
-        let Some(running) = self.to_disk.take() else { return Ok(()) };
-        let written = running.await.map_err(|_| OpError::Interrupted)?;
+        let Some(running) = &mut self.to_disk else { return Ok(()) };
+        let written = running.await;
+        self.to_disk = None;
+        let written = written.map_err(|_| OpError::Interrupted)?;
         let writer = self.writer.as_mut().ok_or(OpError::Interrupted)?;
         Ok(writer.piece_written(written)?)
     }
@@ -530,26 +512,6 @@ impl Intake<'_> {
         };
         // Whether the sender closed or the time is up, the connection goes now.
         let _ = tokio::time::timeout(LINGER, drain).await;
-    }
-}
-
-/// Has the store check what a local writer says that it has put in place.
-fn commit(writer: &mut ReplicaWriter, header: &PacketHeader, crcs: &[u8]) -> Result<(), Rejected> {
-    // With the data it may have to go on as a packet.
-    if header.data_bytes as usize > IN_PLACE_BYTES_MAX || !header.fits(crcs.len()) {
-        return Err(Rejected::Failed(OpError::Malformed("a packet of a local writer covers too much")));
-    }
-    accepted(writer.commit(header.offset, u64::from(header.data_bytes), crcs), header)
-}
-
-/// What the store has said to data in place.
-fn accepted(outcome: hearth_blockstore::Result<u64>, header: &PacketHeader) -> Result<(), Rejected> {
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(StoreError::BadCommit { start, source, .. }) => {
-            Err(Rejected::Corrupt { seqno: header.seqno, offset: start, source })
-        }
-        Err(error) => Err(Rejected::Failed(error.into())),
     }
 }
 

@@ -14,6 +14,7 @@ mod driver;
 mod engine;
 mod http;
 mod huge_pages;
+mod loop_disk;
 mod nameservices;
 mod places;
 mod ports;
@@ -31,6 +32,7 @@ pub use driver::{Driver, DriverError};
 pub use engine::Engine;
 pub use http::{HttpAnswer, HttpBody, HttpRequest, get_text, get_text_at, jmx_bean};
 pub use huge_pages::HugePages;
+pub use loop_disk::{Frozen, LoopDisk};
 pub use nameservices::{Nameservices, NameservicesSpec};
 pub use places::{
     Missing, files_below, hearth_program, in_virtual_machine, python_with_hdfs_native, skip_or_fail,

@@ -179,7 +179,7 @@ fn full() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOSPC)
 }
 
-fn crc_file_bytes(checksum: ChecksumSpec, data_bytes: u64) -> u64 {
+pub fn crc_file_bytes(checksum: ChecksumSpec, data_bytes: u64) -> u64 {
     sys::pages(HEADER_BYTES + checksum.checksum_bytes(data_bytes))
 }
 

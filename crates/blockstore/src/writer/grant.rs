@@ -58,14 +58,14 @@ impl ReplicaWriter {
         self.granted
     }
 
-    /// Finalize will copy the replica's bytes to other memory, or write to disk: it takes as long as that.
+    /// Finalize will copy the replica's bytes to other memory, write to disk, or give files their names: it takes as long as that.
     pub fn waits_at_end(&self) -> bool {
         let stays_durable = || self.replica.core().disk.is_some();
         match &*self.shared.hands.lock() {
-            Hands::Stream(_) => true,
+            Hands::Stream(_) | Hands::Disk(_) => true,
             Hands::File(file) => file.is_to_be_copied(self.received) || stays_durable(),
             Hands::Slot(_) => stays_durable(),
-            Hands::Disk(_) | Hands::Gone => false,
+            Hands::Gone => false,
         }
     }
 

@@ -29,7 +29,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.flush {
         return flush(options);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.max_blocking_threads(options.waiting_threads_max());
+    let runtime = runtime.enable_all().build().context("starting threads")?;
     runtime.block_on(serve(options))
 }
 

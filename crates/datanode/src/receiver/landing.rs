@@ -75,7 +75,7 @@ impl Intake<'_> {
                 // Whatever is wrong behind packets that are whole will be wrong when those are stored.
                 Err(_) if at > 0 => break,
                 Err(source) => {
-                    return Err(OpError::Packet { block: self.block.clone(), peer: connection.peer(), source });
+                    return Err(OpError::Packet { block: self.storing.block.clone(), peer: connection.peer(), source });
                 }
             };
             let lead_bytes = head_bytes + head.checksum_bytes;
@@ -84,7 +84,8 @@ impl Intake<'_> {
                 Some(begun) => begun,
                 None => {
                     let buffered = came.min(head.data_bytes);
-                    let is_next = head.header.offset == offset && is_for_landing(&head, buffered, self.checksum);
+                    let is_next =
+                        head.header.offset == offset && is_for_landing(&head, buffered, self.storing.checksum);
                     if !is_next || !takes(writer, head.header.end(), at == 0) {
                         if at == 0 {
                             self.landing.lead_bytes = 0;

@@ -27,6 +27,13 @@ impl ReceiveBuffer {
         Self { memory: vec![0; bytes], start: 0, end: 0, limit }
     }
 
+    /// All that is in it, and its memory, for somebody else to read; it comes back by being put in the place of this one, which holds
+    /// nothing until then.
+    pub fn take(&mut self) -> Self {
+        let limit = self.limit;
+        std::mem::replace(self, Self { memory: Vec::new(), start: 0, end: 0, limit })
+    }
+
     /// What has been received and not consumed.
     pub fn available(&self) -> &[u8] {
         &self.memory[self.start..self.end]

@@ -1,0 +1,116 @@
+//! A disk that does not answer holds up those whose blocks are written to it, and nobody else.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hearth_client::{CreateOptions, FileSystem};
+use hearth_config::{Configuration, Environment};
+use hearth_testkit::{Cluster, ClusterSpec, Content, LoopDisk, Make, jmx_bean, skip_or_fail};
+
+const TEST: &str = "a_disk_that_hangs_holds_up_those_who_write_to_it_only";
+/// More than there are threads that serve on most machines that run this.
+const WRITERS: u64 = 16;
+/// What a writer has written before the disk hangs, and writes then. Its block is on disk from its first byte.
+const BEFORE: usize = 100_000;
+const MEANWHILE: usize = 900_000;
+/// Shorter than the client's patience, which would have the block written elsewhere.
+const WAIT: Duration = Duration::from_secs(40);
+
+/// Writes on where the first `BEFORE` bytes are, and waits until the DataNodes have it.
+async fn go_on(mut writer: hearth_client::Writer, seed: u64) -> Result<hearth_client::Writer> {
+    writer.write(&Content::new(seed).bytes(BEFORE as u64, MEANWHILE)).await?;
+    writer.hflush().await?;
+    Ok(writer)
+}
+
+async fn whole(fs: &FileSystem, path: &str) -> Result<Vec<u8>> {
+    let mut reader = fs.open(path).await?;
+    let mut bytes = Vec::new();
+    loop {
+        let next = reader.next().await?;
+        if next.is_empty() {
+            return Ok(bytes);
+        }
+        let count = next.len();
+        bytes.extend_from_slice(next);
+        reader.consume(count);
+    }
+}
+
+/// For so long the NameNode has not heard of the DataNode.
+fn silent_seconds(cluster: &Cluster) -> Result<u64> {
+    let port = cluster.datanodes[0].port("dfs.datanode.address")?;
+    let node = cluster.live_datanode(&format!("127.0.0.1:{port}"))?;
+    node["lastContact"].as_u64().context("the NameNode says when it was heard")
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_those_who_write_to_it_only() {
+    let at = tempfile::tempdir().unwrap();
+    let disk = match LoopDisk::mount(at.path(), 256 << 20) {
+        Ok(disk) => disk,
+        Err(error) => return skip_or_fail(TEST, &error.context("no file system of a test's own (root may mount one)")),
+    };
+    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth)
+        .set("dfs.blocksize", 6 << 20)
+        .set("hearth.storage.engine", "file")
+        .set("hearth.client.paths", "packets");
+    let mut cluster = spec.start().unwrap();
+    let node = &mut cluster.datanodes[0];
+    node.stop(WAIT).unwrap();
+    let own = node.setting("dfs.datanode.data.dir").unwrap().to_owned();
+    let both = format!("[DISK]{own},[SSD]file://{}", at.path().join("data").display());
+    node.change(&[("dfs.datanode.data.dir", &both)]).unwrap();
+    cluster.start_datanode(0).unwrap();
+    cluster.wait_ready().unwrap();
+    let conf = Configuration::load_dir(cluster.conf(), Environment::empty()).unwrap();
+    let fs = FileSystem::connect(&conf, None, &hearth_client::os_user_name()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(hangs(&cluster, &disk, &fs)).unwrap();
+}
+
+async fn hangs(cluster: &Cluster, disk: &LoopDisk, fs: &FileSystem) -> Result<()> {
+    let well = Content::new(99).bytes(0, 3_000_000);
+    let mut writer = fs.create("/well", CreateOptions::default()).await?;
+    writer.write(&well).await?;
+    writer.close().await?;
+    let mut writers = Vec::new();
+    for seed in 0..WRITERS {
+        let policy = Some("ALL_SSD".to_owned());
+        let options = CreateOptions { storage_policy: policy, ..CreateOptions::default() };
+        let mut writer = fs.create(&format!("/{seed}"), options).await?;
+        writer.write(&Content::new(seed).bytes(0, BEFORE)).await?;
+        writer.hflush().await?;
+        writers.push((seed, writer));
+    }
+
+    let frozen = disk.freeze()?;
+    let waiting: Vec<_> = writers.into_iter().map(|(seed, writer)| (seed, tokio::spawn(go_on(writer, seed)))).collect();
+    // Time for all of them to get as far as the disk.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    ensure!(waiting.iter().all(|(_, writing)| !writing.is_finished()), "the disk does not hang");
+    let others = async {
+        for number in 0..4 {
+            ensure!(whole(fs, "/well").await? == well, "another disk is read");
+            let path = format!("/well-{number}");
+            let mut writer = fs.create(&path, CreateOptions::default()).await?;
+            writer.write(&well).await?;
+            writer.close().await?;
+            ensure!(whole(fs, &path).await? == well, "another disk is written");
+            let port = cluster.datanodes[0].port("dfs.datanode.http.address")?;
+            jmx_bean(port, "Hearth:service=DataNode,name=Memory")?;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(WAIT, others).await.context("others wait for the disk that hangs")??;
+    ensure!(silent_seconds(cluster)? < 10, "no heartbeats, of which there is one a second");
+    ensure!(waiting.iter().all(|(_, writing)| !writing.is_finished()), "the disk does not hang any more");
+
+    drop(frozen);
+    for (seed, writing) in waiting {
+        tokio::time::timeout(WAIT, writing).await.context("the disk answers again")???.close().await?;
+        let expected = Content::new(seed).bytes(0, BEFORE + MEANWHILE);
+        ensure!(whole(fs, &format!("/{seed}")).await? == expected, "file {seed}");
+    }
+    Ok(())
+}
