@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-/// A write that takes longer has waited for its disk: 512 KiB into the page cache take a tenth of a millisecond, and some more when the
-/// thread's turn on a processor ends meanwhile.
-const SLOW: Duration = Duration::from_millis(50);
+/// A write that takes longer has waited for its disk: 512 KiB into the page cache are a tenth of a millisecond.
+const SLOW: Duration = Duration::from_millis(10);
 
 /// For so long nothing is written where it is due then.
 const WARY: Duration = Duration::from_secs(1);
