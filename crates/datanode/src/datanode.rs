@@ -21,7 +21,6 @@ use crate::advertise::Advertiser;
 use crate::cache::Cache;
 use crate::descriptions::Descriptions;
 use crate::disk_reads::DiskReads;
-use crate::disk_writes::DiskWrites;
 use crate::error::Error;
 use crate::forward::LocalForwarding;
 use crate::ipc::IpcService;
@@ -87,7 +86,6 @@ pub struct Datanode {
     pub(crate) one_sided: Option<Arc<OneSided>>,
     pub(crate) descriptions: Descriptions,
     pub(crate) disk_reads: DiskReads,
-    pub(crate) disk_writes: DiskWrites,
     pub(crate) local_forwarding: LocalForwarding,
     pub(crate) streams: Streams,
     stop: watch::Sender<bool>,
@@ -157,7 +155,6 @@ impl Datanode {
             descriptions: Descriptions::default(),
             // A request waits three times at most: its client hears of it while it still waits.
             disk_reads: DiskReads::new(options.transfer.read_timeout / 4),
-            disk_writes: DiskWrites::new(),
             local_forwarding: LocalForwarding::default(),
             streams: Streams::new(options.streams, load),
             stop: watch::Sender::new(false),

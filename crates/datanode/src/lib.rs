@@ -18,7 +18,6 @@ mod cache;
 mod datanode;
 mod descriptions;
 mod disk_reads;
-mod disk_writes;
 mod downstream;
 mod error;
 mod forward;

@@ -29,7 +29,6 @@ use tokio::task::JoinHandle;
 
 use self::landing::Landing;
 use self::storing::{Rejected, Stored, Storing};
-use crate::disk_writes::DiskWrites;
 use crate::forward::{Data, Forward, Mirror};
 use crate::grants::Grants;
 use crate::load::Load;
@@ -84,7 +83,6 @@ pub struct Receiver<'a> {
     pub serves: Option<&'a Load>,
     /// The sender is a local writer, which is kept in memory to fill.
     pub grants: Option<Grants>,
-    pub disk_writes: &'a DiskWrites,
 }
 
 /// A block that has come in whole, not yet finalized.
@@ -137,7 +135,6 @@ impl Receiver<'_> {
             throttle: self.throttle,
             serves: self.serves,
             grants: self.grants,
-            disk_writes: self.disk_writes,
             batch: Vec::new(),
             lands: false,
             landing: Landing::default(),
@@ -216,7 +213,6 @@ struct Intake<'a> {
     throttle: Option<&'a Throttle>,
     serves: Option<&'a Load>,
     grants: Option<Grants>,
-    disk_writes: &'a DiskWrites,
     /// The whole packets at the front of the buffer, at their positions there.
     batch: Vec<Packet>,
     /// Data may be received to its place in the replica's memory.
@@ -380,13 +376,11 @@ impl Intake<'_> {
         }
     }
 
-    /// Checks the batch and hands it to the store; where that may wait for a disk, mostly on a thread that may.
+    /// Checks the batch and hands it to the store; where that may wait for a disk, on a thread that may.
     async fn store(&mut self) -> Result<Stored, OpError> {
         let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
         let bytes = self.batch.iter().map(|packet| packet.data.len() as u64).sum();
-        let may_wait = bytes > 0 && writer.write_may_wait(bytes);
-        let here = if may_wait { self.disk_writes.here() } else { None };
-        if !may_wait || here.is_some() {
+        if bytes == 0 || !writer.write_may_wait(bytes) {
             return Ok(self.storing.store(writer, self.upstream.buffer.available(), &self.batch));
         }
         let (storing, batch) = (self.storing.clone(), std::mem::take(&mut self.batch));

@@ -129,7 +129,6 @@ async fn fetch(
         grants: None,
         serves: None,
         throttle: Some(&datanode.balance_throttle),
-        disk_writes: &datanode.disk_writes,
     };
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;
     // The source says that it is done; its word decides nothing any more.

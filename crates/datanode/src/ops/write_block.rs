@@ -377,7 +377,6 @@ async fn receive(
         serves: request.is_client.then_some(&*datanode.load),
         throttle: is_move.then_some(&datanode.balance_throttle),
         grants,
-        disk_writes: &datanode.disk_writes,
         upstream: session,
     };
     let received = match receiver.run().await {
