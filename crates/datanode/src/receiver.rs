@@ -377,6 +377,9 @@ impl Intake<'_> {
     }
 
     /// Checks the batch and hands it to the store; where that may wait for a disk, on a thread that may.
+    ///
+    /// Never on the runtime's own, also while disks are quick: one that is held up may have been the only one that looked at the sockets, and
+    /// nobody takes its place there.
     async fn store(&mut self) -> Result<Stored, OpError> {
         let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
         let bytes = self.batch.iter().map(|packet| packet.data.len() as u64).sum();
