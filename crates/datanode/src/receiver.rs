@@ -160,10 +160,11 @@ impl Receiver<'_> {
             }
         };
         // A pipeline that broke may have left a batch on its way to the store.
-        let on_disk = match intake.take_back().await {
-            Ok(_) => intake.await_disk().await,
-            Err(error) => Err(error),
+        let on_disk = async {
+            intake.take_back().await?;
+            intake.await_disk().await
         };
+        let on_disk = on_disk.await;
         let writer = intake.writer.take().filter(|_| on_disk.is_ok());
         match (received.and_then(|received| on_disk.map(|()| received)), writer) {
             (Ok((last, bytes)), Some(writer)) => {
