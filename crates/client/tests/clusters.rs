@@ -1,6 +1,8 @@
 //! The client against real clusters of either make. The first combination, Apache's own, is the judge of our reading of
 //! the protocol; Hearth's servers must look the same to it.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +11,8 @@ use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, Re
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Make, NodeProcess, files_below, jmx_bean, skip_or_fail};
 use hearth_types::{FileKind, FsPermission};
+
+use common::streamed;
 
 type Outcome = anyhow::Result<()>;
 
@@ -54,17 +58,7 @@ async fn write(fs: &FileSystem, path: &str, content: Content, length: usize) -> 
 }
 
 async fn read(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
-    let mut reader = fs.open(path).await?;
-    let mut bytes = Vec::new();
-    loop {
-        let next = reader.next().await?;
-        if next.is_empty() {
-            return Ok(bytes);
-        }
-        let count = next.len();
-        bytes.extend_from_slice(next);
-        reader.consume(count);
-    }
+    streamed(fs, path, |there| there).await
 }
 
 #[test]

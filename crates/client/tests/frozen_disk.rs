@@ -1,11 +1,15 @@
 //! A disk that does not answer holds up those whose blocks are written to it, and nobody else.
 
+mod common;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, LoopDisk, Make, jmx_bean, skip_or_fail};
+
+use common::streamed;
 
 const TEST: &str = "a_disk_that_hangs_holds_up_those_who_write_to_it_only";
 /// More than there are threads that serve on most machines that run this.
@@ -21,20 +25,6 @@ async fn go_on(mut writer: hearth_client::Writer, seed: u64) -> Result<hearth_cl
     writer.write(&Content::new(seed).bytes(BEFORE as u64, MEANWHILE)).await?;
     writer.hflush().await?;
     Ok(writer)
-}
-
-async fn whole(fs: &FileSystem, path: &str) -> Result<Vec<u8>> {
-    let mut reader = fs.open(path).await?;
-    let mut bytes = Vec::new();
-    loop {
-        let next = reader.next().await?;
-        if next.is_empty() {
-            return Ok(bytes);
-        }
-        let count = next.len();
-        bytes.extend_from_slice(next);
-        reader.consume(count);
-    }
 }
 
 /// For so long the NameNode has not heard of the DataNode.
@@ -91,12 +81,12 @@ async fn hangs(cluster: &Cluster, disk: &LoopDisk, fs: &FileSystem) -> Result<()
     ensure!(waiting.iter().all(|(_, writing)| !writing.is_finished()), "the disk does not hang");
     let others = async {
         for number in 0..4 {
-            ensure!(whole(fs, "/well").await? == well, "another disk is read");
+            ensure!(streamed(fs, "/well", |there| there).await? == well, "another disk is read");
             let path = format!("/well-{number}");
             let mut writer = fs.create(&path, CreateOptions::default()).await?;
             writer.write(&well).await?;
             writer.close().await?;
-            ensure!(whole(fs, &path).await? == well, "another disk is written");
+            ensure!(streamed(fs, &path, |there| there).await? == well, "another disk is written");
             let port = cluster.datanodes[0].port("dfs.datanode.http.address")?;
             jmx_bean(port, "Hearth:service=DataNode,name=Memory")?;
         }
@@ -110,7 +100,7 @@ async fn hangs(cluster: &Cluster, disk: &LoopDisk, fs: &FileSystem) -> Result<()
     for (seed, writing) in waiting {
         tokio::time::timeout(WAIT, writing).await.context("the disk answers again")???.close().await?;
         let expected = Content::new(seed).bytes(0, BEFORE + MEANWHILE);
-        ensure!(whole(fs, &format!("/{seed}")).await? == expected, "file {seed}");
+        ensure!(streamed(fs, &format!("/{seed}"), |there| there).await? == expected, "file {seed}");
     }
     Ok(())
 }

@@ -1,11 +1,15 @@
 //! Reads of replicas on this machine, against clusters of Hearth's own processes: every path gives the same bytes, whatever becomes
 //! of the replica meanwhile.
 
+mod common;
+
 use std::time::Duration;
 
 use hearth_client::{CreateOptions, DataPath, Error, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, unshared_directory};
+
+use common::streamed;
 
 type Outcome = anyhow::Result<()>;
 
@@ -54,26 +58,10 @@ async fn write(fs: &FileSystem, path: &str, content: Content, length: usize) -> 
     Ok(())
 }
 
-/// All bytes, as `next` shows them.
-async fn streamed(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
-    let mut reader = fs.open(path).await?;
-    let mut bytes = Vec::new();
-    loop {
-        let next = reader.next().await?;
-        if next.is_empty() {
-            return Ok(bytes);
-        }
-        // Not always all of it.
-        let count = next.len().div_ceil(2);
-        bytes.extend_from_slice(&next[..count]);
-        reader.consume(count);
-    }
-}
-
 /// Reads a file in every way there is and compares.
 async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> Outcome {
     let expected = content.bytes(0, length);
-    anyhow::ensure!(streamed(fs, path).await? == expected, "{path} streamed");
+    anyhow::ensure!(streamed(fs, path, |there| there.div_ceil(2)).await? == expected, "{path} streamed");
     let mut reader = fs.open(path).await?;
     let mut bytes = vec![0; length + 10];
     let filled = reader.read(&mut bytes).await?;

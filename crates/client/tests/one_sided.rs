@@ -1,9 +1,13 @@
 //! One-sided reads of real clusters, over TCP where there is no card: every byte over that path and no other, unless a test
 //! says so.
 
+mod common;
+
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Make};
+
+use common::streamed;
 
 type Outcome = anyhow::Result<()>;
 
@@ -40,21 +44,6 @@ async fn read(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What `next` shows, piece by piece.
-async fn read_in_pieces(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
-    let mut reader = fs.open(path).await?;
-    let mut bytes = Vec::new();
-    loop {
-        let next = reader.next().await?;
-        if next.is_empty() {
-            return Ok(bytes);
-        }
-        let count = next.len().min(70_001);
-        bytes.extend_from_slice(&next[..count]);
-        reader.consume(count);
-    }
-}
-
 #[test]
 fn files_of_every_size_come_over_the_one_sided_path() {
     let cluster = cluster(1, &[]);
@@ -71,7 +60,10 @@ fn files_of_every_size_come_over_the_one_sided_path() {
             write(&writer, &path, content, length).await?;
             let expected = content.bytes(0, length);
             anyhow::ensure!(read(&reader, &path).await? == expected, "{length} bytes");
-            anyhow::ensure!(read_in_pieces(&reader, &path).await? == expected, "{length} bytes in pieces");
+            anyhow::ensure!(
+                streamed(&reader, &path, |there| there.min(70_001)).await? == expected,
+                "{length} bytes in pieces"
+            );
             total += 2 * length as u64;
             let open = reader.open(&path).await?;
             // Often enough for the table of CRCs to be kept.

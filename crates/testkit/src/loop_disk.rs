@@ -43,7 +43,8 @@ impl Drop for LoopDisk {
     }
 }
 
-fn run(command: &mut Command) -> Result<()> {
+/// To its end; an error with what it said, if that is not success.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot start {program}"))?;
     ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,8 +1,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tempfile::TempDir;
+
+use crate::loop_disk::run;
 
 /// Writes below the directory fail with EROFS, as on a disk that the kernel gave up, until it is dropped.
 pub struct ReadOnly {
@@ -14,11 +16,7 @@ impl ReadOnly {
     /// A mount of the directory onto itself: files that are open do not keep that from becoming read-only. It becomes so aside, where
     /// nobody can open a file for writing before that is done: then it would be busy. Root may do that.
     pub fn new(at: &Path) -> Result<Self> {
-        let mount = |options: &[&str], paths: &[&Path]| -> Result<()> {
-            let output = Command::new("mount").args(options).args(paths).output()?;
-            ensure!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(())
-        };
+        let mount = |options: &[&str], paths: &[&Path]| run(Command::new("mount").args(options).args(paths));
         let directory = tempfile::tempdir()?;
         let aside = directory.path().to_owned();
         mount(&["--bind"], &[at, &aside])?;
