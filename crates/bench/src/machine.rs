@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Processor, cores, memory and kernel in one line, from /proc.
+/// Processor, cores, memory, kernel and its TCP's congestion control in one line, from /proc.
 pub fn description() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let value = |text: &str, key: &str| -> Option<String> {
@@ -17,7 +17,9 @@ pub fn description() -> String {
         .and_then(|text| text.strip_suffix(" kB")?.trim().parse::<u64>().ok())
         .map_or(0, |kib| kib.div_ceil(1 << 20));
     let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{processor}, {cores} cores, {memory} GiB, Linux {}", kernel.trim())
+    // Decides much: BBR paces what is sent, within the machine too.
+    let congestion = read("/proc/sys/net/ipv4/tcp_congestion_control");
+    format!("{processor}, {cores} cores, {memory} GiB, Linux {}, TCP {}", kernel.trim(), congestion.trim())
 }
 
 /// Set by `mission` for its workloads: in an hour others may have committed something that is not what was built.

@@ -2,6 +2,7 @@
 
 mod connect;
 mod listener;
+mod pacing;
 
 pub use crate::stream::{Connection, Error, PeerAddress, ReceiveBuffer};
 pub use connect::{SocketOptions, connect};

@@ -1,7 +1,7 @@
 //! One end of the load generator, a process of its own. It says on its standard output that it is there and how far it has got, and
 //! begins when it is told to.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::net::sockopt::set_tcp_congestion;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::{Carrier, Payload, grpc, into_name, raw, replicas};
 
@@ -126,13 +128,14 @@ async fn listen(carrier: Carrier, plan: &Arc<Plan>) -> Result<()> {
             replicas::receive(listener, plan).await
         }
         Carrier::Sendfile => {
-            let listener = std::net::TcpListener::bind(any)?;
+            let listener = unpaced_listener(any)?.into_std()?;
+            listener.set_nonblocking(false)?;
             say(&format!("listening {}", listener.local_addr()?));
             let plan = plan.clone();
             tokio::task::spawn_blocking(move || raw::receive(&listener, &plan)).await?
         }
         Carrier::Grpc => {
-            let listener = tokio::net::TcpListener::bind(any).await?;
+            let listener = unpaced_listener(any)?;
             say(&format!("listening {}", listener.local_addr()?));
             grpc::serve(listener, plan.folder.clone()).await
         }
@@ -148,9 +151,10 @@ async fn connect(carrier: Carrier, plan: &Arc<Plan>, peer: SocketAddr) -> Result
             sender.send(plan).await
         }
         Carrier::Sendfile => {
+            let stream = unpaced()?.connect(peer).await?.into_std()?;
+            stream.set_nonblocking(false)?;
             let plan = plan.clone();
             tokio::task::spawn_blocking(move || {
-                let stream = std::net::TcpStream::connect(peer)?;
                 wait_for_go()?;
                 raw::send(&stream, &plan)
             })
@@ -174,6 +178,19 @@ async fn connect(carrier: Carrier, plan: &Arc<Plan>, peer: SocketAddr) -> Result
         }
         Carrier::Memory => bail!("its ends are DataNodes"),
     }
+}
+
+/// Within a machine Hearth's connections are not paced, whatever the system's default is: the yardsticks' are not either.
+fn unpaced() -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    set_tcp_congestion(&socket, "reno")?;
+    Ok(socket)
+}
+
+fn unpaced_listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = unpaced()?;
+    socket.bind(address)?;
+    socket.listen(16)
 }
 
 async fn begin() -> Result<()> {

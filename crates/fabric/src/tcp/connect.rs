@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::pacing::Pacing;
 use super::{Connection, Error};
 
 /// How sockets are set up.
@@ -48,17 +49,27 @@ pub async fn connect(
     let failed = |source| Error::Connect { peer: peer.into(), source };
     let socket = if peer.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
     options.apply(&socket).map_err(failed)?;
+    let pacing = Pacing::take_out(&socket);
     if let Some(ip) = from {
         socket.bind(SocketAddr::new(ip, 0)).map_err(failed)?;
     }
     match tokio::time::timeout(timeout, socket.connect(peer)).await {
         Err(_) => Err(Error::ConnectTimedOut { peer: peer.into(), after: timeout }),
         Ok(Err(source)) => Err(failed(source)),
-        Ok(Ok(stream)) => take_over(stream, options).map_err(failed),
+        Ok(Ok(stream)) => take_over(stream, peer, options, pacing.as_ref()).map_err(failed),
     }
 }
 
-pub(super) fn take_over(stream: TcpStream, options: SocketOptions) -> io::Result<Connection> {
+/// `pacing`: out of which the socket was taken that it comes of.
+pub(super) fn take_over(
+    stream: TcpStream,
+    peer: SocketAddr,
+    options: SocketOptions,
+    pacing: Option<&Pacing>,
+) -> io::Result<Connection> {
     stream.set_nodelay(options.nodelay)?;
+    if let Some(pacing) = pacing {
+        pacing.put_back(&stream, stream.local_addr()?, peer);
+    }
     Connection::from_tcp(stream)
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::connect::take_over;
+use super::pacing::Pacing;
 use super::{Connection, SocketOptions};
 
 /// Takes connections on one address.
@@ -12,6 +13,7 @@ pub struct Listener {
     listener: TcpListener,
     address: SocketAddr,
     options: SocketOptions,
+    pacing: Option<Pacing>,
 }
 
 impl Listener {
@@ -21,10 +23,11 @@ impl Listener {
         // A restart must not wait for the last process's connections to leave TIME_WAIT.
         socket.set_reuseaddr(true)?;
         options.apply(&socket)?;
+        let pacing = Pacing::take_out(&socket);
         socket.bind(address)?;
         let listener = socket.listen(backlog)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, options })
+        Ok(Self { listener, address, options, pacing })
     }
 
     /// The address in use, with the real port.
@@ -35,7 +38,7 @@ impl Listener {
     /// The next connection. An error concerns that one connection, or descriptors running out: the caller waits a
     /// moment and goes on.
     pub async fn accept(&self) -> io::Result<Connection> {
-        let (stream, _) = self.listener.accept().await?;
-        take_over(stream, self.options)
+        let (stream, peer) = self.listener.accept().await?;
+        take_over(stream, peer, self.options, self.pacing.as_ref())
     }
 }
