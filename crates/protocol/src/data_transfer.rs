@@ -20,7 +20,7 @@ use hearth_wire::data_transfer::Decoded;
 
 pub use error::TransferError;
 pub use grant::receive_grant;
-pub use receiver::{DataReceiver, Packet};
+pub use receiver::{Arrival, DataReceiver, Packet};
 pub use sender::DataSender;
 pub use timeouts::Timeouts;
 

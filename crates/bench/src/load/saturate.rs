@@ -21,7 +21,7 @@ pub struct Saturate {
     #[arg(long, default_value = "64m", value_parser = size)]
     size: u64,
     /// What all of them together read in one measurement, at least
-    #[arg(long, default_value = "4g", value_parser = size)]
+    #[arg(long, default_value = "16g", value_parser = size)]
     bytes: u64,
 }
 

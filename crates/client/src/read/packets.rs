@@ -1,12 +1,15 @@
 //! One replica, or a range of it, as packets over TCP.
 
-use hearth_types::{ByteRange, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
-use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHeader, ReadBlock, Status};
+use hearth_types::{ByteRange, ChecksumError, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
+use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHead, PacketHeader, ReadBlock, Status};
 
 use super::way::Prospect;
 use crate::DatanodeError;
 use crate::datanode::{Peer, Peers, address_of};
 use crate::file_system::Shared;
+
+/// Into less memory bytes are copied from where they were received: one call may bring more than that.
+const IN_PLACE_BYTES_MIN: usize = 64 << 10;
 
 /// Verified bytes of a replica, in order, where they were received.
 #[derive(Debug)]
@@ -101,7 +104,37 @@ impl PacketStream {
         self.start += bytes;
     }
 
-    /// Receives and verifies the next packet; what was not consumed of the last one is gone. False when everything asked
+    /// Receives verified bytes to the front of `into`, as many of one packet as come in one go. `None` where that cannot be, or something is
+    /// shown that was not consumed: `advance` brings them.
+    pub(super) async fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, DatanodeError> {
+        if self.ended || !self.data().is_empty() || into.len() < IN_PLACE_BYTES_MIN {
+            return Ok(None);
+        }
+        // The receiver lends nothing from here on.
+        (self.start, self.end) = (0, 0);
+        let (head, taken) = self.peer.receiver.receive_head().await?;
+        let PacketHead { header, checksum_bytes, data_bytes } = head;
+        let spec = self.checksum;
+        // All of it was asked for, and a chunk fits.
+        let is_for_that = data_bytes > 0
+            && !header.last
+            && self.next_offset >= self.wanted.start()
+            && self.next_offset + (data_bytes - taken) as u64 <= self.wanted.end()
+            && spec.bytes_per_chunk as usize <= IN_PLACE_BYTES_MIN
+            && checksum_bytes as u64 == spec.checksum_bytes(data_bytes as u64);
+        if !is_for_that {
+            return Ok(None);
+        }
+        self.check_order(&header, taken)?;
+        let Some(arrival) = self.peer.receiver.receive_data(&head, spec, into).await? else { return Ok(None) };
+        let bytes = arrival.bytes;
+        spec.verify(&into[..bytes], arrival.checksums).map_err(|source| self.corrupt(source))?;
+        self.next_offset += bytes as u64;
+        self.next_sequence += i64::from(taken + bytes == data_bytes);
+        Ok(Some(bytes))
+    }
+
+    /// Receives and verifies the next packet, or what is left of it; what was not consumed of the last one is gone. False when everything asked
     /// for has come.
     pub(super) async fn advance(&mut self) -> Result<bool, DatanodeError> {
         (self.start, self.end) = (0, 0);
@@ -109,10 +142,11 @@ impl PacketStream {
             return Ok(false);
         }
         let packet = self.peer.receiver.receive_packet().await?;
-        let (header, data_bytes) = (packet.header, packet.data.len());
+        let (header, taken, data_bytes) = (packet.header, packet.taken, packet.data.len());
         let data_start = packet.raw.len() - data_bytes;
         let verified = self.checksum.verify(packet.data, packet.checksums);
-        self.expect(&header)?;
+        self.check_order(&header, taken)?;
+        self.next_sequence += 1;
         if self.next_offset >= self.wanted.end() {
             if !header.last {
                 return Err(self.protocol("more data than was asked for".to_owned()));
@@ -122,24 +156,24 @@ impl PacketStream {
         if header.last || data_bytes == 0 {
             return Err(self.protocol(format!("the data ends at {} of {}", self.next_offset, self.wanted.end())));
         }
-        verified.map_err(|source| DatanodeError::Checksum {
-            block: Box::new(self.block.clone()),
-            offset: self.next_offset,
-            source,
-        })?;
+        verified.map_err(|source| self.corrupt(source))?;
         self.show(data_start, data_bytes);
         Ok(true)
     }
 
-    /// The packets of a replica are numbered and leave no gap.
-    fn expect(&mut self, header: &PacketHeader) -> Result<(), DatanodeError> {
+    fn corrupt(&self, source: ChecksumError) -> DatanodeError {
+        DatanodeError::Checksum { block: Box::new(self.block.clone()), offset: self.next_offset, source }
+    }
+
+    /// The packets of a replica are numbered and leave no gap. `taken`: of its data, before.
+    fn check_order(&self, header: &PacketHeader, taken: usize) -> Result<(), DatanodeError> {
         if header.seqno != self.next_sequence {
             return Err(self.protocol(format!("packet {} instead of {}", header.seqno, self.next_sequence)));
         }
-        if !header.last && header.offset != self.next_offset {
-            return Err(self.protocol(format!("data at {} instead of {}", header.offset, self.next_offset)));
+        let offset = self.next_offset - taken as u64;
+        if !header.last && header.offset != offset {
+            return Err(self.protocol(format!("data at {} instead of {offset}", header.offset)));
         }
-        self.next_sequence += 1;
         Ok(())
     }
 

@@ -104,7 +104,11 @@ impl BlockStream {
             Source::Local(stream) if stream.is_mapped() => stream.read(shared, &self.way, into).await?,
             Source::OneSided(stream) => stream.read(shared, &self.way, into).await?,
             Source::Multiplexed(stream) => stream.read(&self.way, into)?,
-            Source::Local(_) | Source::Packets(_) => return self.read_shown(shared, into).await,
+            Source::Packets(stream) => match stream.receive(into).await? {
+                Some(received) => received,
+                None => return self.read_shown(shared, into).await,
+            },
+            Source::Local(_) => return self.read_shown(shared, into).await,
         };
         self.brought |= copied > 0;
         // What was shown is counted already.

@@ -1,4 +1,4 @@
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -33,6 +33,13 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.try_read(into),
             Self::Unix(stream) => stream.try_read(into),
+        }
+    }
+
+    fn try_read_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_read_vectored(into),
+            Self::Unix(stream) => stream.try_read_vectored(into),
         }
     }
 
@@ -122,11 +129,25 @@ impl Connection {
     /// Reads what is there, waiting at most `timeout` for the first byte. 0 means that the peer closed. Nothing is lost when the caller
     /// stops waiting.
     pub async fn read(&self, into: &mut [u8], timeout: Duration) -> Result<usize, Error> {
+        self.read_by(|stream| stream.try_read(into), timeout).await
+    }
+
+    /// As [`Connection::read`], first into one piece of memory and then into another.
+    pub async fn read_into_both(&self, first: &mut [u8], second: &mut [u8], timeout: Duration) -> Result<usize, Error> {
+        let mut both = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        self.read_by(|stream| stream.try_read_vectored(&mut both), timeout).await
+    }
+
+    async fn read_by(
+        &self,
+        mut read: impl FnMut(&Stream) -> io::Result<usize>,
+        timeout: Duration,
+    ) -> Result<usize, Error> {
         // A peer that always has more ready must not keep this thread from other connections. Before anything is taken: here the caller
         // may stop waiting.
         tokio::task::consume_budget().await;
         loop {
-            match self.stream.try_read(into) {
+            match read(&self.stream) {
                 Ok(bytes) => {
                     self.low_water.came(bytes);
                     return Ok(bytes);

@@ -142,6 +142,28 @@ impl ReceiveBuffer {
         self.end += bytes;
     }
 
+    /// So many bytes have come into the memory that [`Self::spare`] gave, and take the place of the last `gone` that were there.
+    pub fn received_for(&mut self, gone: usize, bytes: usize) {
+        assert!(gone <= self.end - self.start, "more is gone than was received");
+        let came = self.end..self.end + bytes;
+        self.end -= gone;
+        self.memory.copy_within(came, self.end);
+        self.end += bytes;
+    }
+
+    /// Puts `bytes`, which were received elsewhere, behind what is there.
+    ///
+    /// Errors: `TooLong` when that is beyond the limit.
+    pub fn push(&mut self, connection: &Connection, bytes: &[u8]) -> Result<(), Error> {
+        let all = self.end - self.start + bytes.len();
+        self.make_room(connection, all)?;
+        // They have come: it may grow by as much.
+        self.grow_to(self.end + bytes.len());
+        self.memory[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+        Ok(())
+    }
+
     /// Room for `bytes` in all, as far as it grows at once, and for one more byte at least while there are fewer.
     fn make_room(&mut self, connection: &Connection, bytes: usize) -> Result<(), Error> {
         if bytes > self.limit {

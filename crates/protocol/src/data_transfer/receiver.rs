@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection, PeerAddress, ReceiveBuffer};
+use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, MessageError, Operation, PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PacketHead,
     PacketHeader, PipelineAck, Status, client_read_status,
@@ -13,6 +14,8 @@ use super::TransferError;
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     pub header: PacketHeader,
+    /// Bytes of its data that `receive_data` had brought before: the rest is here.
+    pub taken: usize,
     /// Big-endian CRCs, one per chunk of `data`; none when the sender has none.
     pub checksums: &'a [u8],
     pub data: &'a [u8],
@@ -29,13 +32,36 @@ pub struct DataReceiver {
     timeout: Duration,
     /// Bytes at the front of the buffer that were lent as a packet and are done with at the next call.
     lent: usize,
+    /// Data of the packet at the front of the buffer that was received elsewhere: behind its CRCs stands what comes after that.
+    taken: usize,
+    /// Bytes of that data's CRCs.
+    taken_checksums: usize,
+    /// Bytes of head and CRCs of the last packet whose data was received elsewhere; 0: none was.
+    lead_bytes: usize,
+}
+
+/// Data that was received to its place.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// How much: whole chunks, or up to the end of the packet.
+    pub bytes: usize,
+    /// Big-endian CRCs of these chunks.
+    pub checksums: &'a [u8],
 }
 
 impl DataReceiver {
     /// `buffer_bytes`: the buffer's first size; `timeout`: longest wait for a byte.
     pub fn new(connection: Arc<Connection>, buffer_bytes: usize, timeout: Duration) -> Self {
         let limit = (PACKET_BYTES_MAX + PACKET_HEADER_BYTES_MAX).max(buffer_bytes);
-        Self { connection, buffer: ReceiveBuffer::new(buffer_bytes, limit), timeout, lent: 0 }
+        Self {
+            connection,
+            buffer: ReceiveBuffer::new(buffer_bytes, limit),
+            timeout,
+            lent: 0,
+            taken: 0,
+            taken_checksums: 0,
+            lead_bytes: 0,
+        }
     }
 
     pub fn connection(&self) -> &Arc<Connection> {
@@ -109,11 +135,87 @@ impl DataReceiver {
             }
         };
         let bytes = head_bytes + head.body_bytes();
+        let bytes = bytes - self.taken;
         self.buffer.fill_to(&self.connection, bytes, self.timeout).await?;
+        let (taken, taken_checksums) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.taken_checksums));
         self.lent = bytes;
         let raw = &self.buffer.available()[..bytes];
         let (checksums, data) = raw[head_bytes..].split_at(head.checksum_bytes);
-        Ok(Packet { header: head.header, checksums, data, raw })
+        Ok(Packet { header: head.header, taken, checksums: &checksums[taken_checksums..], data, raw })
+    }
+
+    /// The head of the packet that comes, and how much of its data was taken before. The packet is still to be received.
+    pub async fn receive_head(&mut self) -> Result<(PacketHead, usize), TransferError> {
+        self.give_back();
+        let peer = self.peer();
+        loop {
+            match PacketHead::decode(self.buffer.available())
+                .map_err(|source| TransferError::Packet { peer, source })?
+            {
+                Decoded::Needs(missing) => self.need_no_data(missing).await?,
+                Decoded::Complete(head, _) => return Ok((head, self.taken)),
+            }
+        }
+    }
+
+    /// Receives data of the packet whose head `receive_head` has shown to the front of `into`, as much as comes in one go. `None`: all of it
+    /// is in the buffer already, or so much of it that `into` has no room for more: `receive_packet` brings it.
+    ///
+    /// `head` has as many CRCs as `spec` says. Nothing is lost when the caller stops waiting.
+    pub async fn receive_data(
+        &mut self,
+        head: &PacketHead,
+        spec: ChecksumSpec,
+        into: &mut [u8],
+    ) -> Result<Option<Arrival<'_>>, TransferError> {
+        let peer = self.peer();
+        let head_bytes = loop {
+            let available = self.buffer.available();
+            let missing =
+                match PacketHead::decode(available).map_err(|source| TransferError::Packet { peer, source })? {
+                    Decoded::Complete(_, bytes) if available.len() >= bytes + head.checksum_bytes => break bytes,
+                    Decoded::Complete(_, bytes) => bytes + head.checksum_bytes - available.len(),
+                    Decoded::Needs(missing) => missing,
+                };
+            self.need_no_data(missing).await?;
+        };
+        let lead_bytes = head_bytes + head.checksum_bytes;
+        let chunk = spec.bytes_per_chunk.max(1) as usize;
+        let left = head.data_bytes - self.taken;
+        let room = left.min(into.len());
+        let bytes = loop {
+            let buffered = self.buffer.available().len() - lead_bytes;
+            if buffered >= left || buffered + chunk > room {
+                return Ok(None);
+            }
+            let into = &mut into[..room];
+            // Behind the packet comes the next one's head.
+            let behind = if room == left { lead_bytes } else { 0 };
+            let spare = self.buffer.spare(&self.connection, lead_bytes + buffered + behind)?;
+            let wanted = &mut into[buffered..];
+            let most = wanted.len();
+            let came = self.connection.read_into_both(wanted, spare, self.timeout).await?;
+            if came == 0 {
+                return Err(tcp::Error::Closed { peer }.into());
+            }
+            // From here on nothing is waited for.
+            into[..buffered].copy_from_slice(&self.buffer.available()[lead_bytes..]);
+            self.buffer.received_for(buffered, came.saturating_sub(most));
+            let filled = buffered + came.min(most);
+            let whole = if filled == left { left } else { filled / chunk * chunk };
+            // The beginning of a chunk waits for the rest of it.
+            self.buffer.push(&self.connection, &into[whole..filled])?;
+            if whole > 0 {
+                break whole;
+            }
+        };
+        let checksums = head_bytes + self.taken_checksums;
+        let checksums = checksums..checksums + spec.checksum_bytes(bytes as u64) as usize;
+        (self.taken, self.taken_checksums) = (self.taken + bytes, checksums.end - head_bytes);
+        if bytes == left {
+            (self.taken, self.taken_checksums, self.lent, self.lead_bytes) = (0, 0, lead_bytes, lead_bytes);
+        }
+        Ok(Some(Arrival { bytes, checksums: &self.buffer.available()[checksums] }))
     }
 
     /// The packet that `receive_packet` brought last, as it arrived; empty after any other call. For callers that cannot
@@ -147,6 +249,23 @@ impl DataReceiver {
 
     fn give_back(&mut self) {
         self.buffer.consume(std::mem::take(&mut self.lent));
+    }
+
+    /// As `need`, and no further than the next head and its CRCs are likely to reach, where data comes to its place.
+    async fn need_no_data(&mut self, missing: usize) -> Result<(), tcp::Error> {
+        if self.lead_bytes == 0 {
+            return self.need(missing).await;
+        }
+        let wanted = self.buffer.available().len() + missing;
+        let most = wanted.max(self.lead_bytes);
+        while self.buffer.available().len() < wanted {
+            let spare = self.buffer.spare(&self.connection, most)?;
+            match self.connection.read(spare, self.timeout).await? {
+                0 => return Err(tcp::Error::Closed { peer: self.peer() }),
+                received => self.buffer.received(received),
+            }
+        }
+        Ok(())
     }
 
     async fn need(&mut self, missing: usize) -> Result<(), tcp::Error> {

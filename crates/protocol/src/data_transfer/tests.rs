@@ -139,3 +139,82 @@ async fn what_breaks_the_protocol_is_named() {
     assert!(error.is_disconnect(), "{error}");
     drop(client_out);
 }
+
+/// Packets of many lengths, which come in pieces that are like none of their parts; read in place, whole, or one after the other, with reads
+/// that are broken off.
+#[tokio::test]
+async fn data_that_is_received_to_its_place_is_what_packets_bring() {
+    let spec = ChecksumSpec::DEFAULT;
+    let lengths = [300_000, 65_536, 100, 512, 70_001, 131_072, 1, 200_000];
+    let data: Vec<u8> = (0..3 * lengths.iter().sum::<u32>()).map(|i| ((i * 13) >> 2) as u8).collect();
+    let mut stream = Vec::new();
+    let (mut offset, mut seqno) = (0, 0);
+    for length in lengths.iter().cycle().take(3 * lengths.len()) {
+        let piece = &data[offset..offset + *length as usize];
+        let header = PacketHeader { offset: offset as u64, seqno, last: false, data_bytes: *length, sync: false };
+        let mut checksums = Vec::new();
+        spec.compute(piece, &mut checksums);
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let head_bytes = header.encode(checksums.len(), &mut head);
+        stream.extend_from_slice(&head[..head_bytes]);
+        stream.extend_from_slice(&checksums);
+        stream.extend_from_slice(piece);
+        (offset, seqno) = (offset + piece.len(), seqno + 1);
+    }
+    for seed in 0..12u64 {
+        let ((client_out, _client_in), (_server_out, mut server_in)) = pair(20_000).await;
+        let send = async {
+            let mut rest = &stream[..];
+            for length in [1, 37, 511, 9000, 70_000, 4096].iter().cycle() {
+                let (piece, behind) = rest.split_at(rest.len().min(*length));
+                client_out.send(piece).await.unwrap();
+                rest = behind;
+                if rest.is_empty() {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let receive = async {
+            let (mut random, mut into, mut at, mut next) = (seed * 2 + 1, vec![0; 400_000], 0, 0);
+            let mut below = |limit: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % limit
+            };
+            let (mut in_place, mut rests) = (0, 0);
+            while at < data.len() {
+                let (head, taken) = server_in.receive_head().await.unwrap();
+                assert_eq!((head.header.offset + taken as u64, head.header.seqno), (at as u64, next));
+                let arrival = if seed > 0 && below(4) > 0 {
+                    let length = [40, 600, 5000, 66_000, 400_000][below(5) as usize];
+                    let receiving = server_in.receive_data(&head, spec, &mut into[..length]);
+                    let patience = Duration::from_micros(below(3) * 50);
+                    match tokio::time::timeout(patience, receiving).await {
+                        Ok(arrival) => arrival.unwrap(),
+                        Err(_) => continue,
+                    }
+                } else {
+                    None
+                };
+                let left = head.data_bytes - taken;
+                match arrival {
+                    Some(arrival) => {
+                        spec.verify(&into[..arrival.bytes], arrival.checksums).unwrap();
+                        assert!(into[..arrival.bytes] == data[at..at + arrival.bytes]);
+                        (at, in_place) = (at + arrival.bytes, in_place + 1);
+                        next += i64::from(arrival.bytes == left);
+                    }
+                    None => {
+                        let packet = server_in.receive_packet().await.unwrap();
+                        assert_eq!((packet.header, packet.taken, packet.data.len()), (head.header, taken, left));
+                        spec.verify(packet.data, packet.checksums).unwrap();
+                        assert!(*packet.data == data[at..at + left]);
+                        (at, next, rests) = (at + left, next + 1, rests + usize::from(taken > 0));
+                    }
+                }
+            }
+            assert!(seed == 0 || in_place > 0 && rests > 0, "{in_place} in place, {rests} rests");
+        };
+        tokio::join!(send, receive);
+    }
+}
