@@ -11,7 +11,7 @@ mod raw;
 mod replicas;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -33,10 +33,6 @@ const MIB: f64 = (1 << 20) as f64;
 
 /// Written and checksummed at once when the data is made.
 const PIECE: usize = 1 << 20;
-
-/// Behind whole DataNodes, whose replicas are gone with them: a virtual machine gives the memory of gigabytes back to its host in the seconds
-/// after that, which takes processors and memory from whoever is measured then.
-const GIVEN_BACK: Duration = Duration::from_secs(6);
 
 /// No end is quiet for longer.
 const QUIET_MAX: Duration = Duration::from_secs(120);
@@ -139,10 +135,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for _ in 0..runs {
         for carrier in &carriers {
             match carrier {
-                Carrier::Memory => {
-                    datanodes::measure(payload, &mut figures)?;
-                    std::thread::sleep(GIVEN_BACK);
-                }
+                Carrier::Memory => datanodes::measure(payload, &mut figures)?,
                 _ => measure(arguments, *carrier, payload, folder.path(), &mut figures)?,
             }
         }
@@ -189,6 +182,17 @@ fn ratios(figures: &Figures) -> Vec<record::Figure> {
         ..ours.clone()
     };
     others.map(ratio).collect()
+}
+
+/// Reads all that is there once. What nobody has touched for seconds, as while whole DataNodes are measured, the machine's host has laid
+/// aside: whoever is measured next would bring it back.
+fn bring_back(folder: &Path) -> Result<()> {
+    let mut piece = vec![0; PIECE];
+    for entry in fs::read_dir(folder)? {
+        let mut file = fs::File::open(entry?.path())?;
+        while file.read(&mut piece)? > 0 {}
+    }
+    Ok(())
 }
 
 /// Makes the replicas and their CRCs.
@@ -245,6 +249,7 @@ fn measure(
     figures: &mut Figures,
 ) -> Result<()> {
     forget(folder, payload)?;
+    bring_back(folder)?;
     let start = |role: &str, peer: Option<&str>| End::start(arguments, carrier, payload, folder, role, peer);
     let (first, second) = if carrier.receiver_listens() { ("receive", "send") } else { ("send", "receive") };
     let mut listening = start(first, None)?;
