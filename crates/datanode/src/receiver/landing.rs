@@ -49,14 +49,7 @@ impl Intake<'_> {
             return Ok(buffer.fill_to(connection, wanted, self.read_timeout).await?);
         }
         let most = wanted.max(self.landing.lead_bytes);
-        while buffer.available().len() < wanted {
-            let received = connection.read(buffer.spare(connection, most)?, self.read_timeout).await?;
-            if received == 0 {
-                return Err(tcp::Error::Closed { peer: connection.peer() }.into());
-            }
-            buffer.received(received);
-        }
-        Ok(())
+        Ok(buffer.fill_within(connection, wanted, most, self.read_timeout).await?)
     }
 
     /// Receives packets to their place, one at least, and lists them. Returns their bytes in the buffer; `None`: the packet at its front is

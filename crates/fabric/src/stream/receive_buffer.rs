@@ -95,12 +95,23 @@ impl ReceiveBuffer {
         bytes: usize,
         timeout: Duration,
     ) -> Result<(), Error> {
+        self.fill_within(connection, bytes, bytes, timeout).await
+    }
+
+    /// Receives until at least `bytes` are available, and no more than `most`: behind those comes what is to be received elsewhere.
+    ///
+    /// Errors: as those of [`Self::fill_to`].
+    pub async fn fill_within(
+        &mut self,
+        connection: &Connection,
+        bytes: usize,
+        most: usize,
+        timeout: Duration,
+    ) -> Result<(), Error> {
         while self.end - self.start < bytes {
-            self.make_room(connection, bytes)?;
-            let end = self.memory.len().min(self.start + bytes);
-            match connection.read(&mut self.memory[self.end..end], timeout).await? {
+            match connection.read(self.spare(connection, most)?, timeout).await? {
                 0 => return Err(Error::Closed { peer: connection.peer() }),
-                received => self.end += received,
+                received => self.received(received),
             }
         }
         Ok(())

@@ -258,14 +258,7 @@ impl DataReceiver {
         }
         let wanted = self.buffer.available().len() + missing;
         let most = wanted.max(self.lead_bytes);
-        while self.buffer.available().len() < wanted {
-            let spare = self.buffer.spare(&self.connection, most)?;
-            match self.connection.read(spare, self.timeout).await? {
-                0 => return Err(tcp::Error::Closed { peer: self.peer() }),
-                received => self.buffer.received(received),
-            }
-        }
-        Ok(())
+        self.buffer.fill_within(&self.connection, wanted, most, self.timeout).await
     }
 
     async fn need(&mut self, missing: usize) -> Result<(), tcp::Error> {
