@@ -29,6 +29,9 @@ pub use outgoing::{Job, send};
 /// fetched from memory once more for the CRCs.
 const RECEIVE_BYTES: usize = 256 << 10;
 
+/// The same of data that is received in place, where there is no second copy of it to have in the cache: a frame of the usual length in one call.
+const LANDING_BYTES: usize = 512 << 10;
+
 /// The most that the buffer grows to: a remnant, the longest chunk or message, and room to receive.
 const RECEIVE_BYTES_MAX: usize = 512 << 10;
 

@@ -57,8 +57,9 @@ pub async fn receive<S: ReplicaStore>(
     }
 }
 
-/// Credit is sent when it is so much of a window, one divided by this, or is of so many pieces, or nothing more has come.
-const CREDIT_SHARE: u32 = 8;
+/// Credit is sent when it is so much of the window, one divided by this, or half of what the replicas on their way may have under way,
+/// where these are few, or is of so many pieces, or nothing more has come. Each time wakes the sender, which has enough left to go on with.
+const CREDIT_SHARE: u32 = 4;
 const CREDIT_PIECES: usize = 64;
 
 struct Intake<'a, S: ReplicaStore> {
@@ -148,8 +149,11 @@ impl Credit {
         }
     }
 
-    fn is_due(&self, limits: StreamLimits) -> bool {
-        self.bytes >= u64::from(limits.window_bytes / CREDIT_SHARE) || self.pieces.len() >= CREDIT_PIECES
+    /// `replicas`: so many are on their way.
+    fn is_due(&self, limits: StreamLimits, replicas: usize) -> bool {
+        let under_way = u64::from(limits.replica_window_bytes) * replicas as u64;
+        let enough = u64::from(limits.window_bytes / CREDIT_SHARE).min(under_way / 2);
+        self.bytes > 0 && self.bytes >= enough || self.pieces.len() >= CREDIT_PIECES
     }
 
     fn take_into(&mut self, out: &mut Vec<u8>) {
@@ -203,7 +207,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
             if !self.replicas.is_empty() && sent.elapsed() >= tick {
                 ToSender::Ping.encode_into(&mut self.out);
             }
-            if !self.out.is_empty() || self.credit.is_due(self.limits) {
+            if !self.out.is_empty() || self.credit.is_due(self.limits, self.replicas.len()) {
                 self.say().await?;
                 sent = Instant::now();
             }

@@ -8,7 +8,7 @@ use hearth_wire::data_transfer::{ReplicaRefusal, Status};
 use tokio::time::Instant;
 
 use super::{Frame, Intake, Replica, checksums_of};
-use crate::replica_stream::{InPlace, NotAccepted, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, corrupt};
+use crate::replica_stream::{InPlace, LANDING_BYTES, NotAccepted, ReplicaSink, ReplicaStore, StreamError, corrupt};
 
 /// At most so much of what stands before a frame's data is received with the end of the data before it.
 const LEAD_BYTES_MAX: usize = 64 << 10;
@@ -50,7 +50,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
             }
             return Ok(Landing::NotHere);
         };
-        let length = left.min(RECEIVE_BYTES);
+        let length = left.min(LANDING_BYTES);
         let behind = if length == left { frame.lead_bytes.min(LEAD_BYTES_MAX) } else { 0 };
         let behind = self.buffer.spare(self.connection, behind)?;
         let landing_at = at + u64::from(frame.landed);
