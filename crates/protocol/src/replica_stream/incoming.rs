@@ -565,3 +565,34 @@ fn checksums_of(spec: ChecksumSpec, checksums: &[u8], done: u32, bytes: usize) -
     let first = spec.checksum_bytes(u64::from(done)) as usize;
     &checksums[first..first + spec.checksum_bytes(bytes as u64) as usize]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_is_due_for_a_quarter_of_the_window_and_earlier_where_few_replicas_may_not_use_all_of_it() {
+        let limits = StreamLimits {
+            window_bytes: 8 << 20,
+            replica_window_bytes: 2 << 20,
+            frame_bytes_max: 512 << 10,
+            replicas_max: 64,
+        };
+        let piece = |replica| ReplicaPiece { replica, offset: 0, checksum_bytes: 0, data_bytes: 512 << 10 };
+        let until_due = |replicas: usize| {
+            let mut credit = Credit::default();
+            let mut pieces = 0u32;
+            while !credit.is_due(limits, replicas) {
+                pieces += 1;
+                credit.give(piece(1 + pieces % replicas.max(1) as u32), 512 << 10);
+            }
+            pieces
+        };
+        // Alone a replica has four frames on its way at most: the sender hears of the first two while it sends the others.
+        assert_eq!([0, 1, 2, 3, 64].map(until_due), [1, 2, 4, 4, 4]);
+        assert!(!Credit::default().is_due(limits, 0), "there is nothing to say");
+        let mut credit = Credit::default();
+        (0..CREDIT_PIECES as u32).for_each(|replica| credit.give(ReplicaPiece { data_bytes: 1, ..piece(replica) }, 1));
+        assert!(credit.is_due(limits, 64), "of many small ones, too");
+    }
+}
