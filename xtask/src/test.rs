@@ -153,7 +153,8 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let (only_interop, only_vm) = (arguments.interop && !arguments.vm, arguments.vm && !arguments.interop);
     let only_some = arguments.interop || arguments.vm;
     // Its kernel is built, once, beside the lints and the first compilation, which rarely keep every processor busy.
-    let machine = (!arguments.unit && !only_interop).then(|| std::thread::spawn(vm::prepare));
+    let machine =
+        (!arguments.unit && !only_interop).then(|| std::thread::spawn(|| vm::headers().and_then(|()| vm::prepare())));
     // Before any test: some rooms have tests of their own with Apache's servers, and so has the virtual machine.
     if !arguments.unit {
         fetch(&mut tally, must_be_whole, arguments.cluster);

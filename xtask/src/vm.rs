@@ -122,8 +122,8 @@ pub fn bench(arguments: &[String]) -> Result<u8> {
     }
     let kernel = prepare()?;
     let rdma = arguments.first().is_some_and(|workload| workload.starts_with("rdma"));
-    if rdma && !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
-        run::install(&["gcc", "libc6-dev", "libibverbs-dev", "librdmacm-dev"])?;
+    if rdma {
+        headers()?;
     }
     let program = crate::bench_program()?;
     // What needs hosts of its own is started on the first of them, and starts the others' programs there.
@@ -157,6 +157,14 @@ fn allow_mappings() {
         Ok(()) => eprintln!("vm.max_map_count raised from {allowed} to {WANTED}, for User Mode Linux"),
         Err(error) => eprintln!("vm.max_map_count is {allowed}, and large processes in the machine may hang: {error}"),
     }
+}
+
+/// What C programs over RDMA are compiled with: the benchmark's probe, and the test that holds our layouts against the headers.
+pub fn headers() -> Result<()> {
+    if Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return Ok(());
+    }
+    run::install(&["gcc", "libc6-dev", "libibverbs-dev", "librdmacm-dev"])
 }
 
 /// Everything that the machine needs, fetched and built when it is not there. An error says what is missing and how it

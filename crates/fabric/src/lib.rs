@@ -21,3 +21,11 @@ pub use choice::TransportName;
 pub use descriptors::raise_descriptor_limit;
 pub use memory::Memory;
 pub use strangers::{Stranger, Strangers};
+
+/// Says aloud what a test leaves out, and why.
+#[cfg(test)]
+fn left_out(what: &str) {
+    use std::io::Write;
+    // Past libtest's capture of print!, so that `cargo xtask test` can report it.
+    let _ = writeln!(std::io::stdout(), "\nSKIPPED {what}");
+}

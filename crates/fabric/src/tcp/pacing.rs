@@ -77,8 +77,7 @@ mod tests {
     #[test]
     fn within_a_machine_nothing_is_paced_and_to_another_all_is_as_the_system_has_it() {
         let (Some(listening), Some(connecting)) = (paced_socket(), paced_socket()) else {
-            eprintln!("left out: no BBR here");
-            return;
+            return crate::left_out("pacing of TCP: no BBR here");
         };
         let of_listener = Pacing::take_out(&listening).unwrap();
         let of_connection = Pacing::take_out(&connecting).unwrap();
@@ -112,7 +111,7 @@ mod tests {
             let paced_by_default = || fs::write("/proc/sys/net/ipv4/tcp_congestion_control", PACED);
             let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
             if left.is_err() || paced_by_default().is_err() || !up().is_ok_and(|status| status.success()) {
-                return eprintln!("left out: no BBR, or no network, to be had");
+                return crate::left_out("pacing of TCP: no BBR, or no network, to be had");
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
