@@ -51,16 +51,19 @@ pub async fn came_in(two: &Two) -> [u64; 3] {
     ]
 }
 
-/// What is left of copies at the second datanode when its flusher, which writes there too, has had the time to end.
+/// What is left of copies at the second datanode when its flusher, which writes there too, has had the time to end: none, if none was seen
+/// once, whatever the flusher begins after that.
 pub async fn temporary(two: &Two) -> usize {
     let count = || walk(two.dirs[1].path()).into_iter().filter(|path| path.contains("/tmp/blk_")).count();
+    let mut left = count();
     for _ in 0..1200 {
-        if count() == 0 {
+        if left == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
+        left = count();
     }
-    count()
+    left
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
