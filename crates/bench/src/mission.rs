@@ -31,14 +31,14 @@ const WORKLOADS: &[&[&str]] = &[
     &["write", "--threads", "2"],
     &["read", "--threads", "2"],
     &["pread"],
-    &["saturate", "--huge-pages"],
+    &["saturate", "--huge-pages", "--runs", "5"],
     &["small-files"],
     &["engine"],
     &["metadata"],
     // As many calls as keep both NameNodes busy: 64 of them leave ours waiting for the disk a fifth of the time.
     &["metadata", "--open-calls", "8", "--operations", "128000"],
     &["namenode-memory"],
-    &["rereplication", "--huge-pages", "--runs", "3"],
+    &["rereplication", "--huge-pages", "--runs", "5"],
     &["stream", "--huge-pages", "--size", "5g", "--runs", "6"],
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];
