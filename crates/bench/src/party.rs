@@ -203,13 +203,13 @@ impl Party {
         }
     }
 
-    /// `count` clients read a file each of `directory`, `rounds` times, all at once and none waiting for another between them: seconds until the
-    /// last is done.
-    pub fn read_together(&mut self, directory: &str, count: usize, rounds: usize) -> Result<f64> {
+    /// `count` clients read a file each of the `files` of `directory`, `rounds` times, all at once and none waiting for another between them:
+    /// seconds until the last is done. Their next files are those behind the others', and the first again behind the last: however many
+    /// clients there are, the same bytes are read.
+    pub fn read_together(&mut self, directory: &str, files: usize, count: usize, rounds: usize) -> Result<f64> {
         match &mut self.kind {
             Kind::Java(driver) => {
-                let request =
-                    json!({"dir": directory, "count": count, "threads": count, "piece": PIECE, "rounds": rounds});
+                let request = json!({"dir": directory, "files": files, "count": count, "threads": count, "piece": PIECE, "rounds": rounds});
                 driver.call("catMany", request)?["seconds"].as_f64().context("a number")
             }
             Kind::Own { configuration, user, .. } => {
@@ -222,16 +222,17 @@ impl Party {
                     };
                     // Known to the NameNode and connected, as the threads of a JVM are by its shared client.
                     runtime.block_on(fs.exists(directory))?;
-                    Ok((runtime, fs, format!("{directory}/{}", file_name(index))))
+                    Ok((runtime, fs, index))
                 });
                 let clients = clients.collect::<Result<Vec<_>>>()?;
                 let started = Instant::now();
                 std::thread::scope(|scope| {
-                    let reading = clients.iter().map(|(runtime, fs, path)| {
-                        scope.spawn(|| {
+                    let reading = clients.iter().map(|(runtime, fs, index)| {
+                        scope.spawn(move || {
                             runtime.block_on(async {
-                                for _ in 0..rounds {
-                                    drain(&mut fs.open(path).await?).await?;
+                                for round in 0..rounds {
+                                    let path = format!("{directory}/{}", file_name((index + round * count) % files));
+                                    drain(&mut fs.open(&path).await?).await?;
                                 }
                                 anyhow::Ok(())
                             })

@@ -238,7 +238,7 @@ fn together(
         eprintln!("many clients: run {run} of {}", arguments.runs);
         for (party, seconds) in parties.iter_mut().zip(&mut seconds) {
             for (clients, seconds) in CLIENTS.into_iter().zip(seconds) {
-                let took = party.read_together(DIRECTORY, clients, 1)?;
+                let took = party.read_together(DIRECTORY, clients, clients, 1)?;
                 if run > 0 {
                     seconds.push(took);
                     let work = format!("{clients} clients read {} MiB each", arguments.small_mib);
@@ -273,7 +273,7 @@ fn without_a_pause(
     let system = &systems[party.system];
     let [process] = system.datanodes()?[..] else { anyhow::bail!("one DataNode of each make runs") };
     let clock = ServerClock::start(process)?;
-    let wall = party.read_together(directory, SATURATING, rounds)?;
+    let wall = party.read_together(directory, SATURATING, SATURATING, rounds)?;
     let (cpu, _) = clock.elapsed()?;
     let moved = (rounds * SATURATING) as f64 * bytes as f64;
     let work = format!("{SATURATING} clients without a pause");

@@ -424,11 +424,14 @@ public final class Driver {
                     }
                 });
             }
-            // dir, count, threads; piece, rounds: reads them all, each so often, and throws them away; answers what it took
+            // dir, count, threads; piece, rounds, files: reads a file for each of count, so often, the next time the one count behind it of so many
+            // files; throws away what it read; answers what it took
             case "catMany":
                 return many(r, (file, i) -> {
+                    int count = r.get("count").asInt();
                     for (int round = 0; round < r.path("rounds").asInt(1); round++) {
-                        try (FSDataInputStream in = fs().open(file)) {
+                        int next = (i + round * count) % r.path("files").asInt(count);
+                        try (FSDataInputStream in = fs().open(new Path(file.getParent(), "file-" + next))) {
                             cat(in, r.path("piece").asInt(PIECE));
                         }
                     }

@@ -1,5 +1,6 @@
-//! More and more clients read from one DataNode at once, a file each, over and over: whether all of them together get less for it, and
-//! what a GB takes of the DataNode.
+//! More and more clients read from one DataNode at once, one file after the other: whether all of them together get less for it, and
+//! what a GB takes of the DataNode. However many they are, they read the same files: how much of those a processor's cache holds, and where
+//! in memory they lie, is the same for all.
 
 use anyhow::Result;
 
@@ -17,7 +18,7 @@ pub struct Saturate {
     /// Clients at once
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32], value_parser = at_least_one::<usize>)]
     clients: Vec<usize>,
-    /// Bytes of each client's file
+    /// Bytes of a file; there are as many files as the most clients
     #[arg(long, default_value = "64m", value_parser = size)]
     size: u64,
     /// What all of them together read in one measurement, at least
@@ -61,7 +62,7 @@ impl Saturate {
             figures.0.push(figure);
         }
         let workload = format!(
-            "saturate {} clients, a file of {} each{}",
+            "saturate {} clients, {most} files of {}{}",
             clients.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             spelled(self.size),
             place
@@ -74,7 +75,7 @@ impl Saturate {
     }
 
     fn measure(&self, field: &mut Field, files: &Task, clients: &[usize]) -> Result<Figures> {
-        field.store(files, ", one for each client")?;
+        field.store(files, ", read by all clients")?;
         let mut figures = Figures::default();
         for run in usize::from(self.target.is_given())..=self.target.runs() {
             for count in clients {
@@ -82,18 +83,24 @@ impl Saturate {
                 for party in 0..field.parties.len() {
                     let mut warming = Figures::default();
                     let into = if run == 0 { &mut warming } else { &mut figures };
-                    self.one(field, party, *count, into)?;
+                    self.one(field, party, (files.files, *count), into)?;
                 }
             }
         }
         Ok(figures)
     }
 
-    fn one(&self, field: &mut Field, party: usize, clients: usize, figures: &mut Figures) -> Result<()> {
+    fn one(
+        &self,
+        field: &mut Field,
+        party: usize,
+        (files, clients): (usize, usize),
+        figures: &mut Figures,
+    ) -> Result<()> {
         let rounds = self.bytes.div_ceil(self.size * clients as u64).max(1);
         let clocks = field.datanodes(party)?;
         let cpu = field.parties[party].cpu()?;
-        let seconds = field.parties[party].read_together(&field.path, clients, rounds as usize)?;
+        let seconds = field.parties[party].read_together(&field.path, files, clients, rounds as usize)?;
         let cpu = field.parties[party].cpu()? - cpu;
         let datanodes = clocks.iter().map(|clock| Ok(clock.elapsed()?.0)).sum::<Result<f64>>()?;
         let bytes = (rounds * clients as u64 * self.size) as f64;

@@ -89,7 +89,7 @@ const ENGINE: &str = "engine 4 KiB gets, 256 MiB of memory, replicas of 32 MiB";
 const SMALL_FILES: &str = "small-files 17836 files of 32 KiB, the first 32 KiB, 64 a batch";
 const SMALL_FILES_FAR: &str =
     "network small-files 4000 files of 32 KiB, the first 32 KiB, 64 a batch; each way delay 10ms loss 0.1%,";
-const SATURATE: &str = "saturate 1, 2, 4, 8, 16, 32 clients, a file of 64 MiB each;";
+const SATURATE: &str = "saturate 1, 2, 4, 8, 16, 32 clients, 32 files of 64 MiB;";
 const METADATA: &str = "metadata: 64000 operations of each kind by 64 connections, one call open";
 const METADATA_SHARED: &str = "metadata-shared: 128000 operations of each kind by 64 connections, 8 calls open";
 const NAMENODE_MEMORY: &str = "namenode-memory: 300000 files of one block, 30000 of 10,";
