@@ -204,12 +204,14 @@ impl Party {
     }
 
     /// `count` clients read a file each of the `files` of `directory`, `rounds` times, all at once and none waiting for another between them:
-    /// seconds until the last is done. Their next files are those behind the others', and the first again behind the last: however many
-    /// clients there are, the same bytes are read.
+    /// seconds until the last is done. Their next files are those behind the others', and the first again behind the last: where all have
+    /// gone round a number of times, the same bytes were read as by any other number of clients.
     pub fn read_together(&mut self, directory: &str, files: usize, count: usize, rounds: usize) -> Result<f64> {
         match &mut self.kind {
             Kind::Java(driver) => {
-                let request = json!({"dir": directory, "files": files, "count": count, "threads": count, "piece": PIECE, "rounds": rounds});
+                let request = json!({
+                    "dir": directory, "files": files, "count": count, "threads": count, "piece": PIECE, "rounds": rounds,
+                });
                 driver.call("catMany", request)?["seconds"].as_f64().context("a number")
             }
             Kind::Own { configuration, user, .. } => {

@@ -83,20 +83,14 @@ impl Saturate {
                 for party in 0..field.parties.len() {
                     let mut warming = Figures::default();
                     let into = if run == 0 { &mut warming } else { &mut figures };
-                    self.one(field, party, (files.files, *count), into)?;
+                    self.one(field, party, files.files, *count, into)?;
                 }
             }
         }
         Ok(figures)
     }
 
-    fn one(
-        &self,
-        field: &mut Field,
-        party: usize,
-        (files, clients): (usize, usize),
-        figures: &mut Figures,
-    ) -> Result<()> {
+    fn one(&self, field: &mut Field, party: usize, files: usize, clients: usize, figures: &mut Figures) -> Result<()> {
         let rounds = self.bytes.div_ceil(self.size * clients as u64).max(1);
         let clocks = field.datanodes(party)?;
         let cpu = field.parties[party].cpu()?;
