@@ -39,7 +39,7 @@ pub fn fetch_spark() -> Result<PathBuf> {
 fn fetch_into(pom: &str, version: &str, name: &str) -> Result<PathBuf> {
     let home = crate::root().join(".cache").join(name);
     // The daemons' web servers insist on their pages' directories, which the jars do not carry.
-    for pages in ["hdfs", "datanode"] {
+    for pages in ["hdfs", "datanode", "router"] {
         let pages = home.join("web/webapps").join(pages);
         fs::create_dir_all(&pages).with_context(|| format!("cannot make {}", pages.display()))?;
     }

@@ -1,8 +1,8 @@
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
-use hearth_config::{Configuration, keys};
+use hearth_config::{Configuration, Program, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::{
     AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, ExtendedBlock, FileKind, FileStatus, FsPermission,
@@ -134,6 +134,7 @@ impl FileSystem {
             Some(uri) => uri.to_owned(),
             None => configuration.get(keys::FS_DEFAULT_FS)?,
         };
+        warn_of_values_without_effect(configuration)?;
         let authority = authority(&uri)?;
         let service = configuration.client_nameservice(authority)?;
         let options = ClientOptions::read(configuration)?;
@@ -605,6 +606,26 @@ impl Drop for Opened {
             drop(writer);
         });
     }
+}
+
+/// Logs, once a process, each value of Hadoop's keys that this client does not carry out.
+///
+/// Errors: a value without which a user would rely on what is not there.
+fn warn_of_values_without_effect(configuration: &Configuration) -> Result<(), Error> {
+    static SAID: Once = Once::new();
+    let found = configuration.without_effect(Program::Client)?;
+    SAID.call_once(|| {
+        for found in found {
+            tracing::warn!(
+                key = found.key,
+                value = found.value,
+                from = found.source,
+                "key has no effect: {}",
+                found.why
+            );
+        }
+    });
+    Ok(())
 }
 
 /// `host:port` or nameservice of an `hdfs://` URI, whatever path follows.

@@ -201,15 +201,19 @@ impl Configuration {
                 is_final: false,
             })
         });
-        let set = self.set.iter().map(|(name, stored)| Entry {
+        let mut entries: Vec<_> = defaults.chain(self.entries_set()).collect();
+        entries.sort_by_key(|entry| entry.name);
+        entries
+    }
+
+    /// Everything that files or the program set, in the order of names.
+    pub(crate) fn entries_set(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.set.iter().map(|(name, stored)| Entry {
             name,
             value: &stored.value,
             source: stored.source.clone(),
             is_final: stored.is_final,
-        });
-        let mut entries: Vec<_> = defaults.chain(set).collect();
-        entries.sort_by_key(|entry| entry.name);
-        entries
+        })
     }
 
     /// The same for others to see (`/conf`): what is secret is not told.

@@ -58,10 +58,10 @@ keys! {
     FS_TRASH_INTERVAL: Key<Duration> = "fs.trash.interval", duration_minutes, "0";
     /// Time between trash checkpoints; 0 = fs.trash.interval. Bare numbers are minutes.
     FS_TRASH_CHECKPOINT_INTERVAL: Key<Duration> = "fs.trash.checkpoint.interval", duration_minutes, "0";
-    /// Follow symbolic links.
-    FS_CLIENT_RESOLVE_REMOTE_SYMLINKS: Key<bool> = "fs.client.resolve.remote.symlinks", boolean, "true";
     /// Directories that are not deleted while they are not empty.
     FS_PROTECTED_DIRECTORIES: OptionalKey<Vec<String>> = "fs.protected.directories", list;
+    /// Directories below those of fs.protected.directories are protected as well.
+    DFS_PROTECTED_SUBDIRECTORIES_ENABLE: Key<bool> = "dfs.protected.subdirectories.enable", boolean, "false";
     /// Buffer of streams, bytes.
     IO_FILE_BUFFER_SIZE: Key<u64> = "io.file.buffer.size", bytes, "4096";
     /// simple or kerberos.
@@ -84,8 +84,6 @@ keys! {
     HADOOP_CALLER_CONTEXT_SIGNATURE_MAX_SIZE: Key<u32> = "hadoop.caller.context.signature.max.size", int_u32, "40";
     /// Program that prints the rack of each address it is given.
     NET_TOPOLOGY_SCRIPT_FILE_NAME: OptionalKey<String> = "net.topology.script.file.name", text;
-    /// Addresses per run of the topology script.
-    NET_TOPOLOGY_SCRIPT_NUMBER_ARGS: Key<u32> = "net.topology.script.number.args", int_u32, "100";
     /// File of address and rack, two columns.
     NET_TOPOLOGY_TABLE_FILE_NAME: OptionalKey<String> = "net.topology.table.file.name", text;
     /// Longest RPC request taken, bytes.
@@ -98,8 +96,6 @@ keys! {
     IPC_CLIENT_CONNECT_TIMEOUT: Key<Duration> = "ipc.client.connect.timeout", duration_ms, "20000";
     /// RPC connection attempts after a refusal.
     IPC_CLIENT_CONNECT_MAX_RETRIES: Key<u32> = "ipc.client.connect.max.retries", int_u32, "10";
-    /// RPC connection attempts after a time-out.
-    IPC_CLIENT_CONNECT_MAX_RETRIES_ON_TIMEOUTS: Key<u32> = "ipc.client.connect.max.retries.on.timeouts", int_u32, "45";
     /// Pause between RPC connection attempts.
     IPC_CLIENT_CONNECT_RETRY_INTERVAL: Key<Duration> = "ipc.client.connect.retry.interval", duration_ms, "1000";
     /// Longest wait for an RPC answer; 0 = for ever, pinging.
@@ -138,12 +134,8 @@ keys! {
     DFS_NAMENODE_NAME_DIR: Key<Vec<PathBuf>> = "dfs.namenode.name.dir", directories, "file://${hadoop.tmp.dir}/dfs/name";
     /// Namenode web.
     DFS_NAMENODE_HTTP_ADDRESS: Key<HostPort> = "dfs.namenode.http-address", address, "0.0.0.0:9870";
-    /// Namenode web over TLS.
-    DFS_NAMENODE_HTTPS_ADDRESS: Key<HostPort> = "dfs.namenode.https-address", address, "0.0.0.0:9871";
     /// HTTP_ONLY, HTTPS_ONLY or HTTP_AND_HTTPS.
     DFS_HTTP_POLICY: Key<String> = "dfs.http.policy", text, "HTTP_ONLY";
-    /// RPC calls worked on at once.
-    DFS_NAMENODE_HANDLER_COUNT: Key<u32> = "dfs.namenode.handler.count", int_u32, "10";
     /// Highest replication a file may have.
     DFS_REPLICATION_MAX: Key<u32> = "dfs.replication.max", int_u32, "512";
     /// Replicas that make a block complete.
@@ -160,6 +152,14 @@ keys! {
     DFS_NAMENODE_FS_LIMITS_MAX_XATTRS_PER_INODE: Key<u32> = "dfs.namenode.fs-limits.max-xattrs-per-inode", int_u32, "32";
     /// Longest name and value of an extended attribute, bytes.
     DFS_NAMENODE_FS_LIMITS_MAX_XATTR_SIZE: Key<u32> = "dfs.namenode.fs-limits.max-xattr-size", int_u32, "16384";
+    /// Most files, directories and blocks together; 0 = no limit.
+    DFS_NAMENODE_MAX_OBJECTS: Key<u64> = "dfs.namenode.max.objects", int_u64, "0";
+    /// A namespace that holds anything is never formatted, whatever -force says.
+    DFS_REFORMAT_DISABLED: Key<bool> = "dfs.reformat.disabled", boolean, "false";
+    /// Whether `-format` may be used at all.
+    DFS_NAMENODE_SUPPORT_ALLOW_FORMAT: Key<bool> = "dfs.namenode.support.allow.format", boolean, "true";
+    /// Only superusers set and unset storage policies.
+    DFS_STORAGE_POLICY_PERMISSIONS_SUPERUSER_ONLY: Key<bool> = "dfs.storage.policy.permissions.superuser-only", boolean, "false";
     /// Check permissions.
     DFS_PERMISSIONS_ENABLED: Key<bool> = "dfs.permissions.enabled", boolean, "true";
     /// Members may do anything.
@@ -194,32 +194,22 @@ keys! {
     DFS_NAMENODE_SAFEMODE_MIN_DATANODES: Key<u32> = "dfs.namenode.safemode.min.datanodes", int_u32, "0";
     /// Wait after the threshold was reached.
     DFS_NAMENODE_SAFEMODE_EXTENSION: Key<Duration> = "dfs.namenode.safemode.extension", duration_ms, "30000";
-    /// How often safe mode looks.
-    DFS_NAMENODE_SAFEMODE_RECHECK_INTERVAL: Key<Duration> = "dfs.namenode.safemode.recheck.interval", duration_ms, "1000";
     /// Free bytes the store's disk must have, else safe mode.
     DFS_NAMENODE_RESOURCE_DU_RESERVED: Key<u64> = "dfs.namenode.resource.du.reserved", bytes, "104857600";
     /// No block is deleted this long after start.
     DFS_NAMENODE_STARTUP_DELAY_BLOCK_DELETION: Key<Duration> = "dfs.namenode.startup.delay.block.deletion.sec", duration_s, "0";
-    /// How often replication work is handed out.
-    DFS_NAMENODE_REDUNDANCY_INTERVAL: Key<Duration> = "dfs.namenode.redundancy.interval.seconds", duration_s, "3";
     /// A copy not reported after this is asked for again.
     DFS_NAMENODE_RECONSTRUCTION_PENDING_TIMEOUT: Key<Duration> = "dfs.namenode.reconstruction.pending.timeout-sec", duration_s, "300";
     /// Copies from one datanode at once.
     DFS_NAMENODE_REPLICATION_MAX_STREAMS: Key<u32> = "dfs.namenode.replication.max-streams", int_u32, "2";
     /// The same for the most urgent blocks.
     DFS_NAMENODE_REPLICATION_MAX_STREAMS_HARD_LIMIT: Key<u32> = "dfs.namenode.replication.max-streams-hard-limit", int_u32, "4";
-    /// Blocks per live datanode and round.
-    DFS_NAMENODE_REPLICATION_WORK_MULTIPLIER_PER_ITERATION: Key<u32> = "dfs.namenode.replication.work.multiplier.per.iteration", int_u32, "2";
-    /// Part of the datanodes told to delete per round.
-    DFS_NAMENODE_INVALIDATE_WORK_PCT_PER_ITERATION: Key<f64> = "dfs.namenode.invalidate.work.pct.per.iteration", float, "0.32f";
     /// Blocks to delete per datanode and heartbeat.
     DFS_BLOCK_INVALIDATE_LIMIT: Key<u32> = "dfs.block.invalidate.limit", int_u32, "1000";
     /// Placement avoids busy datanodes.
     DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD: Key<bool> = "dfs.namenode.redundancy.considerLoad", boolean, "true";
     /// Busy = this many times the average load.
     DFS_NAMENODE_REDUNDANCY_CONSIDER_LOAD_FACTOR: Key<f64> = "dfs.namenode.redundancy.considerLoad.factor", float, "2.0";
-    /// An excess replica not gone after this is counted again.
-    DFS_NAMENODE_EXCESS_REDUNDANCY_TIMEOUT: Key<Duration> = "dfs.namenode.excess.redundancy.timeout-sec", duration_s, "3600";
     /// How often decommissioning datanodes are looked at.
     DFS_NAMENODE_DECOMMISSION_INTERVAL: Key<Duration> = "dfs.namenode.decommission.interval", duration_s, "30";
     /// Live replicas while others are in maintenance.
@@ -240,8 +230,6 @@ keys! {
     DFS_NAMENODE_LEASE_RECHECK_INTERVAL: Key<Duration> = "dfs.namenode.lease-recheck-interval-ms", duration_ms, "2000";
     /// Access times are kept this exact; 0 = not at all.
     DFS_NAMENODE_ACCESSTIME_PRECISION: Key<Duration> = "dfs.namenode.accesstime.precision", duration_ms, "3600000";
-    /// Last blocks that may be committed but not complete at close.
-    DFS_NAMENODE_FILE_CLOSE_NUM_COMMITTED_ALLOWED: Key<u32> = "dfs.namenode.file.close.num-committed-allowed", int_u32, "0";
     /// Entries of a listing per call.
     DFS_LS_LIMIT: Key<u32> = "dfs.ls.limit", int_u32, "1000";
     /// Directories of a batched listing.
@@ -268,10 +256,6 @@ keys! {
     DFS_NAMENODE_ENABLE_RETRYCACHE: Key<bool> = "dfs.namenode.enable.retrycache", boolean, "true";
     /// How long.
     DFS_NAMENODE_RETRYCACHE_EXPIRYTIME: Key<Duration> = "dfs.namenode.retrycache.expirytime.millis", duration_ms, "600000";
-    /// Send state ids.
-    DFS_NAMENODE_STATE_CONTEXT_ENABLED: Key<bool> = "dfs.namenode.state.context.enabled", boolean, "false";
-    /// Storage policies.
-    DFS_STORAGE_POLICY_ENABLED: Key<bool> = "dfs.storage.policy.enabled", boolean, "true";
     /// Storage policy of files that have none.
     DFS_STORAGE_DEFAULT_POLICY: Key<String> = "dfs.storage.default.policy", text, "HOT";
     /// Quotas by storage type.
@@ -300,8 +284,6 @@ keys! {
     DFS_DATANODE_IPC_ADDRESS: Key<HostPort> = "dfs.datanode.ipc.address", address, "0.0.0.0:9867";
     /// Datanode web.
     DFS_DATANODE_HTTP_ADDRESS: Key<HostPort> = "dfs.datanode.http.address", address, "0.0.0.0:9864";
-    /// Datanode web over TLS.
-    DFS_DATANODE_HTTPS_ADDRESS: Key<HostPort> = "dfs.datanode.https.address", address, "0.0.0.0:9865";
     /// Host name to register with.
     DFS_DATANODE_HOSTNAME: OptionalKey<String> = "dfs.datanode.hostname", text;
     /// Connect to other datanodes by name.
@@ -319,8 +301,6 @@ keys! {
 
     /// Storage directories, with types: [SSD]file:///data.
     DFS_DATANODE_DATA_DIR: Key<Vec<StorageDirectory>> = "dfs.datanode.data.dir", storage_directories, "file://${hadoop.tmp.dir}/dfs/data";
-    /// Mode of storage directories, octal.
-    DFS_DATANODE_DATA_DIR_PERM: Key<String> = "dfs.datanode.data.dir.perm", text, "700";
     /// Bytes of each disk left to others. With `.DIRECTORY`, `.TYPE` (ssd, ram_disk, ...) or `.DIRECTORY.TYPE` behind it: of those only.
     DFS_DATANODE_DU_RESERVED: Key<u64> = "dfs.datanode.du.reserved", bytes, "0";
     /// The same in percent of each disk, if `dfs.datanode.du.reserved.calculator` asks for it.
@@ -341,12 +321,6 @@ keys! {
     DFS_DATANODE_SCAN_PERIOD_HOURS: Key<i64> = "dfs.datanode.scan.period.hours", signed_hours, "504";
     /// Bytes verified per second and storage; 0 = off.
     DFS_BLOCK_SCANNER_VOLUME_BYTES_PER_SECOND: Key<u64> = "dfs.block.scanner.volume.bytes.per.second", bytes, "1048576";
-    /// Directories are compared with memory this often.
-    DFS_DATANODE_DIRECTORYSCAN_INTERVAL: Key<Duration> = "dfs.datanode.directoryscan.interval", duration_s, "21600";
-    /// Where shared memory for local clients may be.
-    DFS_DATANODE_SHARED_FILE_DESCRIPTOR_PATHS: Key<Vec<String>> = "dfs.datanode.shared.file.descriptor.paths", list, "/dev/shm,/tmp";
-    /// Being-written replicas wait this long for their writer after a restart.
-    DFS_DATANODE_RESTART_REPLICA_EXPIRATION: Key<Duration> = "dfs.datanode.restart.replica.expiration", duration_s, "50";
 
     // Datanode: timing and reports.
 
@@ -369,8 +343,6 @@ keys! {
 
     // Datanode: data transfer.
 
-    /// Longest packet taken, bytes.
-    DFS_DATA_TRANSFER_MAX_PACKET_SIZE: Key<u64> = "dfs.data.transfer.max.packet.size", bytes, "16777216";
     /// Transfers at once.
     DFS_DATANODE_MAX_TRANSFER_THREADS: Key<u32> = "dfs.datanode.max.transfer.threads", int_u32, "4096";
     /// A full socket is waited for this long.
@@ -385,8 +357,6 @@ keys! {
     DFS_DATANODE_TRANSFER_SOCKET_RECV_BUFFER_SIZE: Key<u64> = "dfs.datanode.transfer.socket.recv.buffer.size", bytes, "0";
     /// TCP_NODELAY at the datanode.
     DFS_DATA_TRANSFER_SERVER_TCPNODELAY: Key<bool> = "dfs.data.transfer.server.tcpnodelay", boolean, "true";
-    /// Read ahead on disk, bytes.
-    DFS_DATANODE_READAHEAD_BYTES: Key<u64> = "dfs.datanode.readahead.bytes", bytes, "4194304";
     /// Balancer traffic, bytes per second.
     DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC: Key<u64> = "dfs.datanode.balance.bandwidthPerSec", bytes, "100m";
     /// Balancer moves at once.
@@ -466,8 +436,6 @@ keys! {
     DFS_CLIENT_SOCKETCACHE_CAPACITY: Key<u32> = "dfs.client.socketcache.capacity", int_u32, "16";
     /// How long.
     DFS_CLIENT_SOCKETCACHE_EXPIRY: Key<Duration> = "dfs.client.socketcache.expiryMsec", duration_ms, "3000";
-    /// Kept connections tried before a new one.
-    DFS_CLIENT_CACHED_CONN_RETRY: Key<u32> = "dfs.client.cached.conn.retry", int_u32, "3";
     /// Failovers per call.
     DFS_CLIENT_FAILOVER_MAX_ATTEMPTS: Key<u32> = "dfs.client.failover.max.attempts", int_u32, "15";
     /// Pause before a failover, base.

@@ -91,6 +91,8 @@ pub enum Error {
     Protected { path: String },
     #[error("Cannot delete/rename non-empty protected subdirectory {path}")]
     ProtectedDescendant { path: String },
+    #[error("Cannot delete/rename subdirectory under protected subdirectory {path}")]
+    BelowProtected { path: String },
 
     // Creating, opening, writing.
     #[error("{path} already exists as a directory")]
@@ -112,6 +114,8 @@ pub enum Error {
     ReplicationTooSmall { replication: u32, minimum: u32, path: String, client: String },
     #[error("Requested replication factor of {replication} exceeds maximum of {maximum} for {path}{client}")]
     ReplicationTooLarge { replication: u32, maximum: u32, path: String, client: String },
+    #[error("Exceeded the configured number of objects {maximum} in the filesystem.")]
+    TooManyObjects { maximum: u64 },
     #[error("SHOULD_REPLICATE flag and ecPolicyName are exclusive parameters. Set both is not allowed!")]
     ReplicateAndErasureCode,
     #[error("Failed to {operation} {path} for {client} on {machine} because {reason}")]
@@ -517,6 +521,7 @@ impl Error {
             | NotInGroup { .. }
             | Protected { .. }
             | ProtectedDescendant { .. }
+            | BelowProtected { .. }
             | PoolDenied { .. } => exceptions::ACCESS_CONTROL,
             ParentNotADirectory { .. } => exceptions::PARENT_NOT_DIRECTORY,
             ParentMissing { .. }
@@ -633,6 +638,7 @@ impl Error {
             | TokenUnreadable(_)
             | Malformed(_)
             | EmptyPoolName
+            | TooManyObjects { .. }
             | StoreFailed { .. } => exceptions::IO,
             InvalidRequest { .. } => exceptions::INVALID_REQUEST,
         }

@@ -15,6 +15,7 @@ mod date;
 pub mod error;
 pub mod fsck;
 pub mod groups;
+mod jmx;
 pub mod leases;
 pub mod namespace;
 pub mod ops;

@@ -95,6 +95,12 @@ pub struct Limits {
     pub access_time_precision_ms: u64,
     /// `fs.protected.directories`, canonical.
     pub protected: Vec<String>,
+    /// Directories below the protected ones are protected as well.
+    pub protects_subdirectories: bool,
+    /// Files, directories and blocks together; 0 for no limit.
+    pub objects_max: u64,
+    /// Storage policies are set by superusers only.
+    pub superuser_sets_storage_policy: bool,
     /// User and trusted attributes of one inode.
     pub xattrs_max: usize,
     /// Bytes of one attribute's name and value.
@@ -121,6 +127,9 @@ impl Default for Limits {
             replication_max: 512,
             access_time_precision_ms: 3_600_000,
             protected: Vec::new(),
+            protects_subdirectories: false,
+            objects_max: 0,
+            superuser_sets_storage_policy: false,
             xattrs_max: 32,
             xattr_bytes_max: 16384,
             posix_acl_inheritance: true,

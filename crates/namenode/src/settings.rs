@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, keys};
+use hearth_config::{ConfigError, Configuration, Program, keys};
 use hearth_types::{ChecksumKind, ChecksumSpec, ServerDefaults};
 
 use crate::blocks::BlockSettings;
@@ -66,6 +66,7 @@ impl Settings {
     pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
         conf.refuse_protection()?;
         refuse_pair(conf)?;
+        warn_of_values_without_effect(conf)?;
         let checksum_name = conf.get(keys::DFS_CHECKSUM_TYPE)?;
         let checksum = checksum_kind(&checksum_name).ok_or_else(|| {
             conf.value_error(keys::DFS_CHECKSUM_TYPE.name, &checksum_name, "wanted NULL, CRC32 or CRC32C")
@@ -116,6 +117,16 @@ impl Settings {
             blocks,
         })
     }
+}
+
+/// Logs each value of Hadoop's keys that this NameNode does not carry out.
+///
+/// Errors: a value without which users would rely on what is not there.
+fn warn_of_values_without_effect(conf: &Configuration) -> Result<(), ConfigError> {
+    for found in conf.without_effect(Program::Namenode)? {
+        tracing::warn!(key = found.key, value = found.value, from = found.source, "key has no effect: {}", found.why);
+    }
+    Ok(())
 }
 
 /// Two that took themselves for the active one would each have a namespace of its own.
@@ -183,6 +194,9 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
             .into_iter()
             .map(|path| if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path })
             .collect(),
+        protects_subdirectories: conf.get(keys::DFS_PROTECTED_SUBDIRECTORIES_ENABLE)?,
+        objects_max: conf.get(keys::DFS_NAMENODE_MAX_OBJECTS)?,
+        superuser_sets_storage_policy: conf.get(keys::DFS_STORAGE_POLICY_PERMISSIONS_SUPERUSER_ONLY)?,
     })
 }
 

@@ -213,9 +213,18 @@ impl Namenode {
 /// `force`: remove a namespace that is there.
 pub fn format_directory(options: &NamenodeOptions, force: bool) -> Result<PoolIdentity, StartError> {
     let options = &own_options(options.clone())?;
-    let settings = Settings::read(&options.configuration, options.host_name.clone())?;
+    let conf = &options.configuration;
+    let settings = Settings::read(conf, options.host_name.clone())?;
     let groups = groups(options)?;
+    if !conf.get(keys::DFS_NAMENODE_SUPPORT_ALLOW_FORMAT)? {
+        let wanted = "wanted `true`: this file system may not be formatted";
+        return Err(conf.value_error(keys::DFS_NAMENODE_SUPPORT_ALLOW_FORMAT.name, "false", wanted).into());
+    }
     let directory = Directory::lock(&directory_path(options)?)?;
+    if force && directory.is_formatted() && conf.get(keys::DFS_REFORMAT_DISABLED)? {
+        let wanted = format!("wanted `false`: {} holds a namespace", directory.path().display());
+        return Err(conf.value_error(keys::DFS_REFORMAT_DISABLED.name, "true", wanted).into());
+    }
     new_namespace(&directory, options, &settings, &groups, force)
 }
 
@@ -489,5 +498,24 @@ mod tests {
         let handle = Namenode::start(options).await.unwrap();
         assert_eq!(handle.identity().cluster_id, identity.cluster_id);
         assert!(handle.rpc_address().ip().is_loopback() && handle.http_address().ip().is_loopback());
+    }
+
+    #[test]
+    fn a_namespace_is_not_formatted_where_a_key_forbids_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let with = |key: &str, value: &str| {
+            let mut options = options(directory.path());
+            options.configuration.set(key, value);
+            options
+        };
+        let said = |outcome: Result<PoolIdentity, StartError>| outcome.unwrap_err().to_string();
+        let never = with("dfs.namenode.support.allow.format", "false");
+        assert!(said(format_directory(&never, true)).contains("dfs.namenode.support.allow.format"));
+        let once = with("dfs.reformat.disabled", "true");
+        let first = format_directory(&once, true).unwrap();
+        let refused = said(format_directory(&once, true));
+        assert!(refused.contains("dfs.reformat.disabled") && refused.contains("ns2"), "{refused}");
+        let second = format_directory(&options(directory.path()), true).unwrap();
+        assert_ne!(first.cluster_id, second.cluster_id);
     }
 }

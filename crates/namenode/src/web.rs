@@ -4,23 +4,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hearth_config::Configuration;
-use hearth_web::{Bean, ConfEntry, Figure, Page, Site, size};
+use hearth_web::{ConfEntry, Figure, Page, Site, size};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
-use crate::datanode_service::SOFTWARE_VERSION;
 use crate::fsck::{FsckRequest, fsck};
-use crate::namespace::{Namespace, SNAPSHOT_QUOTA, Snapshottable};
+use crate::jmx;
 use crate::service::Webhdfs;
 use crate::state::Namenode;
 
 pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, webhdfs: Arc<Webhdfs>, conf: &Configuration) -> Site {
     let entries = ConfEntry::all(conf);
+    let started_ms = namenode.clock.wall_ms();
     let front = {
         let namenode = namenode.clone();
         move || front(&namenode, rpc)
     };
     let (checked, counted) = (namenode.clone(), namenode.clone());
-    Site::new(front, move || beans(&namenode, rpc), move || entries.clone(), move || figures(&counted))
+    Site::new(front, move || jmx::beans(&namenode, rpc, started_ms), move || entries.clone(), move || figures(&counted))
         .page("/fsck", move |query, peer, telling| {
             let request = FsckRequest::from_query(&query, &peer.to_string(), &checked.settings.http_user);
             fsck(checked.clone(), request, telling)
@@ -36,7 +36,7 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
         .blocks
         .datanode_reports(DatanodeFilter::All)
         .into_iter()
-        .map(|DatanodeReport { info, software_version, failed_volumes }| {
+        .map(|DatanodeReport { info, software_version, failed_volumes, .. }| {
             vec![
                 format!("{}:{}", info.id.host_name, info.id.transfer_port),
                 info.location,
@@ -126,137 +126,4 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
         gauge("hearth_namenode_snapshottable_directories", "Directories that may have snapshots", snapshottable as u64),
         gauge("hearth_namenode_safe_mode", "1 in safe mode", u64::from(state.blocks.in_safe_mode())),
     ]
-}
-
-/// The beans that monitoring and Apache's own tools read.
-fn beans(namenode: &Namenode, rpc: SocketAddr) -> Vec<Bean> {
-    let now = namenode.now();
-    let state = namenode.read();
-    let figures = state.blocks.figures(now);
-    let safe_mode = state.blocks.in_safe_mode();
-    let (snapshots, snapshottable) = state.namespace.snapshot_counts();
-    let common = |bean: Bean| {
-        bean.with("CapacityTotal", figures.capacity)
-            .with("CapacityUsed", figures.used)
-            .with("CapacityRemaining", figures.remaining)
-            .with("TotalLoad", figures.load)
-            .with("BlocksTotal", figures.blocks)
-            .with("FilesTotal", state.namespace.inode_count())
-            .with("PendingReplicationBlocks", figures.pending_replication)
-            .with("UnderReplicatedBlocks", figures.low_redundancy)
-            .with("LowRedundancyBlocks", figures.low_redundancy)
-            .with("PendingDeletionBlocks", figures.pending_deletion)
-            .with("CorruptBlocks", figures.corrupt)
-            .with("MissingBlocks", figures.missing)
-            .with("MissingReplOneBlocks", figures.missing_with_replication_one)
-            .with("NumLiveDataNodes", figures.live_nodes)
-            .with("NumDeadDataNodes", figures.dead_nodes)
-            .with("NumStaleDataNodes", figures.stale_nodes)
-            .with("VolumeFailuresTotal", figures.failed_volumes)
-            .with("NumDecommissioningDataNodes", figures.decommissioning_nodes)
-            .with("NumDecomLiveDataNodes", figures.decommissioned_nodes)
-            .with("NumEnteringMaintenanceDataNodes", figures.entering_maintenance_nodes)
-            .with("NumInMaintenanceLiveDataNodes", figures.in_maintenance_nodes)
-            .with("NumInMaintenanceDeadDataNodes", figures.dead_in_maintenance_nodes)
-            .with("NumFilesUnderConstruction", state.leases.file_count())
-            .with("NumActiveClients", state.leases.holder_count())
-            .with("SnapshottableDirectories", snapshottable)
-            .with("Snapshots", snapshots)
-    };
-    let fs_state = if safe_mode { "safeMode" } else { "Operational" };
-    vec![
-        common(Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("FSState", fs_state).with(
-            "SnapshotStats",
-            serde_json::json!({"SnapshottableDirectories": snapshottable, "Snapshots": snapshots}).to_string(),
-        )),
-        common(Bean::new("Hadoop:service=NameNode,name=FSNamesystem").with("tag.HAState", "active")),
-        Bean::new("Hadoop:service=NameNode,name=NameNodeStatus")
-            .with("State", "active")
-            .with("NNRole", "NameNode")
-            .with("HostAndPort", rpc.to_string())
-            .with("SecurityEnabled", false),
-        Bean::new("Hadoop:service=NameNode,name=NameNodeInfo")
-            .with("Version", format!("{SOFTWARE_VERSION}, Hearth {}", env!("CARGO_PKG_VERSION")))
-            .with("SoftwareVersion", SOFTWARE_VERSION)
-            .with("Used", figures.used)
-            .with("Free", figures.remaining)
-            .with("Total", figures.capacity)
-            .with("NonDfsUsedSpace", figures.non_dfs_used)
-            .with("BlockPoolUsedSpace", figures.block_pool_used)
-            .with("CacheCapacity", figures.cache_capacity)
-            .with("CacheUsed", figures.cache_used)
-            .with("ClusterId", namenode.identity.cluster_id.clone())
-            .with("BlockPoolId", namenode.identity.pool.as_str())
-            .with("Safemode", if safe_mode { state.blocks.safe_mode_tip(now) } else { String::new() })
-            .with("UpgradeFinalized", true)
-            .with("TotalBlocks", figures.blocks)
-            .with("NumberOfMissingBlocks", figures.missing)
-            .with("NumberOfMissingBlocksWithReplicationFactorOne", figures.missing_with_replication_one)
-            .with("LiveNodes", nodes(&state.blocks.datanode_reports(DatanodeFilter::Live), now.wall_ms))
-            .with("DeadNodes", nodes(&state.blocks.datanode_reports(DatanodeFilter::Dead), now.wall_ms)),
-        snapshot_info(&state.namespace),
-    ]
-}
-
-/// Every directory that may have snapshots, and those. Source: `SnapshotStatsMXBean`.
-fn snapshot_info(namespace: &Namespace) -> Bean {
-    let directories = namespace.every_snapshottable_directory();
-    let directory = |directory: &Snapshottable| {
-        let inode = namespace.inode(directory.slot);
-        serde_json::json!({
-            "path": namespace.path_of(directory.slot),
-            "snapshotNumber": directory.snapshots,
-            "snapshotQuota": SNAPSHOT_QUOTA,
-            "modificationTime": inode.modification_time_ms(),
-            // Octal digits, read as a decimal number.
-            "permission": format!("{:o}", inode.permission().0).parse::<u32>().unwrap_or_default(),
-            "owner": &**namespace.names.text(inode.owner()),
-            "group": &**namespace.names.text(inode.group()),
-        })
-    };
-    let mut snapshots = Vec::new();
-    for directory in &directories {
-        let path = namespace.path_of(directory.slot);
-        for snapshot in namespace.inode(directory.slot).snapshots().unwrap_or_default() {
-            snapshots.push(serde_json::json!({
-                // Apache counts from 0.
-                "snapshotID": snapshot.id - 1,
-                "snapshotDirectory": format!("{}/.snapshot/{}", path.trim_end_matches('/'), snapshot.name),
-                "modificationTime": snapshot.modification_time_ms,
-                "status": "ACTIVE",
-            }));
-        }
-    }
-    Bean::new("Hadoop:service=NameNode,name=SnapshotInfo")
-        .with("SnapshottableDirectories", directories.iter().map(directory).collect::<Vec<_>>())
-        .with("Snapshots", snapshots)
-}
-
-/// Datanodes as Hadoop shows them there: a JSON object in a string, by `host:port`.
-fn nodes(datanodes: &[DatanodeReport], now_ms: u64) -> String {
-    let mut object = serde_json::Map::new();
-    for DatanodeReport { info, software_version, failed_volumes } in datanodes {
-        let percent = if info.capacity == 0 { 0.0 } else { info.block_pool_used as f64 * 100.0 / info.capacity as f64 };
-        object.insert(
-            format!("{}:{}", info.id.host_name, info.id.transfer_port),
-            serde_json::json!({
-                "infoAddr": format!("{}:{}", info.id.ip, info.id.info_port),
-                "xferaddr": info.id.transfer_address(),
-                "location": info.location,
-                "adminState": info.admin_state.to_string(),
-                "lastContact": now_ms.saturating_sub(info.last_update_ms) / 1000,
-                "usedSpace": info.dfs_used,
-                "nonDfsUsedSpace": info.non_dfs_used,
-                "capacity": info.capacity,
-                "numBlocks": info.block_count,
-                "used": info.dfs_used,
-                "remaining": info.remaining,
-                "blockPoolUsed": info.block_pool_used,
-                "blockPoolUsedPercent": percent,
-                "volfails": failed_volumes,
-                "version": software_version,
-            }),
-        );
-    }
-    serde_json::Value::Object(object).to_string()
 }

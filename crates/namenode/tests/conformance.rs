@@ -787,6 +787,49 @@ async fn policies() {
     assert_eq!(all.policies.iter().map(|policy| policy.policy_id).collect::<Vec<_>>(), [1, 2, 5, 7, 10, 12, 14, 15]);
 }
 
+#[tokio::test]
+async fn storage_policies_are_for_superusers_where_the_key_says_so() {
+    for superuser_only in [false, true] {
+        let configuration =
+            configuration().with("dfs.storage.policy.permissions.superuser-only", superuser_only.to_string());
+        let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
+        n.mkdirs("/open").await.unwrap();
+        n.set_permission("/open", FsPermission(0o777)).await.unwrap();
+        let set = SetStoragePolicyRequestProto { src: "/open".into(), policy_name: "COLD".into() };
+        let set_by_bob = n.call_as::<SetStoragePolicyResponseProto>("bob", "setStoragePolicy", &set).await.map(drop);
+        let unset = UnsetStoragePolicyRequestProto { src: "/open".into() };
+        let unset_by_bob =
+            n.call_as::<UnsetStoragePolicyResponseProto>("bob", "unsetStoragePolicy", &unset).await.map(drop);
+        if superuser_only {
+            let denied = |operation: &str| {
+                format!("Access denied for user bob. Superuser privilege is required for operation {operation}")
+            };
+            refused(set_by_bob, ACCESS, &denied("setStoragePolicy"));
+            refused(unset_by_bob, ACCESS, &denied("unsetStoragePolicy"));
+        } else {
+            set_by_bob.unwrap();
+            unset_by_bob.unwrap();
+        }
+        n.call::<SetStoragePolicyResponseProto>("setStoragePolicy", &set).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn no_more_objects_are_made_than_the_key_allows() {
+    // The root is one.
+    let configuration = configuration().with("dfs.namenode.max.objects", "4").with("dfs.replication", "1");
+    let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.mkdirs("/a").await.unwrap();
+    n.write(&datanodes, "/a/1", 100).await;
+    let said = "Exceeded the configured number of objects 4 in the filesystem.";
+    refused(n.mkdirs("/b").await.map(drop), "java.io.IOException", said);
+    refused(n.create("/c", "client", 1).await.map(drop), "java.io.IOException", said);
+    // What is there may be made again, and goes on being read.
+    n.mkdirs("/a").await.unwrap();
+    assert!(n.info("/a/1").await.unwrap().is_some());
+}
+
 /// An empty page ends what Java's client lists, so there is none before the end.
 #[tokio::test]
 async fn corrupt_files_below_a_path_are_found_behind_many_others() {

@@ -94,6 +94,11 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// What the first cluster of the suite answered under this name.
+    pub fn oracle(&self, name: &str) -> Option<Value> {
+        self.observed.get(name).map(|(_, answer)| answer.clone())
+    }
+
     /// As [`Session::same_as_oracle`], of lines that are all different: the error shows those that only the oracle has behind `-`,
     /// and those that only this cluster has behind `+`.
     pub fn same_lines_as_oracle(&mut self, name: &str, lines: &[String]) -> Result<()> {

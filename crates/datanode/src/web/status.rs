@@ -11,7 +11,10 @@ use crate::datanode::Datanode;
 use crate::namenode::{SOFTWARE_VERSION, ServedNamenode, Service};
 use crate::pool::NamenodeIndex;
 
-/// `DataNodeInfo` and `FSDatasetState`.
+/// What Apache's DataNode says while no plan was submitted to its disk balancer.
+const NO_DISK_BALANCER_PLAN: &str = r#"{"currentState":[],"result":"NO_PLAN","planID":"","planFile":""}"#;
+
+/// `DataNodeInfo` and `FSDatasetState`, with every attribute that Apache's DataNode has (3.4.2).
 pub fn beans(datanode: &Datanode) -> Vec<Bean> {
     let addresses = datanode.addresses();
     let services = datanode.services.all();
@@ -27,7 +30,9 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
     let actors: Vec<Value> = services
         .iter()
         .flat_map(|service| service.namenodes.iter().enumerate().map(move |(index, node)| (service, index, node)))
-        .map(|(service, index, namenode)| actor(service, NamenodeIndex(index), namenode))
+        .map(|(service, index, namenode)| {
+            actor(service, NamenodeIndex(index), namenode, datanode.options.rpc.frame_bytes_max)
+        })
         .collect();
     let storages = storages(datanode);
     let volumes: serde_json::Map<String, Value> = storages
@@ -47,6 +52,33 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
     let sum = |figure: fn(&StorageReport) -> u64| storages.iter().map(|storage| figure(&storage.report)).sum::<u64>();
     let failed = datanode.services.failed_volumes();
     let uptime = datanode.started.elapsed().as_millis() as u64;
+    let storage_info = storages.iter().map(|storage| storage.dir.as_str()).collect::<Vec<_>>().join(", ");
+    // Apache's has two of them: one of its metrics, one of its management interface, with nearly the same attributes.
+    let data_set = |name: &str| {
+        Bean::new(format!("Hadoop:service=DataNode,name={name}"))
+            .with("tag.Context", "FSDatasetState")
+            .with("tag.Hostname", datanode.options.host_name.clone())
+            .with("tag.StorageInfo", storage_info.clone())
+            .with("Capacity", sum(|report| report.capacity))
+            .with("DfsUsed", sum(|report| report.dfs_used))
+            .with("Remaining", sum(|report| report.remaining))
+            .with("NumFailedVolumes", failed.dirs.len())
+            .with("FailedStorageLocations", failed.dirs.clone())
+            .with("LastVolumeFailureDate", failed.last_ms)
+            .with("EstimatedCapacityLostTotal", failed.capacity_lost)
+            .with("CacheUsed", datanode.locked_memory.used())
+            .with("CacheCapacity", datanode.locked_memory.capacity())
+            .with("NumBlocksCached", datanode.cache.replicas())
+            .with("NumBlocksFailedToCache", datanode.cache.failures())
+            .with("StorageInfo", storage_info.clone())
+            // Replicas held are let go at once.
+            .with("NumBlocksFailedToUncache", 0)
+            .with("NumBlocksFailedToUnCache", 0)
+            // There is no scan of directories, and replicas are deleted as they are asked for.
+            .with("LastDirScannerFinishTime", 0)
+            .with("LastDirectoryScannerFinishTime", 0)
+            .with("PendingAsyncDeletions", 0)
+    };
     vec![
         Bean::new("Hadoop:service=DataNode,name=DataNodeInfo")
             .with("Version", format!("{SOFTWARE_VERSION}, Hearth {}", env!("CARGO_PKG_VERSION")))
@@ -64,20 +96,14 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("ActiveTransferThreadCount", datanode.load.xceivers() as u64)
             .with("XmitsInProgress", datanode.load.transfers() as u64)
             .with("DNStartedTimeInMillis", datanode.options.clock.wall_ms().saturating_sub(uptime))
-            .with("SecurityEnabled", false),
-        Bean::new("Hadoop:service=DataNode,name=FSDatasetState")
-            .with("Capacity", sum(|report| report.capacity))
-            .with("DfsUsed", sum(|report| report.dfs_used))
-            .with("Remaining", sum(|report| report.remaining))
-            .with("NumFailedVolumes", failed.dirs.len())
-            .with("FailedStorageLocations", failed.dirs)
-            .with("LastVolumeFailureDate", failed.last_ms)
-            .with("EstimatedCapacityLostTotal", failed.capacity_lost)
-            .with("CacheUsed", datanode.locked_memory.used())
-            .with("CacheCapacity", datanode.locked_memory.capacity())
-            .with("NumBlocksCached", datanode.cache.replicas())
-            .with("NumBlocksFailedToCache", datanode.cache.failures())
-            .with("StorageInfo", storages.iter().map(|storage| storage.dir.as_str()).collect::<Vec<_>>().join(", ")),
+            .with("SecurityEnabled", false)
+            .with("DatanodeNetworkCounts", Vec::<Value>::new())
+            .with("DiskBalancerStatus", NO_DISK_BALANCER_PLAN)
+            // Slow peers and disks are not looked for.
+            .with("SendPacketDownstreamAvgInfo", Value::Null)
+            .with("SlowDisks", Value::Null),
+        data_set("FSDatasetState"),
+        data_set(&format!("FSDatasetState-{}", datanode.store.datanode_uuid())),
     ]
 }
 
@@ -139,7 +165,8 @@ fn state(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode) -> 
     }
 }
 
-fn actor(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode) -> Value {
+/// `max_data_length`: longest RPC message, bytes.
+fn actor(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode, max_data_length: usize) -> Value {
     let seconds = |since: Option<Duration>| since.map_or_else(|| "-1".to_owned(), |since| since.as_secs().to_string());
     json!({
         "NamenodeAddress": namenode.address.to_string(),
@@ -149,5 +176,9 @@ fn actor(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode) -> 
         "LastHeartbeat": seconds(namenode.pulse.since_heartbeat()),
         "LastHeartbeatResponseTime": seconds(namenode.pulse.since_heartbeat()),
         "LastBlockReport": seconds(namenode.pulse.since_full_report()),
+        "maxDataLength": max_data_length.to_string(),
+        // Blocks of the largest report are not remembered, and no DataNode is called slow.
+        "maxBlockReportSize": "0",
+        "isSlownode": "false",
     })
 }

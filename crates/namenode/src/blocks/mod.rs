@@ -121,6 +121,10 @@ pub struct BlockMap {
     /// The newest stamp ever given out.
     newest_stamp: GenerationStamp,
     waits: life::Waits,
+    /// Datanodes given up since the start for want of heartbeats, each time.
+    expired_heartbeats: u64,
+    /// Copies given up since the start because they were not reported in time.
+    timed_out_copies: u64,
 }
 
 impl BlockMap {
@@ -146,6 +150,8 @@ impl BlockMap {
             restored: Duration::ZERO,
             newest_stamp: GenerationStamp(0),
             waits: life::Waits::default(),
+            expired_heartbeats: 0,
+            timed_out_copies: 0,
         }
     }
 

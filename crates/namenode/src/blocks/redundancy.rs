@@ -73,6 +73,7 @@ impl BlockMap {
                 let node = self.nodes.node(index);
                 if node.alive && now.monotonic.saturating_sub(node.last_heartbeat) > dead_after {
                     tracing::warn!(datanode = %node.id, "datanode is dead: no heartbeat");
+                    self.expired_heartbeats += 1;
                     self.node_died(index, now);
                 }
             }
@@ -336,6 +337,7 @@ impl BlockMap {
             let pipeline_over = underway.source.is_none() && age >= PIPELINE_PATIENCE;
             age >= timeout || source_idle || pipeline_over
         });
+        self.timed_out_copies += expired.len() as u64;
         for block in expired {
             self.refresh(block, now);
         }

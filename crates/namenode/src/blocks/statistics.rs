@@ -1,6 +1,8 @@
 //! Figures for reports, fsck and metrics.
 
-use hearth_types::{BlockId, DatanodeAdminState, DatanodeInfo, StorageReport};
+use std::collections::{BTreeMap, BTreeSet};
+
+use hearth_types::{BlockId, DatanodeAdminState, DatanodeInfo, StorageReport, StorageType};
 
 use super::datanodes::{Datanode, DatanodeIndex};
 use super::entry::Counts;
@@ -49,6 +51,19 @@ pub struct ClusterFigures {
     pub dead_nodes: usize,
     pub stale_nodes: usize,
     pub decommissioning_nodes: usize,
+    /// Live nodes that neither leave nor are in maintenance.
+    pub in_service_nodes: usize,
+    pub dead_decommissioned_nodes: usize,
+    /// Storages of live nodes that have not reported in full.
+    pub stale_storages: usize,
+    /// Replicas that live nodes are about to receive.
+    pub scheduled: u64,
+    /// Replicas beyond those asked for, of blocks that stay, that are yet to be deleted.
+    pub excess: u64,
+    /// Datanodes that were given up since the start, each time.
+    pub expired_heartbeats: u64,
+    /// Copies that were given up since the start.
+    pub timed_out_copies: u64,
 }
 
 /// Which datanodes a report is to list. Numbers as in `DatanodeReportTypeProto`.
@@ -84,6 +99,8 @@ pub struct DatanodeReport {
     pub software_version: String,
     /// As of its last heartbeat.
     pub failed_volumes: u32,
+    /// Blocks that were promised to it and have not been reported.
+    pub scheduled: u32,
 }
 
 /// A replica as fsck shows it.
@@ -161,19 +178,23 @@ impl BlockMap {
             pending_replication: self.redundancy.on_the_way.len() as u64,
             blocks: self.blocks.len() as u64,
             complete_blocks: self.complete_blocks(),
+            expired_heartbeats: self.expired_heartbeats,
+            timed_out_copies: self.timed_out_copies,
             ..ClusterFigures::default()
         };
         for (index, node) in self.nodes.iter() {
             figures.pending_deletion += node.invalidations.len() as u64;
+            figures.excess += node.invalidations.values().filter(|one| one.length.is_some()).count() as u64;
             if !node.alive {
                 figures.dead_nodes += 1;
+                figures.dead_decommissioned_nodes += usize::from(node.admin == DatanodeAdminState::Decommissioned);
                 figures.dead_in_maintenance_nodes += usize::from(node.admin == DatanodeAdminState::InMaintenance);
                 continue;
             }
             figures.live_nodes += 1;
             figures.stale_nodes += usize::from(node.is_stale(&self.settings, now));
             match node.admin {
-                DatanodeAdminState::Normal => {}
+                DatanodeAdminState::Normal => figures.in_service_nodes += 1,
                 DatanodeAdminState::DecommissionInProgress => figures.decommissioning_nodes += 1,
                 DatanodeAdminState::Decommissioned => figures.decommissioned_nodes += 1,
                 DatanodeAdminState::EnteringMaintenance => figures.entering_maintenance_nodes += 1,
@@ -182,6 +203,9 @@ impl BlockMap {
             figures.cache_capacity += node.cache_capacity;
             figures.cache_used += node.cache_used;
             figures.load += u64::from(node.xceivers);
+            figures.scheduled += u64::from(node.scheduled_blocks());
+            figures.stale_storages +=
+                node.storages.iter().filter(|storage| self.nodes.storage(**storage).stale).count();
             figures.failed_volumes += u64::from(node.failed_volumes);
             let info = self.nodes.info(index);
             figures.used += info.dfs_used;
@@ -196,6 +220,31 @@ impl BlockMap {
             }
         }
         figures
+    }
+
+    /// The same figures of live nodes' storages, by medium: sizes, nodes in service and their load.
+    pub fn figures_by_medium(&self) -> BTreeMap<StorageType, ClusterFigures> {
+        let mut by_medium = BTreeMap::<StorageType, ClusterFigures>::new();
+        for (_, node) in self.nodes.iter().filter(|(_, node)| node.alive) {
+            let mut media = BTreeSet::new();
+            for storage in node.storages.iter().map(|storage| self.nodes.storage(*storage)) {
+                let figures = by_medium.entry(storage.storage_type).or_default();
+                figures.used += storage.dfs_used;
+                figures.block_pool_used += storage.block_pool_used;
+                figures.non_dfs_used += storage.non_dfs_used;
+                if node.admin == DatanodeAdminState::Normal {
+                    figures.capacity += storage.capacity;
+                    figures.remaining += storage.remaining;
+                } else {
+                    figures.capacity += storage.dfs_used;
+                }
+                if node.in_service() && media.insert(storage.storage_type) {
+                    figures.in_service_nodes += 1;
+                    figures.load += u64::from(node.xceivers);
+                }
+            }
+        }
+        by_medium
     }
 
     pub fn live_datanodes(&self) -> usize {
@@ -222,6 +271,7 @@ impl BlockMap {
             info: self.nodes.info(index),
             software_version: node.software_version.clone(),
             failed_volumes: node.failed_volumes,
+            scheduled: node.scheduled_blocks(),
         });
         by_name(found.collect(), |report| &report.info)
     }

@@ -50,6 +50,16 @@ pub struct NewFile<'a> {
 }
 
 impl Namespace {
+    /// Checks that one more file, directory or block may be made (`dfs.namenode.max.objects`). Source: FSNamesystem.java,
+    /// `checkFsObjectLimit`.
+    pub fn check_object_limit(&self) -> Result<(), Error> {
+        let maximum = self.limits.objects_max;
+        if maximum != 0 && maximum <= self.inode_count() + self.block_count() {
+            return Err(Error::TooManyObjects { maximum });
+        }
+        Ok(())
+    }
+
     /// Makes a directory and those missing above it. An existing directory is left as it is.
     ///
     /// Returns its slot. Errors: `InvalidFileName`, `ExistsAsFile`, `ParentNotADirectory`, `ParentMissing`,
@@ -74,6 +84,7 @@ impl Namespace {
         if !make_parents {
             self.check_parent(&trail)?;
         }
+        self.check_object_limit()?;
         self.check_new_names(&trail)?;
         let parent = self.make_ancestors(caller, &trail, modes.for_ancestors(), now_ms);
         Ok(self.make_directory(caller, parent, trail.last_name(), modes, now_ms))

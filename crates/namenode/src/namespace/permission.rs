@@ -185,6 +185,15 @@ impl Namespace {
                 return Err(Error::ProtectedDescendant { path: protected.clone() });
             }
         }
+        if self.limits.protects_subdirectories {
+            let mut above = path.as_str();
+            while let Some(end) = above.rfind('/').filter(|end| *end > 0) {
+                above = &above[..end];
+                if self.limits.protected.iter().any(|protected| protected == above) {
+                    return Err(Error::BelowProtected { path: above.to_owned() });
+                }
+            }
+        }
         Ok(())
     }
 

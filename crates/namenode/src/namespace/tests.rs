@@ -374,3 +374,35 @@ fn who_moves_into_a_directory_may_pass_through_it() {
     assert!(namespace.rename_old(&bob, "/mine/f", "/through", 2).unwrap().is_some());
     assert!(namespace.lookup("/through/f").is_some());
 }
+
+#[test]
+fn directories_below_a_protected_one_are_protected_if_asked_for() {
+    let limits = |protects_subdirectories| Limits {
+        protected: vec!["/safe".into()],
+        protects_subdirectories,
+        ..Limits::default()
+    };
+    for protects_subdirectories in [false, true] {
+        let mut namespace = Namespace::format(limits(protects_subdirectories), "root", "supergroup", 1);
+        for path in ["/safe/a/b/c", "/other/a"] {
+            namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+        }
+        let refused = |error: Error| error.to_string();
+        let whole = namespace.delete(&caller(), "/safe", true, 2).map(drop).unwrap_err();
+        assert_eq!(refused(whole), "Cannot delete/rename non-empty protected directory /safe");
+        let below = namespace.rename(&caller(), "/safe/a/b", "/moved", true, false, 2).map(drop);
+        let deleted = namespace.delete(&caller(), "/safe/a", true, 2).map(drop);
+        if protects_subdirectories {
+            let said = "Cannot delete/rename subdirectory under protected subdirectory /safe";
+            assert_eq!(refused(below.unwrap_err()), said);
+            assert_eq!(refused(deleted.unwrap_err()), said);
+        } else {
+            below.unwrap();
+            deleted.unwrap();
+        }
+        // One that is empty may go, and so may one elsewhere.
+        namespace.mkdirs(&caller(), "/safe/empty", FsPermission(0o755), true, 3).unwrap();
+        assert!(namespace.delete(&caller(), "/safe/empty", true, 4).unwrap().is_some());
+        assert!(namespace.delete(&caller(), "/other", true, 4).unwrap().is_some());
+    }
+}

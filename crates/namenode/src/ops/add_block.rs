@@ -64,6 +64,7 @@ fn attempt(
         Repetition::Orphan => true,
         Repetition::No => false,
     };
+    state.namespace.check_object_limit()?;
     // The last block may be waiting for its replicas, the one before it must have them.
     if let Some(block) = state.first_incomplete(slot, 1) {
         return Ok(Step::Wait(state.blocks.wait_for_replicas(block.id)));

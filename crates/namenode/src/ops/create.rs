@@ -50,6 +50,7 @@ pub async fn create(namenode: &Namenode, context: &Context, request: CreateReque
                 state.take_over(namenode, caller, existing, &takeover, now)?;
                 return Err(Error::FileExists { path: path.clone(), machine: caller.machine.to_string() });
             }
+            state.namespace.check_object_limit()?;
             let writer =
                 Writer { client: request.client_name.clone(), machine: caller.machine.to_string(), truncation: None };
             let file = NewFile {

@@ -82,6 +82,10 @@ pub async fn unset_storage_policy(
 async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Result<(), Error> {
     namenode
         .change(|state, now| {
+            if state.namespace.limits.superuser_sets_storage_policy {
+                let operation = if number == 0 { "unsetStoragePolicy" } else { "setStoragePolicy" };
+                state.namespace.require_superuser(caller, operation)?;
+            }
             namenode.check_safe_mode(state, now, || format!("set storage policy for {path}"))?;
             let slot = state.namespace.check_storage_policy(caller, path)?;
             if state.namespace.is_file(slot) {

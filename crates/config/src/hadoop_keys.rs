@@ -1,0 +1,247 @@
+//! What Hearth does with each of Hadoop's keys: `hadoop-keys.tsv`, one row a key.
+//!
+//! A key that changes what a user relies on is carried out, or a program warns of it at its start, or refuses to start. The
+//! remaining keys have no meaning here, and the table says why.
+
+use std::sync::LazyLock;
+
+use crate::{ConfigError, Configuration};
+
+/// The table, as text. `docs/compatibility/configuration.md` explains it to operators.
+const TABLE: &str = include_str!("../hadoop-keys.tsv");
+
+/// A program that reads the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program {
+    Namenode,
+    Datanode,
+    Client,
+}
+
+impl Program {
+    /// Whether a row of the table that names `programs` is about this one.
+    fn is_one_of(self, programs: &str) -> bool {
+        match self {
+            Self::Namenode => matches!(programs, "namenode" | "servers" | "all"),
+            Self::Datanode => matches!(programs, "datanode" | "servers" | "all"),
+            Self::Client => matches!(programs, "client" | "all"),
+        }
+    }
+}
+
+/// What becomes of a value other than the default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handling {
+    /// Hearth carries it out.
+    Done,
+    /// It has no effect, and the program says so at its start.
+    Warned,
+    /// The program does not start.
+    Refused,
+    /// It has no meaning for Hearth.
+    NotApplicable,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct HadoopKey {
+    /// A part in brackets, as in `ipc.[port_number].backoff.enable`, stands for any one part.
+    pub name: &'static str,
+    /// As Hadoop's file of defaults has it, not expanded.
+    pub default: &'static str,
+    pub handling: Handling,
+    /// Which programs the row is about.
+    programs: &'static str,
+    /// Values that are accepted beside the default.
+    accepted: &'static str,
+    /// Why a value has no effect, or what Hearth does instead. Empty for keys that are carried out.
+    pub why: &'static str,
+}
+
+impl HadoopKey {
+    fn parse(line: &'static str) -> Option<Self> {
+        let mut columns = line.split('\t');
+        let mut next = || columns.next().unwrap_or_default();
+        let (name, default) = (next(), next());
+        let handling = match next() {
+            "done" => Handling::Done,
+            "warned" => Handling::Warned,
+            "refused" => Handling::Refused,
+            "none" => Handling::NotApplicable,
+            _ => return None,
+        };
+        Some(Self { name, default, handling, programs: next(), accepted: next(), why: next() })
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        if !self.name.contains('[') {
+            return self.name == name;
+        }
+        let (mut own, mut other) = (self.name.split('.'), name.split('.'));
+        loop {
+            match (own.next(), other.next()) {
+                (None, None) => return true,
+                (Some(part), Some(_)) if part.starts_with('[') => {}
+                (Some(part), Some(other)) if part == other => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether a value asks for nothing beyond what Hearth does anyway.
+    fn accepts(&self, value: &str) -> bool {
+        let is_usual = |value: &str| value == self.default || self.accepted.split(',').any(|other| other == value);
+        value.is_empty() || is_usual(value) || value.split(',').all(|part| is_usual(part.trim()))
+    }
+}
+
+static ROWS: LazyLock<Vec<HadoopKey>> =
+    LazyLock::new(|| TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(HadoopKey::parse).collect());
+
+/// All rows of the table, by name.
+pub fn hadoop_keys() -> &'static [HadoopKey] {
+    &ROWS
+}
+
+/// A value that was set and has no effect.
+#[derive(Clone, Debug)]
+pub struct WithoutEffect {
+    pub key: String,
+    pub value: String,
+    /// The file, or how else the value was set.
+    pub source: String,
+    pub why: &'static str,
+}
+
+impl Configuration {
+    /// The values of Hadoop's keys that `program` cannot carry out and has to warn of.
+    ///
+    /// Errors: a value that `program` has to refuse, by name: without it a user would rely on what is not there.
+    pub fn without_effect(&self, program: Program) -> Result<Vec<WithoutEffect>, ConfigError> {
+        let mut found = Vec::new();
+        for entry in self.entries_set() {
+            let Some(row) = ROWS.iter().find(|row| row.matches(entry.name)) else { continue };
+            let handled = matches!(row.handling, Handling::Done | Handling::NotApplicable);
+            if handled || !program.is_one_of(row.programs) {
+                continue;
+            }
+            let value = self.text(entry.name)?.unwrap_or_default();
+            if row.accepts(&value) {
+                continue;
+            }
+            if row.handling == Handling::Refused {
+                return Err(self.value_error(
+                    entry.name,
+                    &value,
+                    &format!("not supported: {}; remove the key", row.why),
+                ));
+            }
+            found.push(WithoutEffect {
+                key: entry.name.to_owned(),
+                value,
+                source: entry.source.to_string(),
+                why: row.why,
+            });
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::keys;
+
+    #[test]
+    fn every_row_is_well_formed_and_stands_once() {
+        let lines = TABLE.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(ROWS.len(), lines, "a row names another handling");
+        let names: BTreeSet<_> = ROWS.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), lines, "a key stands twice");
+        assert!(ROWS.is_sorted_by_key(|row| row.name));
+        for row in ROWS.iter() {
+            assert!(
+                matches!(row.programs, "namenode" | "datanode" | "client" | "servers" | "all" | "-"),
+                "{}: {}",
+                row.name,
+                row.programs
+            );
+            let said_why = !row.why.is_empty();
+            assert_eq!(
+                said_why,
+                row.handling != Handling::Done,
+                "{}: only a key that is not carried out has a reason",
+                row.name
+            );
+            let somebody_says = row.programs != "-" || matches!(row.handling, Handling::Done | Handling::NotApplicable);
+            assert!(somebody_says, "{}: no program warns of it", row.name);
+        }
+    }
+
+    #[test]
+    fn keys_that_are_carried_out_are_declared_and_the_other_way_round() {
+        // Read under names that are made at run time, by their old names, or not as one value.
+        let elsewhere = [
+            "dfs.client.failover.proxy.provider",
+            "dfs.namenode.safemode.replication.min",
+            "dfs.ha.namenodes.EXAMPLENAMESERVICE",
+            "fs.default.name",
+            "io.bytes.per.checksum",
+        ];
+        for row in ROWS.iter() {
+            let declared = keys::ALL.iter().any(|key| key.name == row.name) || elsewhere.contains(&row.name);
+            assert_eq!(declared, row.handling == Handling::Done, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn values_without_effect_are_named_for_the_program_that_would_need_them() {
+        let conf = Configuration::empty()
+            .with("dfs.namenode.plugins", "com.example.Plugin")
+            .with("dfs.datanode.plugins", "")
+            .with("ipc.8020.backoff.enable", "true")
+            .with("dfs.client.hedged.read.threadpool.size", "4")
+            .with("dfs.datanode.fsdataset.volume.choosing.policy", "org.example.Other")
+            .with("hadoop.zk.address", "zk:2181");
+        let named = |program| -> Vec<String> {
+            conf.without_effect(program).unwrap().into_iter().map(|found| found.key).collect()
+        };
+        assert_eq!(named(Program::Namenode), ["dfs.namenode.plugins", "ipc.8020.backoff.enable"]);
+        assert_eq!(
+            named(Program::Datanode),
+            ["dfs.datanode.fsdataset.volume.choosing.policy", "ipc.8020.backoff.enable"]
+        );
+        assert_eq!(named(Program::Client), ["dfs.client.hedged.read.threadpool.size"]);
+    }
+
+    #[test]
+    fn defaults_of_hadoop_are_accepted_everywhere() {
+        let conf = ROWS
+            .iter()
+            .filter(|row| !row.name.contains('[') && !row.default.contains("${"))
+            .fold(Configuration::empty(), |conf, row| conf.with(row.name, row.default));
+        for program in [Program::Namenode, Program::Datanode, Program::Client] {
+            let found = conf.without_effect(program).unwrap();
+            assert!(found.is_empty(), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn an_authorizer_that_would_never_run_stops_the_start() {
+        for (key, value) in [
+            ("dfs.namenode.inode.attributes.provider.class", "org.apache.ranger.Authorizer"),
+            ("hadoop.security.group.mapping", "org.apache.hadoop.security.LdapGroupsMapping"),
+            ("hadoop.http.authentication.type", "kerberos"),
+            ("dfs.webhdfs.rest-csrf.enabled", "true"),
+        ] {
+            let conf = Configuration::empty().with(key, value);
+            let said = conf.without_effect(Program::Namenode).unwrap_err().to_string();
+            assert!(said.contains(key) && said.contains(value), "{said}");
+            conf.without_effect(Program::Client).unwrap();
+        }
+        let shell = "org.apache.hadoop.security.ShellBasedUnixGroupsMapping";
+        Configuration::empty().with("hadoop.security.group.mapping", shell).without_effect(Program::Namenode).unwrap();
+    }
+}

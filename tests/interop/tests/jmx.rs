@@ -1,0 +1,210 @@
+//! `/jmx` beside Apache's: the beans that monitoring and Apache's router read have every attribute that Apache's servers give, of
+//! the same kind.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use hearth_interop::{Check, Session, Suite, run};
+use hearth_testkit::{ClusterSpec, Make, Process, free_port, jmx_bean, wait_until};
+use serde_json::{Value, json};
+
+const NAMENODE_BEANS: &[&str] = &[
+    "FSNamesystem",
+    "FSNamesystemState",
+    "NameNodeInfo",
+    "NameNodeStatus",
+    "ReplicatedBlocksState",
+    "ECBlockGroupsState",
+    "BlockStats",
+    "SnapshotInfo",
+];
+const DATANODE_BEANS: &[&str] = &["FSDatasetState", "DataNodeInfo"];
+/// Attributes whose text holds JSON.
+const JSON_TEXTS: &[&str] = &[
+    "LiveNodes",
+    "DeadNodes",
+    "DecomNodes",
+    "EnteringMaintenanceNodes",
+    "NodeUsage",
+    "NameDirStatuses",
+    "NameDirSize",
+    "NameJournalStatus",
+    "JournalTransactionInfo",
+    "CorruptFiles",
+    "SnapshotStats",
+    "TopUserOpCounts",
+    "VerifyECWithTopologyResult",
+    "NamenodeAddresses",
+    "BPServiceActorInfo",
+    "VolumeInfo",
+    "DiskBalancerStatus",
+];
+
+const CHECKS: &[Check] = &[
+    ("beans_have_every_attribute_of_apaches", every_attribute),
+    ("the_router_finds_what_it_reads", attributes_of_the_router),
+    ("the_router_shows_the_namenodes_statistics", statistics_of_the_router),
+];
+
+fn main() -> ExitCode {
+    let clusters = [Make::Apache, Make::Hearth]
+        .map(|make| ClusterSpec::new(make, make).set("hearth.memory.limit", "64m").set("dfs.replication", 1));
+    run(&[Suite { name: "jmx", clusters: clusters.to_vec(), checks: CHECKS }])
+}
+
+/// `number`, `text` and so on; what may be null on a quiet cluster is of any kind.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Names and kinds of a bean's attributes; of those that hold JSON, also of what is inside, whatever it is called there.
+fn shape(bean: &Value) -> Result<Vec<(String, &'static str)>> {
+    let mut shape = Vec::new();
+    for (name, value) in bean.as_object().into_iter().flatten() {
+        if name == "modelerType" {
+            continue;
+        }
+        shape.push((name.clone(), kind(value)));
+        if JSON_TEXTS.contains(&name.as_str()) {
+            let Some(text) = value.as_str() else { bail!("{name} is no text: {value}") };
+            let inside: Value = serde_json::from_str(text)?;
+            // Lists and maps of like things: the first one stands for all.
+            let like = match &inside {
+                Value::Array(list) => list.first().cloned(),
+                Value::Object(map) => {
+                    map.values().next().filter(|value| value.is_object()).cloned().or(Some(inside.clone()))
+                }
+                _ => None,
+            };
+            for (inner, value) in like.as_ref().and_then(Value::as_object).into_iter().flatten() {
+                // What is called by a path or an address here is called by another one there.
+                if !inner.contains(['/', ':']) && name != "NamenodeAddresses" {
+                    shape.push((format!("{name}: {inner}"), kind(value)));
+                }
+            }
+        }
+    }
+    Ok(shape)
+}
+
+fn every_attribute(session: &mut Session) -> Result<()> {
+    session.dfs(&["-touchz", "/a"])?;
+    let mut missing = Vec::new();
+    let namenode = session.cluster.namenode_http_port();
+    let datanode = session.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    let namenode = NAMENODE_BEANS.iter().map(|name| (namenode, format!("Hadoop:service=NameNode,name={name}")));
+    let datanode = DATANODE_BEANS.iter().map(|name| (datanode, format!("Hadoop:service=DataNode,name={name}")));
+    for (port, name) in namenode.chain(datanode) {
+        let shape = shape(&jmx_bean(port, &name)?)?;
+        if session.is_oracle() {
+            ensure!(shape.len() > 2, "{name} of Apache's has {} attributes", shape.len());
+            session.same_as_oracle(&name, json!(shape))?;
+            continue;
+        }
+        let Some(expected) = session.oracle(&name) else { bail!("the oracle has no {name}") };
+        for pair in expected.as_array().into_iter().flatten() {
+            let (attribute, wanted) = (pair[0].as_str().unwrap_or_default(), pair[1].as_str().unwrap_or_default());
+            match shape.iter().find(|(own, _)| own == attribute) {
+                None => missing.push(format!("{name}: {attribute}")),
+                Some((_, own)) if *own != wanted && wanted != "null" && *own != "null" => {
+                    missing.push(format!("{name}: {attribute} is a {own}, Apache's is a {wanted}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    ensure!(missing.is_empty(), "not as Apache's:\n{}", missing.join("\n"));
+    Ok(())
+}
+
+/// Source: NamenodeHeartbeatService.java, `updateJMXParameters`: without one of them the router drops all statistics.
+fn attributes_of_the_router(session: &mut Session) -> Result<()> {
+    const READ: &[&str] = &[
+        "BlocksTotal",
+        "CapacityRemaining",
+        "CapacityTotal",
+        "CapacityUsed",
+        "FilesTotal",
+        "NumDeadDataNodes",
+        "NumDecomDeadDataNodes",
+        "NumDecomLiveDataNodes",
+        "NumDecommissioningDataNodes",
+        "NumEnteringMaintenanceDataNodes",
+        "NumInMaintenanceDeadDataNodes",
+        "NumInMaintenanceLiveDataNodes",
+        "NumLiveDataNodes",
+        "NumStaleDataNodes",
+        "PendingDeletionBlocks",
+        "PendingReplicationBlocks",
+        "PendingSPSPaths",
+        "ProvidedCapacityTotal",
+        "ScheduledReplicationBlocks",
+        "UnderReplicatedBlocks",
+    ];
+    let port = session.cluster.namenode_http_port();
+    let state = jmx_bean(port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
+    for name in READ {
+        ensure!(state[name].is_u64(), "FSNamesystemState: {name} is {}", state[name]);
+    }
+    let info = jmx_bean(port, "Hadoop:service=NameNode,name=NameNodeInfo")?;
+    for name in [
+        "CorruptFilesCount",
+        "NumberOfMissingBlocks",
+        "NumberOfMissingBlocksWithReplicationFactorOne",
+        "HighestPriorityLowRedundancyReplicatedBlocks",
+        "HighestPriorityLowRedundancyECBlocks",
+    ] {
+        ensure!(info[name].is_u64(), "NameNodeInfo: {name} is {}", info[name]);
+    }
+    Ok(())
+}
+
+/// Apache's own router, in front of the NameNode as its only nameservice.
+fn statistics_of_the_router(session: &mut Session) -> Result<()> {
+    let here = |port: u16| format!("127.0.0.1:{port}");
+    let [rpc, admin, http] = [(); 3].map(|()| free_port());
+    let store = session.local("router-store")?.display().to_string();
+    let conf = session.cluster.conf_with(
+        "router",
+        &[
+            ("dfs.nameservices", "ns1"),
+            ("dfs.namenode.rpc-address.ns1", &here(session.cluster.namenode_rpc_port())),
+            ("dfs.namenode.http-address.ns1", &here(session.cluster.namenode_http_port())),
+            ("dfs.federation.router.monitor.namenode", "ns1"),
+            ("dfs.federation.router.monitor.localnamenode.enable", "false"),
+            ("dfs.federation.router.default.nameserviceId", "ns1"),
+            ("dfs.federation.router.rpc-address", &here(rpc)),
+            ("dfs.federation.router.admin-address", &here(admin)),
+            ("dfs.federation.router.http-address", &here(http)),
+            ("dfs.federation.router.heartbeat.interval", "500"),
+            ("dfs.federation.router.cache.ttl", "500ms"),
+            (
+                "dfs.federation.router.store.driver.class",
+                "org.apache.hadoop.hdfs.server.federation.store.driver.impl.StateStoreFileImpl",
+            ),
+            ("dfs.federation.router.store.driver.file.directory", &store),
+        ],
+    )?;
+    session.dfs(&["-mkdir", "-p", "/of/the/router"])?;
+    let mut command =
+        session.cluster.apache()?.java(&conf, "org.apache.hadoop.hdfs.server.federation.router.DFSRouter");
+    let mut router = Process::start("router", &mut command, &session.cluster.directory().join("router.log"))?;
+    let seen = wait_until("the router's statistics", Duration::from_secs(90), || {
+        router.check_alive()?;
+        let Ok(state) = jmx_bean(http, "Hadoop:service=Router,name=FederationState") else { return Ok(None) };
+        let counted = state["NumLiveNodes"] == 1 && state["TotalCapacity"].as_u64().is_some_and(|bytes| bytes > 0);
+        Ok((counted && state["NumFiles"].as_u64().is_some_and(|files| files >= 4)).then_some(state))
+    });
+    router.kill();
+    let state = seen?;
+    ensure!(state["NumDeadNodes"] == 0 && state["NumOfMissingBlocks"] == 0, "{state}");
+    Ok(())
+}
