@@ -1,10 +1,54 @@
-//! Which remembered answers are stored, so that they can be taken off the disk again.
+//! Which calls are carried out once, and which of their answers are stored, so that they can be taken off the disk again.
 
 use std::collections::VecDeque;
 
 use hearth_wire::rpc::ClientId;
 
 use crate::changes::RetryKey;
+
+/// Whether a repeated call gets the first answer and is not carried out again.
+///
+/// That holds for every call that changes the namespace by what the caller wants, also where doing it twice in a row is the same as once:
+/// between the two another client may have changed it. docs/compatibility/retries.md has the whole list.
+pub fn is_at_most_once(method: &str) -> bool {
+    matches!(
+        method,
+        "create"
+            | "append"
+            | "truncate"
+            | "concat"
+            | "rename"
+            | "rename2"
+            | "delete"
+            | "mkdirs"
+            | "updatePipeline"
+            | "setPermission"
+            | "setOwner"
+            | "setTimes"
+            | "setReplication"
+            | "setQuota"
+            | "setStoragePolicy"
+            | "unsetStoragePolicy"
+            | "modifyAclEntries"
+            | "removeAclEntries"
+            | "removeDefaultAcl"
+            | "removeAcl"
+            | "setAcl"
+            | "setXAttr"
+            | "removeXAttr"
+            | "addCacheDirective"
+            | "modifyCacheDirective"
+            | "removeCacheDirective"
+            | "addCachePool"
+            | "modifyCachePool"
+            | "removeCachePool"
+            | "allowSnapshot"
+            | "disallowSnapshot"
+            | "createSnapshot"
+            | "renameSnapshot"
+            | "deleteSnapshot"
+    )
+}
 
 /// Answers remembered at most, in memory and on disk.
 pub const RETRIES_MAX: usize = 200_000;
@@ -52,7 +96,43 @@ pub fn retry_call(key: &RetryKey) -> (ClientId, i32) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+
+    /// The table for operators: method → what a repeated call comes to.
+    fn table() -> BTreeMap<String, String> {
+        let text = include_str!("../../../docs/compatibility/retries.md");
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.filter_map(|row| {
+            let (method, rest) = row.split_once("` |")?;
+            Some((method.to_owned(), rest.split('|').nth(1)?.trim().to_owned()))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_table_says_of_every_call_whether_it_is_remembered() {
+        let table = table();
+        // What the service dispatches, by its own text.
+        let service = include_str!("service.rs");
+        let dispatched: Vec<&str> = service
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" =>"))
+            .map(|(method, _)| method)
+            .collect();
+        assert!(dispatched.len() > 90, "{}", dispatched.len());
+        for method in dispatched {
+            assert!(
+                table.contains_key(method) || method.starts_with("getGroupsForUser") || method.starts_with("refresh"),
+                "{method} is not in the table"
+            );
+        }
+        for (method, said) in &table {
+            assert_eq!(said == "first answer", is_at_most_once(method), "{method}: {said}");
+        }
+        assert!(table.len() > 100);
+    }
 
     #[test]
     fn keys_read_back_and_answers_expire_in_order() {

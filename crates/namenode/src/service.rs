@@ -21,7 +21,7 @@ use crate::datanode_service::{self, DatanodeService};
 use crate::error::Error;
 use crate::namespace::Caller;
 use crate::ops;
-use crate::retries::retry_key;
+use crate::retries::{is_at_most_once, retry_key};
 use crate::state::{Context, Namenode, encode};
 
 use audited::{audited, put_down};
@@ -47,31 +47,6 @@ const PROTOCOLS: [&str; 6] = [
     protocols::GET_USER_MAPPINGS,
     protocols::REFRESH_USER_MAPPINGS,
 ];
-
-/// Calls that must not be carried out twice.
-fn is_at_most_once(method: &str) -> bool {
-    matches!(
-        method,
-        "create"
-            | "append"
-            | "concat"
-            | "rename"
-            | "rename2"
-            | "delete"
-            | "updatePipeline"
-            | "setXAttr"
-            | "removeXAttr"
-            | "addCacheDirective"
-            | "modifyCacheDirective"
-            | "removeCacheDirective"
-            | "addCachePool"
-            | "modifyCachePool"
-            | "removeCachePool"
-            | "createSnapshot"
-            | "renameSnapshot"
-            | "deleteSnapshot"
-    )
-}
 
 /// Calls whose answer is ordered or chosen by where the client stands.
 fn depends_on_rack(method: &str) -> bool {

@@ -12,7 +12,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::error::Error;
 use crate::namespace::Purpose;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{Context, Namenode, Remember, encode};
 
 fn from_wire(entries: Vec<AclEntryProto>) -> Result<Vec<AclEntry>, Error> {
     let converted = entries.into_iter().map(TryInto::try_into).collect::<Result<_, ConvertError>>();
@@ -24,18 +24,20 @@ fn check_on(namenode: &Namenode) -> Result<(), Error> {
 }
 
 /// `action`: as in "Cannot `action` PATH".
-async fn change(
+async fn change<M: prost::Message>(
     namenode: &Namenode,
     context: &Context,
     path: &str,
     action: &'static str,
     change: AclChange,
-) -> Result<(), Error> {
+    answer: M,
+) -> Result<Bytes, Error> {
     check_on(namenode)?;
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("{action} {path}"))?;
-            state.namespace.change_acl(&context.caller, path, &change)
+            state.namespace.change_acl(&context.caller, path, &change)?;
+            Ok((answer, Remember::Yes))
         })
         .await
 }
@@ -46,8 +48,15 @@ pub async fn modify_acl_entries(
     request: ModifyAclEntriesRequestProto,
 ) -> Result<Bytes, Error> {
     let entries = from_wire(request.acl_spec)?;
-    change(namenode, context, &request.src, "modify ACL entries on", AclChange::Modify(entries)).await?;
-    Ok(encode(&ModifyAclEntriesResponseProto {}))
+    change(
+        namenode,
+        context,
+        &request.src,
+        "modify ACL entries on",
+        AclChange::Modify(entries),
+        ModifyAclEntriesResponseProto {},
+    )
+    .await
 }
 
 pub async fn remove_acl_entries(
@@ -56,8 +65,15 @@ pub async fn remove_acl_entries(
     request: RemoveAclEntriesRequestProto,
 ) -> Result<Bytes, Error> {
     let entries = from_wire(request.acl_spec)?;
-    change(namenode, context, &request.src, "remove ACL entries on", AclChange::Remove(entries)).await?;
-    Ok(encode(&RemoveAclEntriesResponseProto {}))
+    change(
+        namenode,
+        context,
+        &request.src,
+        "remove ACL entries on",
+        AclChange::Remove(entries),
+        RemoveAclEntriesResponseProto {},
+    )
+    .await
 }
 
 pub async fn remove_default_acl(
@@ -65,8 +81,15 @@ pub async fn remove_default_acl(
     context: &Context,
     request: RemoveDefaultAclRequestProto,
 ) -> Result<Bytes, Error> {
-    change(namenode, context, &request.src, "remove default ACL entries on", AclChange::RemoveDefault).await?;
-    Ok(encode(&RemoveDefaultAclResponseProto {}))
+    change(
+        namenode,
+        context,
+        &request.src,
+        "remove default ACL entries on",
+        AclChange::RemoveDefault,
+        RemoveDefaultAclResponseProto {},
+    )
+    .await
 }
 
 pub async fn remove_acl(
@@ -74,14 +97,12 @@ pub async fn remove_acl(
     context: &Context,
     request: RemoveAclRequestProto,
 ) -> Result<Bytes, Error> {
-    change(namenode, context, &request.src, "remove ACL on", AclChange::RemoveAll).await?;
-    Ok(encode(&RemoveAclResponseProto {}))
+    change(namenode, context, &request.src, "remove ACL on", AclChange::RemoveAll, RemoveAclResponseProto {}).await
 }
 
 pub async fn set_acl(namenode: &Namenode, context: &Context, request: SetAclRequestProto) -> Result<Bytes, Error> {
     let entries = from_wire(request.acl_spec)?;
-    change(namenode, context, &request.src, "set ACL on", AclChange::Set(entries)).await?;
-    Ok(encode(&SetAclResponseProto {}))
+    change(namenode, context, &request.src, "set ACL on", AclChange::Set(entries), SetAclResponseProto {}).await
 }
 
 /// Owner, group and mode, and the entries that the mode does not hold.

@@ -4,7 +4,7 @@ use hearth_wire::proto::hdfs::{MkdirsRequestProto, MkdirsResponseProto};
 
 use crate::error::Error;
 use crate::namespace::{Modes, is_within_limits};
-use crate::state::{Context, Namenode, encode};
+use crate::state::{Context, Namenode, Remember};
 
 /// Makes a directory, and those above it if asked to. True also when it was there.
 pub async fn mkdirs(namenode: &Namenode, context: &Context, request: MkdirsRequestProto) -> Result<Bytes, Error> {
@@ -12,14 +12,14 @@ pub async fn mkdirs(namenode: &Namenode, context: &Context, request: MkdirsReque
         return Err(Error::PathTooLong { operation: "mkdirs" });
     }
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("create directory {}", request.src))?;
             let modes = Modes {
                 masked: FsPermission::from(request.masked),
                 unmasked: request.unmasked.map(FsPermission::from),
             };
-            state.namespace.mkdirs(&context.caller, &request.src, modes, request.create_parent, now.wall_ms)
+            state.namespace.mkdirs(&context.caller, &request.src, modes, request.create_parent, now.wall_ms)?;
+            Ok((MkdirsResponseProto { result: true }, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&MkdirsResponseProto { result: true }))
+        .await
 }

@@ -8,7 +8,7 @@ use hearth_wire::proto::hdfs::{
 };
 
 use crate::error::Error;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{Context, Namenode, Remember};
 
 pub async fn set_permission(
     namenode: &Namenode,
@@ -16,36 +16,36 @@ pub async fn set_permission(
     request: SetPermissionRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("set permission for {}", request.src))?;
             let permission = FsPermission::from(request.permission);
-            state.namespace.set_permission(&context.caller, &request.src, permission)
+            state.namespace.set_permission(&context.caller, &request.src, permission)?;
+            Ok((SetPermissionResponseProto {}, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&SetPermissionResponseProto {}))
+        .await
 }
 
 pub async fn set_owner(namenode: &Namenode, context: &Context, request: SetOwnerRequestProto) -> Result<Bytes, Error> {
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("set owner for {}", request.src))?;
             let (owner, group) = (request.username.as_deref(), request.groupname.as_deref());
-            state.namespace.set_owner(&context.caller, &request.src, owner, group)
+            state.namespace.set_owner(&context.caller, &request.src, owner, group)?;
+            Ok((SetOwnerResponseProto {}, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&SetOwnerResponseProto {}))
+        .await
 }
 
 pub async fn set_times(namenode: &Namenode, context: &Context, request: SetTimesRequestProto) -> Result<Bytes, Error> {
     // -1 in Java's long leaves a time as it is.
     let time = |ms: u64| (ms != u64::MAX).then_some(ms);
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("set times {}", request.src))?;
-            state.namespace.set_times(&context.caller, &request.src, time(request.mtime), time(request.atime))
+            state.namespace.set_times(&context.caller, &request.src, time(request.mtime), time(request.atime))?;
+            Ok((SetTimesResponseProto {}, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&SetTimesResponseProto {}))
+        .await
 }
 
 /// False for a directory and for nothing at all. Copies are made or deleted afterwards.
@@ -54,11 +54,13 @@ pub async fn set_replication(
     context: &Context,
     request: SetReplicationRequestProto,
 ) -> Result<Bytes, Error> {
-    let result = namenode
-        .change(|state, now| {
+    namenode
+        .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("set replication for {}", request.src))?;
             let changed = state.namespace.set_replication(&context.caller, &request.src, request.replication)?;
-            let Some((slot, old)) = changed else { return Ok(false) };
+            let Some((slot, old)) = changed else {
+                return Ok((SetReplicationResponseProto { result: false }, Remember::No));
+            };
             let inode = state.namespace.inode(slot);
             let file = inode.as_file().expect("replication is a file's");
             if inode.replication() != old {
@@ -67,8 +69,7 @@ pub async fn set_replication(
                     state.blocks.set_replication(block.id, replication, now);
                 }
             }
-            Ok(true)
+            Ok((SetReplicationResponseProto { result: true }, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&SetReplicationResponseProto { result }))
+        .await
 }

@@ -4,7 +4,7 @@ use hearth_wire::proto::hdfs::{SetQuotaRequestProto, SetQuotaResponseProto};
 
 use crate::error::Error;
 use crate::namespace::Limit;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{Context, Namenode, Remember};
 
 /// Java's "leave it as it is".
 const KEEP: i64 = i64::MAX;
@@ -30,7 +30,7 @@ pub async fn set_quota(namenode: &Namenode, context: &Context, request: SetQuota
     let medium = medium.transpose()?;
     let operation = operation_name(names, space);
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             if !state.namespace.owner_sets_quota() {
                 state.namespace.require_superuser(&context.caller, operation)?;
             }
@@ -48,8 +48,8 @@ pub async fn set_quota(namenode: &Namenode, context: &Context, request: SetQuota
             {
                 return Err(Error::QuotaType { medium: medium.name() });
             }
-            state.namespace.set_quota(&context.caller, &request.path, names_limit, space_limit, medium)
+            state.namespace.set_quota(&context.caller, &request.path, names_limit, space_limit, medium)?;
+            Ok((SetQuotaResponseProto {}, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&SetQuotaResponseProto {}))
+        .await
 }

@@ -22,13 +22,13 @@ pub async fn allow_snapshot(
     request: AllowSnapshotRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             state.namespace.require_superuser(&context.caller, "allowSnapshot")?;
             namenode.check_safe_mode(state, now, || format!("allow snapshot for {}", request.snapshot_root))?;
-            state.namespace.allow_snapshots(&context.caller, &request.snapshot_root)
+            state.namespace.allow_snapshots(&context.caller, &request.snapshot_root)?;
+            Ok((AllowSnapshotResponseProto {}, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&AllowSnapshotResponseProto {}))
+        .await
 }
 
 pub async fn disallow_snapshot(
@@ -37,13 +37,13 @@ pub async fn disallow_snapshot(
     request: DisallowSnapshotRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             state.namespace.require_superuser(&context.caller, "disallowSnapshot")?;
             namenode.check_safe_mode(state, now, || format!("disallow snapshot for {}", request.snapshot_root))?;
-            state.namespace.disallow_snapshots(&context.caller, &request.snapshot_root)
+            state.namespace.disallow_snapshots(&context.caller, &request.snapshot_root)?;
+            Ok((DisallowSnapshotResponseProto {}, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&DisallowSnapshotResponseProto {}))
+        .await
 }
 
 pub async fn create_snapshot(

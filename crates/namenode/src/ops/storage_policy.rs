@@ -10,8 +10,8 @@ use hearth_wire::proto::hdfs::{
 
 use crate::blocks::{POLICIES, StoragePolicy};
 use crate::error::Error;
-use crate::namespace::{Caller, InodeKind, Need, Purpose, Slot};
-use crate::state::{Context, Namenode, State, encode};
+use crate::namespace::{InodeKind, Need, Purpose, Slot};
+use crate::state::{Context, Namenode, Remember, State, encode};
 
 /// The number of the policy that may be given to new files only.
 pub const LAZY_PERSIST: u8 = 15;
@@ -66,8 +66,7 @@ pub async fn set_storage_policy(
     request: SetStoragePolicyRequestProto,
 ) -> Result<Bytes, Error> {
     let policy = policy_by_name(&request.policy_name)?;
-    set(namenode, &context.caller, &request.src, policy.id).await?;
-    Ok(encode(&SetStoragePolicyResponseProto {}))
+    set(namenode, context, &request.src, policy.id, SetStoragePolicyResponseProto {}).await
 }
 
 pub async fn unset_storage_policy(
@@ -75,19 +74,24 @@ pub async fn unset_storage_policy(
     context: &Context,
     request: UnsetStoragePolicyRequestProto,
 ) -> Result<Bytes, Error> {
-    set(namenode, &context.caller, &request.src, 0).await?;
-    Ok(encode(&UnsetStoragePolicyResponseProto {}))
+    set(namenode, context, &request.src, 0, UnsetStoragePolicyResponseProto {}).await
 }
 
-async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Result<(), Error> {
+async fn set<M: prost::Message>(
+    namenode: &Namenode,
+    context: &Context,
+    path: &str,
+    number: u8,
+    answer: M,
+) -> Result<Bytes, Error> {
     namenode
-        .change(|state, now| {
+        .change_once(context, |state, now| {
             if state.namespace.limits.superuser_sets_storage_policy {
                 let operation = if number == 0 { "unsetStoragePolicy" } else { "setStoragePolicy" };
-                state.namespace.require_superuser(caller, operation)?;
+                state.namespace.require_superuser(&context.caller, operation)?;
             }
             namenode.check_safe_mode(state, now, || format!("set storage policy for {path}"))?;
-            let slot = state.namespace.check_storage_policy(caller, path)?;
+            let slot = state.namespace.check_storage_policy(&context.caller, path)?;
             if state.namespace.is_file(slot) {
                 if number == LAZY_PERSIST {
                     return Err(Error::PolicyOnlyAtCreation { policy: describe(number) });
@@ -98,7 +102,7 @@ async fn set(namenode: &Namenode, caller: &Caller, path: &str, number: u8) -> Re
             }
             state.namespace.set_storage_policy(slot, number);
             state.tell_policy(slot);
-            Ok(())
+            Ok((answer, Remember::Yes))
         })
         .await
 }

@@ -7,20 +7,21 @@ use super::storage_policy::LAZY_PERSIST;
 use crate::blocks::{BlockState, Now};
 use crate::error::Error;
 use crate::namespace::{BlockRecord, BlockState as RecordState, Need, Purpose, Slot, Truncation, Writer};
-use crate::state::{Context, Namenode, State, encode};
+use crate::state::{Context, Namenode, Remember, State};
 
 /// Cuts a file. True: done. False: the datanodes are cutting its last block; the file closes when they have.
 pub async fn truncate(namenode: &Namenode, context: &Context, request: TruncateRequestProto) -> Result<Bytes, Error> {
     if (request.new_length as i64) < 0 {
         return Err(Error::TruncateNegative { length: request.new_length as i64 });
     }
-    let result = namenode
-        .change(|state, now| {
+    namenode
+        .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("truncate for {}", request.src))?;
-            attempt(state, namenode, context, &request, now)
+            let result = attempt(state, namenode, context, &request, now)?;
+            // Carried out again it would cut what others have appended since.
+            Ok((TruncateResponseProto { result }, Remember::Yes))
         })
-        .await?;
-    Ok(encode(&TruncateResponseProto { result }))
+        .await
 }
 
 fn attempt(
