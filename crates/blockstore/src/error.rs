@@ -1,7 +1,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use hearth_types::{ByteRange, ChecksumError, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType};
+use hearth_types::{
+    ByteRange, ChecksumError, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType, next_step,
+};
 
 use crate::sys;
 
@@ -54,7 +56,7 @@ pub enum StoreError {
     BadDirectory { path: PathBuf, reason: String },
     #[error("{} belongs to another {what}: {found}, not {wanted}", path.display())]
     Foreign { path: PathBuf, what: &'static str, found: String, wanted: String },
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {} ({})", path.display(), next_step(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("the configuration of the store: {0}")]
     BadOptions(String),

@@ -28,6 +28,8 @@ pub struct Changes<R = Vec<u8>> {
     pub cache_directives: Vec<(u64, Option<Terms>)>,
     /// The number of the newest cache directive.
     pub last_directive: Option<u64>,
+    /// Storages of DataNodes that have come (`true`) or left for good, by name, in their order.
+    pub storages: Vec<(String, bool)>,
     /// The answer to repeat when the client repeats this call.
     pub retry: Option<(RetryKey, RetryEntry<R>)>,
     /// How many of the oldest answers need not be remembered any longer.

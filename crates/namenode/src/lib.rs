@@ -33,5 +33,6 @@ mod watch;
 mod web;
 
 pub use error::Error;
-pub use start::{FormatPolicy, Handle, NamenodeOptions, StartError, format_directory};
+pub use start::{FormatPolicy, Handle, NamenodeOptions, StartError, format_directory, recover_directory};
 pub use state::{Namenode, State};
+pub use store::Recovery;

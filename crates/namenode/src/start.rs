@@ -14,8 +14,9 @@ use tokio::task::JoinHandle;
 
 use crate::audit::{AuditError, AuditLog, AuditSettings};
 use crate::block_tokens::{BlockTokens, BlockTokensError};
-use crate::blocks::{BlockMap, Now};
+use crate::blocks::{BlockMap, Now, none_yet};
 use crate::caching::Caching;
+use crate::changes::Changes;
 use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, is_of_this_machine, run_block_monitor};
 use crate::groups::Groups;
 use crate::leases::Leases;
@@ -25,7 +26,7 @@ use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
 use crate::service::{NamenodeService, Webhdfs, to_remote};
 use crate::settings::{Settings, store_directory};
 use crate::state::{Namenode, State};
-use crate::store::{Directory, Loaded, Store, StoreError, StoreFailed, format};
+use crate::store::{Directory, Loaded, Recovery, Store, StoreError, StoreFailed, format, recover};
 use crate::trash::{self, TrashSettings};
 use crate::{watch, web};
 
@@ -139,7 +140,8 @@ impl Namenode {
         let audit =
             AuditSettings::read(conf)?.map(|audit| AuditLog::start(audit, options.clock.clone())).transpose()?;
         let now = Now::of(&*options.clock);
-        let state = restore(loaded.namespace, Caching::restore(loaded.caching), &settings, &identity, retries, now)?;
+        let caching = Caching::restore(loaded.caching);
+        let state = restore(loaded.namespace, caching, &settings, &identity, retries, loaded.storages, now)?;
         let namenode = Arc::new(Namenode {
             state: RwLock::new(state),
             store,
@@ -228,6 +230,15 @@ pub fn format_directory(options: &NamenodeOptions, force: bool) -> Result<PoolId
     new_namespace(&directory, options, &settings, &groups, force)
 }
 
+/// Looks through a directory that does not start and, with `force`, makes it one that starts with what is left:
+/// `hearth namenode -recover`.
+pub fn recover_directory(options: &NamenodeOptions, force: bool) -> Result<Recovery, StartError> {
+    let options = &own_options(options.clone())?;
+    let settings = Settings::read(&options.configuration, options.host_name.clone())?;
+    let directory = Directory::lock(&directory_path(options)?)?;
+    Ok(recover(&directory, settings.limits, force)?)
+}
+
 /// With what the configuration says of this NameNode alone. May look names up.
 fn own_options(mut options: NamenodeOptions) -> Result<NamenodeOptions, ConfigError> {
     let is_here = |address: &HostPort| {
@@ -293,6 +304,7 @@ async fn open_store(
     match options.format {
         FormatPolicy::Always => drop(new_namespace(&directory, options, settings, groups, true)?),
         FormatPolicy::IfEmpty if !directory.is_formatted() => {
+            directory.check_empty()?;
             drop(new_namespace(&directory, options, settings, groups, false)?);
         }
         _ => {}
@@ -322,7 +334,8 @@ fn new_namespace(
     let now_ms = options.clock.wall_ms();
     let identity = new_identity(options, now_ms)?;
     let mut namespace = Namespace::format(settings.limits.clone(), groups.owner(), groups.supergroup(), now_ms);
-    format(directory, &identity, &namespace.take_changes(), force)?;
+    let first = Changes { storages: none_yet(), ..namespace.take_changes() };
+    format(directory, &identity, &first, force)?;
     tracing::info!(directory = %directory.path().display(), cluster = identity.cluster_id, "formatted");
     Ok(identity)
 }
@@ -383,6 +396,7 @@ fn restore(
     settings: &Settings,
     identity: &PoolIdentity,
     retries: StoredRetries,
+    storages: Option<Vec<String>>,
     now: Now,
 ) -> Result<State, StartError> {
     let mut seed = [0u8; 8];
@@ -436,6 +450,7 @@ fn restore(
         // As above: the record has the length that there will be.
         blocks.restore_truncation(block.id, block.length, copied_from);
     }
+    blocks.restore_storages(storages);
     blocks.restored(now);
     Ok(State { namespace, leases, blocks, retries, caching, closing, unfinished })
 }

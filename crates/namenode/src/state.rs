@@ -80,6 +80,7 @@ impl State {
     fn take_changes(&mut self) -> Changes {
         let mut changes = self.namespace.take_changes();
         self.caching.take_changes(&mut changes);
+        changes.storages = self.blocks.take_storage_changes();
         changes
     }
 

@@ -21,6 +21,7 @@ pub async fn leases(namenode: Arc<Namenode>) {
         ticks.tick().await;
         let done = namenode
             .change(|state, now| {
+                state.blocks.forget_silent_storages(now);
                 if state.blocks.in_safe_mode() {
                     return Ok(());
                 }

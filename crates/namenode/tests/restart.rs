@@ -11,6 +11,7 @@ use hearth_namenode::store::{Directory, Store};
 use hearth_protocol::rpc::RpcClient;
 use hearth_types::{BlockId, ManualClock};
 use hearth_wire::proto::hdfs::*;
+use prost::Message;
 use support::*;
 
 const DELETED: DeleteResponseProto = DeleteResponseProto { result: true };
@@ -51,6 +52,194 @@ async fn a_repeated_call_gets_the_first_answer_also_after_a_restart() {
     assert!(repeat::<RenameResponseProto>(&n, &client, rename, "rename", &request).await.result);
     assert_eq!(repeat::<DeleteResponseProto>(&n, &client, delete, "delete", &remove).await, DELETED);
     assert!(!n.delete_as("root", "/renamed", true).await.unwrap());
+}
+
+/// Another client adds `length` bytes to a file whose blocks are whole.
+async fn append_block(n: &TestNamenode, datanode: &TestDatanode, path: &str, length: u64) {
+    n.append(path, "other", 4).await.unwrap();
+    let located = n.add_block(path, "other", None).await.unwrap();
+    let block = ExtendedBlockProto { num_bytes: Some(length), ..located.b };
+    datanode.received(n, &block).await;
+    assert!(n.complete(path, "other", Some(&block)).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_repeated_truncate_cuts_once() {
+    let mut n = TestNamenode::start().await;
+    let datanodes = [TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/f", 100).await;
+    let client = n.client().clone();
+    let (truncate, same) = (client.new_call(), client.new_call());
+    let length = async |n: &TestNamenode| n.info("/f").await.unwrap().unwrap().length;
+    let cut = TruncateRequestProto { src: "/f".into(), new_length: 0, client_name: "C".into() };
+    assert!(repeat::<TruncateResponseProto>(&n, &client, truncate, "truncate", &cut).await.result);
+    // To the length that it has, which changes nothing, and is done all the same.
+    assert!(repeat::<TruncateResponseProto>(&n, &client, same, "truncate", &cut).await.result);
+    append_block(&n, &datanodes[0], "/f", 70).await;
+    for call in [truncate, same] {
+        assert!(repeat::<TruncateResponseProto>(&n, &client, call, "truncate", &cut).await.result);
+        assert_eq!(length(&n).await, 70, "what was appended since is cut");
+    }
+    n.restart().await;
+    for call in [truncate, same] {
+        assert!(repeat::<TruncateResponseProto>(&n, &client, call, "truncate", &cut).await.result);
+        assert_eq!(length(&n).await, 70, "what was appended since is cut after a restart");
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_change_does_not_take_back_what_another_client_did_since() {
+    let mut n = TestNamenode::start().await;
+    let client = n.client().clone();
+    n.mkdirs("/d").await.unwrap();
+    let (mode, times, quota, acl, mkdirs) =
+        (client.new_call(), client.new_call(), client.new_call(), client.new_call(), client.new_call());
+    let chmod = |mode| SetPermissionRequestProto { src: "/d".into(), permission: FsPermissionProto { perm: mode } };
+    let touch = |mtime| SetTimesRequestProto { src: "/d".into(), mtime, atime: u64::MAX };
+    let limit = |names| SetQuotaRequestProto {
+        path: "/d".into(),
+        namespace_quota: names,
+        storagespace_quota: i64::MAX as u64,
+        storage_type: None,
+    };
+    let bare = RemoveAclRequestProto { src: "/d".into() };
+    let make = MkdirsRequestProto {
+        src: "/m".into(),
+        masked: FsPermissionProto { perm: 0o755 },
+        create_parent: true,
+        unmasked: None,
+    };
+    async fn all(n: &TestNamenode, client: &RpcClient, calls: &[(hearth_protocol::rpc::CallId, &str, Vec<u8>)]) {
+        for (call, method, request) in calls {
+            let answer = match *method {
+                "setPermission" => repeat::<SetPermissionResponseProto>(
+                    n,
+                    client,
+                    *call,
+                    method,
+                    &raw::<SetPermissionRequestProto>(request),
+                )
+                .await
+                .encode_to_vec(),
+                "setTimes" => {
+                    repeat::<SetTimesResponseProto>(n, client, *call, method, &raw::<SetTimesRequestProto>(request))
+                        .await
+                        .encode_to_vec()
+                }
+                "setQuota" => {
+                    repeat::<SetQuotaResponseProto>(n, client, *call, method, &raw::<SetQuotaRequestProto>(request))
+                        .await
+                        .encode_to_vec()
+                }
+                "removeAcl" => {
+                    repeat::<RemoveAclResponseProto>(n, client, *call, method, &raw::<RemoveAclRequestProto>(request))
+                        .await
+                        .encode_to_vec()
+                }
+                _ => repeat::<MkdirsResponseProto>(n, client, *call, method, &raw::<MkdirsRequestProto>(request))
+                    .await
+                    .encode_to_vec(),
+            };
+            drop(answer);
+        }
+    }
+    fn raw<M: Message + Default>(bytes: &[u8]) -> M {
+        M::decode(bytes).unwrap()
+    }
+    let calls = [
+        (mode, "setPermission", chmod(0o777).encode_to_vec()),
+        (times, "setTimes", touch(5000).encode_to_vec()),
+        (quota, "setQuota", limit(50).encode_to_vec()),
+        (acl, "removeAcl", bare.encode_to_vec()),
+        (mkdirs, "mkdirs", make.encode_to_vec()),
+    ];
+    all(&n, &client, &calls).await;
+    // Another client since.
+    n.call::<SetTimesResponseProto>("setTimes", &touch(6000)).await.unwrap();
+    n.call::<SetQuotaResponseProto>("setQuota", &limit(60)).await.unwrap();
+    n.call::<SetPermissionResponseProto>("setPermission", &chmod(0o750)).await.unwrap();
+    assert!(n.delete_as("root", "/m", true).await.unwrap());
+    for is_after_a_restart in [false, true] {
+        if is_after_a_restart {
+            n.restart().await;
+        }
+        all(&n, &client, &calls).await;
+        let status = n.info("/d").await.unwrap().unwrap();
+        assert_eq!((status.permission.perm, status.modification_time), (0o750, 6000), "{is_after_a_restart}");
+        assert!(n.info("/m").await.unwrap().is_none(), "{is_after_a_restart}");
+        let summary: GetContentSummaryResponseProto =
+            n.call("getContentSummary", &GetContentSummaryRequestProto { path: "/d".into() }).await.unwrap();
+        assert_eq!(summary.summary.quota, 60, "{is_after_a_restart}");
+    }
+}
+
+/// An open file whose writer has told of `told` bytes of its block.
+async fn open_file(n: &TestNamenode, path: &str, told: i64) -> ExtendedBlockProto {
+    n.create_request("root", CreateRequestProto { replication: 2, ..new_file(path, "W", 1) }).await.unwrap();
+    let block = n.add_block(path, "W", None).await.unwrap().b;
+    if told > 0 {
+        let told = FsyncRequestProto {
+            src: path.into(),
+            client: "W".into(),
+            last_block_length: Some(told),
+            ..Default::default()
+        };
+        n.call::<FsyncResponseProto>("fsync", &told).await.unwrap();
+    }
+    block
+}
+
+#[tokio::test]
+async fn a_file_whose_last_block_is_lost_everywhere_closes_after_a_restart() {
+    let mut n = TestNamenode::start().await;
+    let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    n.write(&datanodes, "/whole", 10).await;
+    open_file(&n, "/untold", 0).await;
+    open_file(&n, "/told", 100).await;
+    let whole = n.locations("/whole", 0, 1).await.unwrap().blocks[0].b.clone();
+    // The writer goes, and with its machine and theirs all that was in memory.
+    n.restart().await;
+    TestDatanode::join_with(&n, 1, std::slice::from_ref(&whole)).await;
+    wait_for_safe_mode_to_end(&n).await;
+    for path in ["/untold", "/told"] {
+        assert!(!n.recover_lease(path, "B").await.unwrap(), "{path}: the other datanode may have it");
+    }
+    TestDatanode::join(&n, 2).await;
+    for (path, length) in [("/untold", 0), ("/told", 100)] {
+        assert!(n.recover_lease(path, "B").await.unwrap(), "{path}: all are back, and none has it");
+        assert!(n.is_closed(path).await.unwrap());
+        assert_eq!(n.info(path).await.unwrap().unwrap().length, length, "{path}");
+    }
+    let missing = n.locations("/told", 0, 100).await.unwrap().blocks;
+    assert!(missing.len() == 1 && missing[0].locs.is_empty(), "{missing:?}");
+    // So it is after another restart.
+    n.restart().await;
+    assert!(n.is_closed("/told").await.unwrap());
+    assert_eq!(n.info("/told").await.unwrap().unwrap().length, 100);
+}
+
+#[tokio::test]
+async fn a_finished_block_that_is_lost_before_it_was_reported_holds_no_file_open() {
+    let mut n = TestNamenode::start().await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    n.write(&[datanode], "/whole", 10).await;
+    for restarts in [false, true] {
+        let path = format!("/lost{restarts}");
+        let whole = n.locations("/whole", 0, 1).await.unwrap().blocks[0].b.clone();
+        n.create(&path, "W", 1).await.unwrap();
+        let block = n.add_block(&path, "W", None).await.unwrap().b;
+        let block = ExtendedBlockProto { num_bytes: Some(33), ..block };
+        assert!(!n.complete(&path, "W", Some(&block)).await.unwrap(), "its replica is not reported");
+        assert!(!n.recover_lease(&path, "B").await.unwrap(), "it may be reported yet");
+        if restarts {
+            n.restart().await;
+        }
+        // The datanode starts anew without it.
+        TestDatanode::join_with(&n, 1, std::slice::from_ref(&whole)).await;
+        wait_for_safe_mode_to_end(&n).await;
+        assert!(n.recover_lease(&path, "B").await.unwrap(), "{path}");
+        assert_eq!(n.info(&path).await.unwrap().unwrap().length, 33);
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod located;
 mod range;
 mod remote_slice;
 mod shown;
+mod system_error;
 mod token;
 mod xattr;
 
@@ -34,5 +35,6 @@ pub use located::{HandedOn, LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;
 pub use shown::ShownRecord;
+pub use system_error::next_step;
 pub use token::Token;
 pub use xattr::{Xattr, XattrSpace};

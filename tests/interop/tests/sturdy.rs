@@ -34,6 +34,9 @@ const ATTACKS: u64 = 150;
 /// What a server may keep of all of them together.
 const GROWTH_MAX: u64 = 64 * MIB;
 
+/// In which a file closes whose block no DataNode has any more.
+const CLOSED_WITHIN: Duration = Duration::from_secs(60);
+
 const SMALL_FILES: u64 = 100_000;
 const SMALL_FILE_BYTES: u64 = 100;
 const SMALL_FILE_MEMORY_MAX: u64 = 4096;
@@ -45,6 +48,8 @@ const DISTURBANCES: &[Check] = &[
     ("pages_and_figures_say_what_is", pages),
     ("nonsense_is_answered_or_hung_up_on", bad_input),
     ("a_second_process_on_a_directory_is_refused", second_process),
+    ("a_file_whose_memory_is_lost_everywhere_closes", lost_memory),
+    ("a_name_directory_that_lacks_a_file_is_refused_and_recovered", name_directory),
     ("a_directory_of_another_cluster_is_refused_and_untouched", foreign_directory),
 ];
 const IDLE: &[Check] = &[("an_idle_pair_is_small", idle)];
@@ -353,6 +358,72 @@ fn refused(cluster: &Cluster, role: &str, node: &NodeProcess, ports: &[(u16, u16
 fn start(role: &str, conf: &Path, log: &Path) -> Result<Process> {
     let mut command = Command::new(hearth_program()?);
     Process::start(role, command.arg(role).env("HADOOP_CONF_DIR", conf), log)
+}
+
+/// All machines go down at once, and what was flushed was in memory only.
+fn lost_memory(session: &mut Session) -> Result<()> {
+    let cluster = &mut session.cluster;
+    with_fs(cluster, async |fs| {
+        let mut writer = fs.create("/lost-memory", CreateOptions::default()).await?;
+        writer.write(&[7; 100]).await?;
+        writer.hflush().await?;
+        // Its client goes with the others, and closes nothing.
+        std::mem::forget(writer);
+        Ok(())
+    })?;
+    let memory = memory_directory(&cluster.datanodes[0])?;
+    cluster.namenode.kill();
+    cluster.datanodes[0].kill();
+    fs::remove_dir_all(&memory).with_context(|| format!("removing {}", memory.display()))?;
+    fs::create_dir(&memory)?;
+    cluster.start_namenode()?;
+    cluster.start_datanode(0)?;
+    cluster.wait_ready()?;
+    let started = Instant::now();
+    with_fs(cluster, async |fs| {
+        while !fs.recover_lease("/lost-memory").await? {
+            ensure!(started.elapsed() < CLOSED_WITHIN, "the file is open {CLOSED_WITHIN:?} after the start");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        println!("lost memory: the file is closed {:?} after the cluster was ready", started.elapsed());
+        Ok(())
+    })
+}
+
+/// A file of the name directory is gone: the NameNode says which, `-recover` tells and then mends.
+fn name_directory(session: &mut Session) -> Result<()> {
+    let cluster = &mut session.cluster;
+    let kept = Content::new(4);
+    with_fs(cluster, async |fs| put(fs, "/before-recovery", kept, MIB).await)?;
+    // What the journal has goes into the tables when there is nothing else to do.
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.namenode.kill();
+    let current = cluster.namenode.data_directory().context("it has one")?.join("current");
+    let lost = current.join("journal.0");
+    fs::remove_file(&lost)?;
+    let log = cluster.directory().join("namenode-without-journal.log");
+    let mut refused = start("namenode", cluster.namenode.conf(), &log)?;
+    let status = refused.wait(Duration::from_secs(120))?;
+    let said = refused.log_text();
+    let named = lost.to_str().context("a temporary path is text")?;
+    ensure!(!status.success() && said.contains(named) && said.contains("is missing"), "it ended with {status}: {said}");
+    ensure!(!lost.exists(), "the refused start has made {named}");
+    let conf = cluster.namenode.conf().to_owned();
+    let recover = |more: &[&str]| -> Result<(bool, String)> {
+        let mut command = Command::new(hearth_program()?);
+        let output = command.args(["namenode", "-recover"]).args(more).env("HADOOP_CONF_DIR", &conf).output()?;
+        Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+    };
+    let (is_whole, said) = recover(&[])?;
+    ensure!(!is_whole && said.contains(named) && said.contains("nothing was changed"), "it says: {said}");
+    ensure!(!lost.exists(), "looking has made {named}");
+    let (is_done, said) = recover(&["-force"])?;
+    ensure!(is_done && said.contains("recovered"), "it says: {said}");
+    println!("name directory: {}", said.lines().collect::<Vec<_>>().join("; "));
+    cluster.start_namenode()?;
+    cluster.wait_ready()?;
+    with_fs(cluster, async |fs| reads_as(fs, "/before-recovery", kept, MIB).await)?;
+    round_trip(cluster, "/after-recovery")
 }
 
 /// The last check of its cluster: the namespace is replaced.

@@ -282,7 +282,7 @@ impl FileCopy {
             lent = header::read_lent(&bytes);
         }
         // Descriptors may have left the former process; nobody here has it open yet.
-        let shown = File::open(&data_path).is_ok_and(|file| sys::is_open_elsewhere(&file).unwrap_or(true));
+        let shown = sys::is_open_elsewhere(&File::open(&data_path)?).unwrap_or(true);
         Ok(Some(Self {
             data: Part::new(data_path, budget.take_found(data.blocks() * 512), shown),
             crc: Part::new(crc_path, budget.take_found(crc.blocks() * 512), shown),

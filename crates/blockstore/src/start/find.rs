@@ -44,8 +44,12 @@ pub fn in_memory(dir: &Path, budget: &Arc<Budget>, slabs: &Slabs) -> io::Result<
             Some(FileName::Data { nonce, .. }) => data_files.push((nonce, entry.path())),
             Some(FileName::Crc { block, nonce, replaced }) => {
                 let mut bytes = [0; HEADER_BYTES as usize];
-                let read = File::open(entry.path())?.read_exact_at(&mut bytes, 0);
-                let header = read.ok().and_then(|()| header::read(&bytes));
+                let header = match File::open(entry.path())?.read_exact_at(&mut bytes, 0) {
+                    Ok(()) => header::read(&bytes),
+                    // A kill cut it short. Any other error is the system's, and the file is no leftover to be removed.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+                    Err(error) => return Err(error),
+                };
                 if let Some((identity, progress)) =
                     header.filter(|(identity, _)| identity.block == block && identity.nonce == nonce)
                 {

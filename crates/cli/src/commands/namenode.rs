@@ -1,10 +1,12 @@
-//! `hearth namenode`: serves a namespace until it is told to stop; `-format` instead makes a new one.
+//! `hearth namenode`: serves a namespace until it is told to stop; `-format` instead makes a new one, and `-recover` looks through one that
+//! does not start.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions, format_directory};
+use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions, Recovery, format_directory, recover_directory};
 use hearth_types::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -14,23 +16,36 @@ use crate::{configuration, logging};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// -format makes a new namespace in dfs.namenode.name.dir and exits; with -force also where there is one already.
-    /// -format-if-empty makes one if there is none, and serves.
+    /// -format-if-empty makes one if there is none, and serves. -recover tells what is left of a namespace that does not start, and
+    /// changes nothing; with -force it goes on with what is left. It takes a directory instead of dfs.namenode.name.dir, as `D/name` of
+    /// `hearth up --dir D`.
     #[arg(allow_hyphen_values = true, value_name = "OPTION")]
     options: Vec<String>,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let (mut format, mut force, mut if_empty) = (false, false, false);
+    let (mut format, mut force, mut if_empty, mut recover) = (false, false, false, false);
+    let mut directory = None;
     for option in &arguments.options {
         // Hadoop's spelling has one dash; ours, two.
         match option.trim_start_matches('-') {
             "format" => format = true,
             "force" => force = true,
             "format-if-empty" => if_empty = true,
+            "recover" => recover = true,
             // Nothing is ever asked.
             "nonInteractive" | "noninteractive" => {}
-            _ => bail!("unknown option {option}: wanted -format, -force, -nonInteractive or -format-if-empty"),
+            path if path == option && directory.is_none() => directory = Some(PathBuf::from(path)),
+            _ => {
+                bail!("unknown option {option}: wanted -format, -force, -nonInteractive, -format-if-empty or -recover")
+            }
         }
+    }
+    if recover && (format || if_empty) {
+        bail!("-recover keeps a namespace, and -format makes a new one: give one of them");
+    }
+    if let Some(directory) = directory.as_ref().filter(|_| !recover) {
+        bail!("unexpected {}: only -recover takes a directory; set dfs.namenode.name.dir", directory.display());
     }
     logging::start("info");
     let options = NamenodeOptions {
@@ -39,7 +54,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         host_name: configuration::host_name(),
         clock: Arc::new(SystemClock::new()),
         format: if if_empty { FormatPolicy::IfEmpty } else { FormatPolicy::Never },
-        directory: None,
+        directory,
         rpc_address: None,
         http_address: None,
     };
@@ -48,8 +63,40 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         println!("formatted: cluster {}, block pool {}", identity.cluster_id, identity.pool);
         return Ok(ExitCode::SUCCESS);
     }
+    if recover {
+        return Ok(tell(&recover_directory(&options, force)?, force));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
     runtime.block_on(serve(options))
+}
+
+/// Exit code 1: there is something to recover, and nothing was changed.
+fn tell(recovery: &Recovery, force: bool) -> ExitCode {
+    let identity = &recovery.identity;
+    println!("cluster {}, block pool {}", identity.cluster_id, identity.pool);
+    if recovery.problems.is_empty() {
+        println!("nothing is missing: the NameNode starts with this directory, and nothing was changed");
+        return ExitCode::SUCCESS;
+    }
+    recovery.problems.iter().for_each(|problem| println!("problem: {problem}"));
+    let (kept, known) = (recovery.kept, recovery.known);
+    println!("kept: all changes up to group {kept} of the journal");
+    if known > kept {
+        println!("lost: changes from group {} to group {known}, and perhaps later ones", kept + 1);
+    } else {
+        println!("lost: nothing that is known of; changes after group {kept} cannot be ruled out");
+    }
+    if !force {
+        println!(
+            "nothing was changed. A good copy of the directory is better; to go on without one: hearth namenode -recover -force"
+        );
+        return ExitCode::FAILURE;
+    }
+    recovery.copies.iter().for_each(|copy| println!("copied before: {}", copy.display()));
+    println!(
+        "recovered: start the NameNode. Run `hearth fsck /` before anything is written, and compare it with what should be there"
+    );
+    ExitCode::SUCCESS
 }
 
 async fn serve(options: NamenodeOptions) -> anyhow::Result<ExitCode> {

@@ -276,19 +276,26 @@ impl BlockMap {
     /// Whether an open block never came to be, as far as can be known: nobody has told of a byte, and no datanode has it, is to have it, or
     /// was to have it on a storage that has been lost.
     pub fn is_nowhere(&self, block: BlockId, now: Now) -> bool {
+        self.blocks.get(&block).is_none_or(|entry| entry.length() == 0) && self.nobody_has(block, now)
+    }
+
+    /// Whether no datanode has an open block, is to have it, or was to have it on a storage that has been lost. What was told of it is lost
+    /// then. One that is to be cut waits for a holder: its bytes were of a closed file.
+    pub fn nobody_has(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let Some(construction) = entry.construction() else { return false };
-        entry.length() == 0
-            && construction.expected.is_empty()
+        construction.expected.is_empty()
             && construction.gone.is_empty()
+            && construction.truncate_to.is_none()
             && entry.replicas().next().is_none()
             && self.all_have_reported(construction, now)
     }
 
-    /// Whether everybody who has an open block is known. After a restart datanodes have until they would be dead to say so.
+    /// Whether everybody who has an open block is known. After a restart all storages of before have reported, or have had the time until
+    /// they would be dead.
     pub(super) fn all_have_reported(&self, construction: &Construction, now: Now) -> bool {
         let is_late = now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
-        (!construction.is_restored || is_late) && !self.in_safe_mode()
+        (!construction.is_restored || is_late || self.storages.are_back()) && !self.in_safe_mode()
     }
 
     /// The file's replication changed: copies are made or deleted accordingly.

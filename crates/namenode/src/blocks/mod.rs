@@ -43,6 +43,7 @@ mod rot;
 mod safe_mode;
 mod settings;
 mod statistics;
+mod storages;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -71,6 +72,7 @@ pub use registration::{Registration, RegistrationError};
 pub use reports::{ReplicaEvent, ReportContext, ReportError, StorageContents};
 pub use settings::BlockSettings;
 pub use statistics::{BlockReport, ClusterFigures, DatanodeFilter, DatanodeReport, ReplicaReport};
+pub use storages::none_yet;
 pub use topology::{DEFAULT_RACK, normalized_rack};
 
 use datanodes::Datanodes;
@@ -118,6 +120,7 @@ pub struct BlockMap {
     deletions_from: Duration,
     /// Monotonic time at which the store had been read: since then datanodes report.
     restored: Duration,
+    storages: storages::KnownStorages,
     /// The newest stamp ever given out.
     newest_stamp: GenerationStamp,
     waits: life::Waits,
@@ -148,6 +151,7 @@ impl BlockMap {
             delete_hints: HashMap::new(),
             deletions_from: Duration::ZERO,
             restored: Duration::ZERO,
+            storages: storages::KnownStorages::default(),
             newest_stamp: GenerationStamp(0),
             waits: life::Waits::default(),
             expired_heartbeats: 0,

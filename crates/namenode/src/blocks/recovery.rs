@@ -308,9 +308,18 @@ impl BlockMap {
             && construction.expected.iter().all(has_said)
     }
 
-    /// Nobody has the open block any more: it is COMPLETE with `length` bytes, and missing.
+    /// Whether all who were to have a COMMITTED block have reported since they started, and none has it.
+    pub fn is_committed_and_lost(&self, block: BlockId, now: Now) -> bool {
+        let Some(entry) = self.blocks.get(&block) else { return false };
+        let Some(construction) = entry.construction().filter(|construction| construction.is_committed) else {
+            return false;
+        };
+        entry.replicas().next().is_none() && self.all_have_said(construction, now, |expected| expected.is_doubted)
+    }
+
+    /// Nobody has the open or COMMITTED block any more: it is COMPLETE with `length` bytes, and missing.
     pub fn give_up(&mut self, block: BlockId, length: u64, now: Now) {
-        let Some(entry) = self.blocks.get_mut(&block).filter(|entry| entry.is_open()) else { return };
+        let Some(entry) = self.blocks.get_mut(&block).filter(|entry| entry.construction().is_some()) else { return };
         entry.set_length(length);
         drop(entry.take_construction());
         self.open.remove(&block);

@@ -195,6 +195,7 @@ impl BlockMap {
         let is_new = self.nodes.storage_of(node, id).is_none();
         let storage = self.nodes.storage_or_insert(node, id, storage_type)?;
         if is_new {
+            self.storages.note(id);
             let nodes = &self.nodes;
             for block in &self.open {
                 let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());

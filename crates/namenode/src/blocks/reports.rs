@@ -194,6 +194,7 @@ impl BlockMap {
         if known.heartbeated {
             known.stale = false;
         }
+        self.storages.reported(&known.id);
     }
 
     pub(super) fn find_live(&self, datanode: &DatanodeId) -> Result<DatanodeIndex, ReportError> {

@@ -90,6 +90,7 @@ impl State {
             self.close_file(slot, now);
             return Ok(true);
         };
+        self.give_up_committed(slot, now);
         let earlier = self.first_incomplete(slot, 1);
         match self.blocks.state(last.id) {
             Some(BlockState::Complete) if earlier.is_none() => {
@@ -106,9 +107,13 @@ impl State {
                 Ok(true)
             }
             Some(BlockState::UnderConstruction | BlockState::UnderRecovery) => {
-                if last.length == 0 && self.blocks.is_nowhere(last.id, now) {
-                    // The writer went before it wrote anything.
-                    self.drop_last(slot);
+                if self.blocks.nobody_has(last.id, now) {
+                    if last.length == 0 && self.blocks.is_nowhere(last.id, now) {
+                        // The writer went before it wrote anything that was told of.
+                        self.drop_last(slot);
+                    } else {
+                        self.give_up_last(slot, now);
+                    }
                     if earlier.is_none() {
                         self.close_file(slot, now);
                         return Ok(true);
@@ -131,7 +136,7 @@ impl State {
         last.is_some_and(|last| {
             self.blocks.state(last.id) == Some(BlockState::UnderRecovery)
                 && !self.blocks.may_recover(last.id, now)
-                && !self.blocks.is_nowhere(last.id, now)
+                && !self.blocks.nobody_has(last.id, now)
         })
     }
 
@@ -166,10 +171,53 @@ impl State {
         }
     }
 
+    /// All have lost the last block of an open file: it stays there, complete and missing, with the length that was told of.
+    fn give_up_last(&mut self, slot: Slot, now: Now) {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let Some(last) = file.blocks().last() else { return };
+        let path = self.namespace.path_of(slot);
+        let Some(block) = self.give_up_block(last.id, last.length, now) else { return };
+        tracing::error!(path, %block, "no datanode has this block any more");
+        self.namespace.file_mut(slot).change_last(|record| {
+            record.set_stamp(block.stamp);
+            record.length = block.length;
+            record.state = RecordState::Complete;
+        });
+    }
+
+    /// Blocks of an open file that its writer has finished, and that all have lost before one was reported, wait for no replica any more.
+    fn give_up_committed(&mut self, slot: Slot, now: Now) {
+        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        // Only the last two blocks can be incomplete.
+        let lost: Vec<BlockId> = file.blocks().iter().rev().take(2).map(|block| block.id).collect();
+        for block in lost.into_iter().filter(|block| self.blocks.is_committed_and_lost(*block, now)).collect::<Vec<_>>()
+        {
+            if let Some(given_up) = self.give_up_block(block, 0, now) {
+                let path = self.namespace.path_of(slot);
+                tracing::error!(path, block = %given_up, "no datanode has this block any more");
+            }
+        }
+    }
+
+    fn give_up_block(&mut self, block: BlockId, length: u64, now: Now) -> Option<hearth_types::Block> {
+        let told = self.blocks.block(block).map_or(0, |known| known.length);
+        self.blocks.give_up(block, length.max(told), now);
+        self.blocks.block(block)
+    }
+
     /// Goes on with the recovery of a block that snapshots keep of a file that lost it while it was written. True: there is none
     /// (any more).
     pub fn recover_kept(&mut self, id: InodeId, now: Now) -> bool {
         let Some(block) = self.namespace.unfinished_kept(id) else { return true };
+        if self.blocks.nobody_has(block, now)
+            && let Some(given_up) = self.give_up_block(block, 0, now)
+        {
+            tracing::error!(block = %given_up, "no datanode has this block any more, which a snapshot keeps");
+            if let Some(source) = self.namespace.finish_kept(id, given_up) {
+                self.blocks.remove(source);
+            }
+            return false;
+        }
         if let Err(error) = self.recover_if_due(block, now) {
             tracing::warn!(%block, %error, "a block that a snapshot keeps cannot be recovered");
         }

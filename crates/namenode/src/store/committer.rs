@@ -8,9 +8,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::directory::{LAYOUT, begin_journal};
 use super::group::Group;
-use super::journal::Journal;
-use super::tables::{Loaded, Tables};
+use super::journal::{self, Heads, Journal, Marks};
+use super::tables::{JournalRows, Loaded, Tables};
 use super::{Directory, StoreError};
 use crate::changes::Changes;
 use crate::namespace::Limits;
@@ -97,27 +98,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a formatted directory and reads the namespace back. `journal_bytes`: see [`Journal::open`].
+    /// Opens a formatted directory and reads the namespace back. `journal_bytes`: see [`Journal::begin`].
+    ///
+    /// Errors: `Missing` and `Damaged` when a file of the directory is not what it was; `Io` when the system refuses.
     pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
-        let is_of_this_layout = directory.is_of_this_layout()?;
-        let mut tables = Tables::open(&directory.database())?;
-        directory.make_private()?;
-        // An earlier version knows of no mark, though there be one: people may have taken the layout back.
-        let mark = tables.mark()?.filter(|_| is_of_this_layout);
-        let (mut journal, unapplied) = Journal::open(&directory.current(), mark, tables.applied()?, journal_bytes)?;
-        if !unapplied.run.is_empty() {
-            let operations: u64 = unapplied.run.iter().map(|group| u64::from(group.operations())).sum();
-            tracing::info!(operations, "the journal's rest goes into the tables");
-            tables.apply(&unapplied.run, unapplied.number)?;
-            tables.recount_retries()?;
-        }
-        let loaded = tables.load(limits)?;
-        // Not before all of it was read: up to here the version that wrote it can go on with it.
-        directory.claim_layout()?;
-        // Behind that: with a mark in the tables this version passes over groups that have none, and an earlier one writes such.
-        if mark.is_none() {
-            journal.mark_with(tables.give_mark()?);
-        }
+        let (journal, tables, loaded) = unpanicked(&directory, || read_back(&directory, limits, journal_bytes))?;
         Ok((Self::start(directory, journal, tables)?, loaded))
     }
 
@@ -195,6 +180,61 @@ impl Store {
             Err(_) => gone(),
         }
     }
+}
+
+/// Damaged tables may make redb panic.
+pub(super) fn unpanicked<T>(
+    directory: &Directory,
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let problem = "reading it has panicked; the log says where".to_owned();
+        Err(StoreError::Damaged { path: directory.database(), problem })
+    })
+}
+
+pub(super) fn read_back(
+    directory: &Directory,
+    limits: Limits,
+    journal_bytes: u64,
+) -> Result<(Journal, Tables, Loaded), StoreError> {
+    let (version, layout) = directory.stored_version()?;
+    let mut tables = Tables::open(&directory.database())?;
+    directory.make_private()?;
+    if let Some(known) = tables.identity()?.filter(|known| *known != version) {
+        let problem = format!(
+            "it says cluster {}, pool {}, and namespace.redb says cluster {}, pool {}: one of them is cut or from another copy",
+            version.cluster_id, version.pool, known.cluster_id, known.pool
+        );
+        return Err(StoreError::BadVersion { path: directory.version_file(), problem });
+    }
+    let marks = marks(&tables.journal_rows()?, layout);
+    let unapplied = journal::read(&directory.current(), &marks, tables.applied()?)?;
+    if !unapplied.run.is_empty() {
+        let operations: u64 = unapplied.run.iter().map(|group| u64::from(group.operations())).sum();
+        tracing::info!(operations, "the journal's rest goes into the tables");
+        tables.apply(&unapplied.run, unapplied.number)?;
+        tables.recount_retries()?;
+    }
+    let loaded = tables.load(limits)?;
+    // Not before all of it was read: up to here the version that wrote it can go on with it.
+    directory.claim_layout()?;
+    journal::make_files(&directory.current())?;
+    let journal = begin_journal(&directory.current(), &mut tables, &version, unapplied.number, journal_bytes)?;
+    Ok((journal, tables, loaded))
+}
+
+/// By what the journal's files and groups are known. `layout`: what VERSION says.
+pub(super) fn marks(rows: &JournalRows, layout: u32) -> Marks {
+    let heads = match (rows.has_heads, rows.is_being_marked) {
+        (false, _) => Heads::None,
+        (true, _) if layout < LAYOUT => Heads::Mixed,
+        (true, true) => Heads::BeingWritten,
+        (true, false) => Heads::Required,
+    };
+    // An earlier version knows of no mark, though there be one: people may have taken the layout back.
+    let headless = if heads == Heads::BeingWritten { rows.before } else { rows.mark.filter(|_| layout > 2) };
+    Marks { mark: rows.mark, headless, heads }
 }
 
 impl Drop for Store {
@@ -306,8 +346,13 @@ impl Writer<'_> {
     fn hand_over(&mut self) {
         self.behind.wait();
         if self.shared.queue.lock().failed.is_none() && !self.backlog.is_empty() {
+            if let Err(error) = self.journal.settle() {
+                return self.shared.fail(&error);
+            }
             self.behind.give(std::mem::take(&mut self.backlog), self.journal.number());
-            self.journal.switch();
+            if let Err(error) = self.journal.switch() {
+                self.shared.fail(&error);
+            }
         }
     }
 }
@@ -392,24 +437,25 @@ impl Drop for Behind {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use hearth_types::{BlockPoolId, FsPermission};
 
     use super::*;
     use crate::changes::RetryEntry;
     use crate::namespace::{Caller, Namespace};
     use crate::store::group::tests::group;
+    use crate::store::journal::Mark;
     use crate::store::journal::tests::unmarked;
     use crate::store::{Version, format};
 
     /// Small, so that the files take turns.
     const JOURNAL: u64 = 2000;
 
-    fn caller() -> Caller {
+    pub fn caller() -> Caller {
         Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() }
     }
 
-    fn formatted(place: &std::path::Path) -> Directory {
+    pub fn formatted(place: &std::path::Path) -> Directory {
         let directory = Directory::lock(place).unwrap();
         let version = Version {
             pool: BlockPoolId::new("BP-1-127.0.0.1-2"),
@@ -458,7 +504,7 @@ mod tests {
     }
 
     /// As it is on the disk at some moment, while the store goes on.
-    fn copied(from: &std::path::Path) -> tempfile::TempDir {
+    pub fn copied(from: &std::path::Path) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         std::fs::create_dir(copy.path().join("current")).unwrap();
         for entry in std::fs::read_dir(from.join("current")).unwrap() {
@@ -530,7 +576,10 @@ mod tests {
     /// Formatted, as by a version of before the journal's groups had marks.
     fn formatted_unmarked(place: &std::path::Path) -> Directory {
         let directory = formatted(place);
-        std::fs::remove_file(directory.database()).unwrap();
+        for name in ["namespace.redb", "journal.0", "journal.1", "journal.last"] {
+            std::fs::remove_file(directory.current().join(name)).unwrap();
+        }
+        std::fs::write(directory.current().join("journal.1"), []).unwrap();
         let first = Namespace::format(Limits::default(), "root", "supergroup", 5).take_changes();
         Tables::create(&directory.database()).unwrap().apply(&[group(&[first])], 0).unwrap();
         directory
@@ -551,14 +600,18 @@ mod tests {
         let (_copy, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
         assert_eq!(known(loaded), [1, 2, 3]);
         drop(store);
-        let mark = || Tables::open(&place.path().join("current/namespace.redb")).unwrap().mark().unwrap();
+        let mark = || mark_of(place.path());
         let given = mark();
         assert!(given.is_some());
         let directory = Directory::lock(place.path()).unwrap();
         let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
         assert_eq!(known(loaded), [1, 2, 3]);
         drop(store);
-        assert!(mark() == given, "it has another mark");
+        assert!(mark() != given, "each start gives it another mark");
+    }
+
+    fn mark_of(place: &std::path::Path) -> Option<Mark> {
+        Tables::open(&place.join("current/namespace.redb")).unwrap().journal_rows().unwrap().mark
     }
 
     /// What VERSION says of the layout.
@@ -594,7 +647,7 @@ mod tests {
         std::fs::create_dir(current.join("VERSION.part")).unwrap();
         assert!(matches!(open().err(), Some(StoreError::Io { .. })));
         assert_eq!(layout(place.path()), "layoutVersion=2");
-        assert!(Tables::open(&current.join("namespace.redb")).unwrap().mark().unwrap().is_none());
+        assert!(mark_of(place.path()).is_none());
         std::fs::write(current.join("journal.0"), unmarked(4, &[remember(4)])).unwrap();
 
         std::fs::remove_dir(current.join("VERSION.part")).unwrap();
@@ -621,13 +674,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = formatted(place.path());
         set_layout_back(place.path());
-        let mark = || Tables::open(&place.path().join("current/namespace.redb")).unwrap().mark().unwrap();
-        let before = mark();
+        let before = mark_of(place.path());
         std::fs::write(directory.current().join("journal.0"), unmarked(1, &[remember(1)])).unwrap();
         let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
         assert_eq!(known(loaded), [1]);
         drop(store);
-        let after = mark();
+        let after = mark_of(place.path());
         assert!(after.is_some() && after != before, "groups of before may be left behind those");
     }
 
@@ -635,7 +687,8 @@ mod tests {
     fn each_store_has_a_mark_of_its_own() {
         let mark = || {
             let place = tempfile::tempdir().unwrap();
-            Tables::open(&formatted(place.path()).database()).unwrap().mark().unwrap()
+            drop(formatted(place.path()));
+            mark_of(place.path())
         };
         let (one, other) = (mark(), mark());
         assert!(one.is_some() && one != other);
@@ -647,7 +700,8 @@ mod tests {
         let directory = formatted(place.path());
         let mut tables = Tables::open(&directory.database()).unwrap();
         tables.apply(&[group(&[remember(1), remember(2), remember(3)])], 0).unwrap();
-        let (mut journal, _) = Journal::open(&directory.current(), tables.mark().unwrap(), 0, 1 << 20).unwrap();
+        let mark = tables.journal_rows().unwrap().mark.unwrap();
+        let mut journal = Journal::begin(&directory.current(), mark, 0, 1 << 20).unwrap();
         journal.append(&mut group(&[forget(2)])).unwrap();
         drop((journal, tables));
         let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();

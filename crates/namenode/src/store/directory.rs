@@ -3,8 +3,9 @@
 //! ```text
 //! DIR/in_use.lock             held by the running NameNode
 //! DIR/current/VERSION         cluster, namespace and pool, in Hadoop's form; storageType says that it is Hearth's
-//! DIR/current/namespace.redb  the tables, and by what the journal's groups are known
+//! DIR/current/namespace.redb  the tables, by what the journal is known, and the identity again
 //! DIR/current/journal.0, .1   what is not in it yet; see `journal.rs`
+//! DIR/current/journal.last    how far the journal has come; see `last.rs`
 //! DIR/current.formatting/     a format that did not finish
 //! ```
 
@@ -17,13 +18,14 @@ use hearth_types::block_file::{parse_properties, print_properties};
 use hearth_types::{BlockPoolId, PoolIdentity};
 use rustix::fs::{FlockOperation, flock};
 
-use super::StoreError;
 use super::group::Group;
+use super::journal::{Journal, Mark};
 use super::tables::Tables;
+use super::{StoreError, io};
 use crate::changes::Changes;
 
-/// The form of the store's tables, records and journal. 1: without a journal. 2: its groups have no mark.
-const LAYOUT: u32 = 3;
+/// The form of the store's tables, records and journal. 1: without a journal. 2: its groups have no mark. 3: its files have no head.
+pub(super) const LAYOUT: u32 = 4;
 const STORAGE_TYPE: &str = "HEARTH_NAME_NODE";
 
 /// What the VERSION file says.
@@ -38,11 +40,6 @@ pub struct Directory {
     path: PathBuf,
     /// However the process ends, the kernel lets go of the lock with it.
     lock: File,
-}
-
-fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
-    let path = path.to_owned();
-    move |source| StoreError::Io { action, path, source }
 }
 
 impl Directory {
@@ -79,31 +76,53 @@ impl Directory {
         self.path.join("current").exists()
     }
 
+    /// Whether it can be formatted without being asked for: nothing lies there but what a format leaves that did not finish.
+    ///
+    /// Errors: `NotEmpty`: it may be a namespace of which a part is missing.
+    pub fn check_empty(&self) -> Result<(), StoreError> {
+        for entry in fs::read_dir(&self.path).map_err(io("reading", &self.path))? {
+            let name = entry.map_err(io("reading", &self.path))?.file_name();
+            if !["in_use.lock", "current.formatting", "lost+found"].iter().any(|known| name == *known) {
+                let found = name.to_string_lossy().into_owned();
+                return Err(StoreError::NotEmpty { path: self.path.clone(), found });
+            }
+        }
+        Ok(())
+    }
+
     /// Whose namespace it is.
     pub fn version(&self) -> Result<Version, StoreError> {
         if !self.is_formatted() {
             return Err(StoreError::NotFormatted { path: self.path.clone() });
         }
-        Ok(read_version(&self.path.join("current/VERSION"))?.0)
+        Ok(self.stored_version()?.0)
     }
 
-    /// Whether VERSION says that the store has the present layout: if not, an earlier version wrote last.
-    pub(super) fn is_of_this_layout(&self) -> Result<bool, StoreError> {
-        Ok(read_version(&self.path.join("current/VERSION"))?.1 == LAYOUT)
+    /// With the layout: if it is not the present one, an earlier version wrote last.
+    pub(super) fn stored_version(&self) -> Result<(Version, u32), StoreError> {
+        read_version(&self.version_file())
+    }
+
+    pub(super) fn version_file(&self) -> PathBuf {
+        self.path.join("current/VERSION")
     }
 
     /// Says in the VERSION file that the store has the present layout, when all of it was read and before anything is written that an
     /// earlier version does not know: that would not see what is in the journal only, or not know its groups, and lose it.
     pub(super) fn claim_layout(&self) -> Result<(), StoreError> {
-        let path = self.path.join("current/VERSION");
-        let (version, layout) = read_version(&path)?;
+        let (version, layout) = self.stored_version()?;
         if layout == LAYOUT {
             return Ok(());
         }
         tracing::info!(from = layout, to = LAYOUT, "the namespace's directory gets a newer layout");
+        self.replace_version(&version)
+    }
+
+    /// Writes the VERSION file again, with the present layout.
+    pub(super) fn replace_version(&self, version: &Version) -> Result<(), StoreError> {
         let part = self.path.join("current/VERSION.part");
-        write_version(&part, &version)?;
-        fs::rename(&part, &path).map_err(io("renaming", &part))?;
+        write_version(&part, version)?;
+        fs::rename(&part, self.version_file()).map_err(io("renaming", &part))?;
         sync(&self.current())
     }
 
@@ -146,8 +165,17 @@ impl Drop for Directory {
 
 /// With its layout.
 fn read_version(path: &Path) -> Result<(Version, u32), StoreError> {
-    let text = fs::read_to_string(path).map_err(io("reading", path))?;
     let bad = |problem: String| StoreError::BadVersion { path: path.to_owned(), problem };
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                return Err(StoreError::Missing { path: path.to_owned(), lost: "it says whose namespace it is" });
+            }
+            std::io::ErrorKind::InvalidData => return Err(bad("it is no text".to_owned())),
+            _ => return Err(io("reading", path)(error)),
+        },
+    };
     let properties = parse_properties(&text).map_err(|error| bad(error.to_string()))?;
     let get = |key: &str| {
         properties.get(key).filter(|value| !value.is_empty()).ok_or_else(|| bad(format!("{key} is missing")))
@@ -175,6 +203,21 @@ fn read_version(path: &Path) -> Result<(Version, u32), StoreError> {
     Ok((version, layout))
 }
 
+/// Gives the journal a new mark. All groups up to `number` are in the tables, and nothing else is in the journal.
+pub(super) fn begin_journal(
+    current: &Path,
+    tables: &mut Tables,
+    version: &Version,
+    number: u64,
+    file_bytes: u64,
+) -> Result<Journal, StoreError> {
+    let mark = Mark::random().map_err(io("getting random bytes for", current))?;
+    tables.mark_journal(mark, version)?;
+    let journal = Journal::begin(current, mark, number, file_bytes)?;
+    tables.journal_is_marked()?;
+    Ok(journal)
+}
+
 /// Makes a new namespace with the contents `first`. Either all of it is there afterwards, or nothing.
 ///
 /// Errors: `AlreadyFormatted`, unless `force`; then the old namespace is removed.
@@ -193,7 +236,7 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
     let mut group = Group::default();
     group.push(first);
     tables.apply(&[group], 0)?;
-    tables.give_mark()?;
+    drop(begin_journal(&formatting, &mut tables, version, 0, 0)?);
     drop(tables);
     write_version(&formatting.join("VERSION"), version)?;
     sync(&formatting)?;
@@ -259,7 +302,7 @@ mod tests {
         let path = place.path().join("current/VERSION");
         let text = fs::read_to_string(&path).unwrap();
         let now = format!("layoutVersion={LAYOUT}\n");
-        for before in ["layoutVersion=1\n", "layoutVersion=2\n"] {
+        for before in ["layoutVersion=1\n", "layoutVersion=2\n", "layoutVersion=3\n"] {
             fs::write(&path, text.replace(&now, before)).unwrap();
             assert!(fs::read_to_string(&path).unwrap().contains(before));
             directory.claim_layout().unwrap();
@@ -301,11 +344,14 @@ mod tests {
         assert!(matches!(directory.version(), Err(StoreError::Apache { layout, .. }) if layout == "-66"));
         write("storageType=DATA_NODE\nlayoutVersion=-57\n");
         assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
-        write("storageType=HEARTH_NAME_NODE\nlayoutVersion=4\n");
-        assert!(matches!(directory.version(), Err(StoreError::Newer { layout: 4, .. })));
+        write("storageType=HEARTH_NAME_NODE\nlayoutVersion=5\n");
+        assert!(matches!(directory.version(), Err(StoreError::Newer { layout: 5, .. })));
         write("rubbish");
         assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
         fs::remove_file(place.path().join("current/VERSION")).unwrap();
+        assert!(matches!(directory.version(), Err(StoreError::Missing { .. })));
+        // Not a word of damage where the system refuses.
+        fs::create_dir(place.path().join("current/VERSION")).unwrap();
         assert!(matches!(directory.version(), Err(StoreError::Io { .. })));
     }
 }

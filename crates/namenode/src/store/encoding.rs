@@ -32,7 +32,8 @@ const CACHE_DIRECTIVES: u16 = 1 << 9;
 const LAST_DIRECTIVE: u16 = 1 << 10;
 const RETRY: u16 = 1 << 11;
 const RETRIES_REMOVED: u16 = 1 << 12;
-const ALL: u16 = (1 << 13) - 1;
+const STORAGES: u16 = 1 << 13;
+const ALL: u16 = (1 << 14) - 1;
 
 /// Appends `changes` to `into`.
 pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
@@ -49,6 +50,7 @@ pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
         cache_pools,
         cache_directives,
         last_directive,
+        storages,
         retry,
         retries_removed,
     } = changes;
@@ -113,6 +115,10 @@ pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
         out.bytes(answer);
     });
     out.one(RETRIES_REMOVED, &Some(*retries_removed).filter(|count| *count > 0), |out, count| out.u32(*count));
+    out.list(STORAGES, storages, |out, (name, is_there)| {
+        out.bytes(name.as_bytes());
+        out.into.push(u8::from(*is_there));
+    });
     let kinds = out.kinds;
     into[at..at + 2].copy_from_slice(&kinds.to_le_bytes());
 }
@@ -176,6 +182,11 @@ pub fn decode<'a>(bytes: &mut &'a [u8]) -> Result<Changes<&'a [u8]>, BadEntry> {
             Ok((key, RetryEntry { expires_ms: input.u64()?, answer: input.bytes()? }))
         })?,
         retries_removed: input.one(RETRIES_REMOVED, Input::u32)?.unwrap_or(0),
+        storages: input.list(STORAGES, |input| {
+            let name = input.text()?;
+            let [is_there] = *input.array()?;
+            Ok((name, is_there != 0))
+        })?,
     };
     *bytes = input.bytes;
     Ok(changes)
@@ -324,6 +335,7 @@ pub(super) mod tests {
             cache_pools: vec![("p".into(), Some(pool)), ("q".into(), None)],
             cache_directives: vec![(1, Some(terms)), (2, None)],
             last_directive: Some(2),
+            storages: vec![("DS-1".into(), true), ("DS-2".into(), false)],
             retry: Some(([7; 20], RetryEntry { expires_ms: 8, answer: vec![1; 70] })),
             retries_removed: 3,
         }
@@ -345,6 +357,7 @@ pub(super) mod tests {
             cache_pools: changes.cache_pools,
             cache_directives: changes.cache_directives,
             last_directive: changes.last_directive,
+            storages: changes.storages,
             retry: changes.retry.map(retry),
             retries_removed: changes.retries_removed,
         }

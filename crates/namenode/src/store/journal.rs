@@ -6,14 +6,18 @@
 //! nearly every sync writes data only, and no metadata of the file system.
 //!
 //! ```text
-//! file    group* (zeros, or what is left of an earlier turn)
+//! file    head (4096 bytes) group* (zeros, or what is left of an earlier turn)
+//! head    magic (8 bytes), mark (8), which of the two files it is (4), CRC32C of these (4), zeros
 //! group   mark (8 bytes), CRC32C of the rest (4), number (8), number of operations (4), length of the changes (8), changes
+//! before there were heads (layout 3):
+//! file    group* (zeros, or what is left of an earlier turn)
 //! before there were marks (layout 2):
 //! group   magic (4), length of the changes (4), CRC32C of the rest (4), number (8), number of operations (4), changes
 //! ```
 //! Numbers are little-endian and rise by one from group to group, through both files. The tables know the number of the last group
 //! that they hold. A group that is not whole is the last that was begun: nobody was answered for it. Is a later one whole, then the disk
-//! has lost what was acknowledged, and the journal is not opened.
+//! has lost what was acknowledged, and the journal is not opened. Nor is it when it ends before the group that `last.rs` names, or when
+//! a file is missing, shorter than it was, or has another mark than the tables: each start gives both files a new one.
 //!
 //! Changes hold bytes that users choose, as the values of extended attributes, and those may lie wherever a group is looked for: within
 //! one that is torn, or where the last one ends, left by an earlier turn. They pass for no group, for nobody but the store knows its mark.
@@ -24,11 +28,15 @@ use std::path::{Path, PathBuf};
 
 use hearth_types::crc32c;
 
-use super::StoreError;
 use super::encoding::BadEntry;
 use super::group::{Group, HEADER};
+use super::last::{self, Last, Said, Unsaid};
+use super::{StoreError, io};
 
-const FILES: [&str; 2] = ["journal.0", "journal.1"];
+pub const FILES: [&str; 2] = ["journal.0", "journal.1"];
+/// Bytes before the first group of a file.
+const HEAD: usize = 4096;
+const HEAD_MAGIC: [u8; 8] = *b"HJrnHead";
 /// What groups without a mark begin with.
 const MAGIC: [u8; 4] = *b"HJnl";
 /// Bytes before the changes of a group without a mark.
@@ -42,7 +50,8 @@ const GROWTH: usize = 1 << 20;
 /// A file keeps so many bytes more than it is full with. Few groups are as long as this.
 const LONGER: u64 = 16 << 20;
 
-/// What each group of a store begins with: random, and shown to nobody but those who may read its directory.
+/// What each group of a store begins with, and the head of each file: random, new at each start, and shown to nobody but those who may read
+/// its directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark(pub u64);
 
@@ -54,11 +63,34 @@ impl Mark {
     }
 }
 
+/// What the tables and VERSION say of the journal.
+#[derive(Clone, Copy)]
+pub struct Marks {
+    /// Of files with a head.
+    pub mark: Option<Mark>,
+    /// Of groups in files without one; `None`: they have none either.
+    pub headless: Option<Mark>,
+    pub heads: Heads,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heads {
+    /// Layout 4: both files have a head with the tables' mark.
+    Required,
+    /// A start got as far as giving the tables a new mark, and perhaps not the files: all groups under the one before are in the tables.
+    BeingWritten,
+    /// Layout 3 and before: no file has one.
+    None,
+    /// The layout in VERSION is older than the tables: an earlier version may have written since, or it is an old VERSION file.
+    Mixed,
+}
+
+/// A journal that can be written.
 pub struct Journal {
-    /// `None`: nothing can be written yet.
-    mark: Option<Mark>,
+    mark: Mark,
     files: [File; 2],
     paths: [PathBuf; 2],
+    last: Last,
     /// Of the file that is written.
     current: usize,
     position: u64,
@@ -77,81 +109,255 @@ pub struct Unapplied {
     pub number: u64,
 }
 
-fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
-    let path = path.to_owned();
-    move |source| StoreError::Io { action, path, source }
+/// What there is of a journal that is not whole.
+pub struct Salvaged {
+    /// The groups that follow the tables without a gap.
+    pub unapplied: Unapplied,
+    /// The highest number that a group is known to have had.
+    pub known: u64,
+    /// What is wrong, in words.
+    pub problems: Vec<String>,
 }
 
-impl Journal {
-    /// Opens the journal of a namespace, made when it is not there. `mark`: what its groups begin with; `None`: they have none, and before
-    /// any is written [`Self::mark_with`] is called. `applied`: the number of the last group in the tables. `file_bytes`: the length
-    /// at which a file is full; what it holds is in memory, too, until it is in the tables.
-    ///
-    /// Errors: `Damaged` when groups are missing between the tables and what is there, or within it.
-    pub fn open(
-        directory: &Path,
-        mark: Option<Mark>,
-        applied: u64,
-        file_bytes: u64,
-    ) -> Result<(Self, Unapplied), StoreError> {
-        let paths = FILES.map(|name| directory.join(name));
-        let mut groups = Vec::new();
-        let mut files = Vec::new();
-        let mut lengths = [0; 2];
-        // Of each file: where the reading stopped, and a whole group that is newer than those before that place.
-        let mut ends = [End::default(); 2];
-        for ((path, length), end) in paths.iter().zip(&mut lengths).zip(&mut ends) {
-            let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path);
-            let file = file.map_err(io("opening", path))?;
-            let bytes = std::fs::read(path).map_err(io("reading", path))?;
-            *length = bytes.len() as u64;
-            let found = read_groups(&bytes, mark, applied).map_err(|error| StoreError::Damaged {
-                path: path.clone(),
-                problem: format!("a group that is whole makes no sense: {error}"),
-            })?;
-            *end = found.end;
-            // With a group of its own behind that it is damage.
-            if end.last.is_none() && end.later.is_none() && is_of_another_store(&bytes, mark) {
-                let problem = format!(
-                    "it begins with groups of another store, or of this one at another time. The files of one copy belong together; \
-                     'truncate -s 0 {}' gives up the changes in it",
-                    path.display()
-                );
-                return Err(StoreError::Damaged { path: path.clone(), problem });
-            }
-            groups.extend(found.groups);
-            files.push(file);
+/// Reads the groups that the tables do not hold. `applied`: the number of the last group that they do.
+///
+/// Errors: `Missing` and `Damaged` when something that was acknowledged is not there, or may not be.
+pub fn read(directory: &Path, marks: &Marks, applied: u64) -> Result<Unapplied, StoreError> {
+    let paths = FILES.map(|name| directory.join(name));
+    let contents = [content(&paths[0])?, content(&paths[1])?];
+    let said = said(directory, marks, applied)?;
+    let mut groups = Vec::new();
+    // Of each file: where the reading stopped, and a whole group that is newer than those before that place.
+    let mut ends = [End::default(); 2];
+    for index in 0..2 {
+        let Some(bytes) = &contents[index] else {
+            let other = contents[1 - index].as_deref().unwrap_or_default();
+            check_never_written(&paths[index], marks, applied, other)?;
+            continue;
+        };
+        let found = look(&paths, index, bytes, marks, applied)?;
+        if let Some(said) = &said
+            && (bytes.len() as u64) < said.lengths[index]
+        {
+            return Err(cut(&paths[index], bytes.len() as u64, said.lengths[index]));
         }
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(io("syncing", directory))?;
-        groups.sort_by_key(|(number, _)| *number);
-        let mut unapplied = Unapplied { run: Vec::new(), number: applied };
-        for (number, group) in groups {
-            let missing = unapplied.number + 1;
-            if number != missing {
-                // It was in the file that ends before it; of none that does, in the one that the later group is not in.
-                let ends_before = |end: &End| end.last == Some(unapplied.number);
-                let is_without = |end: &End| end.last.is_none_or(|last| last < number);
-                let at = ends.iter().position(ends_before).or_else(|| ends.iter().position(is_without)).unwrap_or(0);
-                let found = format!("there is group {number} in {}", paths[1 - at].display());
-                return Err(damaged(&paths[at], ends[at].offset, &found, missing, Some(&paths[1 - at])));
+        ends[index] = found.end;
+        groups.extend(found.groups);
+    }
+    groups.sort_by_key(|(number, _)| *number);
+    let mut unapplied = Unapplied { run: Vec::new(), number: applied };
+    for (number, group) in groups {
+        let missing = unapplied.number + 1;
+        if number != missing {
+            // It was in the file that ends before it; of none that does, in the one that the later group is not in.
+            let ends_before = |end: &End| end.last == Some(unapplied.number);
+            let is_without = |end: &End| end.last.is_none_or(|last| last < number);
+            let at = ends.iter().position(ends_before).or_else(|| ends.iter().position(is_without)).unwrap_or(0);
+            let found = format!("there is group {number} in {}", paths[1 - at].display());
+            return Err(damaged(&paths[at], ends[at].offset, &found, missing));
+        }
+        unapplied.run.push(group);
+        unapplied.number = number;
+    }
+    for (path, end) in paths.iter().zip(&ends) {
+        if let Some(later) = end.later {
+            return Err(damaged(path, end.offset, &later.to_string(), unapplied.number + 1));
+        }
+    }
+    if let Some(said) = said.filter(|said| said.number > unapplied.number) {
+        let newest = if ends[1].last > ends[0].last { 1 } else { 0 };
+        let found = format!("group {} was acknowledged, as {} says", said.number, directory.join(last::FILE).display());
+        return Err(damaged(&paths[newest], ends[newest].offset, &found, unapplied.number + 1));
+    }
+    Ok(unapplied)
+}
+
+/// As [`read`] for a journal that it refuses: all groups that can be used.
+///
+/// Errors: of the system only.
+pub fn salvage(directory: &Path, marks: &Marks, applied: u64) -> Result<Salvaged, StoreError> {
+    let paths = FILES.map(|name| directory.join(name));
+    let contents = [content(&paths[0])?, content(&paths[1])?];
+    let mut problems = Vec::new();
+    let mut known = applied;
+    match said(directory, marks, applied) {
+        Ok(said) => {
+            for (index, said) in said.iter().flat_map(|said| said.lengths.iter().enumerate()) {
+                let length = contents[index].as_ref().map_or(0, |bytes| bytes.len() as u64);
+                if contents[index].is_some() && length < *said {
+                    problems.push(cut_problem(&paths[index], length, *said));
+                }
             }
+            known = known.max(said.map_or(0, |said| said.number));
+        }
+        Err(StoreError::Io { action, path, source }) => return Err(StoreError::Io { action, path, source }),
+        Err(error) => problems.push(problem_of(error)),
+    }
+    let mut groups = Vec::new();
+    for index in 0..2 {
+        let Some(bytes) = &contents[index] else {
+            let other = contents[1 - index].as_deref().unwrap_or_default();
+            problems.extend(check_never_written(&paths[index], marks, applied, other).err().map(problem_of));
+            continue;
+        };
+        match look(&paths, index, bytes, marks, applied) {
+            Ok(found) => {
+                if let Some(later) = found.end.later {
+                    problems.push(format!(
+                        "{}: at byte {} there is no whole group, but {later}",
+                        paths[index].display(),
+                        found.end.offset
+                    ));
+                    known = known.max(later.number());
+                }
+                groups.extend(found.groups);
+            }
+            Err(error) => problems.push(problem_of(error)),
+        }
+    }
+    groups.sort_by_key(|(number, _)| *number);
+    known = known.max(groups.last().map_or(0, |(number, _)| *number));
+    let mut unapplied = Unapplied { run: Vec::new(), number: applied };
+    for (number, group) in groups {
+        if number == unapplied.number + 1 {
             unapplied.run.push(group);
             unapplied.number = number;
         }
-        for (path, end) in paths.iter().zip(&ends) {
-            if let Some(later) = end.later {
-                return Err(damaged(path, end.offset, &later.to_string(), unapplied.number + 1, None));
+    }
+    Ok(Salvaged { unapplied, known, problems })
+}
+
+/// Without the advice, which is for those who start the NameNode.
+fn problem_of(error: StoreError) -> String {
+    match error {
+        StoreError::Missing { path, lost } => format!("{} is missing: {lost}", path.display()),
+        StoreError::Damaged { path, problem } => format!("{}: {problem}", path.display()),
+        other => other.to_string(),
+    }
+}
+
+/// The bytes of a file; `None`: there is none.
+fn content(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io("reading", path)(error)),
+    }
+}
+
+/// What `last.rs` says of a journal with heads. It is never behind the tables.
+fn said(directory: &Path, marks: &Marks, applied: u64) -> Result<Option<Said>, StoreError> {
+    let (Heads::Required, Some(mark)) = (marks.heads, marks.mark) else { return Ok(None) };
+    let path = directory.join(last::FILE);
+    let damaged = |problem: &str| StoreError::Damaged { path: path.clone(), problem: problem.to_owned() };
+    match last::read(&path, mark) {
+        Ok(said) if said.number < applied => {
+            let problem = format!(
+                "it ends with change {}, and namespace.redb has change {applied}: it is an older copy",
+                said.number
+            );
+            Err(damaged(&problem))
+        }
+        Ok(said) => Ok(Some(said)),
+        Err(Unsaid::Missing) => {
+            let lost = "it says how far the journal went, so a lost end of the journal would not be noticed";
+            Err(StoreError::Missing { path, lost })
+        }
+        Err(Unsaid::Damaged(problem)) => Err(damaged(problem)),
+        Err(Unsaid::Foreign) => Err(damaged(FOREIGN)),
+        Err(Unsaid::System(error)) => Err(io("reading", &path)(error)),
+    }
+}
+
+const FOREIGN: &str = "it is from another copy of the directory, or from before the NameNode's last start, and not of the same time as \
+                       namespace.redb";
+
+/// Whether a file of the journal may be missing: only one of an earlier layout that was never started.
+fn check_never_written(path: &Path, marks: &Marks, applied: u64, other: &[u8]) -> Result<(), StoreError> {
+    let is_unused = || read_groups(other, 0, marks.headless, applied).is_ok_and(|found| found.end.last.is_none());
+    if marks.heads == Heads::None && applied == 0 && is_unused() {
+        return Ok(());
+    }
+    Err(StoreError::Missing {
+        path: path.to_owned(),
+        lost: "it may hold changes that were acknowledged and are nowhere else",
+    })
+}
+
+/// Reads one file of the journal.
+fn look(paths: &[PathBuf; 2], index: usize, bytes: &[u8], marks: &Marks, applied: u64) -> Result<Found, StoreError> {
+    let path = &paths[index];
+    let wrong = |problem: String| StoreError::Damaged { path: path.clone(), problem };
+    let senseless = |error: BadEntry| wrong(format!("a group that is whole makes no sense: {error}"));
+    match (marks.heads, read_head(bytes)) {
+        (Heads::None, Some(_)) => Err(wrong(FOREIGN.to_owned())),
+        (_, Some((mark, place))) if marks.mark == Some(mark) => {
+            if place != index as u32 {
+                return Err(wrong(format!("it is a copy of {}", paths[1 - index].display())));
             }
+            read_groups(bytes, HEAD, Some(mark), applied).map_err(senseless)
+        }
+        (Heads::Required, None) if bytes.is_empty() => Err(wrong("it is empty".to_owned())),
+        (Heads::Required, None) if bytes.len() < HEAD => {
+            Err(wrong(format!("it is cut: {} bytes are left", bytes.len())))
+        }
+        (Heads::Required, None) => Err(wrong(
+            "it does not begin as a journal does: another file lies there, or its beginning is lost".to_owned(),
+        )),
+        (Heads::Required | Heads::Mixed, Some(_)) => Err(wrong(FOREIGN.to_owned())),
+        (Heads::BeingWritten, _) => {
+            // Of an earlier start: all of it is in the tables, or it is of another copy.
+            let found = read_groups(bytes, 0, marks.headless, applied).map_err(senseless)?;
+            if !found.groups.is_empty() || found.end.later.is_some() {
+                return Err(wrong(
+                    "it has changes that namespace.redb does not have: one of them is from another copy".to_owned(),
+                ));
+            }
+            Ok(Found { groups: Vec::new(), end: End::default() })
+        }
+        (Heads::None | Heads::Mixed, None) => {
+            let found = read_groups(bytes, 0, marks.headless, applied).map_err(senseless)?;
+            // With a group of its own behind that it is damage.
+            if found.end.last.is_none() && found.end.later.is_none() && is_of_another_store(bytes, marks.headless) {
+                return Err(wrong(FOREIGN.to_owned()));
+            }
+            Ok(found)
+        }
+    }
+}
+
+/// Makes the files of the journal where they are missing.
+pub fn make_files(directory: &Path) -> Result<(), StoreError> {
+    for path in FILES.map(|name| directory.join(name)) {
+        OpenOptions::new().create(true).write(true).truncate(false).open(&path).map_err(io("opening", &path))?;
+    }
+    sync_directory(directory)
+}
+
+fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(io("syncing", directory))
+}
+
+impl Journal {
+    /// Begins both files with a new mark. All that they hold is in the tables, up to the group `number`, and the tables have the mark.
+    /// `file_bytes`: the length at which a file is full; what it holds is in memory, too, until it is in the tables.
+    pub fn begin(directory: &Path, mark: Mark, number: u64, file_bytes: u64) -> Result<Self, StoreError> {
+        let paths = FILES.map(|name| directory.join(name));
+        let mut files = Vec::new();
+        let mut lengths = [0; 2];
+        for (index, path) in paths.iter().enumerate() {
+            let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path);
+            let file = file.map_err(io("opening", path))?;
+            file.write_all_at(&head(mark, index as u32), 0)
+                .and_then(|()| file.sync_all())
+                .map_err(io("writing", path))?;
+            lengths[index] = file.metadata().map_err(io("looking at", path))?.len();
+            files.push(file);
         }
         let files = <[File; 2]>::try_from(files).expect("one of each path");
-        let number = unapplied.number;
-        let journal = Self { mark, files, paths, current: 0, position: 0, lengths, number, file_bytes };
-        Ok((journal, unapplied))
-    }
-
-    /// Groups have this mark from now on. All that the journal holds without it is in the tables, which know it.
-    pub fn mark_with(&mut self, mark: Mark) {
-        self.mark = Some(mark);
+        let last = Last::begin(directory, mark, Said { number, lengths })?;
+        sync_directory(directory)?;
+        Ok(Self { mark, files, paths, last, current: 0, position: HEAD as u64, lengths, number, file_bytes })
     }
 
     /// The number of the last group.
@@ -163,14 +369,14 @@ impl Journal {
     /// the disk.
     pub fn append(&mut self, group: &mut Group) -> Result<(), StoreError> {
         let path = &self.paths[self.current];
-        let mark = self.mark.expect("a journal gets a mark before it is written");
         let number = self.number + 1;
         let operations = group.operations();
         let bytes = group.bytes();
-        seal(bytes, mark, number, operations);
+        seal(bytes, self.mark, number, operations);
         let (file, length) = (&self.files[self.current], &mut self.lengths[self.current]);
         let end = self.position + bytes.len() as u64;
-        if end > *length {
+        let grows = end > *length;
+        if grows {
             // Zeros, for a hole would be filled, block by block, by the syncs to come. Where they do not fit the group still may.
             let zeros = file.write_all_at(&vec![0; GROWTH], end);
             *length = end + zeros.map_or(0, |()| GROWTH as u64);
@@ -178,7 +384,17 @@ impl Journal {
         file.write_all_at(bytes, self.position).and_then(|()| file.sync_data()).map_err(io("writing", path))?;
         self.position = end;
         self.number = number;
-        Ok(())
+        self.say()?;
+        if grows { self.settle() } else { Ok(()) }
+    }
+
+    fn say(&mut self) -> Result<(), StoreError> {
+        self.last.say(Said { number: self.number, lengths: self.lengths })
+    }
+
+    /// Makes durable how far the journal is: before the tables get ahead of what was.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        self.last.sync()
     }
 
     pub fn is_full(&self) -> bool {
@@ -186,15 +402,44 @@ impl Journal {
     }
 
     /// Goes on with the other file, from its beginning. All groups that it holds are in the tables.
-    pub fn switch(&mut self) {
+    pub fn switch(&mut self) -> Result<(), StoreError> {
         self.current = 1 - self.current;
-        self.position = 0;
+        self.position = HEAD as u64;
         // One operation on a large tree may have taken gigabytes, which every start would read.
-        let (length, longest) = (&mut self.lengths[self.current], self.file_bytes.saturating_add(LONGER));
-        if *length > longest && self.files[self.current].set_len(longest).is_ok() {
-            *length = longest;
+        let longest = self.file_bytes.saturating_add(LONGER);
+        if self.lengths[self.current] > longest {
+            // In this order: a file that is shorter than was said is refused.
+            self.lengths[self.current] = longest;
+            self.say()?;
+            self.settle()?;
+            // Where it stays longer nothing is wrong.
+            if let Err(error) = self.files[self.current].set_len(longest) {
+                tracing::warn!(path = %self.paths[self.current].display(), %error, "a file of the journal cannot be cut");
+            }
         }
+        Ok(())
     }
+}
+
+/// What a file begins with.
+fn head(mark: Mark, index: u32) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..8].copy_from_slice(&HEAD_MAGIC);
+    head[8..16].copy_from_slice(&mark.0.to_le_bytes());
+    head[16..20].copy_from_slice(&index.to_le_bytes());
+    let sum = crc32c(&head[..20]);
+    head[20..24].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// The mark of a file, and which of the two it is; `None`: it has no head.
+fn read_head(bytes: &[u8]) -> Option<(Mark, u32)> {
+    let head = bytes.first_chunk::<HEAD>()?;
+    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes of the head"));
+    if !head.starts_with(&HEAD_MAGIC) || crc32c(&head[..20]) != word(20) {
+        return None;
+    }
+    Some((Mark(u64::from_le_bytes(head[8..16].try_into().expect("eight bytes of the head"))), word(16)))
 }
 
 /// Writes the header of a group, which has room for it.
@@ -208,16 +453,25 @@ fn seal(group: &mut [u8], mark: Mark, number: u64, operations: u32) {
     group[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Changes that were acknowledged are not there: people have to say that it may go on without them. `empty`: a file with later ones only.
-fn damaged(path: &Path, offset: u64, found: &str, missing: u64, empty: Option<&Path>) -> StoreError {
-    let empty = empty.map(|other| format!("; truncate -s 0 {}", other.display())).unwrap_or_default();
+/// Changes that were acknowledged are not there: people have to say that it may go on without them.
+fn damaged(path: &Path, offset: u64, found: &str, missing: u64) -> StoreError {
     let problem = format!(
         "at byte {offset} there is no whole group, but {found}. Changes from group {missing} of the journal on were acknowledged, \
-         and would be lost. Put a good copy of the directory in its place; or, to go on without those changes, copy the \
-         directory, and cut the journal there: truncate -s {offset} {}{empty}",
-        path.display()
+         and would be lost"
     );
     StoreError::Damaged { path: path.to_owned(), problem }
+}
+
+fn cut(path: &Path, length: u64, was: u64) -> StoreError {
+    StoreError::Damaged { path: path.to_owned(), problem: cut_to(length, was) }
+}
+
+fn cut_problem(path: &Path, length: u64, was: u64) -> String {
+    format!("{}: {}", path.display(), cut_to(length, was))
+}
+
+fn cut_to(length: u64, was: u64) -> String {
+    format!("it is cut: {length} of {was} bytes are left, and what was acknowledged may be among the others")
 }
 
 /// What there is in one file.
@@ -245,6 +499,16 @@ enum Later {
     },
     /// So much looks like groups that it was not looked through.
     Unknown,
+}
+
+impl Later {
+    /// 0: not known.
+    fn number(self) -> u64 {
+        match self {
+            Self::Group { number, .. } => number,
+            Self::Unknown => 0,
+        }
+    }
 }
 
 impl std::fmt::Display for Later {
@@ -290,12 +554,12 @@ fn is_of_another_store(bytes: &[u8], mark: Option<Mark>) -> bool {
     })
 }
 
-/// The groups of one file behind the one that is `applied`. The first that is not whole, or does not follow the one before it, is where
+/// The groups of one file from the byte `from` on, behind the one that is `applied`. The first that is not whole, or does not follow the one before it, is where
 /// the last turn ended.
-fn read_groups(bytes: &[u8], mark: Option<Mark>, applied: u64) -> Result<Found, BadEntry> {
+fn read_groups(bytes: &[u8], from: usize, mark: Option<Mark>, applied: u64) -> Result<Found, BadEntry> {
     let mut groups = Vec::new();
     let mut before = None;
-    let mut at = 0;
+    let mut at = from;
     while let Some(header) = header(&bytes[at..], mark) {
         let group = &bytes[at..at + header.length];
         let follows = before.is_none_or(|before: u64| header.number == before.wrapping_add(1));
@@ -369,8 +633,32 @@ pub(super) mod tests {
 
     const MARK: Mark = Mark(0x0123_4567_89ab_cdef);
 
+    const MARKS: Marks = Marks { mark: Some(MARK), headless: Some(MARK), heads: Heads::Required };
+
+    /// As a start does, but for the mark, which stays.
     fn open(directory: &Path, applied: u64) -> Result<(Journal, Unapplied), StoreError> {
-        Journal::open(directory, Some(MARK), applied, 1 << 20)
+        open_with(directory, applied, 1 << 20)
+    }
+
+    fn open_with(directory: &Path, applied: u64, file_bytes: u64) -> Result<(Journal, Unapplied), StoreError> {
+        if !directory.join(FILES[0]).exists() {
+            drop(Journal::begin(directory, MARK, applied, file_bytes)?);
+        }
+        let unapplied = read(directory, &MARKS, applied)?;
+        Ok((Journal::begin(directory, MARK, unapplied.number, file_bytes)?, unapplied))
+    }
+
+    /// What `journal.last` says; after a power failure it may say what it said earlier.
+    fn said_in(directory: &Path) -> Vec<u8> {
+        std::fs::read(directory.join(last::FILE)).unwrap()
+    }
+
+    fn power_failure(directory: &Path, said: &[u8]) {
+        std::fs::write(directory.join(last::FILE), said).unwrap();
+    }
+
+    fn problem(outcome: Result<(Journal, Unapplied), StoreError>) -> String {
+        outcome.err().map(|error| error.to_string()).expect("it is refused")
     }
 
     fn marked(mark: Mark, number: u64, all: &[Changes]) -> Vec<u8> {
@@ -416,7 +704,7 @@ pub(super) mod tests {
         assert_eq!((unapplied.run.len(), unapplied.number), (0, 0));
         journal.append(&mut group(&[put(1), put(2)])).unwrap();
         journal.append(&mut group(&[everything()])).unwrap();
-        journal.switch();
+        journal.switch().unwrap();
         journal.append(&mut group(&[put(4)])).unwrap();
         drop(journal);
         let (journal, unapplied) = open(place.path(), 0).unwrap();
@@ -433,9 +721,9 @@ pub(super) mod tests {
         for id in 1..=10 {
             journal.append(&mut group(&[put(id)])).unwrap();
         }
-        journal.switch();
+        journal.switch().unwrap();
         journal.append(&mut group(&[put(11)])).unwrap();
-        journal.switch();
+        journal.switch().unwrap();
         // Groups of the same length: behind the second of them stands a whole one of the first turn.
         journal.append(&mut group(&[put(12)])).unwrap();
         journal.append(&mut group(&[put(13)])).unwrap();
@@ -479,26 +767,105 @@ pub(super) mod tests {
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
         let whole = journal.position;
+        let said = said_in(place.path());
         journal.append(&mut group(&[put(2)])).unwrap();
         let length = journal.position;
         drop(journal);
         let path = place.path().join(FILES[0]);
         let bytes = std::fs::read(&path).unwrap();
         for torn in whole..length {
-            std::fs::write(&path, &bytes[..torn as usize]).unwrap();
-            assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1], "{torn} of {length} bytes");
+            let mut bytes = bytes.clone();
+            bytes[torn as usize..].fill(0);
+            std::fs::write(&path, &bytes).unwrap();
+            // It was synced, and is known to have been: that is no torn end.
+            power_failure(place.path(), &said);
+            assert_eq!(ids(&read(place.path(), &MARKS, 0).unwrap()), [1], "{torn} of {length} bytes");
         }
         for wrong in whole..length {
             let mut bytes = bytes.clone();
             bytes[wrong as usize] ^= 1;
             std::fs::write(&path, &bytes).unwrap();
-            assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1], "byte {wrong} of {length}");
+            assert_eq!(ids(&read(place.path(), &MARKS, 0).unwrap()), [1], "byte {wrong} of {length}");
         }
         // The number that was lost is given again, and found.
         let (mut journal, unapplied) = open(place.path(), 0).unwrap();
         assert_eq!(unapplied.number, 1);
         journal.append(&mut group(&[put(22)])).unwrap();
         assert_eq!(ids(&open(place.path(), 1).unwrap().1), [22]);
+    }
+
+    #[test]
+    fn a_lost_end_is_told_from_a_torn_one() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        for id in 1..=3 {
+            journal.append(&mut group(&[put(id)])).unwrap();
+        }
+        let ends: Vec<u64> = std::iter::once(HEAD as u64)
+            .chain((1..=3).map(|nth| HEAD as u64 + (journal.position - HEAD as u64) / 3 * nth))
+            .collect();
+        drop(journal);
+        let path = place.path().join(FILES[0]);
+        let bytes = std::fs::read(&path).unwrap();
+        for (lost, end) in ends[..3].iter().enumerate() {
+            // The file system has lost it, and the file has its length.
+            let mut zeroed = bytes.clone();
+            zeroed[*end as usize..].fill(0);
+            std::fs::write(&path, &zeroed).unwrap();
+            let said = problem(open(place.path(), 0));
+            assert!(
+                said.contains(&format!("Changes from group {} of", lost + 1))
+                    && said.contains("group 3 was acknowledged"),
+                "{said}"
+            );
+            // Or it is cut, wherever that was.
+            for length in [*end, *end + 1, *end + 100] {
+                std::fs::write(&path, &bytes[..length as usize]).unwrap();
+                let said = problem(open(place.path(), 0));
+                assert!(said.contains("it is cut") && said.contains("hearth namenode -recover"), "{said}");
+            }
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_cut_file_is_found_after_a_power_failure_too() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        journal.append(&mut group(&[put(1)])).unwrap();
+        // What is synced at the growth of a file is there after any failure.
+        let said = said_in(place.path());
+        journal.append(&mut group(&[put(2)])).unwrap();
+        drop(journal);
+        power_failure(place.path(), &said);
+        let path = place.path().join(FILES[0]);
+        let length = std::fs::metadata(&path).unwrap().len();
+        File::options().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
+        assert!(problem(open(place.path(), 0)).contains("it is cut"));
+    }
+
+    #[test]
+    fn what_is_left_of_a_journal_is_salvaged() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        for id in 1..=4 {
+            journal.append(&mut group(&[put(id)])).unwrap();
+        }
+        let third = HEAD as u64 + (journal.position - HEAD as u64) / 2;
+        drop(journal);
+        let whole = salvage(place.path(), &MARKS, 1).unwrap();
+        assert_eq!((ids(&whole.unapplied), whole.known, whole.problems.len()), (vec![2, 3, 4], 4, 0));
+        let path = place.path().join(FILES[0]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[third as usize + 40] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let left = salvage(place.path(), &MARKS, 0).unwrap();
+        assert_eq!((ids(&left.unapplied), left.known, left.problems.len()), (vec![1, 2], 4, 1));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(place.path().join(last::FILE)).unwrap();
+        let left = salvage(place.path(), &MARKS, 2).unwrap();
+        assert_eq!((left.unapplied.run.len(), left.known, left.problems.len()), (0, 2, 2), "{:?}", left.problems);
     }
 
     #[test]
@@ -509,9 +876,9 @@ pub(super) mod tests {
         for id in 1..=9 {
             journal.append(&mut group(&[put(id)])).unwrap();
         }
-        journal.switch();
+        journal.switch().unwrap();
         journal.append(&mut group(&[put(10)])).unwrap();
-        journal.switch();
+        journal.switch().unwrap();
         journal.append(&mut group(&[put(11)])).unwrap();
         let second = journal.position;
         journal.append(&mut group(&[put(12)])).unwrap();
@@ -532,19 +899,21 @@ pub(super) mod tests {
             };
             assert_eq!(named, path);
             assert!(
-                problem.starts_with(&format!("at byte {second} there is no whole group, but group 13 is whole at byte {third}. Changes from group 12 of"))
-                    && problem.ends_with(&format!("truncate -s {second} {}", path.display())),
+                problem.starts_with(&format!("at byte {second} there is no whole group, but group 13 is whole at byte {third}. Changes from group 12 of")),
                 "{problem}"
             );
             // Nothing of it was needed.
-            assert!(ids(&open(place.path(), 13).unwrap().1).is_empty());
+            assert!(ids(&read(place.path(), &MARKS, 13).unwrap()).is_empty());
         }
-        File::options().write(true).open(&path).unwrap().set_len(second).unwrap();
-        assert_eq!(ids(&open(place.path(), 9).unwrap().1), [10, 11]);
         // Nothing of the last turn's file can be read from its beginning.
+        damage(HEAD as u64);
+        let refused = problem(open(place.path(), 9));
+        assert!(
+            refused.contains(&format!("at byte {HEAD} there is no whole group, but group 12 is whole")),
+            "{refused}"
+        );
         damage(0);
-        let refused = open(place.path(), 9).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(refused.contains("at byte 0 there is no whole group, but group 12 is whole"), "{refused}");
+        assert!(problem(open(place.path(), 9)).contains("it does not begin as a journal does"));
     }
 
     #[test]
@@ -554,10 +923,12 @@ pub(super) mod tests {
         journal.append(&mut group(&[put(1)])).unwrap();
         let value = (2..9).flat_map(forged).collect::<Vec<_>>().concat();
         let record = Changes { inodes_put: vec![(2, value)], ..Changes::default() };
+        let said = said_in(place.path());
         journal.append(&mut group(&[record, put(2)])).unwrap();
         let torn = journal.position - 1;
         drop(journal);
-        File::options().write(true).open(place.path().join(FILES[0])).unwrap().set_len(torn).unwrap();
+        File::options().write(true).open(place.path().join(FILES[0])).unwrap().write_all_at(&[0], torn).unwrap();
+        power_failure(place.path(), &said);
         assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1]);
     }
 
@@ -570,8 +941,8 @@ pub(super) mod tests {
             let value = [vec![0; 100], forged].concat();
             let record = Changes { inodes_put: vec![(1, value)], ..Changes::default() };
             journal.append(&mut group(&[record])).unwrap();
-            journal.switch();
-            journal.switch();
+            journal.switch().unwrap();
+            journal.switch().unwrap();
             journal.append(&mut group(&[put(2)])).unwrap();
             drop(journal);
             let (_, unapplied) = open(place.path(), 1).unwrap();
@@ -583,7 +954,9 @@ pub(super) mod tests {
     fn groups_of_before_there_were_marks_are_read_and_those_behind_them_have_one() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(FILES[0]);
-        let open_unmarked = || Journal::open(place.path(), None, 0, 1 << 20);
+        let marks = Marks { mark: None, headless: None, heads: Heads::None };
+        std::fs::write(place.path().join(FILES[1]), []).unwrap();
+        let open_unmarked = || read(place.path(), &marks, 0);
         let first = unmarked(1, &[put(1)]);
         let second = unmarked(2, &[put(2), everything()]);
         let whole = [first.as_slice(), &second, &unmarked(3, &[put(3)])].concat();
@@ -592,13 +965,59 @@ pub(super) mod tests {
         std::fs::write(&path, &damaged).unwrap();
         assert!(matches!(open_unmarked().err(), Some(StoreError::Damaged { .. })));
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        let (mut journal, unapplied) = open_unmarked().unwrap();
+        let unapplied = open_unmarked().unwrap();
         assert_eq!((all(&unapplied), unapplied.number), (vec![put(1), put(2), everything()], 2));
-        journal.mark_with(MARK);
+        let mut journal = Journal::begin(place.path(), MARK, 2, 1 << 20).unwrap();
         journal.append(&mut group(&[put(4)])).unwrap();
         drop(journal);
         let (_, unapplied) = open(place.path(), 2).unwrap();
         assert_eq!((ids(&unapplied), unapplied.number), (vec![4], 3));
+    }
+
+    #[test]
+    fn files_without_a_head_are_read_as_earlier_versions_wrote_them() {
+        let place = tempfile::tempdir().unwrap();
+        let marks = Marks { mark: Some(MARK), headless: Some(MARK), heads: Heads::None };
+        let paths = FILES.map(|name| place.path().join(name));
+        // Formatted and never started: they are not there.
+        assert_eq!(read(place.path(), &marks, 0).unwrap().number, 0);
+        let missing = |applied| matches!(read(place.path(), &marks, applied), Err(StoreError::Missing { .. }));
+        assert!(missing(1));
+        std::fs::write(&paths[0], marked(MARK, 1, &[put(1)])).unwrap();
+        assert!(missing(0), "the other one was made with the first");
+        std::fs::write(&paths[1], []).unwrap();
+        assert_eq!(ids(&read(place.path(), &marks, 0).unwrap()), [1]);
+        std::fs::write(&paths[1], marked(Mark(7), 2, &[put(2)])).unwrap();
+        assert!(matches!(read(place.path(), &marks, 0), Err(StoreError::Damaged { .. })), "of another copy");
+        // An earlier version wrote into a directory of this one.
+        let mixed = Marks { heads: Heads::Mixed, ..marks };
+        std::fs::write(&paths[1], marked(MARK, 2, &[put(2)])).unwrap();
+        assert_eq!(ids(&read(place.path(), &mixed, 0).unwrap()), [1, 2]);
+    }
+
+    #[test]
+    fn a_start_that_was_interrupted_leaves_either_mark() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(place.path(), 0).unwrap();
+        journal.append(&mut group(&[put(1)])).unwrap();
+        drop(journal);
+        let marks = Marks { mark: Some(Mark(9)), headless: Some(MARK), heads: Heads::BeingWritten };
+        assert_eq!(read(place.path(), &marks, 1).unwrap().number, 1);
+        let head_of = |index: u32, mark| {
+            File::options()
+                .write(true)
+                .open(place.path().join(FILES[index as usize]))
+                .unwrap()
+                .write_all_at(&head(mark, index), 0)
+                .unwrap()
+        };
+        head_of(0, Mark(9));
+        assert_eq!(read(place.path(), &marks, 1).unwrap().number, 1);
+        // The head before, and a group that the tables do not have: it was not interrupted there.
+        head_of(0, MARK);
+        assert!(matches!(read(place.path(), &marks, 0), Err(StoreError::Damaged { .. })));
+        std::fs::remove_file(place.path().join(FILES[1])).unwrap();
+        assert!(matches!(read(place.path(), &marks, 1), Err(StoreError::Missing { .. })));
     }
 
     #[test]
@@ -618,14 +1037,14 @@ pub(super) mod tests {
     fn a_file_that_a_long_group_made_longer_is_cut_when_its_turn_comes_again() {
         let place = tempfile::tempdir().unwrap();
         let file_bytes = 1000;
-        let (mut journal, _) = Journal::open(place.path(), Some(MARK), 0, file_bytes).unwrap();
+        let (mut journal, _) = open_with(place.path(), 0, file_bytes).unwrap();
         let length = || std::fs::metadata(place.path().join(FILES[0])).unwrap().len();
         let long = Changes { inodes_put: vec![(1, vec![5; 20 << 20])], ..Changes::default() };
         journal.append(&mut group(&[long])).unwrap();
-        journal.switch();
+        journal.switch().unwrap();
         journal.append(&mut group(&[put(2)])).unwrap();
         assert!(length() > file_bytes + LONGER, "what the tables may not have yet is cut");
-        journal.switch();
+        journal.switch().unwrap();
         assert_eq!(length(), file_bytes + LONGER);
         journal.append(&mut group(&[put(3)])).unwrap();
         drop(journal);
@@ -659,18 +1078,25 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn groups_of_another_store_are_not_taken_for_none() {
+    fn files_that_do_not_belong_together_are_refused_by_name() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
         drop(journal);
-        // Tables of a copy from before groups had a mark; of another formatting.
-        for mark in [None, Some(Mark(7))] {
-            let error = Journal::open(place.path(), mark, 0, 1 << 20).map(drop).unwrap_err().to_string();
-            assert!(error.contains("another store") && error.contains("truncate -s 0 "), "{error}");
-        }
-        let (_, unapplied) = open(place.path(), 0).unwrap();
-        assert_eq!(ids(&unapplied), [1]);
+        let foreign = Marks { mark: Some(Mark(7)), ..MARKS };
+        let error = read(place.path(), &foreign, 0).map(drop).unwrap_err().to_string();
+        assert!(error.contains("from another copy") && error.contains("-recover"), "{error}");
+        let [first, second] = FILES.map(|name| place.path().join(name));
+        let kept = std::fs::read(&second).unwrap();
+        std::fs::copy(&first, &second).unwrap();
+        assert!(problem(open(place.path(), 0)).contains("it is a copy of"));
+        std::fs::write(&second, head(Mark(7), 1)).unwrap();
+        assert!(problem(open(place.path(), 0)).contains("from another copy"));
+        std::fs::write(&second, kept).unwrap();
+        // The tables are ahead of what the journal ever was.
+        let said = problem(open(place.path(), 2));
+        assert!(said.contains("journal.last") && said.contains("an older copy"), "{said}");
+        assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1]);
     }
 
     #[test]
@@ -678,23 +1104,17 @@ pub(super) mod tests {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
+        let second = journal.position;
         journal.append(&mut group(&[put(2)])).unwrap();
-        let in_the_second = journal.position * 3 / 4;
-        journal.switch();
+        journal.switch().unwrap();
         journal.append(&mut group(&[put(3)])).unwrap();
         drop(journal);
         let path = place.path().join(FILES[0]);
         let mut bytes = std::fs::read(&path).unwrap();
-        bytes[in_the_second as usize] ^= 1;
+        bytes[second as usize + 40] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
         let Err(StoreError::Damaged { path: named, problem }) = open(place.path(), 0) else { panic!("a gap") };
         assert_eq!(named, path);
-        let second = in_the_second * 2 / 3;
-        let other = place.path().join(FILES[1]);
-        let cut = format!("truncate -s {second} {}; truncate -s 0 {}", path.display(), other.display());
-        assert!(problem.contains("there is group 3 in") && problem.ends_with(&cut), "{problem}");
-        File::options().write(true).open(&path).unwrap().set_len(second).unwrap();
-        File::options().write(true).open(&other).unwrap().set_len(0).unwrap();
-        assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1]);
+        assert!(problem.contains("there is group 3 in") && problem.contains(&format!("at byte {second}")), "{problem}");
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-use hearth_types::FsPermission;
+use hearth_types::{BlockPoolId, FsPermission};
 use redb::{
-    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError,
-    WriteTransaction,
+    Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, ReadableTable, StorageError,
+    TableDefinition, TableError, WriteTransaction,
 };
 
-use super::StoreError;
 use super::encoding::{decode_retry, encode_retry};
 use super::group::Group;
 use super::journal::Mark;
+use super::{StoreError, Version};
 use crate::caching::{Pool, StoredCaching, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, RetryKey, SnapshotRow};
 use crate::namespace::{Limits, Namespace, Rebuild, Snapshot};
@@ -30,6 +30,14 @@ const RETRIES: TableDefinition<u64, (u32, &[u8])> = TableDefinition::new("rememb
 const APPLIED: &str = "journal";
 /// The row of [`COUNTERS`] with the journal's [`Mark`]; missing where its groups have none.
 const MARK: &str = "journal_mark";
+/// The row of [`COUNTERS`] with the mark before it, while a start gives the journal another; missing when there was none.
+const MARK_BEFORE: &str = "journal_mark_before";
+/// The row of [`COUNTERS`] that is there while a start gives the journal another mark.
+const MARKING: &str = "journal_marking";
+/// The row of [`COUNTERS`] that is there when the journal's files have heads.
+const HEADS: &str = "journal_heads";
+/// Whose namespace it is, as the VERSION file says. Written by the first start of this layout.
+const IDENTITY: TableDefinition<&str, &str> = TableDefinition::new("identity");
 /// Bytes of a row of [`RETRIES`], and one answer more at most.
 const RETRIES_ROW: usize = 256 << 10;
 
@@ -44,6 +52,9 @@ const VERSIONS: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("versi
 /// Number → the directory's inode id, name, time (milliseconds since the epoch).
 const SNAPSHOTS: TableDefinition<u32, (u64, &str, u64)> = TableDefinition::new("snapshots");
 
+/// The storages of all DataNodes that the NameNode has had to do with lately.
+const STORAGES: TableDefinition<&str, ()> = TableDefinition::new("storages");
+
 /// redb's own cache, bytes; each page in it takes a quarter more. The namespace is in memory already: this only serves commits.
 const CACHE: usize = 8 << 20;
 
@@ -54,11 +65,21 @@ pub struct Tables {
     path: PathBuf,
 }
 
+/// What the tables know of the journal's files.
+pub struct JournalRows {
+    pub mark: Option<Mark>,
+    pub before: Option<Mark>,
+    pub is_being_marked: bool,
+    pub has_heads: bool,
+}
+
 /// What was stored.
 pub struct Loaded {
     pub namespace: Namespace,
     pub retries: Vec<(RetryKey, RetryEntry)>,
     pub caching: StoredCaching,
+    /// The names of DataNodes' storages; `None`: written by a version that did not keep them.
+    pub storages: Option<Vec<String>>,
 }
 
 /// The tables beside that of the inodes.
@@ -68,6 +89,7 @@ struct Small {
     retries: Vec<(RetryKey, RetryEntry)>,
     caching: StoredCaching,
     snapshots: Vec<(u32, SnapshotRow)>,
+    storages: Option<Vec<String>>,
 }
 
 /// What a run of changes comes to: the last word on each thing, since a directory that gets a hundred files is written once. Inodes stand
@@ -83,6 +105,7 @@ struct Sum<'a> {
     cache_pools: Vec<(String, Option<Pool>)>,
     cache_directives: Vec<(u64, Option<Terms>)>,
     last_directive: Option<u64>,
+    storages: BTreeMap<String, bool>,
     /// Rows of [`RETRIES`].
     retries: Vec<(u32, Vec<u8>)>,
     retries_removed: u32,
@@ -103,6 +126,7 @@ impl<'a> Sum<'a> {
             cache_pools,
             cache_directives,
             last_directive,
+            storages,
             retry,
             retries_removed,
         } = changes;
@@ -117,6 +141,7 @@ impl<'a> Sum<'a> {
         self.cache_pools.extend(cache_pools);
         self.cache_directives.extend(cache_directives);
         self.last_directive = last_directive.or(self.last_directive);
+        self.storages.extend(storages);
         if let Some((key, entry)) = retry {
             if self.retries.last().is_none_or(|(_, row)| row.len() >= RETRIES_ROW) {
                 self.retries.push((0, Vec::new()));
@@ -141,15 +166,11 @@ impl Tables {
         Self::new(path, database)
     }
 
-    fn new(path: &Path, database: Result<Database, redb::DatabaseError>) -> Result<Self, StoreError> {
-        match database {
-            Ok(database) => {
-                let mut tables = Self { database, retries: VecDeque::new(), path: path.to_owned() };
-                tables.retries = tables.retry_rows().map_err(|error| tables.damaged(error))?;
-                Ok(tables)
-            }
-            Err(error) => Err(StoreError::Damaged { path: path.to_owned(), problem: error.to_string() }),
-        }
+    fn new(path: &Path, database: Result<Database, DatabaseError>) -> Result<Self, StoreError> {
+        let database = database.map_err(|error| database_failed(path, error))?;
+        let mut tables = Self { database, retries: VecDeque::new(), path: path.to_owned() };
+        tables.retries = tables.retry_rows().map_err(|error| tables.failed(error))?;
+        Ok(tables)
     }
 
     fn retry_rows(&self) -> Result<VecDeque<(u64, u32)>, redb::Error> {
@@ -167,17 +188,18 @@ impl Tables {
     /// Counts the answers that are still wanted as [`Self::load`] reads them: rows are whole on disk until all of theirs have gone, and
     /// who gets them from there will take off each of them.
     pub fn recount_retries(&mut self) -> Result<(), StoreError> {
-        self.retries = self.retry_rows().map_err(|error| self.damaged(error))?;
+        self.retries = self.retry_rows().map_err(|error| self.failed(error))?;
         Ok(())
     }
 
     /// What to say when writing them has panicked.
     pub fn panicked(&self) -> StoreError {
-        StoreError::Damaged { path: self.path.clone(), problem: "writing it has panicked; the log says where".into() }
+        let source = std::io::Error::other("writing it has panicked; the log says where");
+        StoreError::Io { action: "writing", path: self.path.clone(), source }
     }
 
-    fn damaged(&self, error: redb::Error) -> StoreError {
-        StoreError::Damaged { path: self.path.clone(), problem: error.to_string() }
+    fn failed(&self, error: redb::Error) -> StoreError {
+        failed(&self.path, error)
     }
 
     /// Makes a run of changes durable, in their order, in one transaction. `applied`: the number of the journal's last group among
@@ -190,7 +212,7 @@ impl Tables {
                 problem: format!("what was to be written into it makes no sense: {error}"),
             })?);
         }
-        self.commit(sum, applied).map_err(|error| self.damaged(error))
+        self.commit(sum, applied).map_err(|error| self.failed(error))
     }
 
     /// The number of the journal's last group that is in the tables.
@@ -198,29 +220,105 @@ impl Tables {
         Ok(self.counter(APPLIED)?.unwrap_or(0))
     }
 
-    /// What the journal's groups begin with. `None`: they have no mark.
-    pub fn mark(&self) -> Result<Option<Mark>, StoreError> {
-        Ok(self.counter(MARK)?.map(Mark))
+    /// What the journal's files are to begin with.
+    pub fn journal_rows(&self) -> Result<JournalRows, StoreError> {
+        Ok(JournalRows {
+            mark: self.counter(MARK)?.map(Mark),
+            before: self.counter(MARK_BEFORE)?.map(Mark),
+            is_being_marked: self.counter(MARKING)?.is_some(),
+            has_heads: self.counter(HEADS)?.is_some(),
+        })
     }
 
-    /// Gives a mark to the journal, whose groups have none and are in the tables, all of them.
-    pub fn give_mark(&mut self) -> Result<Mark, StoreError> {
-        let path = self.path.clone();
-        let random = |source| StoreError::Io { action: "getting random bytes for", path, source };
-        let mark = Mark::random().map_err(random)?;
-        self.put_mark(mark).map_err(|error| self.damaged(error))?;
-        Ok(mark)
+    /// First step of giving the journal a new mark: all that its files hold is in the tables, and they may have the mark before or the new
+    /// one until [`Self::journal_is_marked`]. Also says whose namespace it is.
+    pub fn mark_journal(&mut self, mark: Mark, identity: &Version) -> Result<(), StoreError> {
+        let put = || -> Result<(), redb::Error> {
+            let mut transaction = self.database.begin_write()?;
+            transaction.set_durability(Durability::Immediate)?;
+            {
+                let mut table = transaction.open_table(COUNTERS)?;
+                let before = table.insert(MARK, mark.0)?.map(|row| row.value());
+                match before {
+                    Some(before) => drop(table.insert(MARK_BEFORE, before)?),
+                    None => drop(table.remove(MARK_BEFORE)?),
+                }
+                table.insert(MARKING, 1)?;
+                table.insert(HEADS, 1)?;
+                let mut table = transaction.open_table(IDENTITY)?;
+                for (key, value) in identity_rows(identity) {
+                    table.insert(key, value.as_str())?;
+                }
+            }
+            transaction.commit()?;
+            Ok(())
+        };
+        put().map_err(|error| self.failed(error))
     }
 
-    fn put_mark(&mut self, mark: Mark) -> Result<(), redb::Error> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        {
-            let mut table = transaction.open_table(COUNTERS)?;
-            table.insert(MARK, mark.0)?;
-        }
-        transaction.commit()?;
-        Ok(())
+    /// Second step: the files have the mark, and from here on no other one is good.
+    pub fn journal_is_marked(&mut self) -> Result<(), StoreError> {
+        let put = || -> Result<(), redb::Error> {
+            let mut transaction = self.database.begin_write()?;
+            transaction.set_durability(Durability::Immediate)?;
+            {
+                let mut table = transaction.open_table(COUNTERS)?;
+                drop(table.remove(MARK_BEFORE)?);
+                drop(table.remove(MARKING)?);
+            }
+            transaction.commit()?;
+            Ok(())
+        };
+        put().map_err(|error| self.failed(error))
+    }
+
+    /// Whose namespace it is. `None`: written by a version that did not say.
+    pub fn identity(&self) -> Result<Option<Version>, StoreError> {
+        let read = || -> Result<Option<[String; 4]>, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let table = match transaction.open_table(IDENTITY) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+                table => table?,
+            };
+            let get = |key: &str| -> Result<String, redb::Error> {
+                let row = table.get(key)?.map(|row| row.value().to_owned());
+                row.ok_or_else(|| redb::Error::Corrupted(format!("it does not say its {key}")))
+            };
+            Ok(Some([get(CLUSTER)?, get(POOL)?, get(NAMESPACE)?, get(CREATED)?]))
+        };
+        let Some([cluster_id, pool, namespace, created]) = read().map_err(|error| self.failed(error))? else {
+            return Ok(None);
+        };
+        let bad =
+            |what: &str| StoreError::Damaged { path: self.path.clone(), problem: format!("its {what} is no number") };
+        Ok(Some(Version {
+            pool: BlockPoolId::new(pool),
+            namespace_id: namespace.parse().map_err(|_| bad(NAMESPACE))?,
+            cluster_id,
+            created_ms: created.parse().map_err(|_| bad(CREATED))?,
+        }))
+    }
+
+    /// Moves the counters on by so many numbers: some that were given out may have been lost, and must not be given out again.
+    pub fn skip_numbers(&mut self, count: u32) -> Result<(), StoreError> {
+        let put = || -> Result<(), redb::Error> {
+            let mut transaction = self.database.begin_write()?;
+            transaction.set_durability(Durability::Immediate)?;
+            {
+                let mut table = transaction.open_table(COUNTERS)?;
+                for name in ["last_inode", "last_block", "last_stamp", "last_snapshot", LAST_DIRECTIVE] {
+                    // Of snapshots there are 16 million at most: few are skipped.
+                    let count = if name == "last_snapshot" { 64 } else { u64::from(count) };
+                    let now = table.get(name)?.map(|row| row.value());
+                    if let Some(now) = now {
+                        table.insert(name, now.wrapping_add(count))?;
+                    }
+                }
+            }
+            transaction.commit()?;
+            Ok(())
+        };
+        put().map_err(|error| self.failed(error))
     }
 
     /// A row of [`COUNTERS`], if it is there.
@@ -229,7 +327,7 @@ impl Tables {
             let table = self.database.begin_read()?.open_table(COUNTERS)?;
             Ok(table.get(name)?.map(|row| row.value()))
         };
-        read().map_err(|error| self.damaged(error))
+        read().map_err(|error| self.failed(error))
     }
 
     fn commit(&mut self, sum: Sum, applied: u64) -> Result<(), redb::Error> {
@@ -282,6 +380,15 @@ impl Tables {
             }
             drop(table);
             commit_caching(&transaction, &sum.cache_pools, &sum.cache_directives)?;
+            if !sum.storages.is_empty() {
+                let mut table = transaction.open_table(STORAGES)?;
+                for (name, is_there) in &sum.storages {
+                    match is_there {
+                        true => drop(table.insert(name.as_str(), ())?),
+                        false => drop(table.remove(name.as_str())?),
+                    }
+                }
+            }
             let mut table = transaction.open_table(RETRIES)?;
             for (count, answers) in &sum.retries {
                 let number = self.retries.back().map_or(0, |(number, _)| number + 1);
@@ -307,7 +414,7 @@ impl Tables {
     /// Takes everything back.
     pub fn load(&self, limits: Limits) -> Result<Loaded, StoreError> {
         let record = |source| StoreError::Record { path: self.path.clone(), source };
-        let small = self.load_small().map_err(|error| self.damaged(error))?;
+        let small = self.load_small().map_err(|error| self.failed(error))?;
         let mut rebuild = Rebuild::start(limits, small.counters, small.names).map_err(record)?;
         self.each_inode(|id, bytes| rebuild.inode(id, bytes).map_err(record))?;
         self.each_version(|id, until, bytes| rebuild.version(id, until, bytes).map_err(record))?;
@@ -315,28 +422,29 @@ impl Tables {
             let snapshot = Snapshot { id, name: row.name, modification_time_ms: row.modification_time_ms };
             rebuild.snapshot(snapshot, row.root).map_err(record)?;
         }
-        Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries: small.retries, caching: small.caching })
+        let (retries, caching, storages) = (small.retries, small.caching, small.storages);
+        Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries, caching, storages })
     }
 
     fn each_inode(&self, mut take: impl FnMut(u64, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let open = || -> Result<_, redb::Error> { Ok(self.database.begin_read()?.open_table(INODES)?) };
-        let table = open().map_err(|error| self.damaged(error))?;
-        for row in table.iter().map_err(|error| self.damaged(error.into()))? {
-            let (id, bytes) = row.map_err(|error| self.damaged(error.into()))?;
+        let table = open().map_err(|error| self.failed(error))?;
+        for row in table.iter().map_err(|error| self.failed(error.into()))? {
+            let (id, bytes) = row.map_err(|error| self.failed(error.into()))?;
             take(id.value(), bytes.value())?;
         }
         Ok(())
     }
 
     fn each_version(&self, mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
-        let transaction = self.database.begin_read().map_err(|error| self.damaged(error.into()))?;
+        let transaction = self.database.begin_read().map_err(|error| self.failed(error.into()))?;
         let table = match transaction.open_table(VERSIONS) {
             // There was no snapshot yet.
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
-            other => other.map_err(|error| self.damaged(error.into()))?,
+            other => other.map_err(|error| self.failed(error.into()))?,
         };
-        for row in table.iter().map_err(|error| self.damaged(error.into()))? {
-            let (key, bytes) = row.map_err(|error| self.damaged(error.into()))?;
+        for row in table.iter().map_err(|error| self.failed(error.into()))? {
+            let (key, bytes) = row.map_err(|error| self.failed(error.into()))?;
             let (id, until) = key.value();
             take(id, until, bytes.value())?;
         }
@@ -388,8 +496,79 @@ impl Tables {
                 }
             }
         }
+        let storages = match transaction.open_table(STORAGES) {
+            Err(TableError::TableDoesNotExist(_)) => None,
+            table => {
+                let rows = table?;
+                let names = rows.iter()?.map(|row| row.map(|(name, _)| name.value().to_owned()));
+                Some(names.collect::<Result<Vec<_>, _>>()?)
+            }
+        };
         let caching = StoredCaching { last_directive, ..load_caching(&transaction)? };
-        Ok(Small { counters, names, retries, snapshots, caching })
+        Ok(Small { counters, names, retries, snapshots, caching, storages })
+    }
+}
+
+const CLUSTER: &str = "clusterID";
+const POOL: &str = "blockpoolID";
+const NAMESPACE: &str = "namespaceID";
+const CREATED: &str = "cTime";
+
+fn identity_rows(identity: &Version) -> [(&'static str, String); 4] {
+    [
+        (CLUSTER, identity.cluster_id.clone()),
+        (POOL, identity.pool.as_str().to_owned()),
+        (NAMESPACE, identity.namespace_id.to_string()),
+        (CREATED, identity.created_ms.to_string()),
+    ]
+}
+
+const TABLES_LOST: &str = "it holds the namespace, and the journal has the newest changes only";
+
+/// What redb cannot do, told apart: the system's word is no damage.
+fn database_failed(path: &Path, error: DatabaseError) -> StoreError {
+    let damaged = |problem: String| StoreError::Damaged { path: path.to_owned(), problem };
+    match error {
+        DatabaseError::Storage(StorageError::Io(error)) => system_failed(path, error),
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.to_owned(), holder: "unknown".to_owned() },
+        DatabaseError::UpgradeRequired(format) => damaged(format!(
+            "its file format {format} is of another version of redb: open it with the version of Hearth that wrote it"
+        )),
+        DatabaseError::Storage(error) => failed(path, error.into()),
+        other => failed(path, other.into()),
+    }
+}
+
+/// As [`database_failed`] once it is open.
+fn failed(path: &Path, error: redb::Error) -> StoreError {
+    match error {
+        redb::Error::Io(error) => system_failed(path, error),
+        redb::Error::Corrupted(_)
+        | redb::Error::TableDoesNotExist(_)
+        | redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TableIsMultimap(_)
+        | redb::Error::TableIsNotMultimap(_)
+        | redb::Error::TypeDefinitionChanged { .. } => {
+            StoreError::Damaged { path: path.to_owned(), problem: error.to_string() }
+        }
+        // After an error of the system, or of ours: nothing is known of the data.
+        other => {
+            let source = std::io::Error::other(other.to_string());
+            StoreError::Io { action: "using", path: path.to_owned(), source }
+        }
+    }
+}
+
+/// redb's own complaints come as errors of the system, too: a file that is empty or no redb, and one that ends too early.
+fn system_failed(path: &Path, error: std::io::Error) -> StoreError {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound => StoreError::Missing { path: path.to_owned(), lost: TABLES_LOST },
+        ErrorKind::InvalidData if error.raw_os_error().is_none() => {
+            StoreError::Damaged { path: path.to_owned(), problem: error.to_string() }
+        }
+        ErrorKind::UnexpectedEof => StoreError::Damaged { path: path.to_owned(), problem: "it is cut".to_owned() },
+        _ => StoreError::Io { action: "reading or writing", path: path.to_owned(), source: error },
     }
 }
 
@@ -453,4 +632,151 @@ fn load_caching(transaction: &ReadTransaction) -> Result<StoredCaching, redb::Er
         }
     }
     Ok(stored)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use parking_lot::Mutex;
+
+    use super::super::group::tests::group;
+    use super::*;
+    use crate::namespace::Namespace;
+
+    /// A disk in memory that answers with an error from some call on.
+    #[derive(Clone, Debug)]
+    struct Disk {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        /// Calls that are carried out yet.
+        left: Arc<AtomicUsize>,
+        error: i32,
+        /// Reading goes on.
+        is_readable: bool,
+    }
+
+    impl Disk {
+        fn new(error: i32, is_readable: bool) -> Self {
+            Self { bytes: Arc::default(), left: Arc::new(AtomicUsize::new(usize::MAX)), error, is_readable }
+        }
+
+        fn fail_after(&self, calls: usize) {
+            self.left.store(calls, Ordering::Relaxed);
+        }
+
+        fn step(&self) -> io::Result<()> {
+            let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            left.map(drop).map_err(|_| io::Error::from_raw_os_error(self.error))
+        }
+    }
+
+    impl redb::StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.bytes.lock().len() as u64)
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            if !self.is_readable {
+                self.step()?;
+            }
+            let bytes = self.bytes.lock();
+            let from = offset as usize;
+            let found = bytes.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            out.copy_from_slice(found);
+            Ok(())
+        }
+
+        fn set_len(&self, length: u64) -> io::Result<()> {
+            self.step()?;
+            self.bytes.lock().resize(length as usize, 0);
+            Ok(())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.step()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.step()?;
+            self.bytes.lock()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+            Ok(())
+        }
+    }
+
+    fn open(disk: &Disk) -> Result<Tables, StoreError> {
+        Tables::new(Path::new("/n/namespace.redb"), Database::builder().create_with_backend(disk.clone()))
+    }
+
+    /// What a start and a few changes do to the tables.
+    fn use_all(disk: &Disk) -> Result<(), StoreError> {
+        let mut tables = open(disk)?;
+        let record = Changes { inodes_put: vec![(99, vec![1; 3000])], ..Changes::default() };
+        tables.apply(&[group(&[record])], 5)?;
+        tables.journal_rows()?;
+        tables.mark_journal(Mark(7), &identity())?;
+        tables.journal_is_marked()?;
+        tables.identity()?;
+        drop(tables.load_small().map_err(|error| tables.failed(error))?);
+        Ok(())
+    }
+
+    fn identity() -> Version {
+        Version { pool: BlockPoolId::new("BP-1"), namespace_id: 1, cluster_id: "C".into(), created_ms: 2 }
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_never_told_as_damage() {
+        let first = Namespace::format(Limits::default(), "root", "supergroup", 5).take_changes();
+        for (error, step) in [
+            (libc::ENOSPC, "free space"),
+            (libc::EDQUOT, "free space"),
+            (libc::EACCES, "owner"),
+            (libc::EROFS, "writable"),
+            (libc::EMFILE, "ulimit -n"),
+            (libc::ENOMEM, "free memory"),
+            (libc::EIO, "check the disk"),
+            (libc::ESTALE, "mount its file system"),
+            (libc::EFBIG, "ulimit -f"),
+        ] {
+            for is_readable in [true, false] {
+                let mut failures = 0;
+                for calls in 0.. {
+                    let disk = Disk::new(error, is_readable);
+                    open(&disk).unwrap().apply(&[group(std::slice::from_ref(&first))], 0).unwrap();
+                    disk.fail_after(calls);
+                    let Err(said) = use_all(&disk) else { break };
+                    failures += 1;
+                    let text = said.to_string();
+                    assert!(matches!(said, StoreError::Io { .. }), "errno {error} at call {calls}: {text}");
+                    assert!(!text.contains("is damaged") && !text.contains("-format"), "{text}");
+                    assert!(text.contains("/n/namespace.redb"), "{text}");
+                    if text.contains(&io::Error::from_raw_os_error(error).to_string()) {
+                        assert!(text.contains(step), "errno {error}: {text}");
+                    }
+                }
+                assert!(failures > 5, "errno {error}: {failures} calls fail");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_redb_is_damaged_and_one_that_is_not_there_is_missing() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("namespace.redb");
+        assert!(matches!(Tables::open(&path).err(), Some(StoreError::Missing { .. })));
+        for bytes in [&b""[..], b"x", &[7; 9000]] {
+            std::fs::write(&path, bytes).unwrap();
+            let said = Tables::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains("is damaged") && said.contains("Do not format"), "{said}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(matches!(Tables::open(&path).err(), Some(StoreError::Io { .. })));
+        std::fs::remove_dir(&path).unwrap();
+        let held = Tables::create(&path).unwrap();
+        assert!(matches!(Tables::open(&path).err(), Some(StoreError::InUse { .. })));
+        drop(held);
+    }
 }

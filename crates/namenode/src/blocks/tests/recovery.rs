@@ -282,6 +282,64 @@ fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
 }
 
 #[test]
+fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported() {
+    let mut stored: Vec<(String, bool)> = crate::blocks::none_yet();
+    let mut seen = Cluster::empty(BlockSettings::default());
+    seen.map.restored(seen.now);
+    for _ in 0..3 {
+        seen.add("/a");
+    }
+    stored.extend(seen.map.take_storage_changes());
+    assert_eq!(stored.len(), 4, "{stored:?}");
+    assert!(seen.map.take_storage_changes().is_empty());
+    seen.run(20);
+    assert!(seen.map.take_storage_changes().is_empty(), "what is known is not stored again");
+
+    let names = |stored: &[(String, bool)]| Some(stored.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    let restart = |names: Option<Vec<String>>| {
+        let mut cluster = Cluster::empty(BlockSettings::default());
+        let (empty, told) = (cluster.new_block(), cluster.new_block());
+        cluster.map.restore(empty, 16386, 2, 0, false);
+        cluster.map.restore(Block { length: 7, ..told }, 16387, 2, 0, false);
+        cluster.map.restore_storages(names);
+        cluster.map.restored(cluster.now);
+        (cluster, empty.id, told.id)
+    };
+    let (mut cluster, empty, told) = restart(names(&stored));
+    for nth in 0..3 {
+        assert!(!cluster.map.nobody_has(empty, cluster.now), "{nth} of three are back");
+        cluster.add("/a");
+    }
+    cluster.run(5);
+    assert!(cluster.map.nobody_has(empty, cluster.now) && cluster.map.nobody_has(told, cluster.now));
+    assert!(cluster.map.is_nowhere(empty, cluster.now) && !cluster.map.is_nowhere(told, cluster.now));
+    // One that is to be cut waits: it was of a closed file.
+    cluster.map.restore_truncation(told, 3, None);
+    assert!(!cluster.map.nobody_has(told, cluster.now));
+
+    // Two never come: they are waited for, and forgotten then.
+    let (mut cluster, empty, _) = restart(names(&stored));
+    cluster.add("/a");
+    cluster.run(5);
+    cluster.map.forget_silent_storages(cluster.now);
+    assert!(!cluster.map.nobody_has(empty, cluster.now) && cluster.map.take_storage_changes().is_empty());
+    cluster.run(700);
+    cluster.map.forget_silent_storages(cluster.now);
+    let forgotten = cluster.map.take_storage_changes();
+    assert_eq!(forgotten.iter().filter(|(_, is_there)| !is_there).count(), 2, "{forgotten:?}");
+
+    // Those of an earlier version are not known: the first start waits, and stores that all are known from then on.
+    let (mut cluster, empty, _) = restart(None);
+    cluster.add("/a");
+    cluster.run(5);
+    assert!(!cluster.map.nobody_has(empty, cluster.now));
+    cluster.map.take_storage_changes();
+    cluster.run(700);
+    cluster.map.forget_silent_storages(cluster.now);
+    assert_eq!(cluster.map.take_storage_changes(), crate::blocks::none_yet());
+}
+
+#[test]
 fn a_pipeline_that_goes_on_after_a_restart_is_waited_for() {
     let (mut cluster, block) = restarted(1);
     // Its only member is not back yet.
