@@ -173,7 +173,7 @@ async fn a_repeated_change_does_not_take_back_what_another_client_did_since() {
     }
 }
 
-/// An open file whose writer has told of `told` bytes of its block.
+/// Creates a file, adds a block and reports `told` bytes of it.
 async fn open_file(n: &TestNamenode, path: &str, told: i64) -> ExtendedBlockProto {
     n.create_request("root", CreateRequestProto { replication: 2, ..new_file(path, "W", 1) }).await.unwrap();
     let block = n.add_block(path, "W", None).await.unwrap().b;
@@ -234,7 +234,7 @@ async fn a_finished_block_that_is_lost_before_it_was_reported_holds_no_file_open
         if restarts {
             n.restart().await;
         }
-        // The datanode starts anew without it.
+        // The datanode restarts without it.
         TestDatanode::join_with(&n, 1, std::slice::from_ref(&whole)).await;
         wait_for_safe_mode_to_end(&n).await;
         assert!(n.recover_lease(&path, "B").await.unwrap(), "{path}");

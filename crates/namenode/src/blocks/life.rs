@@ -279,8 +279,8 @@ impl BlockMap {
         self.blocks.get(&block).is_none_or(|entry| entry.length() == 0) && self.nobody_has(block, now)
     }
 
-    /// Whether no datanode has an open block, is to have it, or was to have it on a storage that has been lost. What was told of it is lost
-    /// then. One that is to be cut waits for a holder: its bytes were of a closed file.
+    /// Whether no datanode has an open block, expects it, or expected it on a storage that has been lost. Its bytes are lost then.
+    /// A block that is to be cut waits for a holder, because its bytes belonged to a closed file.
     pub fn nobody_has(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let Some(construction) = entry.construction() else { return false };
@@ -291,8 +291,8 @@ impl BlockMap {
             && self.all_have_reported(construction, now)
     }
 
-    /// Whether everybody who has an open block is known. After a restart all storages of before have reported, or have had the time until
-    /// they would be dead.
+    /// Whether all holders of an open block are known. After a restart that is so when all earlier storages have reported, or when
+    /// the time has passed after which a silent datanode counts as dead.
     pub(super) fn all_have_reported(&self, construction: &Construction, now: Now) -> bool {
         let is_late = now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
         (!construction.is_restored || is_late || self.storages.are_back()) && !self.in_safe_mode()

@@ -1,8 +1,8 @@
 //! The names of DataNodes' storages, kept over restarts.
 //!
-//! After a restart nobody knows which DataNodes have an open block. With the names of all storages that there were, the NameNode knows when
-//! all of them have reported: a block that none has is then lost, and its file can be closed. Without them it waits for as long as a
-//! DataNode may be silent.
+//! After a restart the NameNode does not know which DataNodes hold an open block. It knows the names of all storages from before, and so
+//! knows when all of them have reported. A block that none reported is lost, and its file can be closed. Without the names the NameNode
+//! waits until a silent DataNode counts as dead.
 
 use std::collections::HashSet;
 

@@ -109,7 +109,7 @@ impl State {
             Some(BlockState::UnderConstruction | BlockState::UnderRecovery) => {
                 if self.blocks.nobody_has(last.id, now) {
                     if last.length == 0 && self.blocks.is_nowhere(last.id, now) {
-                        // The writer went before it wrote anything that was told of.
+                        // The writer reported no bytes before it went.
                         self.drop_last(slot);
                     } else {
                         self.give_up_last(slot, now);
@@ -171,7 +171,8 @@ impl State {
         }
     }
 
-    /// All have lost the last block of an open file: it stays there, complete and missing, with the length that was told of.
+    /// Gives up the last block of an open file, which no datanode has any more. It stays in the file, complete and missing, with the
+    /// length that its writer reported.
     fn give_up_last(&mut self, slot: Slot, now: Now) {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let Some(last) = file.blocks().last() else { return };
@@ -185,7 +186,7 @@ impl State {
         });
     }
 
-    /// Blocks of an open file that its writer has finished, and that all have lost before one was reported, wait for no replica any more.
+    /// Gives up finished blocks of an open file that every datanode lost before it reported them: no replica will come.
     fn give_up_committed(&mut self, slot: Slot, now: Now) {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         // Only the last two blocks can be incomplete.

@@ -1,4 +1,4 @@
-//! How far the journal has come, told by a file of its own.
+//! A file that records how far the journal has come.
 //!
 //! A journal that lost its end looks like one whose last group was never finished. This file tells the two apart: it has the number of the
 //! last group that was synced, and how long the journal's files are. It is written after each sync of the journal and is itself
@@ -145,7 +145,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             assert_eq!(read(&path, MARK).unwrap(), said(3), "byte {wrong}");
         }
-        // A new start begins it anew.
+        // A new start replaces both slots.
         std::fs::write(&path, &whole).unwrap();
         assert!(matches!(read(&path, Mark(6)), Err(Unsaid::Foreign)));
         Last::begin(place.path(), Mark(6), said(7)).unwrap();

@@ -1,7 +1,7 @@
 //! Going on with what is left of a directory that does not start: `hearth namenode -recover`.
 //!
-//! The tables have to be readable. Of the journal each group counts that follows them without a gap. Numbers of inodes, blocks and
-//! stamps are skipped then, for those that were lost may be on DataNodes' disks.
+//! The tables have to be readable. Journal groups that follow them without a gap are kept. Recovery then skips numbers of inodes, blocks and
+//! stamps, because DataNodes may hold blocks with the lost ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ fn run(directory: &Directory, limits: Limits, force: bool) -> Result<Recovery, S
     Ok(recovery)
 }
 
-/// Copies the files that will be written anew to `NAME.before-recovery`, with a number where there is such a copy already.
+/// Copies the files that recovery replaces to `NAME.before-recovery`, with a number where such a copy exists.
 fn copy_aside(current: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut copies = Vec::new();
     for name in ["VERSION", FILES[0], FILES[1], last::FILE] {

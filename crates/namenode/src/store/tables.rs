@@ -52,7 +52,7 @@ const VERSIONS: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("versi
 /// Number → the directory's inode id, name, time (milliseconds since the epoch).
 const SNAPSHOTS: TableDefinition<u32, (u64, &str, u64)> = TableDefinition::new("snapshots");
 
-/// The storages of all DataNodes that the NameNode has had to do with lately.
+/// Names of the DataNodes' storages; see `blocks/storages.rs`.
 const STORAGES: TableDefinition<&str, ()> = TableDefinition::new("storages");
 
 /// redb's own cache, bytes; each page in it takes a quarter more. The namespace is in memory already: this only serves commits.
@@ -299,7 +299,7 @@ impl Tables {
         }))
     }
 
-    /// Moves the counters on by so many numbers: some that were given out may have been lost, and must not be given out again.
+    /// Moves the counters on by `count`, so that numbers whose records were lost are not given out twice.
     pub fn skip_numbers(&mut self, count: u32) -> Result<(), StoreError> {
         let put = || -> Result<(), redb::Error> {
             let mut transaction = self.database.begin_write()?;
