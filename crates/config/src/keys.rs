@@ -477,6 +477,15 @@ keys! {
     HEARTH_ANNOUNCE_MAX: Key<u64> = "hearth.announce.max", bytes, "0";
     /// File of the audit log, one line an operation; unset: none is written.
     HEARTH_NAMENODE_AUDIT_LOG: OptionalKey<PathBuf> = "hearth.namenode.audit.log", path;
+    /// Bytes of long RPC requests, those above 32 KiB, that have not arrived whole or are being answered: of all callers of a server
+    /// together. At least the longest request, `ipc.maximum.data.length`.
+    HEARTH_RPC_MESSAGE_MEMORY: Key<u64> = "hearth.rpc.message.memory", bytes, "201326592";
+    /// Bytes of long packets and requests, those above 128 KiB, on all connections of the datanode's transfer port and domain socket. At
+    /// least 32 MiB.
+    HEARTH_DATANODE_PACKET_MEMORY: Key<u64> = "hearth.datanode.packet.memory", bytes, "134217728";
+    /// NameNodes, as `host:port` or nameservice, to which the datanode's WebHDFS talks beside those that the datanode serves, such as
+    /// routers. `*`: all that requests name.
+    HEARTH_DATANODE_WEBHDFS_NAMENODES: Key<Vec<String>> = "hearth.datanode.webhdfs.namenodes", list, "";
     /// Bytes of changes in one of the namenode's two journal files; what they hold is in memory, too, until the tables have it.
     HEARTH_NAMENODE_JOURNAL_BYTES: Key<u64> = "hearth.namenode.journal.bytes", bytes, "67108864";
     /// What a namenode keeps of all that datanodes tell it of memory, bytes; 0 = nothing, and nothing is handed on.

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hearth_blockstore::{Blockstore, FlushProgress, Reading, ReplicaReader, StoreEvent};
-use hearth_fabric::local;
 use hearth_fabric::tcp::{Connection, Listener};
+use hearth_fabric::{MessageMemory, Patience, Places, PlacesOptions, local};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
 use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
 use hearth_wire::data_transfer::OpCode;
@@ -41,6 +41,10 @@ use crate::{one_sided, server, web};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
+/// How slow a sender of packets may be while other ones wait for memory. A lost segment and a busy machine take their time.
+const PACKET_PATIENCE: Patience =
+    Patience { silence: Duration::from_secs(5), lag: Duration::from_secs(10), bytes_per_second: 4 << 20 };
+
 /// How often the store is asked for news (corrupt replicas, failed volumes).
 const EVENTS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -61,6 +65,10 @@ pub struct Datanode {
     pub(crate) store: Arc<Blockstore>,
     pub(crate) pools: Pools,
     pub(crate) load: Arc<Load>,
+    /// Of data connections, over TCP and the domain socket.
+    pub(crate) places: Arc<Places>,
+    /// For long packets and requests that come in on them.
+    pub(crate) message_memory: Arc<MessageMemory>,
     pub(crate) writers: Arc<Writers>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) locked_memory: Arc<LockedMemory>,
@@ -136,6 +144,8 @@ impl Datanode {
             store,
             pools: Pools::default(),
             load: load.clone(),
+            places: Places::new(PlacesOptions::new(options.transfer.connections_max)),
+            message_memory: MessageMemory::new(options.transfer.message_bytes_max, PACKET_PATIENCE),
             writers: Arc::new(Writers::default()),
             cache: Arc::new(Cache::new(locked_memory.clone())),
             locked_memory,
@@ -165,7 +175,10 @@ impl Datanode {
         let ipc = RpcServer::start(
             &datanode.options.ipc_address.to_string(),
             Arc::new(IpcService::new(datanode.clone())),
-            RpcServerOptions { frame_bytes_max: datanode.options.rpc.frame_bytes_max, ..RpcServerOptions::default() },
+            RpcServerOptions {
+                frame_bytes_max: datanode.options.rpc.frame_bytes_max,
+                ..RpcServerOptions::with_message_bytes(datanode.options.rpc.message_bytes_max)
+            },
         )
         .await
         .map_err(|error| Error::Listen {

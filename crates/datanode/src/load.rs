@@ -88,11 +88,9 @@ impl Load {
         Counted { load: self.clone(), what }
     }
 
-    /// A connection that is taken on; `None` when `limit` are open.
-    pub fn connection(self: &Arc<Self>, limit: usize) -> Option<Counted> {
-        let counted = self.count(What::Connection);
-        // Counted first: two that come at once cannot both take the last place.
-        (self.connections() <= limit).then_some(counted)
+    /// A connection that is taken on.
+    pub fn connection(self: &Arc<Self>) -> Counted {
+        self.count(What::Connection)
     }
 
     /// An operation of DataTransferProtocol that is being served.
@@ -302,14 +300,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_bounded_and_counted_back() {
+    fn connections_are_counted_back() {
         let load = Arc::new(Load::default());
-        let first = load.connection(2).unwrap();
-        let second = load.connection(2).unwrap();
-        assert!(load.connection(2).is_none());
-        drop(first);
-        let third = load.connection(2).unwrap();
-        drop((second, third));
+        let two = (load.connection(), load.connection());
+        assert_eq!(load.connections(), 2);
+        drop(two);
         assert_eq!(load.connections(), 0);
     }
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{
     Access, Connection, Domain, Error, Incoming, Limits, Listener, Region, Transfer, Transport,
 };
+use hearth_fabric::{Memory, Party, Place, Places, PlacesOptions};
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::RemoteSlice;
 use hearth_wire::data_transfer::Status;
@@ -74,7 +74,7 @@ pub struct OneSided {
     pub forwarding: Arc<Forwarding>,
     transport: Arc<dyn Transport>,
     address: SocketAddr,
-    connections: Arc<Semaphore>,
+    places: Arc<Places>,
     /// Registered memory from which small replicas are written.
     small: Mutex<Vec<Arc<dyn Region>>>,
     small_places: Semaphore,
@@ -114,7 +114,11 @@ impl OneSided {
             advertiser: Advertiser::new(store, domain, incarnation, options.lease, bounds),
             transport: transport.clone(),
             address: listener.address(),
-            connections: Arc::new(Semaphore::new(options.connections_max)),
+            // An active reader is quiet for a lease at most.
+            places: Places::new(PlacesOptions {
+                quiet_min: 2 * options.lease,
+                ..PlacesOptions::new(options.connections_max)
+            }),
             small: Mutex::new(Vec::new()),
             small_places: Semaphore::new(SMALL_WRITES),
             writing: Mutex::new(Vec::new()),
@@ -170,27 +174,30 @@ pub async fn accept(datanode: Arc<Datanode>, one_sided: Arc<OneSided>, listener:
             Ok(incoming) => incoming,
             Err(error) => {
                 tracing::warn!(%error, "accepting a one-sided connection");
+                one_sided.places.shed();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        let Ok(permit) = one_sided.connections.clone().try_acquire_owned() else {
-            tracing::warn!(peer = %incoming.peer(), "too many one-sided connections: rejected");
+        let peer = incoming.peer();
+        let Some((place, mut gives_way)) = one_sided.places.admit(Party::from(peer.ip())) else {
+            tracing::warn!(%peer, "too many one-sided connections, and all are busy: rejected");
             tokio::spawn(async move { incoming.reject(b"too many connections").await.is_ok() });
             continue;
         };
         let (datanode, one_sided) = (datanode.clone(), one_sided.clone());
         tokio::spawn(async move {
-            let _permit = permit;
+            place.known();
             tokio::select! {
-                () = take_on(&datanode, &one_sided, incoming) => {}
+                () = take_on(&datanode, &one_sided, incoming, &place) => {}
                 () = datanode.stopping() => {}
+                () = gives_way.wait() => tracing::debug!(%peer, "a quiet one-sided connection, among too many"),
             }
         });
     }
 }
 
-async fn take_on(datanode: &Arc<Datanode>, one_sided: &Arc<OneSided>, incoming: Box<dyn Incoming>) {
+async fn take_on(datanode: &Arc<Datanode>, one_sided: &Arc<OneSided>, incoming: Box<dyn Incoming>, place: &Place) {
     let peer = incoming.peer();
     let served = match incoming.private() {
         [PURPOSE_READING, VERSION, ..] => {
@@ -199,7 +206,7 @@ async fn take_on(datanode: &Arc<Datanode>, one_sided: &Arc<OneSided>, incoming: 
                 .accept(domain, &acceptance(PURPOSE_READING, datanode.incarnation), READING, PEER_TIMEOUT)
                 .await
             {
-                Ok(connection) => serve_reader(datanode, one_sided, &connection).await,
+                Ok(connection) => serve_reader(datanode, one_sided, &connection, place).await,
                 Err(error) => Err(error.into()),
             }
         }
@@ -243,10 +250,13 @@ async fn serve_reader(
     datanode: &Arc<Datanode>,
     one_sided: &Arc<OneSided>,
     connection: &Arc<dyn Connection>,
+    place: &Place,
 ) -> Result<(), ServeError> {
     // One more than the peer can have sent.
     let places = Arc::new(Semaphore::new(usize::from(READING.messages) + 1));
     loop {
+        // By its keys a reader may read all the time. It says something at least once in a lease.
+        place.quiet();
         let message = connection.receive(IDLE_TIMEOUT).await?;
         let ControlMessage::Locate(locate) = ControlMessage::decode(&message)? else {
             return Err(ServeError::Unexpected);

@@ -73,8 +73,10 @@ pub struct DatanodeOptions {
 #[derive(Clone, Debug)]
 pub struct TransferOptions {
     pub socket: SocketOptions,
-    /// Connections served at once; further ones are closed.
+    /// Connections at once. At this number one that does nothing gives way; if none does, the newest is closed.
     pub connections_max: usize,
+    /// Bytes of long packets and requests that have not arrived whole, of all connections.
+    pub message_bytes_max: u64,
     /// Silence of a peer within an operation.
     pub read_timeout: Duration,
     /// A peer that takes no byte.
@@ -148,6 +150,8 @@ pub struct RpcOptions {
     pub connect_timeout: Duration,
     pub call_timeout: Duration,
     pub frame_bytes_max: usize,
+    /// Bytes of long requests of all callers of the IPC port.
+    pub message_bytes_max: u64,
     /// Calls served at once by this datanode.
     pub handlers: usize,
 }
@@ -201,6 +205,7 @@ impl DatanodeOptions {
                     receive_buffer_bytes: buffer_size(conf.get(keys::DFS_DATANODE_TRANSFER_SOCKET_RECV_BUFFER_SIZE)?),
                 },
                 connections_max: conf.get(keys::DFS_DATANODE_MAX_TRANSFER_THREADS)?.max(1) as usize,
+                message_bytes_max: conf.get(keys::HEARTH_DATANODE_PACKET_MEMORY)?.max(PACKET_BYTES_MAX as u64 * 2),
                 read_timeout: conf.wait(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
                 write_timeout: conf.wait(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
                 keepalive: conf.get(keys::DFS_DATANODE_SOCKET_REUSE_KEEPALIVE)?,
@@ -243,6 +248,9 @@ impl DatanodeOptions {
                 connect_timeout: conf.wait(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
                 call_timeout: conf.wait(keys::IPC_CLIENT_RPC_TIMEOUT)?,
                 frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?.clamp(1 << 20, 1 << 30) as usize,
+                message_bytes_max: conf
+                    .get(keys::HEARTH_RPC_MESSAGE_MEMORY)?
+                    .max(conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?),
                 handlers: conf.get(keys::DFS_DATANODE_HANDLER_COUNT)?.max(1) as usize,
             },
             balance_bytes_per_second: conf.get(keys::DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC)?,

@@ -1,19 +1,22 @@
 //! DataTransferProtocol: takes connections, reads which operation is asked for, and hands over to `ops/`.
 //!
 //! A read may be followed by another operation on the same connection; everything else ends it.
+//!
+//! Bounds: `Datanode::places` for connections of both listeners, of which those without an operation give way to new ones;
+//! `Datanode::message_memory` for long packets and requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_fabric::local;
 use hearth_fabric::tcp::{Connection, Listener, PeerAddress};
+use hearth_fabric::{Place, local};
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, OpError as OperationError, Operation, Status};
 
 use crate::datanode::Datanode;
 use crate::ops::{self, After, OpError};
 use crate::session::{Session, SessionError};
 
-/// Accepts until the datanode stops. Connections beyond the limit are closed at once.
+/// Accepts until the datanode stops.
 pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
     loop {
         let accepted = tokio::select! {
@@ -39,32 +42,38 @@ async fn take_on(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>
     let connection = match accepted {
         Ok(connection) => connection,
         Err(error) => {
-            // Out of descriptors, or the peer was gone already: others may still be served in a moment.
+            // The peer was gone already, or descriptors have run out: a connection that does nothing gives its own back.
             tracing::warn!(%error, "accepting a data connection");
+            datanode.places.shed();
             tokio::time::sleep(Duration::from_millis(50)).await;
             return;
         }
     };
-    let Some(served) = datanode.load.connection(datanode.options.transfer.connections_max) else {
-        tracing::warn!(peer = %connection.peer(), "too many data connections: closed");
+    let peer = connection.peer();
+    let Some((place, mut gives_way)) = datanode.places.admit(peer.party()) else {
+        let limit = datanode.places.connections_max();
+        tracing::warn!(%peer, limit, "closing a data connection: all others are busy; see dfs.datanode.max.transfer.threads");
         return;
     };
     let datanode = datanode.clone();
     tokio::spawn(async move {
+        let counted = datanode.load.connection();
         tokio::select! {
-            () = serve(&datanode, connection) => (),
-            () = datanode.stopping() => (),
+            () = serve(&datanode, connection, &place) => {}
+            () = datanode.stopping() => {}
+            () = gives_way.wait() => tracing::debug!(%peer, "closing a data connection that does nothing, among too many"),
         }
-        drop(served);
+        drop((counted, place));
     });
 }
 
 /// Serves one connection until its end.
-async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
+async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Place) {
     let options = &datanode.options.transfer;
-    let mut session = Session::new(Arc::new(connection), options.write_timeout);
-    let mut wait = options.read_timeout;
+    let mut session = Session::sharing(Arc::new(connection), options.write_timeout, &datanode.message_memory);
+    let mut is_first = true;
     loop {
+        let wait = if is_first { options.read_timeout } else { options.keepalive };
         let operation = match session.receive_operation(wait).await {
             Ok(operation) => operation,
             // The usual end.
@@ -74,6 +83,11 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
                 return;
             }
         };
+        if is_first {
+            place.known()
+        } else {
+            place.busy()
+        }
         let op = operation.code();
         let served = datanode.load.operation();
         match dispatch(datanode, &mut session, operation).await {
@@ -86,7 +100,7 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
             }
             Ok(After::Many { memory }) => {
                 drop(served);
-                if let Err(error) = ops::read_many::converse(datanode, &mut session, memory).await {
+                if let Err(error) = ops::read_many::converse(datanode, &mut session, memory, place).await {
                     report(session.connection.peer(), op, &error);
                 }
                 return;
@@ -113,7 +127,8 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection) {
             }
         }
         drop(served);
-        wait = options.keepalive;
+        place.quiet();
+        is_first = false;
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_fabric::MessageMemory;
 use hearth_fabric::tcp::{self, Connection, PeerAddress, ReceiveBuffer};
 use hearth_protocol::data_transfer::receive_alone;
 use hearth_wire::data_transfer::{
@@ -39,6 +40,13 @@ impl Session {
     pub fn new(connection: Arc<Connection>, write_timeout: Duration) -> Self {
         let limit = PACKET_BYTES_MAX.max(RESPONSE_BYTES_MAX) + FRAMING_BYTES;
         Self { connection, buffer: ReceiveBuffer::new(BUFFER_BYTES, limit), write_timeout }
+    }
+
+    /// The same for a peer that has connected here: what its long messages take is claimed from `memory`.
+    pub fn sharing(connection: Arc<Connection>, write_timeout: Duration, memory: &Arc<MessageMemory>) -> Self {
+        let party = connection.peer().party();
+        let session = Self::new(connection, write_timeout);
+        Self { buffer: session.buffer.sharing(memory.clone(), party), ..session }
     }
 
     /// The same, waited for by the runtime that this is called in. `None`: somebody else has the connection, too.

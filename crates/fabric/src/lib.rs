@@ -9,18 +9,21 @@ pub mod conformance;
 mod descriptors;
 pub mod local;
 mod memory;
+mod message_memory;
 pub mod one_sided;
+mod places;
 pub mod rdma;
 pub mod sim;
 pub mod soft;
-mod strangers;
 pub mod stream;
 pub mod tcp;
 
 pub use choice::TransportName;
 pub use descriptors::raise_descriptor_limit;
 pub use memory::Memory;
-pub use strangers::{Stranger, Strangers};
+pub use message_memory::{Claim, MessageMemory, Patience};
+pub use places::{GivesWay, Place, Places, PlacesOptions};
+pub use stream::Party;
 
 /// Says aloud what a test leaves out, and why.
 #[cfg(test)]

@@ -14,5 +14,5 @@ mod send_file;
 
 pub use connection::Connection;
 pub use error::Error;
-pub use peer::PeerAddress;
-pub use receive_buffer::ReceiveBuffer;
+pub use peer::{Party, PeerAddress};
+pub use receive_buffer::{ReceiveBuffer, UNCLAIMED_BYTES};

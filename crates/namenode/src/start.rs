@@ -169,14 +169,17 @@ impl Namenode {
         let service = Arc::new(NamenodeService::new(namenode.clone(), datanodes, retry_cache));
         let service_address = conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
         let descriptors = hearth_protocol::rpc::raise_descriptor_limit();
+        let frame_bytes_max = conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?;
+        // Both servers share it.
+        let message_bytes = conf.get(keys::HEARTH_RPC_MESSAGE_MEMORY)?.max(frame_bytes_max);
         let rpc_options = RpcServerOptions {
-            frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)? as usize,
+            frame_bytes_max: frame_bytes_max as usize,
             connections_max: match conf.get(keys::IPC_SERVER_MAX_CONNECTIONS)? {
                 // The rest is for files and pages.
                 0 => descriptors / 4 * 3 / if service_address.is_some() { 2 } else { 1 },
                 most => most as usize,
             },
-            ..Default::default()
+            ..RpcServerOptions::with_message_bytes(message_bytes)
         };
         let rpc = RpcServer::start(&rpc_address(&options)?, service.clone(), rpc_options.clone()).await?;
         let service_rpc = match service_address {

@@ -4,6 +4,7 @@
 mod client;
 mod connection;
 mod frames;
+mod held_bytes;
 mod retry_cache;
 mod server;
 mod service;

@@ -1,5 +1,8 @@
 //! A TCP listener that has at most so many connections open at a time, and not all of them of one address. It closes those on which
 //! nothing moves, and those whose client takes too long over an answer.
+//!
+//! At the limit a connection that does nothing gives way to the newest: first those that have not sent a whole request yet, then those on
+//! which nothing has moved for a while. `hearth-fabric` has the same for the other ports, which this room does not use.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -7,14 +10,22 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
+
+/// A connection that has sent a request gives way when nothing has moved on it for so long.
+const QUIET_MIN: Duration = Duration::from_secs(5);
+
+/// While there are fewer connections without a request, quiet ones with a request give way before them. Else those without would share a
+/// single place where all others are taken.
+const FEW: usize = 16;
 
 pub(crate) struct BoundedListener {
     pub listener: TcpListener,
@@ -23,63 +34,163 @@ pub(crate) struct BoundedListener {
     pub idle_timeout: Duration,
 }
 
+/// A connection with a place, where its client is, and what tells that it has to give way.
+pub(crate) type Accepted = (BoundedStream, SocketAddr, oneshot::Receiver<()>);
+
 impl BoundedListener {
     /// The next connection for which there is a place.
-    pub async fn accept(&mut self) -> (BoundedStream, SocketAddr) {
+    pub async fn accept(&mut self) -> Accepted {
         loop {
-            let permit = self.places.free.clone().acquire_owned().await.expect("nobody closes the semaphore");
-            // It takes care of errors, such as a lack of descriptors.
-            let (stream, peer) = axum::serve::Listener::accept(&mut self.listener).await;
-            // Beyond its share it is closed at once: waiting, it would keep others waiting.
-            if let Some(place) = self.places.take(peer.ip(), permit) {
-                return (BoundedStream::new(stream, place, self.idle_timeout), peer);
+            let (stream, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // The client was gone already, or descriptors have run out: a connection that does nothing gives its own back.
+                    tracing::warn!(%error, "accepting a web connection");
+                    self.places.shed();
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            match self.places.admit(peer.ip()) {
+                Some((place, gives_way)) => {
+                    return (BoundedStream::new(stream, place, self.idle_timeout), peer, gives_way);
+                }
+                None => {
+                    tracing::debug!(%peer, "closing a web connection: all others of its address, or all, are at work")
+                }
             }
         }
     }
 }
 
-/// What there is for connections.
+/// Places for connections.
 pub(crate) struct Places {
-    free: Arc<Semaphore>,
-    /// Of one address, at most.
+    most: usize,
+    /// Limit of one address.
     share: usize,
-    /// How many each address has that has any.
-    taken: Mutex<HashMap<IpAddr, usize>>,
+    began: Instant,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    places: HashMap<u64, Entry>,
+    next: u64,
+}
+
+struct Entry {
+    address: IpAddr,
+    activity: Activity,
+    give_way: oneshot::Sender<()>,
+}
+
+/// What happens on a connection.
+#[derive(Clone)]
+pub(crate) struct Activity {
+    began: Instant,
+    /// Milliseconds from `began` to when a byte moved last; of a connection without a request: to when it came.
+    moved: Arc<AtomicU64>,
+    has_request: Arc<AtomicBool>,
+    work: Work,
 }
 
 /// A connection's, given back when this is dropped.
-struct Place {
+pub(crate) struct Place {
     places: Arc<Places>,
-    address: IpAddr,
-    _permit: OwnedSemaphorePermit,
+    number: u64,
+    pub activity: Activity,
 }
 
 impl Places {
-    pub fn new(places: usize, share: usize) -> Arc<Self> {
-        Arc::new(Self { free: Arc::new(Semaphore::new(places)), share, taken: Mutex::default() })
+    pub fn new(most: usize, share: usize) -> Arc<Self> {
+        Arc::new(Self { most, share, began: Instant::now(), taken: Mutex::default() })
     }
 
-    /// `None`: the address has its share.
-    fn take(self: &Arc<Self>, address: IpAddr, permit: OwnedSemaphorePermit) -> Option<Place> {
+    /// `None`: all connections are at work, or all of the address, which has its share.
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<(Place, oneshot::Receiver<()>)> {
+        let now = Instant::now();
         let mut taken = self.taken.lock();
-        let count = taken.get(&address).copied().unwrap_or(0);
-        if count >= self.share {
-            return None;
+        let of_address = taken.places.values().filter(|entry| entry.address == address).count();
+        if of_address >= self.share {
+            taken.make_room(Some(address), now)?;
+        } else if taken.places.len() >= self.most {
+            taken.make_room(None, now)?;
         }
-        taken.insert(address, count + 1);
-        Some(Place { places: self.clone(), address, _permit: permit })
+        let number = taken.next;
+        taken.next += 1;
+        let activity = Activity::new(self.began, now);
+        let (give_way, gives_way) = oneshot::channel();
+        taken.places.insert(number, Entry { address, activity: activity.clone(), give_way });
+        drop(taken);
+        Some((Place { places: self.clone(), number, activity }, gives_way))
+    }
+
+    /// Ends a connection that does nothing, if there is one.
+    fn shed(&self) {
+        self.taken.lock().make_room(None, Instant::now());
+    }
+}
+
+impl Taken {
+    /// Has a connection give way, of `address` only if that is given. `None`: there is none that does nothing.
+    fn make_room(&mut self, address: Option<IpAddr>, now: Instant) -> Option<()> {
+        let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
+        for entry in self.places.values() {
+            *of_address.entry(entry.address).or_default() += 1;
+        }
+        let in_scope = |entry: &Entry| address.is_none_or(|address| address == entry.address);
+        let has_request = |entry: &Entry| entry.activity.has_request.load(Ordering::Relaxed);
+        let without = self.places.values().filter(|entry| in_scope(entry) && !has_request(entry)).count();
+        let known_first = without < FEW;
+        let idle = self.places.iter().filter_map(|(number, entry)| {
+            let idle = entry.activity.idle(now).filter(|_| in_scope(entry))?;
+            let known = has_request(entry);
+            let may = !known || idle >= QUIET_MIN;
+            may.then_some(((known == known_first, of_address[&entry.address], idle), *number))
+        });
+        let (_, number) = idle.max_by_key(|(key, _)| *key)?;
+        let entry = self.places.remove(&number)?;
+        // It may be about to end by itself.
+        let _ = entry.give_way.send(());
+        Some(())
+    }
+}
+
+impl Activity {
+    fn new(began: Instant, now: Instant) -> Self {
+        let this = Self { began, moved: Arc::default(), has_request: Arc::default(), work: Work::default() };
+        this.moved_at(now);
+        this
+    }
+
+    /// A whole request has come, if only its header.
+    pub fn has_request(&self) {
+        self.has_request.store(true, Ordering::Relaxed);
+    }
+
+    fn moved_at(&self, now: Instant) {
+        let millis = now.saturating_duration_since(self.began).as_millis();
+        self.moved.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A byte moved.
+    fn moved(&self, now: Instant) {
+        if self.has_request.load(Ordering::Relaxed) {
+            self.moved_at(now);
+        }
+    }
+
+    /// For how long nothing has happened. `None`: the server is at work.
+    fn idle(&self, now: Instant) -> Option<Duration> {
+        let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
+        let since = self.work.last().map_or(moved, |at_work| at_work.max(moved));
+        (!self.work.is_running()).then(|| now.saturating_duration_since(since))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
-        match taken.get_mut(&self.address) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                taken.remove(&self.address);
-            }
-        }
+        self.places.taken.lock().places.remove(&self.number);
     }
 }
 
@@ -121,6 +232,10 @@ impl Work {
         let at_work = self.0.lock();
         if at_work.running > 0 { Some(Instant::now()) } else { at_work.ended }
     }
+
+    fn is_running(&self) -> bool {
+        self.0.lock().running > 0
+    }
 }
 
 struct Running<'a>(&'a Work);
@@ -146,27 +261,17 @@ pub(crate) struct BoundedStream {
     /// When a byte moved last, or the server did something for which the client had to wait.
     moved: Instant,
     due: Due,
-    work: Work,
     /// Something is yet to be written: what is due is that, not what the client asks next.
     is_writing: bool,
     /// Wakes when one of the two is over.
     timer: Pin<Box<Sleep>>,
-    _place: Place,
+    place: Place,
 }
 
 impl BoundedStream {
     fn new(stream: TcpStream, place: Place, idle_timeout: Duration) -> Self {
         let timer = Box::pin(sleep(idle_timeout));
-        Self {
-            stream,
-            idle_timeout,
-            moved: Instant::now(),
-            due: Due::default(),
-            work: Work::default(),
-            is_writing: false,
-            timer,
-            _place: place,
-        }
+        Self { stream, idle_timeout, moved: Instant::now(), due: Due::default(), is_writing: false, timer, place }
     }
 
     pub fn due(&self) -> Due {
@@ -174,14 +279,19 @@ impl BoundedStream {
     }
 
     pub fn work(&self) -> Work {
-        self.work.clone()
+        self.place.activity.work.clone()
+    }
+
+    pub fn activity(&self) -> Activity {
+        self.place.activity.clone()
     }
 
     /// Passes on what is ready; what waits longer than the idle time-out, or comes after what is due, becomes an error.
     fn watch<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.moved = Instant::now();
-        } else if let Some(at_work) = self.work.last() {
+            self.place.activity.moved(self.moved);
+        } else if let Some(at_work) = self.place.activity.work.last() {
             self.moved = self.moved.max(at_work);
         }
         let idle = self.moved + self.idle_timeout;
@@ -262,22 +372,21 @@ mod tests {
         let (mut bounded, address) = listen(places.clone(), Duration::from_millis(100)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"GE").await.unwrap();
-        let (mut stream, _) = bounded.accept().await;
+        let (mut stream, _, _gives_way) = bounded.accept().await;
         let mut bytes = [0; 2];
         stream.read_exact(&mut bytes).await.unwrap();
-        assert_eq!(places.free.available_permits(), 0);
+        assert_eq!(places.taken.lock().places.len(), 1);
         let error = stream.read(&mut bytes).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(stream);
-        assert_eq!(places.free.available_permits(), 1);
-        assert!(places.taken.lock().is_empty());
+        assert!(places.taken.lock().places.is_empty());
     }
 
     #[tokio::test]
     async fn a_connection_whose_server_is_at_work_is_not_idle() {
         let (mut bounded, address) = listen(Places::new(1, 1), Duration::from_millis(100)).await;
         let _client = TcpStream::connect(address).await.unwrap();
-        let (mut stream, _) = bounded.accept().await;
+        let (mut stream, _, _gives_way) = bounded.accept().await;
         let work = stream.work();
         let began = Instant::now();
         let working = tokio::spawn(async move { work.during(sleep(Duration::from_millis(500))).await });
@@ -290,7 +399,7 @@ mod tests {
     async fn what_is_due_ends_a_connection_on_which_bytes_move() {
         let (mut bounded, address) = listen(Places::new(1, 1), Duration::from_secs(60)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
-        let (mut stream, _) = bounded.accept().await;
+        let (mut stream, _, _gives_way) = bounded.accept().await;
         stream.due().set(Some(Instant::now() + Duration::from_millis(200)));
         let answering = async {
             let part = vec![0; 1 << 20];
@@ -313,28 +422,57 @@ mod tests {
         }
     }
 
+    async fn from(ip: &str, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{ip}:0").parse().unwrap()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    fn gave_way(accepted: &mut Accepted) -> bool {
+        accepted.2.try_recv() == Ok(())
+    }
+
     #[tokio::test]
-    async fn one_address_has_a_share_of_the_places() {
+    async fn address_beyond_its_share_displaces_only_its_own_connections() {
         let (mut bounded, address) = listen(Places::new(3, 2), Duration::from_secs(60)).await;
-        let from = async |ip: &str| {
-            let socket = TcpSocket::new_v4().unwrap();
-            socket.bind(format!("{ip}:0").parse().unwrap()).unwrap();
-            socket.connect(address).await.unwrap()
-        };
         let mut clients = Vec::new();
         let mut held = Vec::new();
-        for _ in 0..2 {
-            clients.push(from("127.0.0.1").await);
+        for ip in ["127.0.0.2", "127.0.0.1", "127.0.0.1", "127.0.0.1"] {
+            clients.push(from(ip, address).await);
             held.push(bounded.accept().await);
         }
-        let mut third = from("127.0.0.1").await;
-        let _other = from("127.0.0.2").await;
-        let (_stream, peer) = bounded.accept().await;
-        assert_eq!(peer.ip(), IpAddr::from([127, 0, 0, 2]));
-        assert_eq!(third.read(&mut [0]).await.unwrap(), 0, "it is closed");
-        held.pop();
-        clients.push(from("127.0.0.1").await);
-        let (_stream, peer) = bounded.accept().await;
-        assert_eq!(peer.ip(), IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(held.iter_mut().map(gave_way).collect::<Vec<_>>(), [false, true, false, false]);
+        // Both that are left of the address have sent a request a moment ago.
+        held[2].0.activity().has_request();
+        held[3].0.activity().has_request();
+        let mut refused = from("127.0.0.1", address).await;
+        let mut client = from("127.0.0.3", address).await;
+        // All places are taken: the oldest without a request gives way.
+        let accepted = bounded.accept().await;
+        assert_eq!(accepted.1.ip(), IpAddr::from([127, 0, 0, 3]));
+        assert_eq!(refused.read(&mut [0]).await.unwrap(), 0, "it is closed");
+        assert!(gave_way(&mut held[0]));
+        client.write_all(b"x").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn quiet_connections_give_way_and_those_at_work_do_not() {
+        let places = Places::new(2, 2);
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let (first, mut first_gives_way) = places.admit(address).unwrap();
+        let (second, mut second_gives_way) = places.admit(address).unwrap();
+        first.activity.has_request();
+        second.activity.has_request();
+        let after = |time: Duration| places.taken.lock().make_room(Some(address), Instant::now() + time);
+        assert!(after(QUIET_MIN / 2).is_none(), "both were quiet for a short time only");
+        let work = first.activity.work.clone();
+        let running = Running::new(&work);
+        second.activity.moved(Instant::now() + QUIET_MIN);
+        assert!(after(QUIET_MIN * 3 / 2).is_none(), "one is at work, and on the other a byte moved");
+        assert!(after(QUIET_MIN * 3).is_some());
+        assert!(second_gives_way.try_recv().is_ok() && first_gives_way.try_recv().is_err());
+        assert!(after(QUIET_MIN * 3).is_none());
+        drop(running);
+        assert!(after(QUIET_MIN * 3).is_some() && first_gives_way.try_recv().is_ok());
     }
 }

@@ -17,7 +17,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::bounded::{BoundedListener, BoundedStream};
+use crate::bounded::{Accepted, BoundedListener};
+use crate::webhdfs::PREFIX;
 
 /// Who asks.
 #[derive(Clone, Copy)]
@@ -42,32 +43,35 @@ pub(crate) async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience.header);
     loop {
-        let (stream, peer) = tokio::select! {
+        let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.changed() => return,
         };
-        tokio::spawn(answer(http.clone(), stream, peer, router.clone(), patience.answer, stopped.clone()));
+        tokio::spawn(answer(http.clone(), accepted, router.clone(), patience.answer, stopped.clone()));
     }
 }
 
 async fn answer(
     http: http1::Builder,
-    stream: BoundedStream,
-    peer: SocketAddr,
+    (stream, peer, mut gives_way): Accepted,
     router: Router,
     patience: Duration,
     mut stopped: watch::Receiver<()>,
 ) {
-    let (due, work) = (stream.due(), stream.work());
+    let (due, work, activity) = (stream.due(), stream.work(), stream.activity());
     let pages = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         // Making the answer has time-outs of its own.
         due.set(None);
+        activity.has_request();
         request.extensions_mut().insert(ConnectInfo(Peer(peer)));
         request.extensions_mut().insert(work.clone());
-        let (answered, due) = (pages.call(request), due.clone());
+        let is_page = !request.uri().path().starts_with(PREFIX);
+        let (answered, due, work) = (pages.call(request), due.clone(), work.clone());
         async move {
-            answered.await.inspect(|answer| {
+            // Pages have a bound of their own. Of WebHDFS the service says when it works, for it also waits for its client.
+            let answered = if is_page { work.during(answered).await } else { answered.await };
+            answered.inspect(|answer| {
                 let is_whole = answer.body().size_hint().exact().is_some();
                 due.set(is_whole.then(|| Instant::now() + patience));
             })
@@ -76,6 +80,7 @@ async fn answer(
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        Ok(()) = &mut gives_way => return tracing::debug!(%peer, "closing a web connection that does nothing, among too many"),
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await

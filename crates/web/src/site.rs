@@ -38,9 +38,9 @@ const QUERY_BYTES_MAX: usize = 8 * 1024;
 const REQUESTS_MAX: usize = 64;
 /// Pages that are made at a time by threads which may wait, for a disk or a lock: one that hangs takes as many threads, no more.
 const MAKING_MAX: usize = 2;
-/// Connections open at a time; the next ones wait in the kernel's backlog.
+/// Connections open at a time. At this number one that does nothing gives way to the next.
 const CONNECTIONS_MAX: usize = 256;
-/// Of them, those of one address; more are closed at once. Half, so that nobody has all of them by himself.
+/// Of them, those of one address: beyond it, its own give way. Half, so that one client cannot have all of them.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = CONNECTIONS_MAX / 2;
 /// A connection on which no byte moves for so long is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{DataSource, Reading, ReplicaReader, StoreError};
-use hearth_fabric::Memory;
+use hearth_fabric::{Memory, Place};
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumSpec};
 use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
@@ -61,7 +61,9 @@ pub async fn converse(
     datanode: &Arc<Datanode>,
     session: &mut Session,
     memory: Option<Promised>,
+    place: &Place,
 ) -> Result<(), OpError> {
+    session.buffer.release();
     let lent = match memory {
         Some(promised) => Lent::take(session, promised, datanode.options.transfer.read_timeout).await?,
         None => Lent::default(),
@@ -101,6 +103,9 @@ pub async fn converse(
         }
         drop(served);
         // Something is to be received, or all places of those that wait are taken.
+        if waiting.tasks.is_empty() {
+            place.quiet();
+        }
         tokio::select! {
             Some(done) = waiting.tasks.join_next(), if !waiting.tasks.is_empty() => waiting.take(done, &mut ready),
             readable = session.connection.readable(timeout), if waiting.has_room() => {
@@ -116,7 +121,7 @@ pub async fn converse(
                     // The client has no more to ask; what it still waits for is answered.
                     Some(0) if session.buffer.available().is_empty() => return finish(datanode, session, waiting).await,
                     Some(0) => return Err(hearth_fabric::tcp::Error::Closed { peer: session.connection.peer() }.into()),
-                    _ => {}
+                    _ => place.busy(),
                 }
             }
         }

@@ -40,6 +40,7 @@ pub async fn converse(datanode: &Arc<Datanode>, session: Session, window: Window
 async fn receive(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
     let session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;
     let Session { connection, mut buffer, .. } = session;
+    buffer.release();
     let waits = streams::waits(&datanode.options.transfer);
     let store = StreamStore::new(datanode);
     Ok(replica_stream::receive(&connection, &mut buffer, store, window.limits, waits).await?)

@@ -100,6 +100,8 @@ impl Intake<'_> {
             if !landed? {
                 let left = head.data_bytes - self.landing.begun.map_or(0, |begun| begun.done);
                 connection.expect(left as u64);
+                // What lands needs no long buffer, and nothing takes memory back from a connection that waits here.
+                buffer.release();
                 connection.readable(self.read_timeout).await?;
                 continue;
             }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
 use super::{Hello, SoftDomain, SoftIncoming, connect};
-use crate::Strangers;
 use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Transport};
+use crate::stream::Party;
+use crate::{Places, PlacesOptions};
 
 /// Connections that have not been accepted yet: of the kernel, those that have not said hello, and those that have.
 const BACKLOG: u32 = 128;
@@ -76,35 +77,37 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Takes connections, and hands on those that say hello in time.
 async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
-    let strangers = Strangers::new(BACKLOG as usize);
     // Half of them are left to those that have said hello, and wait for the listener.
-    let places = Arc::new(Semaphore::new(2 * BACKLOG as usize));
+    let most = 2 * BACKLOG as usize;
+    let strangers = Places::new(PlacesOptions { strangers_max: BACKLOG as usize, ..PlacesOptions::new(most) });
     loop {
-        let permit = places.clone().acquire_owned().await.expect("it is never closed");
         let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // That one connection's, or descriptors have run out: others may end meanwhile.
                 tracing::debug!(%error, "accepting a one-sided connection");
+                strangers.shed();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        let (stranger, gives_way) = strangers.admit();
+        let Some((stranger, mut gives_way)) = strangers.admit(Party::from(peer.ip())) else {
+            tracing::debug!(%peer, "too many connections wait for the listener");
+            continue;
+        };
         let sender = sender.clone();
         tokio::spawn(async move {
-            let _permit = permit;
             let hello = async {
                 stream.set_nodelay(true)?;
                 Hello::receive(&mut stream).await
             };
             let hello = tokio::select! {
                 hello = tokio::time::timeout(HELLO_WITHIN, hello) => hello,
-                Ok(()) = gives_way => return tracing::debug!(%peer, "a connection that says nothing, among too many"),
+                () = gives_way.wait() => return tracing::debug!(%peer, "a connection that says nothing, among too many"),
             };
-            drop(stranger);
             match hello {
                 Ok(Ok(hello)) => {
+                    stranger.known();
                     let stream = Some(Box::new(stream) as _);
                     // No listener any more: the connection is dropped with it.
                     let _ = sender.send(SoftIncoming { stream, peer, hello, gate: None }).await;

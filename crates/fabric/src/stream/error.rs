@@ -33,6 +33,9 @@ pub enum Error {
     /// More bytes were asked for at once than the receive buffer may ever hold.
     #[error("{peer} announced {wanted} bytes where {limit} are the limit")]
     TooLong { peer: PeerAddress, wanted: usize, limit: usize },
+    /// Long messages of all peers take all the memory for them, and this peer was too slow, or its message cannot wait.
+    #[error("no memory for {wanted} bytes of {peer}: the long messages of all peers take all that there is for them")]
+    NoMemory { peer: PeerAddress, wanted: usize },
 }
 
 impl Error {
@@ -70,6 +73,7 @@ impl Error {
             | Self::Socket { source, .. }
             | Self::File { source, .. } => source.kind(),
             Self::TooLong { .. } | Self::Descriptors { .. } => io::ErrorKind::InvalidData,
+            Self::NoMemory { .. } => io::ErrorKind::OutOfMemory,
         };
         io::Error::new(kind, self)
     }

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,6 +20,33 @@ impl PeerAddress {
             Self::Tcp(address) => Some(*address),
             Self::Process { .. } => None,
         }
+    }
+}
+
+impl PeerAddress {
+    /// The party that the peer belongs to.
+    pub fn party(&self) -> Party {
+        match self {
+            Self::Tcp(address) => Party::from(address.ip()),
+            Self::Process { uid, .. } => Party::User(*uid),
+        }
+    }
+}
+
+/// Peers that share limits: those of one host, or the processes of one user of this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Party {
+    /// An IPv6 host has a network of 64 bits to itself: addresses are cut to that.
+    Host(IpAddr),
+    User(u32),
+}
+
+impl From<IpAddr> for Party {
+    fn from(address: IpAddr) -> Self {
+        Self::Host(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
+            address => address,
+        })
     }
 }
 

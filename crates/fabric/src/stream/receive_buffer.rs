@@ -1,22 +1,30 @@
 //! A reused buffer between a socket and a parser: one recv brings many small messages, or much of a large one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Connection, Error};
+use super::{Connection, Error, Party};
+use crate::message_memory::{Claim, MessageMemory};
 
 /// Up to so many bytes the buffer grows at once; from there on it doubles, and only when it is full: what a peer only announces
 /// takes no memory.
 const GROWN_AT_ONCE: usize = 1 << 20;
 
+/// A buffer of up to so many bytes claims no [`MessageMemory`].
+pub const UNCLAIMED_BYTES: usize = 128 << 10;
+
 /// Bytes received and not yet consumed, in one piece of memory.
 ///
-/// Grows to the largest message that was asked for, as that comes, and never beyond `limit`.
+/// Grows to the largest message that was asked for, as that comes, and never beyond `limit`. With [`ReceiveBuffer::sharing`], what it has
+/// beyond [`UNCLAIMED_BYTES`] is claimed from memory that all connections of a server share.
 #[derive(Debug)]
 pub struct ReceiveBuffer {
     memory: Vec<u8>,
     start: usize,
     end: usize,
     limit: usize,
+    shared: Option<(Arc<MessageMemory>, Party)>,
+    claim: Option<Claim>,
 }
 
 impl ReceiveBuffer {
@@ -24,14 +32,21 @@ impl ReceiveBuffer {
     /// make it grow to.
     pub fn new(bytes: usize, limit: usize) -> Self {
         assert!(bytes > 0 && bytes <= limit, "a receive buffer of {bytes} bytes with limit {limit}");
-        Self { memory: vec![0; bytes], start: 0, end: 0, limit }
+        Self { memory: vec![0; bytes], start: 0, end: 0, limit, shared: None, claim: None }
+    }
+
+    /// Claims memory for long messages of `party` from `memory`.
+    #[must_use]
+    pub fn sharing(mut self, memory: Arc<MessageMemory>, party: Party) -> Self {
+        self.shared = Some((memory, party));
+        self
     }
 
     /// All that is in it, and its memory, for somebody else to read; it comes back by being put in the place of this one, which holds
     /// nothing until then.
     pub fn take(&mut self) -> Self {
-        let limit = self.limit;
-        std::mem::replace(self, Self { memory: Vec::new(), start: 0, end: 0, limit })
+        let (limit, shared) = (self.limit, self.shared.clone());
+        std::mem::replace(self, Self { memory: Vec::new(), start: 0, end: 0, limit, shared, claim: None })
     }
 
     /// What has been received and not consumed.
@@ -54,10 +69,10 @@ impl ReceiveBuffer {
         self.end == self.memory.len()
     }
 
-    /// Lets one call fetch more: up to `bytes`, never beyond the limit. Does not shrink.
+    /// Lets one call fetch more: up to `bytes`, never beyond the limit, and not while memory for long messages is short. Does not shrink.
     pub fn grow_to(&mut self, bytes: usize) {
         let bytes = bytes.min(self.limit);
-        if bytes > self.memory.len() {
+        if bytes > self.memory.len() && self.may_have(bytes) {
             self.memory.resize(bytes, 0);
         }
     }
@@ -77,14 +92,119 @@ impl ReceiveBuffer {
     ///
     /// Errors: `Closed` when the peer ends before that, `TooLong` when `bytes` is beyond the limit.
     pub async fn fill_to(&mut self, connection: &Connection, bytes: usize, timeout: Duration) -> Result<(), Error> {
+        self.fill(connection, bytes, None, timeout).await
+    }
+
+    /// Receives until at least `bytes` are available, and no further than `most`, if that is given.
+    async fn fill(
+        &mut self,
+        connection: &Connection,
+        bytes: usize,
+        most: Option<usize>,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        if self.end - self.start >= bytes {
+            return Ok(());
+        }
+        self.claim(connection, bytes, timeout).await?;
         while self.end - self.start < bytes {
-            self.make_room(connection, bytes)?;
-            match connection.read(&mut self.memory[self.end..], timeout).await? {
+            self.make_room(connection, most.unwrap_or(bytes))?;
+            let end = most.map_or(self.memory.len(), |most| self.memory.len().min(self.start + most).max(self.end));
+            let into = &mut self.memory[self.end..end];
+            let received = match &mut self.claim {
+                None => connection.read(into, timeout).await?,
+                Some(claim) => tokio::select! {
+                    biased;
+                    received = connection.read(into, timeout) => {
+                        let received = received?;
+                        claim.received(received);
+                        received
+                    }
+                    () = claim.revoked() => {
+                        self.give_up_claim(connection, bytes)?;
+                        continue;
+                    }
+                },
+            };
+            match received {
                 0 => return Err(Error::Closed { peer: connection.peer() }),
                 received => self.end += received,
             }
         }
+        if let Some(claim) = &self.claim {
+            claim.whole();
+        }
         Ok(())
+    }
+
+    /// Claims memory for `bytes` in all, if they are many, and waits for it.
+    ///
+    /// Errors: `TooLong` when `bytes` is beyond the limit, `NoMemory` when there is none for as long as `timeout`.
+    async fn claim(&mut self, connection: &Connection, bytes: usize, timeout: Duration) -> Result<(), Error> {
+        let Some((memory, party)) = &self.shared else { return Ok(()) };
+        if bytes > self.limit {
+            return Err(Error::TooLong { peer: connection.peer(), wanted: bytes, limit: self.limit });
+        }
+        if bytes <= self.claimed() {
+            if bytes <= UNCLAIMED_BYTES && memory.is_short() {
+                // Between two long messages: others need the memory.
+                self.release();
+            } else if let Some(claim) = &self.claim {
+                claim.again();
+            }
+            return Ok(());
+        }
+        let mut claim = memory.claim(*party, bytes.next_multiple_of(UNCLAIMED_BYTES));
+        // One message at a time: what the last one had may be what this one waits for.
+        self.release();
+        if tokio::time::timeout(timeout, claim.granted()).await.is_err() {
+            return Err(Error::NoMemory { peer: connection.peer(), wanted: bytes });
+        }
+        claim.received(self.end - self.start);
+        self.claim = Some(claim);
+        Ok(())
+    }
+
+    /// Gives back memory that is claimed, as far as nothing is in it: no long message is expected here next.
+    pub fn release(&mut self) {
+        if self.claim.take().is_none() {
+            return;
+        }
+        let kept = self.available().len();
+        let mut memory = vec![0; kept.max(UNCLAIMED_BYTES)];
+        memory[..kept].copy_from_slice(self.available());
+        (self.memory, self.start, self.end) = (memory, 0, kept);
+    }
+
+    /// The claim was revoked. Without a part of a message in it the buffer goes on without.
+    fn give_up_claim(&mut self, connection: &Connection, wanted: usize) -> Result<(), Error> {
+        if wanted > UNCLAIMED_BYTES || self.end - self.start > UNCLAIMED_BYTES {
+            return Err(Error::NoMemory { peer: connection.peer(), wanted });
+        }
+        self.release();
+        Ok(())
+    }
+
+    /// Bytes that the buffer may have.
+    fn claimed(&self) -> usize {
+        self.claim.as_ref().map_or(0, Claim::bytes).max(UNCLAIMED_BYTES)
+    }
+
+    /// Whether the buffer may be of so many bytes without waiting for memory.
+    fn may_have(&mut self, bytes: usize) -> bool {
+        let Some((memory, party)) = &self.shared else { return true };
+        if bytes <= self.claimed() {
+            return true;
+        }
+        match memory.try_claim(*party, bytes.next_multiple_of(UNCLAIMED_BYTES)) {
+            Some(claim) => {
+                // Until something is waited for.
+                claim.whole();
+                self.claim = Some(claim);
+                true
+            }
+            None => false,
+        }
     }
 
     /// The same without taking a byte beyond them, which costs a call for each piece: for messages behind which descriptors
@@ -108,13 +228,7 @@ impl ReceiveBuffer {
         most: usize,
         timeout: Duration,
     ) -> Result<(), Error> {
-        while self.end - self.start < bytes {
-            match connection.read(self.spare(connection, most)?, timeout).await? {
-                0 => return Err(Error::Closed { peer: connection.peer() }),
-                received => self.received(received),
-            }
-        }
-        Ok(())
+        self.fill(connection, bytes, Some(most), timeout).await
     }
 
     /// Receives once: true when bytes came, false when the peer closed.
@@ -187,7 +301,13 @@ impl ReceiveBuffer {
                 self.start = 0;
             }
             let most = if self.is_full() { 2 * self.memory.len() } else { self.memory.len() };
-            let size = bytes.min(most.max(GROWN_AT_ONCE));
+            let mut size = bytes.min(most.max(GROWN_AT_ONCE));
+            if size > self.memory.len() && !self.may_have(size) {
+                size = size.min(self.claimed());
+                if size.max(self.memory.len()) <= self.end {
+                    return Err(Error::NoMemory { peer: connection.peer(), wanted: bytes });
+                }
+            }
             if size > self.memory.len() {
                 self.memory.resize(size, 0);
             }
@@ -199,6 +319,7 @@ impl ReceiveBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message_memory::Patience;
     use crate::tcp::{Listener, SocketOptions, connect};
 
     const WAIT: Duration = Duration::from_secs(60);
@@ -229,6 +350,83 @@ mod tests {
             assert!(matches!(error, Error::TooLong { wanted: 5001, limit: 5000, .. }), "{error}");
         };
         tokio::join!(send, receive);
+    }
+
+    fn shared(limit: u64) -> Arc<MessageMemory> {
+        MessageMemory::new(limit, Patience { silence: Duration::from_millis(200), ..Patience::default() })
+    }
+
+    fn sharing(memory: &Arc<MessageMemory>, connection: &Connection) -> ReceiveBuffer {
+        ReceiveBuffer::new(1000, 16 << 20).sharing(memory.clone(), connection.peer().party())
+    }
+
+    #[tokio::test]
+    async fn long_messages_of_all_connections_share_memory() {
+        const LONG: usize = 3 << 20;
+        let memory = shared(LONG as u64);
+        let (stalling, to_stall) = pair().await;
+        let (honest, to_serve) = pair().await;
+        let (mut first, mut second) = (sharing(&memory, &to_stall), sharing(&memory, &to_serve));
+        stalling.write_all(&[1; 2000], WAIT).await.unwrap();
+        first.fill_to(&to_stall, 2000, WAIT).await.unwrap();
+        assert_eq!(memory.claimed(), 0, "short messages need no claim");
+        stalling.write_all(&[1; 500_000], WAIT).await.unwrap();
+        let hostile = async {
+            let error = first.fill_to(&to_stall, LONG, WAIT).await.unwrap_err();
+            assert!(matches!(error, Error::NoMemory { .. }), "{error}");
+            drop(first);
+        };
+        let serve = async {
+            until(|| memory.claimed() > 0).await;
+            second.fill_to(&to_serve, LONG, WAIT).await.unwrap();
+            assert!(second.available() == [2; LONG]);
+        };
+        let send = async { honest.write_all(&[2; LONG], WAIT).await.unwrap() };
+        tokio::join!(hostile, serve, send);
+        assert_eq!(memory.claimed(), LONG as u64);
+        // The next message is short, and another connection waits.
+        second.consume(LONG);
+        let other = memory.claim(Party::User(1), LONG);
+        assert!(!other.is_granted());
+        honest.write_all(&[3; 1000], WAIT).await.unwrap();
+        second.fill_to(&to_serve, 1000, WAIT).await.unwrap();
+        assert!(other.is_granted() && second.capacity() == UNCLAIMED_BYTES && second.available() == [3; 1000]);
+        assert!(second.try_fill(&to_serve, 200_000).unwrap().is_none());
+        assert_eq!(second.capacity(), UNCLAIMED_BYTES, "what cannot wait takes no memory while it is short");
+    }
+
+    #[tokio::test]
+    async fn connections_between_two_long_messages_give_memory_back_and_go_on() {
+        const LONG: usize = 3 << 20;
+        let memory = shared(LONG as u64);
+        let (client, server) = pair().await;
+        let mut buffer = sharing(&memory, &server);
+        let receive = buffer.fill_to(&server, LONG, WAIT);
+        let (sent, received) = tokio::join!(client.write_all(&[1; LONG], WAIT), receive);
+        (sent.unwrap(), received.unwrap());
+        buffer.consume(LONG);
+        let next = async {
+            // Waits for the next message when another connection needs memory.
+            buffer.fill_to(&server, 1, WAIT).await.unwrap();
+            assert_eq!((buffer.available(), buffer.capacity()), (&[7][..], UNCLAIMED_BYTES));
+        };
+        let other = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let mut claim = memory.claim(Party::User(1), LONG);
+            assert!(!claim.is_granted());
+            tokio::time::timeout(WAIT, claim.granted()).await.expect("memory comes back");
+            client.write_all(&[7], WAIT).await.unwrap();
+        };
+        tokio::join!(next, other);
+    }
+
+    async fn until(mut is_so: impl FnMut() -> bool) {
+        let waiting = async {
+            while !is_so() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(WAIT, waiting).await.expect("it is so in time");
     }
 
     #[tokio::test]

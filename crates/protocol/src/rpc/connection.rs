@@ -11,7 +11,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use hearth_fabric::Stranger;
+use hearth_fabric::{Claim, Party, Place};
 use hearth_wire::proto::common::RpcSaslProto;
 use hearth_wire::proto::common::rpc_sasl_proto::SaslState;
 use hearth_wire::rpc::{
@@ -22,7 +22,8 @@ use hearth_wire::rpc::{
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::frames::{FrameReader, FrameWriter};
+use super::frames::{FrameReader, FrameWriter, LONG_FRAME_BYTES};
+use super::held_bytes::{HeldBytes, OwnBytes};
 use super::server::RpcServerOptions;
 use super::service::{Call, Caller, Service, application_error};
 
@@ -48,10 +49,20 @@ pub(super) enum Ended {
     Stalled,
     #[error("idle for too long")]
     Idle,
+    #[error("a long request came too slowly while others waited for memory")]
+    Slow,
 }
 
-/// The frame that answers a call, and the bytes that the call had.
-type Answer = Pin<Box<dyn Future<Output = (Bytes, usize)> + Send>>;
+type Answer = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// A call that has its answer.
+struct Answered {
+    frame: Bytes,
+    /// Bytes that the call had.
+    request_bytes: usize,
+    /// Those among them without a claim.
+    short_bytes: usize,
+}
 
 /// How far the peer has come.
 enum Stage {
@@ -69,13 +80,20 @@ pub(super) struct Connection<S> {
     service: Arc<S>,
     options: Arc<RpcServerOptions>,
     stage: Stage,
-    /// Until it has sent its context.
-    stranger: Option<Stranger>,
+    place: Place,
+    /// For the long request that is coming in.
+    claim: Option<Claim>,
     input: FrameReader,
     output: FrameWriter,
     in_flight: FuturesUnordered<Answer>,
     /// Bytes of the requests in flight.
     in_flight_bytes: usize,
+    /// Those among them without a claim.
+    short_bytes: usize,
+    /// The latter, and answers that the peer has not taken.
+    held: OwnBytes,
+    /// A call has come since the connection was last noted to be quiet.
+    is_active: bool,
 }
 
 impl<S: Service> Connection<S> {
@@ -84,7 +102,8 @@ impl<S: Service> Connection<S> {
         remote: SocketAddr,
         service: Arc<S>,
         options: Arc<RpcServerOptions>,
-        stranger: Stranger,
+        place: Place,
+        held: Arc<HeldBytes>,
     ) -> Self {
         Self {
             stream,
@@ -92,11 +111,15 @@ impl<S: Service> Connection<S> {
             service,
             options,
             stage: Stage::Header,
-            stranger: Some(stranger),
+            place,
+            claim: None,
             input: FrameReader::default(),
             output: FrameWriter::default(),
             in_flight: FuturesUnordered::new(),
             in_flight_bytes: 0,
+            short_bytes: 0,
+            is_active: true,
+            held: held.connection(),
         }
     }
 
@@ -133,26 +156,39 @@ impl<S: Service> Connection<S> {
             if !self.output.is_empty() && self.output.write_to(&self.stream.split().1)? > 0 {
                 progress = Instant::now();
             }
+            self.note_held();
             let may_read = self.has_room();
             if was_full && may_read {
                 // The calls that are here already come first: nothing need ever follow them.
                 continue;
             }
+            let may_read = may_read && self.claim.as_ref().is_none_or(Claim::is_granted);
             let (mut reading, writing) = self.stream.split();
             tokio::select! {
                 count = self.input.read_from(&mut reading), if may_read => {
-                    if count? == 0 {
+                    let count = count?;
+                    if count == 0 {
                         return Ok(());
+                    }
+                    if let Some(claim) = &self.claim {
+                        claim.received(count);
                     }
                     progress = Instant::now();
                 }
-                Some((answer, request_bytes)) = self.in_flight.next(), if !self.in_flight.is_empty() => {
-                    self.in_flight_bytes -= request_bytes;
-                    self.output.push(answer);
+                granted = step_of(&mut self.claim), if self.claim.is_some() => {
+                    if !granted {
+                        return Err(Ended::Slow);
+                    }
+                    if let Some(bytes) = self.input.awaited_bytes() {
+                        self.input.reserve(bytes);
+                    }
+                    progress = Instant::now();
+                }
+                Some(answered) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                    self.take(answered);
                     // Those that became ready with it, as after a commit of many changes, leave in one write.
-                    while let Some(Some((answer, request_bytes))) = self.in_flight.next().now_or_never() {
-                        self.in_flight_bytes -= request_bytes;
-                        self.output.push(answer);
+                    while let Some(Some(answered)) = self.in_flight.next().now_or_never() {
+                        self.take(answered);
                     }
                     progress = Instant::now();
                 }
@@ -182,9 +218,30 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    fn take(&mut self, answered: Answered) {
+        self.in_flight_bytes -= answered.request_bytes;
+        self.short_bytes -= answered.short_bytes;
+        self.output.push(answered.frame);
+    }
+
+    /// Accounts for what the connection holds, and notes when it becomes quiet. Bytes of an unfinished call do not keep it from that.
+    fn note_held(&mut self) {
+        self.held.set(self.short_bytes + self.output.len());
+        if !matches!(self.stage, Stage::Calls(_)) {
+            return;
+        }
+        if !self.in_flight.is_empty() || !self.output.is_empty() {
+            self.is_active = true;
+            self.place.busy();
+        } else if std::mem::take(&mut self.is_active) {
+            self.place.quiet();
+        }
+    }
+
     /// Whether another call may be taken on. What may not stays in the socket, and the peer waits.
     fn has_room(&self) -> bool {
-        self.in_flight.len() < self.options.calls_in_flight_max
+        self.held.has_room()
+            && self.in_flight.len() < self.options.calls_in_flight_max
             && self.in_flight_bytes < self.options.request_bytes_max
             && self.output.len() < self.options.answer_bytes_max
     }
@@ -208,7 +265,16 @@ impl<S: Service> Connection<S> {
                 Stage::Calls(_) => self.options.frame_bytes_max,
                 _ => FRAME_BYTES_MAX_BEFORE_CONTEXT.min(self.options.frame_bytes_max),
             };
-            let Some(frame) = self.input.next_frame(limit)? else { break };
+            let Some(frame) = self.input.next_frame(limit)? else {
+                if self.claim.is_none()
+                    && matches!(self.stage, Stage::Calls(_))
+                    && let Some(bytes) = self.input.awaited_bytes().filter(|bytes| *bytes > LONG_FRAME_BYTES)
+                {
+                    self.claim = Some(self.options.message_memory.claim(Party::from(self.remote.ip()), bytes));
+                }
+                break;
+            };
+            let claim = self.claim.take().inspect(Claim::whole);
             let request = decode_request(frame).map_err(|error| {
                 let remote_error = RemoteError {
                     code: Some(error.kind.code()),
@@ -218,7 +284,7 @@ impl<S: Service> Connection<S> {
                 self.output.push(encode_error(error.call_id, &error.client_id, error.retry_count, &remote_error));
                 Ended::Refused(error.kind.to_string())
             })?;
-            self.act(request)?;
+            self.act(request, claim)?;
         }
         Ok(())
     }
@@ -257,7 +323,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    fn act(&mut self, request: Request) -> Result<(), Ended> {
+    /// `claim`: for the memory of the request, if it is long.
+    fn act(&mut self, request: Request, claim: Option<Claim>) -> Result<(), Ended> {
         match request {
             Request::Ping => Ok(()),
             Request::Sasl(message) => self.negotiate(&message),
@@ -278,13 +345,13 @@ impl<S: Service> Connection<S> {
                     return Err(Ended::Refused(reason));
                 }
                 self.stage = Stage::Calls(Arc::new(caller));
-                self.stranger = None;
+                self.place.known();
                 Ok(())
             }
             Request::Call(call) => match &self.stage {
                 Stage::Calls(caller) => {
                     let caller = caller.clone();
-                    self.start(caller, call);
+                    self.start(caller, call, claim);
                     Ok(())
                 }
                 _ => Err(self.fatal(ErrorCode::FatalInvalidRpcHeader, "Connection context not established")),
@@ -313,7 +380,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    fn start(&mut self, caller: Arc<Caller>, frame: CallFrame) {
+    fn start(&mut self, caller: Arc<Caller>, frame: CallFrame, claim: Option<Claim>) {
         let client_id = frame.client_id.clone();
         let (call_id, retry_count) = (frame.call_id, frame.retry_count);
         if let Err(error) = self.check_protocol(&frame) {
@@ -334,21 +401,25 @@ impl<S: Service> Connection<S> {
         };
         let service = self.service.clone();
         let request_bytes = call.request.len();
+        let short_bytes = if claim.is_some() { 0 } else { request_bytes };
+        self.is_active = true;
         let answer = async move {
             let frame = match service.call(call).await {
                 Ok(message) => encode_success(call_id, &client_id, retry_count, &message),
                 Err(error) => encode_error(call_id, &client_id, retry_count, &error),
             };
-            (frame, request_bytes)
+            drop(claim);
+            Answered { frame, request_bytes, short_bytes }
         };
         let mut answer: Answer = Box::pin(answer);
         // Most calls touch memory only and are ready here: no queue, no other task.
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match pin!(&mut answer).poll(&mut context) {
-            Poll::Ready((frame, _)) => self.output.push(frame),
+            Poll::Ready(Answered { frame, .. }) => self.output.push(frame),
             // Polled again with a real waker as soon as it stands in the set.
             Poll::Pending => {
                 self.in_flight_bytes += request_bytes;
+                self.short_bytes += short_bytes;
                 self.in_flight.push(answer);
             }
         }
@@ -386,5 +457,20 @@ impl<S: Service> Connection<S> {
     fn refuse_connection(&mut self, code: ErrorCode, class: &str, text: String) {
         let error = RemoteError { code: Some(code), fatal: true, ..application_error(class, text) };
         self.output.push(encode_error(call_id::INVALID, &Bytes::new(), -1, &error));
+    }
+}
+
+/// Waits until a claim goes on: `true` when it is granted, `false` when it is revoked.
+async fn step_of(claim: &mut Option<Claim>) -> bool {
+    match claim {
+        Some(claim) if claim.is_granted() => {
+            claim.revoked().await;
+            false
+        }
+        Some(claim) => {
+            claim.granted().await;
+            true
+        }
+        None => std::future::pending().await,
     }
 }

@@ -14,6 +14,9 @@ const READ_BYTES: usize = 16 * 1024;
 /// With less room than this a new buffer is taken.
 const READ_BYTES_MIN: usize = 1024;
 
+/// A longer frame is received into memory of its own.
+pub(super) const LONG_FRAME_BYTES: usize = 32 * 1024;
+
 /// Output below this is copied together so that many small answers leave in one segment.
 const COALESCE_BYTES: usize = 8 * 1024;
 
@@ -49,7 +52,23 @@ impl FrameReader {
             return Ok(None);
         }
         self.buffer.advance(FRAME_LENGTH_BYTES);
-        Ok(Some(self.buffer.split_to(length).freeze()))
+        let frame = self.buffer.split_to(length).freeze();
+        if length > LONG_FRAME_BYTES {
+            // What follows shares the frame's memory, and would keep it for as long as the connection lives.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
+        Ok(Some(frame))
+    }
+
+    /// Bytes of the frame that has begun to come, with its length; `None` while that is not known.
+    pub fn awaited_bytes(&self) -> Option<usize> {
+        let prefix = self.buffer.get(..FRAME_LENGTH_BYTES)?.try_into().ok()?;
+        Some(FRAME_LENGTH_BYTES + frame_length(prefix, usize::MAX).ok()?)
+    }
+
+    /// Makes room for a frame of `bytes`, and for the attempt to read behind it.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.buffer.reserve(bytes.saturating_sub(self.buffer.len()) + READ_BYTES_MIN);
     }
 
     /// Whether a part of something has arrived and its rest is awaited.

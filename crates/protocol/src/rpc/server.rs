@@ -2,12 +2,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_fabric::Strangers;
+use hearth_fabric::{MessageMemory, Party, Patience, Places, PlacesOptions};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::connection::Connection;
+use super::held_bytes::HeldBytes;
 use super::service::Service;
 
 /// Bounds of a server. The defaults are Hadoop's where it has the same bound.
@@ -15,10 +16,16 @@ use super::service::Service;
 pub struct RpcServerOptions {
     /// Bytes of the longest frame accepted: `ipc.maximum.data.length`.
     pub frame_bytes_max: usize,
-    /// Connections at a time; the next one is closed at once. The NameNode's: `ipc.server.max.connections`.
+    /// Connections at a time. At this number a connection without calls gives way to the next one; if there is none, the next one is closed.
+    /// The NameNode's: `ipc.server.max.connections`.
     pub connections_max: usize,
-    /// Of those, connections that have not sent their context, at most; at the next one the oldest is closed. Never more than half of all.
+    /// Connections among them that have not sent their context; at the next one the oldest is closed. Never more than half of all.
     pub strangers_max: usize,
+    /// Memory for long requests of all connections, until they are answered. Servers may share it.
+    pub message_memory: Arc<MessageMemory>,
+    /// Bytes of short requests that are being answered and of answers that were not taken, of all connections. Beyond it each may have
+    /// no more than a small share of its own.
+    pub held_bytes_max: usize,
     /// Calls of one connection that are being answered at a time; more stay in the socket.
     pub calls_in_flight_max: usize,
     /// Bytes of the requests of one connection that are being answered at a time; the call that passes it is the last one taken.
@@ -31,12 +38,24 @@ pub struct RpcServerOptions {
     pub idle_timeout: Duration,
 }
 
+/// Default of `hearth.rpc.message.memory`.
+const MESSAGE_BYTES_MAX: u64 = 192 << 20;
+
 impl Default for RpcServerOptions {
     fn default() -> Self {
+        Self::with_message_bytes(MESSAGE_BYTES_MAX)
+    }
+}
+
+impl RpcServerOptions {
+    /// The defaults, with so many bytes for long requests of all connections.
+    pub fn with_message_bytes(bytes: u64) -> Self {
         Self {
             frame_bytes_max: hearth_wire::rpc::FRAME_BYTES_MAX_DEFAULT,
             connections_max: 4096,
             strangers_max: 1024,
+            message_memory: MessageMemory::new(bytes, Patience::default()),
+            held_bytes_max: 128 << 20,
             calls_in_flight_max: 512,
             request_bytes_max: 64 << 20,
             answer_bytes_max: 16 << 20,
@@ -95,24 +114,30 @@ async fn accept<S: Service>(
     options: Arc<RpcServerOptions>,
     stopped: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(options.connections_max));
-    let strangers = Strangers::new(options.strangers_max.min(options.connections_max / 2));
+    let places = Places::new(PlacesOptions {
+        strangers_max: options.strangers_max,
+        ..PlacesOptions::new(options.connections_max)
+    });
+    let held_bytes = HeldBytes::new(options.held_bytes_max);
     loop {
         let (stream, remote) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, most likely: the ones in use will be given back.
+                // Out of descriptors, most likely: a connection that does nothing gives its own back.
                 tracing::warn!("cannot accept an RPC connection: {error}");
+                places.shed();
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!("refusing RPC connection from {remote}: {} are open", options.connections_max);
+        let Some((place, mut gives_way)) = places.admit(Party::from(remote.ip())) else {
+            tracing::warn!(
+                "refusing RPC connection from {remote}: {} are open, and all are busy; see ipc.server.max.connections",
+                options.connections_max
+            );
             continue;
         };
-        let (stranger, gives_way) = strangers.admit();
-        let connection = Connection::new(stream, remote, service.clone(), options.clone(), stranger);
+        let connection = Connection::new(stream, remote, service.clone(), options.clone(), place, held_bytes.clone());
         let mut stopped = stopped.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -123,11 +148,10 @@ async fn accept<S: Service>(
                     }
                 }
                 _ = stopped.wait_for(|stop| *stop) => {}
-                Ok(()) = gives_way => {
-                    tracing::debug!("RPC connection from {remote} closed: too many have not said who they are");
+                () = gives_way.wait() => {
+                    tracing::debug!("RPC connection from {remote} closed: it does nothing, and there are too many");
                 }
             }
-            drop(place);
         });
     }
 }

@@ -1,0 +1,401 @@
+//! Memory for long messages that have not arrived whole, limited over all peers.
+//!
+//! A connection claims the announced length of a long message before it receives more than a small part of it, and gives the memory back when
+//! the message has been dealt with. While there is not enough memory, the claim waits and the bytes stay in the sender's socket. A claim is
+//! for the whole message, so no two messages can each hold what the other needs.
+//!
+//! Peers that hold memory and send too slowly would keep others waiting. While a claim waits, those that lag behind [`Patience`] are revoked,
+//! and their connections are closed. Next comes the party with the least memory, and within a party the claim with the longest wait for its
+//! size: short messages pass long ones, and no claim waits for ever.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::stream::Party;
+
+/// How slow a peer may send a message while another one waits for memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Longest time without a byte.
+    pub silence: Duration,
+    /// Delay behind a constant rate of [`Patience::bytes_per_second`] that is tolerated.
+    pub lag: Duration,
+    pub bytes_per_second: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { silence: Duration::from_secs(1), lag: Duration::from_secs(5), bytes_per_second: 16 << 20 }
+    }
+}
+
+/// How often a waiting claim looks for peers that lag.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Memory for the long messages of all connections of a server.
+#[derive(Debug)]
+pub struct MessageMemory {
+    limit: u64,
+    patience: Patience,
+    state: Mutex<State>,
+    /// Whether a claim waits.
+    is_short: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    claimed: u64,
+    /// Claimed by connections that were told to end.
+    leaving: u64,
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    held: BTreeMap<u64, Held>,
+    of_party: HashMap<Party, u64>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    party: Party,
+    bytes: u64,
+    since: Instant,
+    stage: watch::Sender<Stage>,
+}
+
+#[derive(Debug)]
+struct Held {
+    party: Party,
+    bytes: u64,
+    granted: Instant,
+    /// When the last byte came.
+    moved: Instant,
+    received: u64,
+    /// The message has arrived: it stays until it has been dealt with.
+    is_whole: bool,
+    is_revoked: bool,
+    stage: watch::Sender<Stage>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Waiting,
+    Granted,
+    Revoked,
+}
+
+/// Memory for one message, given back when this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    memory: Arc<MessageMemory>,
+    number: u64,
+    bytes: u64,
+    stage: watch::Receiver<Stage>,
+}
+
+impl MessageMemory {
+    /// `limit`: bytes of all messages. A single longer one is counted as so many.
+    pub fn new(limit: u64, patience: Patience) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), patience, state: Mutex::default(), is_short: AtomicBool::new(false) })
+    }
+
+    /// Claims memory for a message of `bytes`. The claim may have to wait: [`Claim::granted`].
+    pub fn claim(self: &Arc<Self>, party: Party, bytes: usize) -> Claim {
+        self.claim_at(party, bytes, Instant::now())
+    }
+
+    fn claim_at(self: &Arc<Self>, party: Party, bytes: usize, now: Instant) -> Claim {
+        let bytes = (bytes as u64).min(self.limit);
+        let (sender, stage) = watch::channel(Stage::Waiting);
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.waiting.insert(number, Waiting { party, bytes, since: now, stage: sender });
+        self.serve(&mut state, now);
+        drop(state);
+        Claim { memory: self.clone(), number, bytes, stage }
+    }
+
+    /// The same, if there is memory at once and no other claim waits for it.
+    pub fn try_claim(self: &Arc<Self>, party: Party, bytes: usize) -> Option<Claim> {
+        if self.is_short() {
+            return None;
+        }
+        // Dropped when it is not granted at once.
+        Some(self.claim(party, bytes)).filter(Claim::is_granted)
+    }
+
+    /// Whether a claim waits: memory that is not needed should be given back.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Atomic::Relaxed)
+    }
+
+    /// Bytes that are claimed.
+    pub fn claimed(&self) -> u64 {
+        self.state.lock().claimed
+    }
+
+    /// Grants what can be granted, and revokes what lags while others wait.
+    fn serve(&self, state: &mut State, now: Instant) {
+        while let Some(number) = state.first(now) {
+            let bytes = state.waiting[&number].bytes;
+            if state.claimed + bytes <= self.limit {
+                state.grant(number, now);
+                continue;
+            }
+            state.revoke_lagging((state.claimed + bytes).saturating_sub(self.limit), self.patience, now);
+            break;
+        }
+        self.is_short.store(!state.waiting.is_empty(), Atomic::Relaxed);
+    }
+
+    fn look_at(&self, now: Instant) {
+        self.serve(&mut self.state.lock(), now);
+    }
+}
+
+impl State {
+    /// The waiting claim whose turn it is.
+    fn first(&self, now: Instant) -> Option<u64> {
+        let held = |waiting: &Waiting| self.of_party.get(&waiting.party).copied().unwrap_or(0);
+        // How long a claim has waited for each byte.
+        let ratio = |waiting: &Waiting| {
+            now.saturating_duration_since(waiting.since).as_secs_f64().max(1e-6) / waiting.bytes.max(1) as f64
+        };
+        let before = |(_, one): &(&u64, &Waiting), (_, other): &(&u64, &Waiting)| {
+            let by_party = held(one).cmp(&held(other));
+            by_party.then_with(|| ratio(other).partial_cmp(&ratio(one)).unwrap_or(Ordering::Equal))
+        };
+        self.waiting.iter().min_by(before).map(|(number, _)| *number)
+    }
+
+    fn grant(&mut self, number: u64, now: Instant) {
+        let Some(Waiting { party, bytes, stage, .. }) = self.waiting.remove(&number) else { return };
+        self.claimed += bytes;
+        *self.of_party.entry(party).or_default() += bytes;
+        stage.send_replace(Stage::Granted);
+        let held =
+            Held { party, bytes, granted: now, moved: now, received: 0, is_whole: false, is_revoked: false, stage };
+        self.held.insert(number, held);
+    }
+
+    /// Revokes claims that lag, the slowest first, until `wanted` bytes are on their way back.
+    fn revoke_lagging(&mut self, wanted: u64, patience: Patience, now: Instant) {
+        while self.leaving < wanted {
+            let lagging = self.held.values_mut().filter_map(|held| held.lag(patience, now).map(|lag| (lag, held)));
+            let Some((_, slowest)) = lagging.max_by_key(|(lag, _)| *lag) else { return };
+            slowest.is_revoked = true;
+            self.leaving += slowest.bytes;
+            slowest.stage.send_replace(Stage::Revoked);
+        }
+    }
+}
+
+impl Held {
+    /// By how much the peer is late. `None`: it is not, or its claim cannot be revoked.
+    fn lag(&self, patience: Patience, now: Instant) -> Option<Duration> {
+        if self.is_whole || self.is_revoked {
+            return None;
+        }
+        let due = Duration::from_secs_f64(self.received as f64 / patience.bytes_per_second.max(1) as f64);
+        let late = now.saturating_duration_since(self.granted).saturating_sub(due);
+        let silent = now.saturating_duration_since(self.moved);
+        if silent >= patience.silence || late >= patience.lag { Some(silent.max(late)) } else { None }
+    }
+}
+
+impl Claim {
+    /// Bytes that it is for.
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the memory is there. Stays true when the claim is revoked.
+    pub fn is_granted(&self) -> bool {
+        *self.stage.borrow() != Stage::Waiting
+    }
+
+    /// Waits for the memory. May be dropped and called again.
+    pub async fn granted(&mut self) {
+        while !self.is_granted() {
+            tokio::select! {
+                // The sender lives as long as this claim.
+                _ = self.stage.changed() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => self.memory.look_at(Instant::now()),
+            }
+        }
+    }
+
+    /// Waits until the connection has to end because its peer is too slow while others wait.
+    pub async fn revoked(&mut self) {
+        if self.stage.wait_for(|stage| *stage == Stage::Revoked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// So many bytes of the message have come.
+    pub fn received(&self, bytes: usize) {
+        self.received_at(bytes, Instant::now());
+    }
+
+    fn received_at(&self, bytes: usize, now: Instant) {
+        if let Some(held) = self.memory.state.lock().held.get_mut(&self.number) {
+            held.received += bytes as u64;
+            held.moved = now;
+        }
+    }
+
+    /// The message has arrived: the claim is kept until it is dropped.
+    pub fn whole(&self) {
+        if let Some(held) = self.memory.state.lock().held.get_mut(&self.number) {
+            held.is_whole = true;
+        }
+    }
+
+    /// Another message is about to arrive in the same memory.
+    pub fn again(&self) {
+        if let Some(held) = self.memory.state.lock().held.get_mut(&self.number) {
+            let now = Instant::now();
+            (held.received, held.granted, held.moved, held.is_whole) = (0, now, now, false);
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut state = self.memory.state.lock();
+        state.waiting.remove(&self.number);
+        if let Some(held) = state.held.remove(&self.number) {
+            state.claimed -= held.bytes;
+            state.leaving -= if held.is_revoked { held.bytes } else { 0 };
+            if let Some(of_party) = state.of_party.get_mut(&held.party) {
+                *of_party -= held.bytes;
+                if *of_party == 0 {
+                    state.of_party.remove(&held.party);
+                }
+            }
+        }
+        self.memory.serve(&mut state, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn party(last: u8) -> Party {
+        Party::from(std::net::IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn memory(limit: usize) -> Arc<MessageMemory> {
+        MessageMemory::new(limit as u64, Patience::default())
+    }
+
+    fn is_revoked(claim: &Claim) -> bool {
+        *claim.stage.borrow() == Stage::Revoked
+    }
+
+    /// A moment in the past, with the number of milliseconds after it.
+    fn clock() -> impl Fn(u64) -> Instant {
+        let began = Instant::now() - Duration::from_secs(60);
+        move |millis| began + Duration::from_millis(millis)
+    }
+
+    #[tokio::test]
+    async fn memory_is_granted_up_to_its_limit_and_comes_back() {
+        let memory = memory(10);
+        let first = memory.claim(party(1), 6);
+        assert!(first.is_granted() && !memory.is_short());
+        let mut second = memory.claim(party(1), 5);
+        assert!(!second.is_granted() && memory.is_short() && memory.try_claim(party(2), 1).is_none());
+        drop(first);
+        second.granted().await;
+        assert_eq!((memory.claimed(), memory.is_short()), (5, false));
+        assert!(memory.try_claim(party(2), 6).is_none());
+        assert!(!memory.is_short(), "an attempt leaves nothing behind");
+        assert!(memory.try_claim(party(2), 5).is_some());
+        // Longer than all there is.
+        drop(second);
+        assert_eq!(memory.claim(party(1), 11).bytes(), 10);
+        assert_eq!(memory.claimed(), 0);
+    }
+
+    #[test]
+    fn silent_and_slow_peers_are_revoked_only_while_others_wait() {
+        let (memory, at) = (memory(200 * MIB), clock());
+        let slow = memory.claim_at(party(1), 100 * MIB, at(0));
+        let fast = memory.claim_at(party(1), 100 * MIB, at(0));
+        for step in 1..=60 {
+            slow.received_at(1000, at(100 * step));
+            fast.received_at(MIB, at(100 * step));
+        }
+        memory.look_at(at(6000));
+        assert!(!is_revoked(&slow), "no other peer waits");
+        let waiting = memory.claim_at(party(1), 100 * MIB, at(6000));
+        assert!(is_revoked(&slow) && !is_revoked(&fast));
+        memory.look_at(at(6001));
+        assert!(!is_revoked(&fast), "enough memory is on its way back");
+        assert!(!waiting.is_granted(), "the memory is still in use");
+        drop(slow);
+        assert!(waiting.is_granted());
+        // Silence counts from the last byte on.
+        let next = memory.claim_at(party(1), 100 * MIB, at(6100));
+        waiting.received_at(MIB, at(6900));
+        memory.look_at(at(6900));
+        assert!(!is_revoked(&fast) && !is_revoked(&waiting));
+        memory.look_at(at(7000));
+        assert!(is_revoked(&fast) && !is_revoked(&waiting));
+        drop(fast);
+        assert!(next.is_granted());
+    }
+
+    #[test]
+    fn messages_that_are_whole_are_not_revoked() {
+        let (memory, at) = (memory(10), clock());
+        let first = memory.claim_at(party(1), 10, at(0));
+        first.whole();
+        let second = memory.claim_at(party(1), 1, at(30_000));
+        assert!(!is_revoked(&first) && !second.is_granted());
+        // A message that follows in the same memory counts from now on.
+        first.again();
+        memory.look_at(at(60_500));
+        assert!(!is_revoked(&first));
+        memory.look_at(at(63_000));
+        assert!(is_revoked(&first));
+    }
+
+    #[test]
+    fn other_parties_and_shorter_messages_come_first() {
+        let (memory, at) = (memory(100), clock());
+        let (kept, held) = (memory.claim_at(party(1), 10, at(0)), memory.claim_at(party(1), 90, at(0)));
+        let hostile: Vec<_> = (0..50).map(|_| memory.claim_at(party(1), 100, at(0))).collect();
+        let small = memory.claim_at(party(1), 5, at(0));
+        let other = memory.claim_at(party(2), 90, at(500));
+        drop(held);
+        // The party without memory first. Then there is room for one more.
+        assert!(other.is_granted() && !small.is_granted());
+        drop(other);
+        assert!(small.is_granted());
+        assert!(!hostile.iter().any(Claim::is_granted));
+        drop((small, kept));
+        assert!(hostile[0].is_granted(), "the longest wait");
+    }
+
+    #[test]
+    fn long_messages_are_not_starved_by_short_ones() {
+        let (memory, at) = (memory(100), clock());
+        let first = memory.claim_at(party(1), 100, at(0));
+        let long = memory.claim_at(party(1), 100, at(0));
+        // Ten times shorter, it would have to wait for a tenth of the time.
+        let short = memory.claim_at(party(1), 10, at(55_000));
+        drop(first);
+        assert!(long.is_granted() && !short.is_granted());
+    }
+}
