@@ -24,6 +24,6 @@ pub use environment::Environment;
 pub use error::ConfigError;
 pub use hadoop_keys::{HadoopKey, Handling, Program, WithoutEffect, hadoop_keys};
 pub use key::{ConfigKey, Key, KeyInfo, OptionalKey};
-pub use namenodes::{DEFAULT_RPC_PORT, NamenodeAddress, Nameservice};
+pub use namenodes::{DEFAULT_RPC_PORT, NamenodeAddress, Nameservice, ServedNamenodes};
 pub use parse::{Engine, HostPort, StorageDirectory};
 pub use xml::{Property, to_xml};

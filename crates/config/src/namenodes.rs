@@ -23,7 +23,33 @@ pub struct NamenodeAddress {
     pub lifeline: Option<HostPort>,
 }
 
+/// How clients may name the namenodes that a datanode serves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServedNamenodes {
+    pub nameservices: Vec<String>,
+    /// Both for clients and for datanodes.
+    pub addresses: Vec<HostPort>,
+}
+
 impl Configuration {
+    /// The namenodes at which a datanode registers, by all names and addresses that the configuration has for them.
+    ///
+    /// Errors: as those of [`Self::datanode_nameservices`].
+    pub fn served_namenodes(&self) -> Result<ServedNamenodes, ConfigError> {
+        let nameservices = self.nameservices_here()?;
+        let mut services = self.datanode_nameservices()?;
+        for name in &nameservices {
+            services.push(self.nameservice(name, false)?);
+        }
+        let of_services = services.into_iter().flat_map(|service| service.namenodes);
+        let mut addresses: Vec<HostPort> = of_services.map(|namenode| namenode.rpc).collect();
+        if nameservices.is_empty() {
+            // A service address may stand in for the only one.
+            addresses.extend(self.single_namenode().ok());
+        }
+        Ok(ServedNamenodes { nameservices, addresses })
+    }
+
     /// Where a datanode registers: for each nameservice (all, or `dfs.internal.nameservices`), for each of its namenodes
     /// the service address when set, else the RPC address, else the authority of `fs.defaultFS`; without nameservices the
     /// same of `dfs.namenode.servicerpc-address` and `dfs.namenode.rpc-address`.

@@ -16,6 +16,7 @@ mod file_systems;
 mod open;
 mod parameters;
 mod refusal;
+mod served;
 mod upload;
 
 use std::fmt::Write;
@@ -34,6 +35,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use file_systems::FileSystems;
 use parameters::Asked;
 use refusal::{INVALID_PATH, refusal};
+use served::Served;
 use upload::{Opening, Upload};
 
 /// Operations carried out at a time; the next ones wait. A writer holds up to 8 MiB, a reader less than 1 MiB.
@@ -51,6 +53,7 @@ const JAVA_BUFFER_BYTES: usize = 32;
 /// Answers WebHDFS where a DataNode is.
 pub struct WebHdfs {
     file_systems: Arc<FileSystems>,
+    served: Served,
     turns: Arc<Semaphore>,
     turn_timeout: Duration,
     /// Who asks and does not say who he is.
@@ -62,6 +65,7 @@ impl WebHdfs {
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigError> {
         Ok(Self {
             file_systems: Arc::new(FileSystems::new(configuration)),
+            served: Served::new(configuration)?,
             turns: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             turn_timeout: TURN_TIMEOUT,
             nobody: configuration.get(keys::HADOOP_HTTP_STATICUSER_USER)?,
@@ -75,7 +79,12 @@ impl WebHdfs {
         }
         let mut body = std::mem::take(&mut request.body).into_data_stream();
         let waits_to_send = webhdfs::waits_to_send(&request.headers);
-        let asked = self.asked(&request);
+        let asked = match self.asked(&request) {
+            Ok((asked, namenode, user)) => {
+                self.file_system(&namenode, &user).await.map(|file_system| (asked, file_system))
+            }
+            Err(refused) => Err(refused),
+        };
         let (asked, file_system) = match asked {
             Ok(asked) => asked,
             Err(refused) => {
@@ -116,8 +125,13 @@ impl WebHdfs {
         }
     }
 
-    /// What is asked, and of which file system. Nothing is sent anywhere yet.
-    fn asked(&self, request: &Request) -> Result<(Asked, FileSystem), Exception> {
+    /// The file system of a NameNode that this DataNode serves.
+    async fn file_system(&self, namenode: &str, user: &str) -> Result<FileSystem, Exception> {
+        self.file_systems.of(&self.served.authority(namenode).await?, user)
+    }
+
+    /// What is asked, of which NameNode, and as which user. Nothing is sent anywhere yet.
+    fn asked(&self, request: &Request) -> Result<(Asked, String, String), Exception> {
         let asked = Asked::parse(request)?;
         // The client would take such names for what they mean elsewhere, and so for another file. NameNodes have none.
         if request.path.split('/').any(|name| matches!(name, "." | "..")) {
@@ -130,10 +144,8 @@ impl WebHdfs {
             let class = "org.apache.hadoop.security.authorize.AuthorizationException";
             return Err(Exception::new(class, format!("User: {user} is not allowed to impersonate {other}")));
         }
-        let file_system = self
-            .file_systems
-            .of(parameters.needed("namenoderpcaddress", parameters.text("op").unwrap_or_default())?, user)?;
-        Ok((asked, file_system))
+        let namenode = parameters.needed("namenoderpcaddress", parameters.text("op").unwrap_or_default())?;
+        Ok((asked, namenode.to_owned(), user.to_owned()))
     }
 
     async fn turn(&self) -> Option<OwnedSemaphorePermit> {
@@ -197,6 +209,10 @@ mod tests {
 
     use super::*;
 
+    fn configuration() -> Configuration {
+        Configuration::empty().with("fs.defaultFS", "hdfs://h:1")
+    }
+
     fn request(method: Method, url: &str) -> Request {
         let request = hearth_web::axum::http::Request::builder().method(method).uri(url).body(Body::empty()).unwrap();
         Request::parse(request, [127, 0, 0, 1].into()).unwrap()
@@ -204,12 +220,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_done_is_refused_as_hadoop_does() {
-        let service = WebHdfs::new(&Configuration::empty()).unwrap();
+        let service = WebHdfs::new(&configuration()).unwrap();
         for (method, url, status, exception) in [
             (Method::GET, "/webhdfs/v1/a?op=LISTSTATUS", 400, "IllegalArgumentException"),
             (Method::POST, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1", 400, "IllegalArgumentException"),
             (Method::GET, "/webhdfs/v1/a", 400, "IllegalArgumentException"),
             (Method::GET, "/webhdfs/v1/a?op=OPEN", 400, "IllegalArgumentException"),
+            (Method::GET, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=other:2", 403, "AccessControlException"),
             (Method::GET, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h/x:1", 400, "IllegalArgumentException"),
             (Method::GET, "/webhdfs/v1/a/%2E./b?op=OPEN&namenoderpcaddress=h:1", 400, "InvalidPathException"),
             (Method::GET, "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&offset=-1", 400, "IllegalArgumentException"),
@@ -242,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn browsers_may_create_from_pages_of_other_sites() {
-        let service = WebHdfs::new(&Configuration::empty()).unwrap();
+        let service = WebHdfs::new(&configuration()).unwrap();
         let response = service.answered(request(Method::OPTIONS, "/webhdfs/v1/a?op=CREATE")).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["access-control-allow-methods"], "PUT");
@@ -261,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_get_his_turn_is_told_to_come_again() {
         let turn_timeout = Duration::from_millis(20);
-        let service = WebHdfs { turn_timeout, ..WebHdfs::new(&Configuration::empty()).unwrap() };
+        let service = WebHdfs { turn_timeout, ..WebHdfs::new(&configuration()).unwrap() };
         let turns = Arc::clone(&service.turns).acquire_many_owned(OPERATIONS_MAX as u32).await.unwrap();
         let url = "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&user.name=ann";
         let response = service.answered(request(Method::GET, url)).await;

@@ -199,6 +199,21 @@ async fn carry_out(cluster: &Cluster) -> Result<()> {
     let missing = web.ask("GET", "/none", "OPEN", &[])?;
     ensure!((missing.status(), &*missing.exception()?) == ("404", "FileNotFoundException"), "{}", missing.head);
 
+    // Of another NameNode nothing is read, and it is not even connected to.
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0")?;
+    elsewhere.set_nonblocking(true)?;
+    let (port, user) = (web.port, web.user.clone());
+    let other = Web { port, namenode: elsewhere.local_addr()?.to_string(), user };
+    let refused = other.ask("GET", "/dir/file", "OPEN", &[])?;
+    ensure!((refused.status(), &*refused.exception()?) == ("403", "AccessControlException"), "{}", refused.head);
+    let connected = elsewhere.accept().map(drop).map_err(|error| error.kind());
+    ensure!(connected == Err(std::io::ErrorKind::WouldBlock), "{connected:?}");
+    // By another name it is the same NameNode.
+    let namenode = web.namenode.replace("127.0.0.1", "localhost");
+    let named = Web { port: web.port, namenode, user: web.user.clone() };
+    let read = named.ask("GET", "/dir/file", "OPEN", &[])?;
+    ensure!(read.status() == "200", "{}", read.head);
+
     // Broken off in the middle: what came is the file, which nobody has open.
     let sent = BLOCK + 4321;
     let mut stream = web.begin(("PUT", "/broken", "CREATE"), &format!("Content-Length: {LENGTH}\r\n"))?;

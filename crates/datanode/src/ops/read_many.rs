@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{DataSource, Reading, ReplicaReader, StoreError};
-use hearth_fabric::{Memory, Place};
+use hearth_fabric::Memory;
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumSpec};
 use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
@@ -61,7 +61,7 @@ pub async fn converse(
     datanode: &Arc<Datanode>,
     session: &mut Session,
     memory: Option<Promised>,
-    place: &Place,
+    place: &hearth_fabric::Place,
 ) -> Result<(), OpError> {
     session.buffer.release();
     let lent = match memory {

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod client;
+mod crowds;
 mod in_place;
 mod lazy_persist;
 mod local;

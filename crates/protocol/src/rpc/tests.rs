@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hearth_fabric::{MessageMemory, Patience};
 use hearth_wire::proto::hdfs::{BlockProto, ExtendedBlockProto};
 use hearth_wire::rpc::{RemoteError, exceptions, protocols};
 use prost::Message;
@@ -454,6 +455,147 @@ async fn those_who_say_nothing_take_no_place_from_those_who_do() {
     let other = RpcClient::new(RpcClientOptions::default());
     other.call::<BlockProto>(&target, "echo", &block(2)).await.unwrap();
     known.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
+}
+
+/// What a client says before its first call.
+fn greeting() -> Vec<u8> {
+    let context = hearth_wire::rpc::ConnectionContext::default();
+    [b"hrpc\x09\x00\x00", &hearth_wire::rpc::encode_context(ClientId([3; 16]), &context)[..]].concat()
+}
+
+/// A request that is a block to those who do not know its last field.
+#[derive(Clone, PartialEq, Message)]
+struct LongBlock {
+    #[prost(uint64, required, tag = "1")]
+    block_id: u64,
+    #[prost(uint64, required, tag = "2")]
+    gen_stamp: u64,
+    #[prost(bytes = "vec", tag = "100")]
+    filling: Vec<u8>,
+}
+
+const LONG: usize = 2 << 20;
+
+fn long(block_id: u64) -> LongBlock {
+    LongBlock { block_id, gen_stamp: 1, filling: vec![5; LONG] }
+}
+
+/// Memory for one long request and a half.
+fn options_with_little_memory(silence: Duration) -> RpcServerOptions {
+    let patience = Patience { silence, ..Patience::default() };
+    let message_memory = MessageMemory::new((LONG + LONG / 2) as u64, patience);
+    RpcServerOptions { message_memory, ..RpcServerOptions::default() }
+}
+
+#[tokio::test]
+async fn unfinished_requests_of_all_connections_share_memory() {
+    let options = options_with_little_memory(Duration::from_millis(200));
+    let memory = options.message_memory.clone();
+    let (_server, _, target) = start(options).await;
+    let mut hostile = Vec::new();
+    for _ in 0..10 {
+        hostile.push(tokio::spawn(async move {
+            let mut stream = TcpStream::connect(target.address).await.unwrap();
+            stream.write_all(&greeting()).await.unwrap();
+            stream.write_all(&(LONG as u32).to_be_bytes()).await.unwrap();
+            // As much as is taken.
+            let _ = stream.write_all(&vec![0; LONG - 1]).await;
+            let mut answer = Vec::new();
+            tokio::time::timeout(WAIT, stream.read_to_end(&mut answer)).await
+        }));
+    }
+    until(|| memory.claimed() > 0).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    for id in 0..3 {
+        client.call::<BlockProto>(&target, "echo", &block(id)).await.unwrap();
+        assert!(memory.claimed() <= (LONG + LONG / 2) as u64);
+    }
+    // A long one waits until those before it have been too slow.
+    let answer: BlockProto = client.call(&target, "echo", &long(7)).await.unwrap();
+    assert_eq!(answer.block_id, 7);
+    // With nobody waiting, the last one is left alone.
+    let ended = || hostile.iter().filter(|peer| peer.is_finished()).count();
+    until(|| ended() >= 9).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(ended() < 10 || memory.claimed() == 0, "{} have ended", ended());
+    hostile.into_iter().for_each(|peer| peer.abort());
+}
+
+#[tokio::test]
+async fn memory_of_a_long_request_comes_back_with_its_answer() {
+    let options = options_with_little_memory(Duration::from_millis(200));
+    let memory = options.message_memory.clone();
+    let (_server, service, target) = start(options).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    let held = tokio::spawn({
+        let (client, target) = (client.clone(), target.clone());
+        async move { client.call::<BlockProto>(&target, "held", &long(1)).await.unwrap() }
+    });
+    until(|| service.calls.load(Ordering::SeqCst) == 1).await;
+    let other = tokio::spawn({
+        let target = target.clone();
+        let client = RpcClient::new(RpcClientOptions::default());
+        async move { client.call::<BlockProto>(&target, "echo", &long(2)).await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(service.calls.load(Ordering::SeqCst), 1, "the memory is that of the first");
+    // Short calls go on meanwhile.
+    client.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
+    service.gate.notify_one();
+    assert_eq!(held.await.unwrap().block_id, 1);
+    assert_eq!(other.await.unwrap().block_id, 2);
+    until(|| memory.claimed() == 0).await;
+}
+
+#[tokio::test]
+async fn short_requests_in_flight_are_bounded_over_all_connections() {
+    // Without a sum that all share, each connection has its own small one.
+    let options = RpcServerOptions { held_bytes_max: 0, ..RpcServerOptions::default() };
+    let (_server, service, target) = start(options).await;
+    let id = ClientId([3; 16]);
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(target.address).await.unwrap();
+        stream.write_all(&greeting()).await.unwrap();
+        // Short requests that wait: more than the share.
+        let mut short = long(1);
+        short.filling.truncate(20_000);
+        let short = hearth_wire::rpc::encode_call(5, id, 0, protocols::CLIENT, "held", &short);
+        for _ in 0..20 {
+            stream.write_all(&short).await.unwrap();
+        }
+        streams.push(stream);
+    }
+    until(|| service.calls.load(Ordering::SeqCst) >= 12).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // 64 KiB hold three requests of 20,000 bytes; the fourth passes it.
+    assert_eq!(service.calls.load(Ordering::SeqCst), 12);
+    let client = RpcClient::new(RpcClientOptions::default());
+    client.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
+}
+
+#[tokio::test]
+async fn quiet_connections_give_way_where_all_places_are_taken() {
+    let options = RpcServerOptions { connections_max: 4, ..RpcServerOptions::default() };
+    let (_server, service, target) = start(options).await;
+    let busy = RpcClient::new(RpcClientOptions::default());
+    let held = tokio::spawn({
+        let (busy, target) = (busy.clone(), target.clone());
+        async move { busy.call::<BlockProto>(&target, "held", &block(1)).await.unwrap() }
+    });
+    until(|| service.calls.load(Ordering::SeqCst) == 1).await;
+    let mut quiet = Vec::new();
+    for _ in 0..10 {
+        let mut stream = TcpStream::connect(target.address).await.unwrap();
+        let call = hearth_wire::rpc::encode_call(5, ClientId([3; 16]), 0, protocols::CLIENT, "echo", &block(1));
+        stream.write_all(&[&greeting()[..], &call[..]].concat()).await.unwrap();
+        let length = stream.read_u32().await.unwrap();
+        stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        quiet.push(stream);
+    }
+    assert_eq!(quiet[0].read(&mut [0; 1]).await.unwrap(), 0, "the one that was quiet for the longest time");
+    service.gate.notify_one();
+    held.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
