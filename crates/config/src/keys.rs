@@ -480,7 +480,7 @@ keys! {
     /// Bytes of long RPC requests, those above 32 KiB, that have not arrived whole or are being answered: of all callers of a server
     /// together. At least the longest request, `ipc.maximum.data.length`.
     HEARTH_RPC_MESSAGE_MEMORY: Key<u64> = "hearth.rpc.message.memory", bytes, "201326592";
-    /// Bytes of long packets and requests, those above 128 KiB, on all connections of the datanode's transfer port and domain socket. At
+    /// Bytes of long packets and requests, those above 288 KiB, on all connections of the datanode's transfer port and domain socket. At
     /// least 32 MiB.
     HEARTH_DATANODE_PACKET_MEMORY: Key<u64> = "hearth.datanode.packet.memory", bytes, "134217728";
     /// NameNodes, as `host:port` or nameservice, to which the datanode's WebHDFS talks beside those that the datanode serves, such as
