@@ -130,6 +130,17 @@ impl FileSystem {
     /// The file system at `uri` (`hdfs://host:port`, `hdfs://nameservice`), or at `fs.defaultFS` when `None`, as `user`.
     /// Nothing is sent yet: a namenode that does not answer is found by the first call. Needs a tokio runtime.
     pub fn connect(configuration: &Configuration, uri: Option<&str>, user: &str) -> Result<Self, Error> {
+        Self::connect_for(configuration, uri, user, None)
+    }
+
+    /// As `connect`; with a `real_user`, that user makes the calls in the name of `user`, which the namenode must allow it
+    /// (`hadoop.proxyuser.*`).
+    pub fn connect_for(
+        configuration: &Configuration,
+        uri: Option<&str>,
+        user: &str,
+        real_user: Option<&str>,
+    ) -> Result<Self, Error> {
         let uri = match uri {
             Some(uri) => uri.to_owned(),
             None => configuration.get(keys::FS_DEFAULT_FS)?,
@@ -144,7 +155,7 @@ impl FileSystem {
         };
         let multiplex = MultiplexOptions::read(configuration, options.read_timeouts())?;
         let local = LocalOptions::read(configuration, options.read_timeouts(), multiplex.clone())?;
-        let rpc_options = rpc_options(configuration)?;
+        let rpc_options = RpcClientOptions { real_user: real_user.map(Arc::from), ..rpc_options(configuration)? };
         let user: Arc<str> = user.into();
         let rpc = RpcClient::new(rpc_options.clone());
         let namenode = Namenode::new(rpc, service, observers, Arc::clone(&user), &options);
@@ -176,6 +187,11 @@ impl FileSystem {
     /// `hdfs://` and the authority that it was connected with.
     pub fn uri(&self) -> &str {
         &self.shared.uri
+    }
+
+    /// Whether the other is a clone of this one.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     pub fn user(&self) -> &str {
@@ -647,6 +663,7 @@ fn rpc_options(configuration: &Configuration) -> Result<RpcClientOptions, Error>
         idle_timeout: configuration.get(keys::IPC_CLIENT_CONNECTION_MAXIDLETIME)?,
         response_bytes_max: configuration.get(keys::IPC_MAXIMUM_RESPONSE_LENGTH)? as usize,
         bind: None,
+        real_user: None,
     })
 }
 

@@ -50,6 +50,16 @@ pub struct Entry<'a> {
 pub struct Configuration {
     set: BTreeMap<String, Stored>,
     environment: Environment,
+    /// What was read, in that order.
+    files: Vec<ReadFile>,
+}
+
+/// A file that values came from.
+#[derive(Clone, Debug)]
+struct ReadFile {
+    path: PathBuf,
+    /// It may be missing.
+    is_optional: bool,
 }
 
 impl Configuration {
@@ -62,13 +72,21 @@ impl Configuration {
     /// may not. A later file wins, unless the earlier value is final.
     pub fn load_dir(dir: &Path, environment: Environment) -> Result<Self, ConfigError> {
         std::fs::read_dir(dir).map_err(|source| ConfigError::Read { path: dir.to_owned(), source })?;
-        let mut configuration = Self { set: BTreeMap::new(), environment };
+        let mut configuration = Self { environment, ..Self::default() };
         for name in ["core-site.xml", "hdfs-site.xml"] {
-            let path = dir.join(name);
-            if path.exists() {
-                configuration.add_file(&path)?;
-            }
+            configuration.read(ReadFile { path: dir.join(name), is_optional: true })?;
         }
+        Ok(configuration)
+    }
+
+    /// The same from the files as they are now, with what programs set: for a server that is told to read them again.
+    pub fn reread(&self) -> Result<Self, ConfigError> {
+        let mut configuration = Self { environment: self.environment.clone(), ..Self::default() };
+        for file in &self.files {
+            configuration.read(file.clone())?;
+        }
+        let by_programs = self.set.iter().filter(|(_, stored)| matches!(stored.source, Source::Set));
+        configuration.set.extend(by_programs.map(|(name, stored)| (name.clone(), stored.clone())));
         Ok(configuration)
     }
 
@@ -80,7 +98,16 @@ impl Configuration {
 
     /// Reads one more file on top of the files that were read (`-conf FILE`). What was set stays, as in Hadoop.
     pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
-        for property in read_file(path)? {
+        self.read(ReadFile { path: path.to_owned(), is_optional: false })
+    }
+
+    fn read(&mut self, file: ReadFile) -> Result<(), ConfigError> {
+        let properties = match file.is_optional && !file.path.exists() {
+            true => Vec::new(),
+            false => read_file(&file.path)?,
+        };
+        self.files.push(file);
+        for property in properties {
             let name = current_name(&property.name);
             if self.set.get(name).is_some_and(|stored| stored.is_final || matches!(stored.source, Source::Set)) {
                 continue;
@@ -174,6 +201,11 @@ impl Configuration {
     /// True when a file or program set the key, whatever to.
     pub fn is_set(&self, name: &str) -> bool {
         self.set.contains_key(current_name(name))
+    }
+
+    /// The names of all keys that were set, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.set.keys().map(String::as_str)
     }
 
     /// A complaint about the value of `name`, for checks that need more than one key.
@@ -322,6 +354,34 @@ mod tests {
         conf.add_file(&later).unwrap();
         let of = |name| conf.entries().into_iter().find(|entry| entry.name == name).unwrap().value.to_owned();
         assert_eq!((of("my.own").as_str(), of("my.other").as_str()), ("set", "x"));
+    }
+
+    #[test]
+    fn files_are_read_again_and_what_programs_set_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, name: &str, value: &str| {
+            let text = format!(
+                "<configuration><property><name>{name}</name><value>{value}</value></property></configuration>"
+            );
+            std::fs::write(dir.path().join(file), text).unwrap();
+        };
+        write("core-site.xml", "a.key", "old");
+        write("more.xml", "b.key", "old");
+        let mut conf = Configuration::load_dir(dir.path(), Environment::empty()).unwrap();
+        conf.add_file(&dir.path().join("more.xml")).unwrap();
+        conf.set("c.key", "set");
+        let of = |conf: &Configuration, name: &str| conf.text(name).unwrap().unwrap_or_default();
+        write("core-site.xml", "a.key", "new");
+        // It was not there before.
+        write("hdfs-site.xml", "c.key", "new");
+        write("more.xml", "d.key", "new");
+        let again = conf.reread().unwrap();
+        assert_eq!(["a.key", "b.key", "c.key", "d.key"].map(|name| of(&again, name)), ["new", "", "set", "new"]);
+        assert_eq!(of(&conf, "a.key"), "old");
+        std::fs::remove_file(dir.path().join("core-site.xml")).unwrap();
+        assert_eq!(of(&again.reread().unwrap(), "a.key"), "");
+        std::fs::remove_file(dir.path().join("more.xml")).unwrap();
+        assert!(again.reread().is_err());
     }
 
     #[test]

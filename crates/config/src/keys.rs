@@ -172,6 +172,8 @@ keys! {
     DFS_PERMISSIONS_ALLOW_OWNER_SET_QUOTA: Key<bool> = "dfs.permissions.allow.owner.set.quota", boolean, "false";
     /// Snapshots of one directory at most.
     DFS_NAMENODE_SNAPSHOT_MAX_LIMIT: Key<u32> = "dfs.namenode.snapshot.max.limit", int_u32, "65536";
+    /// Snapshots keep open files as they were when the snapshot was made.
+    DFS_NAMENODE_SNAPSHOT_CAPTURE_OPENFILES: Key<bool> = "dfs.namenode.snapshot.capture.openfiles", boolean, "false";
     /// Snapshots of the whole file system at most; not less than those of one directory.
     DFS_NAMENODE_SNAPSHOT_FILESYSTEM_LIMIT: Key<u32> = "dfs.namenode.snapshot.filesystem.limit", int_u32, "65536";
     /// Extended attributes.

@@ -17,6 +17,7 @@ mod namenodes;
 mod own;
 pub mod parse;
 mod protection;
+mod proxy_users;
 mod xml;
 
 pub use configuration::{Configuration, Entry, Source};
@@ -26,4 +27,5 @@ pub use hadoop_keys::{HadoopKey, Handling, Program, WithoutEffect, hadoop_keys};
 pub use key::{ConfigKey, Key, KeyInfo, OptionalKey};
 pub use namenodes::{DEFAULT_RPC_PORT, NamenodeAddress, Nameservice, ServedNamenodes};
 pub use parse::{Engine, HostPort, StorageDirectory};
+pub use proxy_users::ProxyUsers;
 pub use xml::{Property, to_xml};

@@ -81,6 +81,8 @@ pub struct AuditError {
 pub struct Event<'a> {
     pub allowed: bool,
     pub user: &'a str,
+    /// The user who acts for `user`.
+    pub real_user: Option<&'a str>,
     /// Text of the caller's IP address.
     pub machine: &'a str,
     pub command: &'a str,
@@ -157,11 +159,12 @@ fn prefix(wall_ms: u64, level: &str) -> String {
 
 fn append(line: &mut String, event: &Event<'_>, limits: Option<ContextLimits>) {
     let user = without_controls(event.user);
-    let _ = write!(
-        line,
-        "allowed={}\tugi={user} (auth:SIMPLE)\tip=/{}\tcmd={}\tsrc=",
-        event.allowed, event.machine, event.command
-    );
+    let _ = write!(line, "allowed={}\tugi=", event.allowed);
+    let _ = match event.real_user {
+        None => write!(line, "{user} (auth:SIMPLE)"),
+        Some(real) => write!(line, "{user} (auth:PROXY) via {} (auth:SIMPLE)", without_controls(real)),
+    };
+    let _ = write!(line, "\tip=/{}\tcmd={}\tsrc=", event.machine, event.command);
     escape_or_null(line, event.source);
     line.push_str("\tdst=");
     escape_or_null(line, event.target);
@@ -300,6 +303,7 @@ mod tests {
         let event = Event {
             allowed: true,
             user: "ann",
+            real_user: None,
             machine: "10.0.0.7",
             command: "rename",
             source: Some("/a"),
@@ -317,6 +321,8 @@ mod tests {
         assert_eq!(text(&event, None), wanted);
         let event = Event { context: Some(("job", &long)), ..event };
         assert_eq!(text(&event, LIMITS), format!("{wanted}\tcallerContext=job"));
+        let event = Event { real_user: Some("hive"), context: None, ..event };
+        assert_eq!(text(&event, None), wanted.replace("ann (auth:SIMPLE)", "ann (auth:PROXY) via hive (auth:SIMPLE)"));
     }
 
     #[test]

@@ -50,6 +50,10 @@ pub enum Error {
     NotAFile { path: String },
     #[error("File for given inode path does not exist: {path}")]
     InodeMissing { path: String },
+    #[error("Invalid inode path: {path}")]
+    InodePathInvalid { path: String },
+    #[error("Concat operation doesn't support .reserved relative path : {path}")]
+    ConcatReserved { path: String },
     #[error("Directory/File does not exist {path}")]
     AttributesOfMissing { path: String },
     #[error("File/Directory {path} does not exist.")]
@@ -107,11 +111,11 @@ pub enum Error {
         "Specified block size {size} is less than configured minimum value \
          dfs.namenode.fs-limits.min-block-size={minimum}"
     )]
-    BlockSizeTooSmall { size: u64, minimum: u64 },
+    BlockSizeTooSmall { size: i64, minimum: u64 },
     #[error(
         "Requested replication factor of {replication} is less than the required minimum of {minimum} for {path}{client}"
     )]
-    ReplicationTooSmall { replication: u32, minimum: u32, path: String, client: String },
+    ReplicationTooSmall { replication: i32, minimum: u32, path: String, client: String },
     #[error("Requested replication factor of {replication} exceeds maximum of {maximum} for {path}{client}")]
     ReplicationTooLarge { replication: u32, maximum: u32, path: String, client: String },
     #[error("Exceeded the configured number of objects {maximum} in the filesystem.")]
@@ -268,10 +272,6 @@ pub enum Error {
     NotEmpty { path: String },
 
     // Attributes and everything else that is asked about.
-    #[error(
-        "Access time for hdfs is not configured.  Please set dfs.namenode.accesstime.precision configuration parameter."
-    )]
-    AccessTimesOff,
     #[error("Cannot find a block policy with the name {name}")]
     NoSuchPolicy { name: String },
     #[error("Policy {policy} cannot be set after file creation.")]
@@ -354,6 +354,8 @@ pub enum Error {
     Unsupported { what: String },
     #[error("Symlinks not supported")]
     Symlinks,
+    #[error("Symlink path exceeds 8000 character limit")]
+    SymlinkTooLong,
     #[error("Directory is not a snapshottable directory: {path}")]
     NotSnapshottable { path: String },
     #[error(
@@ -528,6 +530,7 @@ impl Error {
             | FileMissing { .. }
             | NotAFile { .. }
             | InodeMissing { .. }
+            | InodePathInvalid { .. }
             | AttributesOfMissing { .. }
             | TimesOfMissing { .. }
             | FileOrDirectoryMissing { .. }
@@ -594,6 +597,8 @@ impl Error {
             NoSuchMethod { .. } => exceptions::RPC_NO_SUCH_METHOD,
             Blocks { class, .. } => class,
             PathTooLong { .. }
+            | SymlinkTooLong
+            | ConcatReserved { .. }
             | NotASymlink { .. }
             | BlockSizeTooSmall { .. }
             | ReplicationTooSmall { .. }
@@ -625,7 +630,6 @@ impl Error {
             | RenameBelowItself { .. }
             | RenameKinds { .. }
             | RenameNotEmpty { .. }
-            | AccessTimesOff
             | SafeModeNeeded
             | XattrsOff
             | XattrExists { .. }

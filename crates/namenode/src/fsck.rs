@@ -15,6 +15,7 @@ mod tree;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use hearth_web::{Gone, Telling};
@@ -107,6 +108,15 @@ impl FsckRequest {
         }
     }
 
+    /// Who asks, as Hadoop shows a user.
+    fn who(&self) -> String {
+        let user = &self.user;
+        match &self.acts_for {
+            None => format!("{user} (auth:SIMPLE)"),
+            Some(other) => format!("{other} (auth:PROXY) via {user} (auth:SIMPLE)"),
+        }
+    }
+
     /// What an answer ends with that could not be given.
     fn end_of_failure(&self) -> &'static str {
         if self.list_corrupt { NO_NEXT_PART } else { "" }
@@ -121,24 +131,31 @@ impl FsckRequest {
 /// Tells the whole report. Nobody but a superuser gets one of files that he may not reach.
 ///
 /// Errors: `Gone`, between two files: one that is being deleted is deleted.
-pub async fn fsck(namenode: Arc<Namenode>, request: FsckRequest, telling: Telling) -> Result<(), Gone> {
-    let rights = namenode.groups.rights(&request.user).await;
+pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: Telling) -> Result<(), Gone> {
+    // Whoever acts for itself acts for nobody else. Source: `JspHelper.getUGI`.
+    request.acts_for = request.acts_for.take().filter(|other| *other != request.user);
+    let user = request.acts_for.as_deref().unwrap_or(&request.user);
+    let rights = namenode.groups.rights(user).await;
     let caller = Caller {
-        user: request.user.as_str().into(),
+        user: user.into(),
         groups: rights.groups,
         superuser: rights.superuser,
         machine: request.machine.as_str().into(),
     };
     let (path, mut allowed) = (request.path.clone(), true);
-    // As over RPC: that needs a rule which allows it, and there are none.
-    if let Some(other) = request.acts_for.as_deref().filter(|other| *other != request.user) {
-        put_down(&namenode, &caller, "fsck", &path, false).await;
-        let refused = format!("User: {} is not allowed to impersonate {other}", request.user);
-        let end = request.end_of_failure();
-        return telling.say(format!("{refused}\n\n\nFsck on path '{path}' FAILED{end}")).await;
+    let real_user = request.acts_for.is_some().then(|| request.user.clone());
+    if let Some(real) = &real_user {
+        // An address that cannot be read is none of any rule's.
+        let address = request.machine.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let impersonation = namenode.impersonation.check(&namenode.groups, real, user, address).await;
+        if let Err(refused) = impersonation {
+            put_down(&namenode, &caller, Some(real), "fsck", &path, false).await;
+            let end = request.end_of_failure();
+            return telling.say(format!("{refused}\n\n\nFsck on path '{path}' FAILED{end}")).await;
+        }
     }
-    let told = tell(&namenode, request, &caller, &telling, &mut allowed).await;
-    put_down(&namenode, &caller, "fsck", &path, allowed).await;
+    let told = tell(&namenode, request, &caller, real_user.as_deref(), &telling, &mut allowed).await;
+    put_down(&namenode, &caller, real_user.as_deref(), "fsck", &path, allowed).await;
     told
 }
 
@@ -147,6 +164,7 @@ async fn tell(
     namenode: &Arc<Namenode>,
     request: FsckRequest,
     caller: &Caller,
+    real_user: Option<&str>,
     telling: &Telling,
     allowed: &mut bool,
 ) -> Result<(), Gone> {
@@ -166,17 +184,24 @@ async fn tell(
         telling.say(std::mem::take(&mut fsck.out)).await?;
         match next {
             Next::GoOn => {}
-            Next::Delete(found) => telling.say(Fsck::delete(namenode, caller, &found).await).await?,
+            Next::Delete(found) => telling.say(Fsck::delete(namenode, caller, real_user, &found).await).await?,
             Next::End => return Ok(()),
         }
     }
 }
 
 /// A line of the audit log.
-async fn put_down(namenode: &Namenode, caller: &Caller, command: &str, path: &str, allowed: bool) {
+async fn put_down(
+    namenode: &Namenode,
+    caller: &Caller,
+    real_user: Option<&str>,
+    command: &str,
+    path: &str,
+    allowed: bool,
+) {
     let Some(log) = &namenode.audit else { return };
     let (user, machine) = (&caller.user, &caller.machine);
-    log.write(Event { allowed, user, machine, command, source: Some(path), ..Event::default() }).await;
+    log.write(Event { allowed, user, real_user, machine, command, source: Some(path), ..Event::default() }).await;
 }
 
 /// What follows when a part of the report is told.
@@ -233,7 +258,7 @@ impl Fsck {
     fn begin(&mut self) -> Result<Next, Box<Error>> {
         let began = self.namenode.now();
         self.began = Some(began);
-        let (user, machine) = (&self.request.user, &self.request.machine);
+        let (user, machine) = (self.request.who(), &self.request.machine);
         let at = date_text(began.wall_ms);
         if self.request.show_progress {
             self.out.push_str(
@@ -241,12 +266,12 @@ impl Fsck {
             );
         }
         if !self.request.block_ids.is_empty() {
-            let _ = writeln!(self.out, "FSCK started by {user} (auth:SIMPLE) from /{machine} at {at}");
+            let _ = writeln!(self.out, "FSCK started by {user} from /{machine} at {at}");
             self.look_up_blocks();
             return Ok(Next::End);
         }
         let path = &self.request.path;
-        let _ = writeln!(self.out, "FSCK started by {user} (auth:SIMPLE) from /{machine} for path {path} at {at}");
+        let _ = writeln!(self.out, "FSCK started by {user} from /{machine} for path {path} at {at}");
         if self.request.list_corrupt {
             self.namenode.read().namespace.require_superuser(&self.caller, "listCorruptFileBlocks")?;
             return Ok(Next::GoOn);

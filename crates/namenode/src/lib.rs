@@ -20,6 +20,7 @@ pub mod leases;
 pub mod namespace;
 pub mod ops;
 mod packed;
+pub mod proxy_users;
 pub mod retries;
 pub mod service;
 pub mod settings;

@@ -113,6 +113,9 @@ pub struct Limits {
     pub snapshots_total_max: usize,
     /// Quotas may be set by the owner of the directory above.
     pub owner_sets_quota: bool,
+    /// A snapshot keeps an open file as it was when the snapshot was made. Without it the file's state in the snapshot follows the writer
+    /// until the file is closed, as in Apache's NameNode.
+    pub snapshots_capture_open_files: bool,
 }
 
 impl Default for Limits {
@@ -136,6 +139,7 @@ impl Default for Limits {
             snapshots_max: SNAPSHOT_QUOTA,
             snapshots_total_max: SNAPSHOT_QUOTA,
             owner_sets_quota: false,
+            snapshots_capture_open_files: false,
         }
     }
 }
@@ -214,6 +218,22 @@ impl Namespace {
     /// A file's part of an inode that is known to be a file, noted as changed.
     pub fn file_mut(&mut self, slot: Slot) -> &mut FilePart {
         self.inode_mut(slot).as_file_mut().expect("the inode was seen to be a file")
+    }
+
+    /// An open file to change as its writer goes on, noted as changed. Snapshots that have it see that, unless they capture open files.
+    pub fn writing_mut(&mut self, slot: Slot) -> &mut Inode {
+        if self.limits.snapshots_capture_open_files {
+            return self.inode_mut(slot);
+        }
+        self.touch(slot);
+        let inode = self.inodes.get_mut(slot);
+        self.changed.push(inode.id());
+        inode
+    }
+
+    /// As [`Self::writing_mut`]: the file's part.
+    pub fn written_mut(&mut self, slot: Slot) -> &mut FilePart {
+        self.writing_mut(slot).as_file_mut().expect("the inode was seen to be a file")
     }
 
     /// The file or directory of that number; `None` also for one that only snapshots have.
@@ -394,8 +414,11 @@ impl Namespace {
         match parts.next() {
             Some(b".inodes") => {
                 let Some(id) = parts.next() else { return Ok(Cow::Borrowed(path)) };
-                let missing = || Error::InodeMissing { path: path.into() };
-                let id: u64 = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).ok_or_else(missing)?;
+                let clean = || format!("/{}", path.split('/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/"));
+                let missing = || Error::InodeMissing { path: clean() };
+                let id = std::str::from_utf8(id).ok().and_then(|id| id.parse::<i64>().ok());
+                let id = id.ok_or_else(|| Error::InodePathInvalid { path: clean() })?;
+                let id = u64::try_from(id).map_err(|_| missing())?;
                 // Children are looked up below even a file: the walk then says that it is none.
                 let slot = self.slot(InodeId(id)).ok_or_else(missing)?;
                 let mut full = self.path_of(slot);
@@ -485,13 +508,13 @@ impl Namespace {
 
     /// Appends a block to an open file.
     pub fn push_block(&mut self, slot: Slot, block: BlockRecord) {
-        self.file_mut(slot).add_blocks([block]);
+        self.written_mut(slot).add_blocks([block]);
         self.blocks += 1;
     }
 
-    /// Takes the last block off a file.
+    /// Takes the last block off an open file, or off one whose state snapshots have already.
     pub fn pop_block(&mut self, slot: Slot) -> Option<BlockRecord> {
-        let last = self.file_mut(slot).pop();
+        let last = self.written_mut(slot).pop();
         self.blocks -= u64::from(last.is_some());
         last
     }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hearth_protocol::rpc::{
-    Attempt, Call, RemoteError, RetryCache, Service, application_error, no_such_method, server_error, undecodable,
+    Attempt, Call, Caller as Connected, RemoteError, RetryCache, Service, application_error, no_such_method, server_error, undecodable,
 };
 use hearth_wire::proto::common::{
-    GetGroupsForUserRequestProto, GetGroupsForUserResponseProto, RefreshUserToGroupsMappingsResponseProto,
+    GetGroupsForUserRequestProto, GetGroupsForUserResponseProto, RefreshSuperUserGroupsConfigurationResponseProto,
+    RefreshUserToGroupsMappingsResponseProto,
 };
 use hearth_wire::proto::hdfs::RefreshNodesResponseProto;
-use hearth_wire::rpc::{exceptions, protocols};
+use hearth_wire::rpc::{ErrorCode, exceptions, protocols};
 use prost::Message;
 
 use crate::audit::Event;
@@ -107,30 +108,53 @@ impl NamenodeService {
                 Ok(encode(&GetGroupsForUserResponseProto { groups: rights.groups.to_vec() }))
             }
             "refreshUserToGroupsMappings" => {
-                let caller = self.caller(call).await?;
-                let allowed = self.namenode.read().namespace.require_superuser(&caller, "refreshUserToGroupsMappings");
-                allowed.map_err(to_remote)?;
+                let caller = self.superuser(call, "refreshUserToGroupsMappings").await?;
                 self.namenode.groups.refresh();
-                if let Some(log) = &self.namenode.audit {
-                    let command = "refreshUserToGroupsMappings";
-                    let (user, machine) = (&caller.user, &caller.machine);
-                    let event =
-                        Event { allowed: true, user, machine, command, protocol: Some(OVER_RPC), ..Event::default() };
-                    log.write(event).await;
-                }
+                self.note_refresh(call, &caller, "refreshUserToGroupsMappings").await;
                 Ok(encode(&RefreshUserToGroupsMappingsResponseProto {}))
+            }
+            "refreshSuperUserGroupsConfiguration" => {
+                let caller = self.superuser(call, "refreshSuperUserGroupsConfiguration").await?;
+                let namenode = self.namenode.clone();
+                let refreshed = tokio::task::spawn_blocking(move || namenode.impersonation.refresh()).await;
+                let refreshed = refreshed.map_err(|error| error.to_string());
+                refreshed.and_then(|refreshed| refreshed.map_err(|error| error.to_string())).map_err(|error| {
+                    let message = format!("the rules for users who act for others are not read, the old ones hold: {error}");
+                    application_error(exceptions::IO, message)
+                })?;
+                self.note_refresh(call, &caller, "refreshSuperUserGroupsConfiguration").await;
+                Ok(encode(&RefreshSuperUserGroupsConfigurationResponseProto {}))
             }
             method => Err(no_such_method(&call.protocol, method)),
         }
     }
 
-    /// Who the call acts for. A user who speaks for another one needs a rule that allows it, and there are none.
+    /// The caller, who must be a superuser.
+    async fn superuser(&self, call: &Call, operation: &'static str) -> Result<Caller, RemoteError> {
+        let caller = self.caller(call).await?;
+        self.namenode.read().namespace.require_superuser(&caller, operation).map_err(to_remote)?;
+        Ok(caller)
+    }
+
+    /// A line of the audit log about tables that were read again.
+    async fn note_refresh(&self, call: &Call, caller: &Caller, command: &'static str) {
+        let Some(log) = &self.namenode.audit else { return };
+        let (user, real_user, machine) = (&caller.user, call.caller.real_user.as_deref(), &caller.machine);
+        let protocol = Some(OVER_RPC);
+        log.write(Event { allowed: true, user, real_user, machine, command, protocol, ..Event::default() }).await;
+    }
+
+    /// Refuses a user who acts for another one, where no rule allows it. Asked for each call, so that new rules hold for connections that
+    /// are there already.
+    async fn check_impersonation(&self, caller: &Connected) -> Result<(), String> {
+        let Some(real) = &caller.real_user else { return Ok(()) };
+        let namenode = &self.namenode;
+        namenode.impersonation.check(&namenode.groups, real, &caller.user, caller.address.ip()).await
+    }
+
+    /// Who the call acts for.
     async fn caller(&self, call: &Call) -> Result<Caller, RemoteError> {
         let user = &call.caller.user;
-        if let Some(real) = call.caller.real_user.as_deref().filter(|real| **real != **user) {
-            let message = format!("User: {real} is not allowed to impersonate {user}");
-            return Err(server_error(exceptions::AUTHORIZATION, message));
-        }
         if user.is_empty() {
             return Err(application_error(exceptions::ACCESS_CONTROL, "The connection names no user"));
         }
@@ -149,7 +173,22 @@ impl Service for NamenodeService {
         &PROTOCOLS
     }
 
+    /// Without the groups of the user: where they decide, the calls are refused one by one.
+    fn authorize(&self, caller: &Connected) -> Result<(), RemoteError> {
+        let Some(real) = &caller.real_user else { return Ok(()) };
+        let rules = self.namenode.impersonation.rules();
+        match rules.check(real, &caller.user, None, caller.address.ip()) {
+            Some(Err(message)) => {
+                let refused = application_error(exceptions::AUTHORIZATION, message);
+                Err(RemoteError { code: Some(ErrorCode::FatalUnauthorized), fatal: true, ..refused })
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        let impersonation = self.check_impersonation(&call.caller).await;
+        impersonation.map_err(|message| server_error(exceptions::AUTHORIZATION, message))?;
         if datanode_service::PROTOCOLS.contains(&call.protocol.as_str()) {
             return self.datanodes.call(&call).await;
         }

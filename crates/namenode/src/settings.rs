@@ -10,6 +10,11 @@ use crate::blocks::BlockSettings;
 use crate::leases::LeaseLimits;
 use crate::namespace::Limits;
 
+/// The largest `dfs.namenode.fs-limits.max-directory-items`.
+const DIRECTORY_ITEMS_MAX: u32 = 6_400_000;
+/// The largest `dfs.namenode.fs-limits.max-xattr-size`, bytes.
+const XATTR_BYTES_MAX: u32 = 32_768;
+
 /// Everything but blocks and leases.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -163,7 +168,22 @@ fn at_least_one(count: u32) -> usize {
     count.max(1) as usize
 }
 
+/// Bounds of bounds. Source: the constructor of `FSDirectory`.
+fn check_directory_limits(conf: &Configuration) -> Result<(), ConfigError> {
+    let items = keys::DFS_NAMENODE_FS_LIMITS_MAX_DIRECTORY_ITEMS;
+    let xattr = keys::DFS_NAMENODE_FS_LIMITS_MAX_XATTR_SIZE;
+    for (name, value, most) in
+        [(items.name, conf.get(items)?, DIRECTORY_ITEMS_MAX), (xattr.name, conf.get(xattr)?, XATTR_BYTES_MAX)]
+    {
+        if value == 0 || value > most {
+            return Err(conf.value_error(name, &value.to_string(), format!("wanted 1 to {most}")));
+        }
+    }
+    Ok(())
+}
+
 fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
+    check_directory_limits(conf)?;
     let snapshots_max = conf.get(keys::DFS_NAMENODE_SNAPSHOT_MAX_LIMIT)? as usize;
     let snapshots_total_max = conf.get(keys::DFS_NAMENODE_SNAPSHOT_FILESYSTEM_LIMIT)? as usize;
     if snapshots_max > snapshots_total_max {
@@ -188,6 +208,7 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
         snapshots_max,
         snapshots_total_max,
         owner_sets_quota: conf.get(keys::DFS_PERMISSIONS_ALLOW_OWNER_SET_QUOTA)?,
+        snapshots_capture_open_files: conf.get(keys::DFS_NAMENODE_SNAPSHOT_CAPTURE_OPENFILES)?,
         protected: conf
             .get(keys::FS_PROTECTED_DIRECTORIES)?
             .unwrap_or_default()

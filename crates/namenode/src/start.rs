@@ -22,6 +22,7 @@ use crate::groups::Groups;
 use crate::leases::Leases;
 use crate::namespace::{BlockState, Namespace};
 use crate::ops::synchronize_block::synchronize_block;
+use crate::proxy_users::Impersonation;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
 use crate::service::{NamenodeService, Webhdfs, to_remote};
 use crate::settings::{Settings, store_directory};
@@ -133,6 +134,9 @@ impl Namenode {
         let conf = &options.configuration;
         let settings = Settings::read(conf, options.host_name.clone())?;
         let groups = groups(&options)?;
+        let rules = options.configuration.clone();
+        let impersonation = tokio::task::spawn_blocking(move || Impersonation::read(&rules));
+        let impersonation = impersonation.await.map_err(|_| StartError::Interrupted)??;
         let (store, identity, loaded) = open_store(&options, &settings, &groups).await?;
         let retry_cache = retry_cache(&settings, options.clock.clone());
         let retries = restore_retries(loaded.retries, retry_cache.as_deref());
@@ -149,6 +153,7 @@ impl Namenode {
             identity,
             settings,
             groups,
+            impersonation,
             tokens: tokens.clone(),
             audit,
         });

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::groups::Groups;
 use crate::leases::Leases;
 use crate::namespace::{Caller, InodeId, Namespace};
+use crate::proxy_users::Impersonation;
 use crate::retries::StoredRetries;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -44,6 +45,7 @@ pub struct Namenode {
     pub identity: PoolIdentity,
     pub settings: Settings,
     pub groups: Groups,
+    pub impersonation: Impersonation,
     pub tokens: Arc<BlockTokens>,
     /// `None` when none is wanted.
     pub audit: Option<AuditLog>,

@@ -13,8 +13,35 @@ const KEPT_MAX: usize = 32;
 
 pub(crate) struct FileSystems {
     configuration: Configuration,
-    /// Who asked last comes first.
-    kept: Mutex<Vec<FileSystem>>,
+    /// The one that was asked of last comes first.
+    kept: Mutex<Vec<Kept>>,
+}
+
+/// In whose name a file system is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct User<'a> {
+    pub name: &'a str,
+    /// The user who acts for it (`doas`).
+    pub acted_for_by: Option<&'a str>,
+}
+
+impl<'a> From<&'a str> for User<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, acted_for_by: None }
+    }
+}
+
+struct Kept {
+    file_system: FileSystem,
+    acted_for_by: Option<String>,
+}
+
+impl Kept {
+    fn is_of(&self, uri: &str, user: User<'_>) -> bool {
+        self.file_system.uri() == uri
+            && self.file_system.user() == user.name
+            && self.acted_for_by.as_deref() == user.acted_for_by
+    }
 }
 
 impl FileSystems {
@@ -27,18 +54,25 @@ impl FileSystems {
     /// `namenode`: `host:port`, or a nameservice of the configuration. Within a runtime.
     ///
     /// Errors: `IllegalArgumentException`, when it is neither.
-    pub(crate) fn of(&self, namenode: &str, user: &str) -> Result<FileSystem, Exception> {
+    pub(crate) fn of<'a>(&self, namenode: &str, user: impl Into<User<'a>>) -> Result<FileSystem, Exception> {
+        let user = user.into();
         let is_authority = |character: char| character.is_ascii_alphanumeric() || "-._:[]".contains(character);
         if !namenode.chars().all(is_authority) {
             return Err(Exception::illegal_argument(format!("{namenode:?} is no NameNode's address")));
         }
         let uri = format!("hdfs://{namenode}");
         let mut kept = self.kept.lock();
-        let file_system = match kept.iter().position(|known| known.uri() == uri && known.user() == user) {
+        let found = match kept.iter().position(|known| known.is_of(&uri, user)) {
             Some(at) => kept.remove(at),
-            None => FileSystem::connect(&self.configuration, Some(&uri), user).map_err(|error| refusal(&error))?,
+            None => {
+                let connected =
+                    FileSystem::connect_for(&self.configuration, Some(&uri), user.name, user.acted_for_by);
+                let file_system = connected.map_err(|error| refusal(&error))?;
+                Kept { file_system, acted_for_by: user.acted_for_by.map(str::to_owned) }
+            }
         };
-        kept.insert(0, file_system.clone());
+        let file_system = found.file_system.clone();
+        kept.insert(0, found);
         let longest_ago = if kept.len() > KEPT_MAX { kept.pop() } else { None };
         // Before it is dropped, which takes a while.
         drop(kept);
@@ -48,9 +82,8 @@ impl FileSystems {
 
     /// The next request gets another one, with a lease of its own.
     pub(crate) fn forget(&self, file_system: &FileSystem) {
-        let (uri, user) = (file_system.uri(), file_system.user());
         let mut kept = self.kept.lock();
-        let at = kept.iter().position(|known| known.uri() == uri && known.user() == user);
+        let at = kept.iter().position(|known| known.file_system.is_same(file_system));
         let forgotten = at.map(|at| kept.remove(at));
         drop(kept);
         drop(forgotten);
@@ -64,7 +97,7 @@ mod tests {
     #[tokio::test]
     async fn few_are_kept_and_those_of_another_user_are_others() {
         let file_systems = FileSystems::new(&Configuration::empty());
-        let users = || file_systems.kept.lock().iter().map(|known| known.user().to_owned()).collect::<Vec<_>>();
+        let users = || file_systems.kept.lock().iter().map(|known| known.file_system.user().to_owned()).collect::<Vec<_>>();
         for user in ["ann", "bob", "ann"] {
             assert_eq!(file_systems.of("h:1", user).unwrap().user(), user);
         }
@@ -78,6 +111,19 @@ mod tests {
         for namenode in ["h/a", "a@h", "h 1", "h:x"] {
             assert!(file_systems.of(namenode, "ann").is_err(), "{namenode}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_user_has_one_for_each_user_who_acts_for_it() {
+        let file_systems = FileSystems::new(&Configuration::empty());
+        let by = |acted_for_by| User { name: "ann", acted_for_by };
+        for acted_for_by in [None, Some("hive"), Some("knox"), Some("hive")] {
+            assert_eq!(file_systems.of("h:1", by(acted_for_by)).unwrap().user(), "ann");
+        }
+        let kept: Vec<_> = file_systems.kept.lock().iter().map(|kept| kept.acted_for_by.clone()).collect();
+        assert_eq!(kept, [Some("hive".to_owned()), Some("knox".to_owned()), None]);
+        file_systems.forget(&file_systems.of("h:1", by(Some("knox"))).unwrap());
+        assert_eq!(file_systems.kept.lock().len(), 2);
     }
 
     #[tokio::test]

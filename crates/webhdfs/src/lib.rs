@@ -32,7 +32,7 @@ use hearth_web::axum::response::{IntoResponse, Response};
 use hearth_web::webhdfs::{self, Exception, Request, Service, bare, hear_out};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use file_systems::FileSystems;
+use file_systems::{FileSystems, User};
 use parameters::Asked;
 use refusal::{INVALID_PATH, refusal};
 use served::Served;
@@ -60,6 +60,14 @@ pub struct WebHdfs {
     nobody: String,
 }
 
+/// Of which NameNode an operation is asked, and in whose name.
+struct Who {
+    namenode: String,
+    user: String,
+    /// The user who acts for `user` (`doas`).
+    acted_for_by: Option<String>,
+}
+
 impl WebHdfs {
     /// `configuration`: the DataNode's. Nameservices are known by it, and what a request leaves open it says.
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigError> {
@@ -80,9 +88,7 @@ impl WebHdfs {
         let mut body = std::mem::take(&mut request.body).into_data_stream();
         let waits_to_send = webhdfs::waits_to_send(&request.headers);
         let asked = match self.asked(&request) {
-            Ok((asked, namenode, user)) => {
-                self.file_system(&namenode, &user).await.map(|file_system| (asked, file_system))
-            }
+            Ok((asked, who)) => self.file_system(&who).await.map(|file_system| (asked, file_system)),
             Err(refused) => Err(refused),
         };
         let (asked, file_system) = match asked {
@@ -126,12 +132,13 @@ impl WebHdfs {
     }
 
     /// The file system of a NameNode that this DataNode serves.
-    async fn file_system(&self, namenode: &str, user: &str) -> Result<FileSystem, Exception> {
-        self.file_systems.of(&self.served.authority(namenode).await?, user)
+    async fn file_system(&self, who: &Who) -> Result<FileSystem, Exception> {
+        let user = User { name: &who.user, acted_for_by: who.acted_for_by.as_deref() };
+        self.file_systems.of(&self.served.authority(&who.namenode).await?, user)
     }
 
     /// What is asked, of which NameNode, and as which user. Nothing is sent anywhere yet.
-    fn asked(&self, request: &Request) -> Result<(Asked, String, String), Exception> {
+    fn asked(&self, request: &Request) -> Result<(Asked, Who), Exception> {
         let asked = Asked::parse(request)?;
         // The client would take such names for what they mean elsewhere, and so for another file. NameNodes have none.
         if request.path.split('/').any(|name| matches!(name, "." | "..")) {
@@ -139,13 +146,15 @@ impl WebHdfs {
         }
         let parameters = &request.parameters;
         let user = parameters.user()?.unwrap_or(&self.nobody);
-        // As over RPC: no rules say who may act for whom.
-        if let Some(other) = parameters.text("doas").filter(|other| *other != user) {
-            let class = "org.apache.hadoop.security.authorize.AuthorizationException";
-            return Err(Exception::new(class, format!("User: {user} is not allowed to impersonate {other}")));
-        }
+        // The NameNode decides whether that user may act for another one.
+        let other = parameters.text("doas").filter(|other| *other != user);
         let namenode = parameters.needed("namenoderpcaddress", parameters.text("op").unwrap_or_default())?;
-        Ok((asked, namenode.to_owned(), user.to_owned()))
+        let who = Who {
+            namenode: namenode.to_owned(),
+            user: other.unwrap_or(user).to_owned(),
+            acted_for_by: other.map(|_| user.to_owned()),
+        };
+        Ok((asked, who))
     }
 
     async fn turn(&self) -> Option<OwnedSemaphorePermit> {
@@ -241,12 +250,6 @@ mod tests {
                 "/webhdfs/v1/a?op=CREATE&namenoderpcaddress=h:1&ecpolicy=RS-6-3-1024k",
                 400,
                 "UnsupportedOperationException",
-            ),
-            (
-                Method::GET,
-                "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&user.name=ann&doas=bob",
-                403,
-                "AuthorizationException",
             ),
         ] {
             let response = service.answered(request(method, url)).await;

@@ -53,6 +53,7 @@ import org.apache.hadoop.hdfs.security.token.delegation.DelegationTokenIdentifie
 import org.apache.hadoop.io.Text;
 import org.apache.hadoop.ipc.CallerContext;
 import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.util.Tool;
 
@@ -293,6 +294,44 @@ public final class Driver {
             case "as":
                 fs = FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf, text(r, "user"));
                 return null;
+            // user, real (who acts for it), uri (optional): takes effect on a new FileSystem
+            case "asProxy": {
+                java.net.URI uri = r.has("uri") ? java.net.URI.create(text(r, "uri")) : FileSystem.getDefaultUri(conf);
+                UserGroupInformation real = UserGroupInformation.createRemoteUser(text(r, "real"));
+                fs = UserGroupInformation.createProxyUser(text(r, "user"), real).doAs(
+                        (java.security.PrivilegedExceptionAction<FileSystem>) () -> FileSystem.newInstance(uri, conf));
+                return null;
+            }
+            case "home":
+                return fs().getHomeDirectory().toUri().getPath();
+            // target, link: as a client that has not switched links off asks
+            case "symlink":
+                dfs().getClient().createSymlink(text(r, "target"), text(r, "link"), true);
+                return null;
+            case "linkTarget":
+                return dfs().getClient().getLinkTarget(text(r, "path"));
+            // path, blockSize, replication: past the checks of the client
+            case "rawCreate":
+                dfs().getClient().getNamenode().create(text(r, "path"), FsPermission.getFileDefault(), "raw",
+                        new org.apache.hadoop.io.EnumSetWritable<>(EnumSet.of(org.apache.hadoop.fs.CreateFlag.CREATE)),
+                        true, (short) r.get("replication").asInt(), r.get("blockSize").asLong(), null, null, null);
+                return null;
+            // path, favored: the addresses of the targets of the next block of a file that rawCreate made
+            case "rawAddBlock": {
+                List<String> favored = new ArrayList<>();
+                r.get("favored").forEach(node -> favored.add(node.asText()));
+                LocatedBlock block = dfs().getClient().getNamenode().addBlock(text(r, "path"), "raw", null, null,
+                        org.apache.hadoop.hdfs.protocol.HdfsConstants.GRANDFATHER_INODE_ID,
+                        favored.toArray(new String[0]), null);
+                List<String> targets = new ArrayList<>();
+                for (DatanodeInfo target : block.getLocations()) {
+                    targets.add(target.getXferAddr());
+                }
+                return object("block", block.getBlock().getBlockId(), "targets", targets);
+            }
+            // path; in a snapshot: what is read of it
+            case "lengths":
+                return object("status", fs().getFileStatus(path(r, "path")).getLen(), "read", withReader(r, in -> read(in, r)));
             // context, signature: of all later calls
             case "callerContext":
                 CallerContext.setCurrent(new CallerContext.Builder(text(r, "context"))

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use hearth_protocol::rpc::{RpcClient, Target};
+use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
 use hearth_types::{DatanodeInfo, ExtendedBlock};
 use hearth_wire::proto::hdfs::{GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto};
 use hearth_wire::rpc::protocols;
@@ -32,7 +32,8 @@ pub(crate) async fn visible_length(
     let address = address_of(&shared.options, &datanode.id, datanode.id.ipc_port).await?;
     let user: Arc<str> = block.block.to_string().into();
     let target = Target { address, protocol: protocols::CLIENT_DATANODE, user };
-    let rpc = RpcClient::new(shared.rpc_options.clone());
+    // Nobody makes this call in the name of another.
+    let rpc = RpcClient::new(RpcClientOptions { real_user: None, ..shared.rpc_options.clone() });
     let request = GetReplicaVisibleLengthRequestProto { block: block.into() };
     let answer: Result<GetReplicaVisibleLengthResponseProto, _> =
         rpc.call(&target, "getReplicaVisibleLength", &request).await;

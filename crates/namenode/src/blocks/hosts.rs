@@ -37,6 +37,8 @@ impl HostEntry {
 pub struct HostLists {
     pub include: Vec<HostEntry>,
     pub exclude: Vec<HostEntry>,
+    /// Nodes that are expected: one that has never come counts as dead.
+    pub expected: Vec<HostEntry>,
     /// Nodes that are to be left alone for a while, each with the end of that: milliseconds since the epoch.
     pub maintenance: Vec<(HostEntry, u64)>,
 }
@@ -48,6 +50,13 @@ impl HostLists {
 
     pub fn is_excluded(&self, id: &DatanodeId) -> bool {
         self.exclude.iter().any(|entry| entry.may_be_of(id))
+    }
+}
+
+impl HostEntry {
+    /// The first address behind it; `None`: its name has none.
+    pub(super) fn address(&self) -> Option<&str> {
+        self.names.iter().map(String::as_str).find(|name| name.parse::<std::net::IpAddr>().is_ok())
     }
 }
 

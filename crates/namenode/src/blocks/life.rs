@@ -44,6 +44,13 @@ impl BlockMap {
         self.open.insert(block.id);
     }
 
+    /// Names the storages that are about to receive an open block of which none is known to.
+    pub fn expect_at(&mut self, block: BlockId, targets: &[StorageIndex]) {
+        let stamp = self.block(block).expect("it is an open block").stamp;
+        let expected = targets.iter().map(|storage| Expected::new(*storage, stamp)).collect();
+        self.entry_mut(block).set_construction(Construction { expected, ..Construction::default() });
+    }
+
     /// Takes up a block known from the store, at start. No replica is known yet.
     ///
     /// `complete`: false for the last block of an open file.

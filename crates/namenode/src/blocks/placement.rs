@@ -39,6 +39,21 @@ pub struct PlacementRequest<'a> {
 }
 
 impl BlockMap {
+    /// The datanode that `host:port` names: by its address or by the name that it gives itself.
+    fn called(&self, name: &str) -> Option<DatanodeIndex> {
+        let (host, port) = name.rsplit_once(':')?;
+        let port: u16 = port.parse().ok()?;
+        let by_name = |(index, node): (DatanodeIndex, &super::datanodes::Datanode)| {
+            (node.id.host_name == host && node.id.transfer_port == port).then_some(index)
+        };
+        self.nodes.by_address(host, port).or_else(|| self.nodes.iter().find_map(by_name))
+    }
+
+    /// Whether a datanode is called so.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.called(name).is_some()
+    }
+
     /// Chooses targets for a new block, in pipeline order. Fewer than wanted is no error as long as there are
     /// `dfs.namenode.replication.min`.
     pub fn allocate_targets(
@@ -234,13 +249,14 @@ impl<'a> Choice<'a> {
             if self.missing() == 0 {
                 return;
             }
-            let Some((host, port)) = favored.rsplit_once(':') else { continue };
-            let node = self.map.nodes.iter().find(|(_, node)| {
-                (node.id.ip == host || node.id.host_name == host) && node.id.transfer_port.to_string() == port
-            });
-            if let Some((node, _)) = node {
+            if let Some(node) = self.map.called(favored) {
                 self.take_node(node);
+                continue;
             }
+            // Another one on that machine will do.
+            let host = favored.rsplit_once(':').map_or(favored.as_str(), |(host, _)| host);
+            let near = self.map.nodes.on_machine(host);
+            near.into_iter().any(|node| self.take_node(node));
         }
     }
 

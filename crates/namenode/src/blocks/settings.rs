@@ -4,6 +4,19 @@ use hearth_config::{ConfigError, Configuration, keys, parse};
 
 use super::StoragePolicy;
 
+/// Where a datanode listens that has never said it.
+#[derive(Clone, Copy, Debug)]
+pub struct DatanodePorts {
+    /// `dfs.datanode.address`.
+    pub transfer: u16,
+    /// `dfs.datanode.http.address`.
+    pub info: u16,
+    /// `dfs.datanode.https.address`.
+    pub info_secure: u16,
+    /// `dfs.datanode.ipc.address`.
+    pub ipc: u16,
+}
+
 /// What governs blocks and datanodes. The defaults are Apache Hadoop 3.4's; the configuration key stands at each field.
 #[derive(Clone, Debug)]
 pub struct BlockSettings {
@@ -60,6 +73,7 @@ pub struct BlockSettings {
     pub decommission_interval: Duration,
     /// `dfs.storage.policy.enabled` and `dfs.storage.default.policy`: id of the policy of files that name none.
     pub default_policy: u8,
+    pub datanode_ports: DatanodePorts,
     /// `dfs.block.access.token.enable`.
     pub block_tokens: bool,
     /// `hearth.namenode.advertisements.max`: bytes of announced memory's descriptions that are kept; 0: none, and none is handed on.
@@ -95,6 +109,7 @@ impl Default for BlockSettings {
             safe_extension: Duration::from_secs(30),
             decommission_interval: Duration::from_secs(30),
             default_policy: 7,
+            datanode_ports: DatanodePorts { transfer: 9866, info: 9864, info_secure: 9865, ipc: 9867 },
             block_tokens: false,
             advertisement_bytes_max: 64 << 20,
         }
@@ -104,7 +119,8 @@ impl Default for BlockSettings {
 impl BlockSettings {
     pub fn from_configuration(configuration: &Configuration) -> Result<Self, ConfigError> {
         let narrow = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
-        let min_replication = narrow(configuration.get(keys::DFS_NAMENODE_REPLICATION_MIN)?).max(1);
+        check_replications(configuration)?;
+        let min_replication = narrow(configuration.get(keys::DFS_NAMENODE_REPLICATION_MIN)?);
         let policy = configuration.get(keys::DFS_STORAGE_DEFAULT_POLICY)?;
         let default_policy = StoragePolicy::by_name(&policy).ok_or_else(|| {
             configuration.value_error(keys::DFS_STORAGE_DEFAULT_POLICY.name, &policy, "the name of a storage policy")
@@ -138,6 +154,12 @@ impl BlockSettings {
             safe_extension: configuration.get(keys::DFS_NAMENODE_SAFEMODE_EXTENSION)?,
             decommission_interval: configuration.get(keys::DFS_NAMENODE_DECOMMISSION_INTERVAL)?,
             default_policy: default_policy.id,
+            datanode_ports: DatanodePorts {
+                transfer: configuration.get(keys::DFS_DATANODE_ADDRESS)?.port,
+                info: configuration.get(keys::DFS_DATANODE_HTTP_ADDRESS)?.port,
+                info_secure: configuration.get(keys::DFS_DATANODE_HTTPS_ADDRESS)?.port,
+                ipc: configuration.get(keys::DFS_DATANODE_IPC_ADDRESS)?.port,
+            },
             block_tokens: configuration.get(keys::DFS_BLOCK_ACCESS_TOKEN_ENABLE)?,
             advertisement_bytes_max: configuration.get(keys::HEARTH_NAMENODE_ADVERTISEMENTS_MAX)? as usize,
         })
@@ -159,9 +181,50 @@ impl BlockSettings {
     }
 }
 
+/// Bounds that contradict each other. Source: `BlockManager.initMinReplication`, `initMaxReplication`,
+/// `initMinReplicationToBeInMaintenance`.
+fn check_replications(configuration: &Configuration) -> Result<(), ConfigError> {
+    let minimum = configuration.get(keys::DFS_NAMENODE_REPLICATION_MIN)?;
+    let maximum = configuration.get(keys::DFS_REPLICATION_MAX)?;
+    let maintenance = configuration.get(keys::DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN)?;
+    let usual = u32::from(configuration.get(keys::DFS_REPLICATION)?);
+    let wrong = |key: &str, value: u32, wanted: String| Err(configuration.value_error(key, &value.to_string(), wanted));
+    if minimum == 0 {
+        return wrong(keys::DFS_NAMENODE_REPLICATION_MIN.name, minimum, "wanted 1 or more".to_owned());
+    }
+    if maximum > i16::MAX as u32 {
+        return wrong(keys::DFS_REPLICATION_MAX.name, maximum, format!("wanted {} or less", i16::MAX));
+    }
+    if minimum > maximum {
+        let wanted = format!("wanted {} = {maximum} or less", keys::DFS_REPLICATION_MAX.name);
+        return wrong(keys::DFS_NAMENODE_REPLICATION_MIN.name, minimum, wanted);
+    }
+    if maintenance > usual {
+        let wanted = format!("wanted {} = {usual} or less", keys::DFS_REPLICATION.name);
+        return wrong(keys::DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN.name, maintenance, wanted);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_of_replication_that_contradict_each_other_are_refused() {
+        for (key, value) in [
+            ("dfs.namenode.replication.min", "0"),
+            ("dfs.namenode.replication.min", "513"),
+            ("dfs.replication.max", "32768"),
+            ("dfs.namenode.maintenance.replication.min", "4"),
+        ] {
+            let configuration = Configuration::empty().with(key, value);
+            let error = BlockSettings::from_configuration(&configuration).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains(value), "{error}");
+        }
+        let equal = Configuration::empty().with("dfs.namenode.maintenance.replication.min", "3");
+        assert_eq!(BlockSettings::from_configuration(&equal).unwrap().maintenance_min_replication, 3);
+    }
 
     #[test]
     fn an_empty_configuration_is_the_default() {

@@ -1,14 +1,17 @@
 //! Figures for reports, fsck and metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use hearth_types::{BlockId, DatanodeAdminState, DatanodeInfo, StorageReport, StorageType};
+use hearth_types::{
+    BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageReport, StorageType,
+};
 
 use super::datanodes::{Datanode, DatanodeIndex};
 use super::entry::Counts;
 use super::locate::Target;
 use super::redundancy::{HIGHEST, MISSING};
 use super::replicas::Health;
+use super::topology::DEFAULT_RACK;
 use super::{BlockMap, BlockState, Now};
 
 /// The cluster as `dfsadmin -report` begins. Sizes in bytes, over live nodes.
@@ -182,6 +185,7 @@ impl BlockMap {
             timed_out_copies: self.timed_out_copies,
             ..ClusterFigures::default()
         };
+        figures.dead_nodes = self.never_came().len();
         for (index, node) in self.nodes.iter() {
             figures.pending_deletion += node.invalidations.len() as u64;
             figures.excess += node.invalidations.values().filter(|one| one.length.is_some()).count() as u64;
@@ -262,7 +266,8 @@ impl BlockMap {
     /// The datanodes of one kind, by name, each with its storages.
     pub fn datanodes(&self, filter: DatanodeFilter) -> Vec<(DatanodeInfo, Vec<StorageReport>)> {
         let found = self.chosen(filter).map(|(index, _)| (self.nodes.info(index), self.nodes.reports(index)));
-        by_name(found.collect(), |(info, _)| info)
+        let missing = self.missing(filter).into_iter().map(|info| (info, Vec::new()));
+        by_name(found.chain(missing).collect(), |(info, _)| info)
     }
 
     /// The same with what they say of themselves.
@@ -273,7 +278,55 @@ impl BlockMap {
             failed_volumes: node.failed_volumes,
             scheduled: node.scheduled_blocks(),
         });
-        by_name(found.collect(), |report| &report.info)
+        let missing = self.missing(filter).into_iter();
+        let missing = missing.map(|info| DatanodeReport { info, software_version: String::new(), failed_volumes: 0, scheduled: 0 });
+        by_name(found.chain(missing).collect(), |report| &report.info)
+    }
+
+    /// Nodes that are expected and have never come, where the filter asks for dead ones.
+    fn missing(&self, filter: DatanodeFilter) -> Vec<DatanodeInfo> {
+        match filter {
+            DatanodeFilter::All | DatanodeFilter::Dead => self.never_came(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Nodes that the hosts files name and that have never come: dead ones, as far as can be known.
+    ///
+    /// Source: `DatanodeManager.getDatanodeListForReport`.
+    fn never_came(&self) -> Vec<DatanodeInfo> {
+        if self.hosts.expected.is_empty() {
+            return Vec::new();
+        }
+        let machines: HashSet<&str> = self.nodes.iter().map(|(_, node)| node.id.ip.as_str()).collect();
+        let ports = self.settings.datanode_ports;
+        let (mut found, mut named) = (Vec::new(), HashSet::new());
+        for entry in &self.hosts.expected {
+            let Some(ip) = entry.address() else { continue };
+            let has_come = entry.names.iter().any(|name| match entry.port {
+                Some(port) => self.nodes.by_address(name, port).is_some(),
+                None => machines.contains(name.as_str()),
+            });
+            let transfer_port = entry.port.unwrap_or(ports.transfer);
+            if has_come || !named.insert((ip, transfer_port)) {
+                continue;
+            }
+            let id = DatanodeId {
+                ip: ip.to_owned(),
+                host_name: entry.names[0].clone(),
+                uuid: DatanodeUuid("".into()),
+                transfer_port,
+                info_port: ports.info,
+                ipc_port: ports.ipc,
+                info_secure_port: ports.info_secure,
+            };
+            let admin_state = match self.hosts.is_excluded(&id) {
+                true => DatanodeAdminState::Decommissioned,
+                false => DatanodeAdminState::Normal,
+            };
+            found.push(DatanodeInfo { location: DEFAULT_RACK.into(), admin_state, ..DatanodeInfo::of(id) });
+        }
+        found
     }
 
     fn chosen(&self, filter: DatanodeFilter) -> impl Iterator<Item = (DatanodeIndex, &Datanode)> {

@@ -13,7 +13,7 @@ use crate::blocks::{HostEntry, HostLists};
 const FILE_MAX: u64 = 16 << 20;
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads what there is and looks the names up. A file that is configured and cannot be read is an error: to take it for an
+/// Reads what there is and looks the names up. A text file that is configured and cannot be read is an error: to take it for an
 /// empty one would let everybody in.
 pub async fn read_hosts(settings: &DatanodeServiceSettings) -> std::io::Result<HostLists> {
     if settings.hosts_are_json {
@@ -22,8 +22,10 @@ pub async fn read_hosts(settings: &DatanodeServiceSettings) -> std::io::Result<H
             None => Ok(HostLists::default()),
         };
     }
+    let include = read(settings.include_file.as_deref()).await?;
     Ok(HostLists {
-        include: read(settings.include_file.as_deref()).await?,
+        expected: include.clone(),
+        include,
         exclude: read(settings.exclude_file.as_deref()).await?,
         maintenance: Vec::new(),
     })
@@ -58,9 +60,16 @@ async fn names_of(host: &str, file: &Path) -> Vec<String> {
     names
 }
 
-/// The one file of Apache's CombinedHostFileManager: an array of objects, or (as it once was) objects one after the other.
+/// The one file of Apache's CombinedHostFileManager: an array of objects, or (as it once was) objects one after the other. A file that is
+/// missing counts as empty there, and here.
 async fn combined(file: &Path) -> std::io::Result<HostLists> {
-    let text = text_of(file).await?;
+    let text = match text_of(file).await {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            tracing::warn!(file = %file.display(), "the file of dfs.hosts is missing: every DataNode may register");
+            return Ok(HostLists::default());
+        }
+        other => other?,
+    };
     let wrong = |problem: String| {
         std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{}: {problem}", file.display()))
     };
@@ -102,6 +111,7 @@ async fn combined(file: &Path) -> std::io::Result<HostLists> {
         }
         lists.include.push(entry);
     }
+    lists.expected.clone_from(&lists.include);
     // A file that only names nodes that are to leave keeps nobody out.
     if !any_in_service {
         lists.include.clear();
@@ -157,7 +167,7 @@ mod tests {
         let named = |entries: &[HostEntry]| -> Vec<(String, Option<u16>)> {
             entries.iter().map(|entry| (entry.names[0].clone(), entry.port)).collect()
         };
-        assert_eq!(hosts.include.len(), 3);
+        assert_eq!((hosts.include.len(), hosts.expected.len()), (3, 3));
         assert_eq!(named(&hosts.exclude), [("127.0.0.2".to_owned(), Some(9866))]);
         assert_eq!(hosts.maintenance.len(), 1);
         assert_eq!((hosts.maintenance[0].0.port, hosts.maintenance[0].1), (None, 77));
@@ -166,8 +176,12 @@ mod tests {
             r#"{"hostName": "127.0.0.2", "adminState": "DECOMMISSIONED"} {"hostName": "127.0.0.3", "adminState": "IN_MAINTENANCE"}"#,
         );
         let hosts = hosts.await.unwrap();
+        assert_eq!(hosts.expected.len(), 2);
         assert!(hosts.include.is_empty() && hosts.exclude.len() == 1 && hosts.maintenance[0].1 == u64::MAX);
         assert_eq!(read_json("").await.unwrap(), HostLists::default());
+        let missing = Some("/nonexistent/hosts.json".into());
+        let missing = DatanodeServiceSettings { include_file: missing, hosts_are_json: true, ..Default::default() };
+        assert_eq!(read_hosts(&missing).await.unwrap(), HostLists::default());
         for bad in [
             "[",
             r#"[{"port": 1}]"#,

@@ -57,7 +57,12 @@ impl Found {
 impl Fsck {
     /// Deletes a file that was found to be corrupt. What is to be said of that. As with other deletions, the audit log has what was
     /// done, and what was refused for want of a right.
-    pub(super) async fn delete(namenode: &Namenode, caller: &Caller, found: &Found) -> String {
+    pub(super) async fn delete(
+        namenode: &Namenode,
+        caller: &Caller,
+        real_user: Option<&str>,
+        found: &Found,
+    ) -> String {
         let path = &found.path;
         let outcome = found.delete(namenode, caller).await;
         let allowed = match &outcome {
@@ -66,7 +71,7 @@ impl Fsck {
             Ok(Some(_)) | Err(_) => None,
         };
         if let Some(allowed) = allowed {
-            put_down(namenode, caller, "delete", path, allowed).await;
+            put_down(namenode, caller, real_user, "delete", path, allowed).await;
         }
         match outcome {
             Ok(None) => format!("\nFSCK deleted the corrupt file {path}\n"),

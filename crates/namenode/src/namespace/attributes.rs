@@ -4,7 +4,7 @@ use hearth_types::{Access, FsPermission};
 
 use super::inode::{InodeKind, Slot};
 use super::permission::{Caller, Need};
-use super::{Namespace, Purpose};
+use super::{Namespace, Purpose, is_exactly_reserved};
 use crate::error::Error;
 
 /// The storage policy that holds for an inode.
@@ -17,6 +17,9 @@ pub struct EffectivePolicy {
 impl Namespace {
     /// Errors: `AttributesOfMissing`, `NotOwner`, those of traversal.
     pub fn set_permission(&mut self, caller: &Caller, path: &str, permission: FsPermission) -> Result<(), Error> {
+        if is_exactly_reserved(path) {
+            return Err(Error::InvalidPath { path: path.into() });
+        }
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::AttributesOfMissing { path })?;
         self.check_owner(caller, &trail)?;
@@ -35,6 +38,9 @@ impl Namespace {
         owner: Option<&str>,
         group: Option<&str>,
     ) -> Result<(), Error> {
+        if is_exactly_reserved(path) {
+            return Err(Error::InvalidPath { path: path.into() });
+        }
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::AttributesOfMissing { path })?;
         self.check_owner(caller, &trail)?;
@@ -63,12 +69,12 @@ impl Namespace {
         modification_ms: Option<u64>,
         access_ms: Option<u64>,
     ) -> Result<(), Error> {
-        if access_ms.is_some() && self.limits.access_time_precision_ms == 0 {
-            return Err(Error::AccessTimesOff);
-        }
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::TimesOfMissing { path })?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;
+        if modification_ms.is_none() && access_ms.is_none() {
+            return Ok(());
+        }
         self.inode_mut(slot).change(|attributes| {
             attributes.modification_time_ms = modification_ms.unwrap_or(attributes.modification_time_ms);
             attributes.access_time_ms = access_ms.unwrap_or(attributes.access_time_ms);

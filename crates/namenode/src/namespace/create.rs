@@ -103,7 +103,7 @@ impl Namespace {
         make_parents: bool,
     ) -> Result<Trail, Error> {
         let below_reserved =
-            path::is_reserved(path) && !path.starts_with("/.reserved/.inodes/") && !path.starts_with("/.reserved/raw/");
+            path::is_reserved(path) && !path::is_reserved_alias(path);
         if !path::is_valid(path) || is_exactly_reserved(path) || below_reserved {
             return Err(Error::InvalidPath { path: path.into() });
         }
@@ -131,8 +131,9 @@ impl Namespace {
 
     /// Checks the shape of a new file.
     pub fn check_new_file(&self, path: &str, block_size: u64, replication: u32, machine: &str) -> Result<(), Error> {
-        if block_size < self.limits.block_size_min {
-            return Err(Error::BlockSizeTooSmall { size: block_size, minimum: self.limits.block_size_min });
+        // Java's long: what is negative there arrives as a huge number.
+        if block_size < self.limits.block_size_min || block_size > i64::MAX as u64 {
+            return Err(Error::BlockSizeTooSmall { size: block_size as i64, minimum: self.limits.block_size_min });
         }
         self.check_replication(path, replication, Some(machine))
     }
@@ -141,7 +142,9 @@ impl Namespace {
     pub fn check_replication(&self, path: &str, replication: u32, machine: Option<&str>) -> Result<(), Error> {
         let (minimum, maximum) = (u32::from(self.limits.replication_min), u32::from(self.limits.replication_max));
         let client = || machine.map_or(String::new(), |machine| format!(", clientName={machine}"));
-        if replication < minimum {
+        // The same of an int.
+        if replication < minimum || replication > i32::MAX as u32 {
+            let replication = replication as i32;
             return Err(Error::ReplicationTooSmall { replication, minimum, path: path.into(), client: client() });
         }
         if replication > maximum {

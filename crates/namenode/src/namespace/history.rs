@@ -19,6 +19,7 @@ use super::extra::Extra;
 use super::file::{BlockRecord, BlockState, FilePart, Writer};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::plain::Attributes;
+use super::quota::{Quota, Usage};
 use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
 
@@ -170,7 +171,9 @@ impl Inode {
                 InodeKind::File(FilePart::new(blocks))
             }
         };
-        let extra = Extra { xattrs: self.xattrs().to_vec(), acl: self.acl().to_vec(), ..Extra::default() };
+        // Differences tell of a changed quota. Nothing is counted in a state of before.
+        let quota = self.quota().map(|quota| Box::new(Quota { used: Usage::default(), ..quota.clone() }));
+        let extra = Extra { xattrs: self.xattrs().to_vec(), acl: self.acl().to_vec(), quota, ..Extra::default() };
         let mut frozen = Self::new(self.attributes(), extra, kind);
         (frozen.parent, frozen.name) = (self.parent, self.name.clone());
         frozen
@@ -478,7 +481,9 @@ impl Namespace {
     /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it
     /// goes.
     pub fn release_copied(&mut self, main: Slot) -> Option<BlockId> {
-        let truncation = self.file_mut(main).writer_mut()?.truncation.as_mut()?;
+        let truncation = self.inode(main).as_file()?.writer()?.truncation.as_ref()?;
+        truncation.copied_from?;
+        let truncation = self.written_mut(main).writer_mut()?.truncation.as_mut()?;
         let source = truncation.copied_from.take()?;
         if self.needed_by_versions(main).contains(&source) {
             return None;

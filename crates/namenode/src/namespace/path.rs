@@ -39,12 +39,17 @@ pub fn is_within_limits(path: &str) -> bool {
 
 /// `/.reserved` itself.
 pub fn is_exactly_reserved(path: &str) -> bool {
-    path == "/.reserved" || path == "/.reserved/"
+    path == "/.reserved"
 }
 
 /// `/.reserved` or anything below it.
 pub fn is_reserved(path: &str) -> bool {
     path == "/.reserved" || path.starts_with("/.reserved/")
+}
+
+/// Whether `path` names something by its number, or in the tree of raw bytes.
+pub fn is_reserved_alias(path: &str) -> bool {
+    path.starts_with("/.reserved/.inodes/") || path.starts_with("/.reserved/raw/")
 }
 
 /// Whether `path` lies below `ancestor` in the tree; both canonical.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use hearth_types::{Access, BlockId};
 
 use super::inode::{InodeId, InodeKind, Slot};
-use super::path::{Trail, is_exactly_reserved};
+use super::path::{Trail, is_exactly_reserved, is_reserved_alias};
 use super::permission::{Caller, Need};
 use super::{Namespace, Purpose};
 use crate::error::Error;
@@ -110,6 +110,10 @@ impl Namespace {
     ) -> Result<(Slot, Vec<BlockId>), Error> {
         if sources.is_empty() {
             return Err(Error::ConcatNothing);
+        }
+        let paths = std::iter::once(target).chain(sources.iter().map(String::as_str));
+        if let Some(alias) = paths.into_iter().find(|path| is_reserved_alias(path)) {
+            return Err(Error::ConcatReserved { path: alias.into() });
         }
         let (trail, target_slot) = self.resolve_file(caller, target, Purpose::Write)?;
         self.check(caller, &trail, Need { target: Some(Access::WRITE), ..Need::default() })?;

@@ -279,9 +279,11 @@ fn file_length(inode: &Inode) -> u64 {
 /// What Apache's NameNode compares: not the times.
 fn attributes_differ(a: &Inode, b: &Inode) -> bool {
     let shape = |inode: &Inode| (inode.is_directory(), inode.replication(), inode.block_size());
+    let limits = |inode: &Inode| inode.quota().map(|quota| quota.limits().collect::<Vec<_>>());
     (a.owner(), a.group(), a.permission(), a.storage_policy())
         != (b.owner(), b.group(), b.permission(), b.storage_policy())
         || shape(a) != shape(b)
+        || limits(a) != limits(b)
         || a.acl() != b.acl()
         || a.xattrs() != b.xattrs()
 }

@@ -64,6 +64,11 @@ struct Entry {
 
 type Tree = BTreeMap<String, Entry>;
 
+/// What a snapshot has stays as it was, also of files that the operations write on.
+fn limits() -> Limits {
+    Limits { snapshots_capture_open_files: true, ..Limits::default() }
+}
+
 #[derive(Default)]
 struct Stored {
     inodes: BTreeMap<u64, Vec<u8>>,
@@ -86,7 +91,7 @@ impl Stored {
     }
 
     fn reopen(&self) -> Namespace {
-        let mut rebuild = Rebuild::start(Limits::default(), self.counters.unwrap(), self.names.clone()).unwrap();
+        let mut rebuild = Rebuild::start(limits(), self.counters.unwrap(), self.names.clone()).unwrap();
         for (id, record) in &self.inodes {
             rebuild.inode(*id, record).unwrap();
         }
@@ -441,7 +446,7 @@ fn expected_differences(then: &Tree, now: &Tree) -> Vec<String> {
 proptest! {
     #[test]
     fn a_snapshot_is_a_copy_of_everything(operations in prop::collection::vec(operations(), 1..80)) {
-        let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+        let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
         for path in ["/s", "/t", "/u"] {
             namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
         }
@@ -475,7 +480,7 @@ proptest! {
 /// Files, and snapshots of another directory: each of those would look at each of these, while nobody else can do anything.
 #[test]
 fn what_no_snapshot_has_is_removed_at_once_however_many_there_are() {
-    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for path in ["/s", "/t/a/b/c/d/e/f/g/h"] {
         namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
     }
@@ -494,7 +499,7 @@ fn what_no_snapshot_has_is_removed_at_once_however_many_there_are() {
 
 /// A directory with a snapshot, a hundred more in it, a hundred in each of those, and two in each of those, all of them changed since.
 fn changed_since_a_snapshot() -> (Namespace, Slot, SnapshotId) {
-    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     let names = || (0..100).flat_map(|a| (0..100).map(move |b| (a, b)));
     for (a, b) in names() {
         for c in 0..2 {
@@ -536,7 +541,7 @@ fn a_page_of_differences_looks_at_no_more_than_what_it_tells() {
 /// Whatever is in a directory: the differences in it begin behind the last ones.
 #[test]
 fn a_page_of_differences_begins_in_the_middle_of_a_large_directory() {
-    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for name in 0..5000 {
         namespace.mkdirs(&caller(), &format!("/s/{name}"), FsPermission(0o755), true, 1).unwrap();
     }
@@ -610,7 +615,7 @@ fn sum(namespace: &Namespace, path: &str, at_once: usize) -> Summary {
 
 #[test]
 fn a_tree_that_goes_while_it_is_summed_up_is_summed_up_as_far_as_it_was_there() {
-    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for name in 0..50 {
         namespace.mkdirs(&caller(), &format!("/d/{name}"), FsPermission(0o755), true, 1).unwrap();
     }
@@ -627,7 +632,7 @@ fn a_tree_that_goes_while_it_is_summed_up_is_summed_up_as_far_as_it_was_there() 
 /// What counts against a quota is not counted anew, entry by entry, when one of many is removed or renamed.
 #[test]
 fn one_of_many_is_removed_at_once_where_there_are_quotas_and_snapshots() {
-    let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for name in 0..600 {
         namespace.mkdirs(&caller(), &format!("/s/{name}"), FsPermission(0o755), true, 1).unwrap();
     }

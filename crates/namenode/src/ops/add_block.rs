@@ -14,6 +14,11 @@ use crate::state::{Context, Namenode, State, encode};
 /// 400 ms and more.
 const REPORT_WAIT: Duration = Duration::from_millis(1000);
 
+/// A name that nothing answers about in this time is unknown.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+/// Names looked up for one call; the next ones stay as they are.
+const LOOKUPS_MAX: usize = 16;
+
 /// What an attempt came to.
 enum Step {
     Allocated(Box<LocatedBlock>),
@@ -26,6 +31,8 @@ pub async fn add_block(namenode: &Namenode, context: &Context, request: AddBlock
     let previous = request.previous.clone().map(|block| namenode.own_block(block)).transpose()?;
     let excluded: Vec<DatanodeId> =
         request.exclude_nodes.iter().filter_map(|node| DatanodeId::try_from(node.id.clone()).ok()).collect();
+    let favored = by_address(namenode, &request.favored_nodes).await;
+    let request = AddBlockRequestProto { favored_nodes: favored, ..request };
     let deadline = tokio::time::Instant::now() + REPORT_WAIT;
     loop {
         let step =
@@ -73,13 +80,34 @@ fn attempt(
         .map(|located| Step::Allocated(Box::new(located)))
 }
 
+/// Datanodes by the names or addresses that a client calls them by: what no datanode is called is looked up, as `localhost:9866` is.
+async fn by_address(namenode: &Namenode, favored: &[String]) -> Vec<String> {
+    let mut lookups = 0;
+    let mut found = Vec::with_capacity(favored.len());
+    for name in favored {
+        let is_known = namenode.read().blocks.is_called(name);
+        let parts = name.rsplit_once(':').filter(|(host, _)| host.parse::<std::net::IpAddr>().is_err());
+        let (Some((host, port)), false, true) = (parts, is_known, lookups < LOOKUPS_MAX) else {
+            found.push(name.clone());
+            continue;
+        };
+        lookups += 1;
+        match tokio::time::timeout(LOOKUP_PATIENCE, tokio::net::lookup_host((host, 0))).await {
+            Ok(Ok(addresses)) => {
+                found.extend(addresses.map(|address| format!("{}:{port}", address.ip().to_canonical())));
+            }
+            _ => tracing::warn!(name, "a favoured datanode is unknown"),
+        }
+    }
+    found
+}
+
 /// Whether a call repeats one whose answer was lost.
 enum Repetition {
     No,
     /// This was the answer.
     Answered(Box<LocatedBlock>),
-    /// The block was allocated before a restart, and nobody knows where any more: its writer never heard of it, so that
-    /// nothing was written. Another takes its place; left where it is, the file could never be closed.
+    /// The block was allocated before a restart, and where is unknown since. It gets new targets.
     Orphan,
 }
 
@@ -143,10 +171,12 @@ fn allocate(
     let inode = state.namespace.inode(slot);
     let file = inode.as_file().expect("check_lease has seen that it is a file");
     let limit = state.namespace.limits.blocks_per_file_max;
-    if file.blocks().len() >= limit {
+    if file.blocks().len() >= limit && !orphan {
         return Err(Error::TooManyBlocks { count: file.blocks().len(), limit });
     }
-    state.namespace.check_space_quota(slot, inode.block_size())?;
+    if !orphan {
+        state.namespace.check_space_quota(slot, inode.block_size())?;
+    }
     let has = |flag: AddBlockFlagProto| request.flags.contains(&(flag as i32));
     let policy = state.namespace.storage_policy(slot).number;
     let machine = file.writer().map(|writer| writer.machine.clone());
@@ -173,8 +203,11 @@ fn allocate(
         other => namenode.refused(other),
     })?;
     if orphan {
-        // Nothing fails after this: the block before it is complete, the caller has waited for that.
-        state.drop_last(slot);
+        let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
+        let last = file.blocks().last().expect("it was allocated").block();
+        let offset = file.length() - last.length;
+        state.blocks.expect_at(last.id, &targets);
+        return Ok(state.blocks.located_for_writer(namenode.extended(last), offset, &targets));
     }
     state.commit_last(namenode, slot, previous, now)?;
     let block = Block { id: state.namespace.next_block_id(), stamp: state.namespace.next_stamp(), length: 0 };

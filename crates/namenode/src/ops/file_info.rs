@@ -9,7 +9,7 @@ use hearth_wire::proto::hdfs::{
     IsFileClosedRequestProto, IsFileClosedResponseProto,
 };
 
-use super::status::{file_status, is_virtual, reserved_status, snapshot_list_status};
+use super::status::{file_status, is_reserved_root, reserved_status, snapshot_list_status};
 use crate::error::Error;
 use crate::namespace::{Purpose, Slot};
 use crate::state::{Context, Namenode, State, encode};
@@ -68,8 +68,8 @@ fn find(
     path: &str,
     status: impl FnOnce(&State, Slot, bool) -> HdfsFileStatusProto,
 ) -> Result<Option<HdfsFileStatusProto>, Error> {
-    if is_virtual(path) {
-        return Ok(Some(reserved_status(&[])));
+    if is_reserved_root(path) {
+        return Ok(Some(reserved_status()));
     }
     let trail = match state.namespace.resolve(&context.caller, path, Purpose::Read) {
         Err(Error::NotADirectory { .. }) if !state.namespace.checks_rights_of(&context.caller) => return Ok(None),
@@ -114,9 +114,9 @@ pub async fn get_link_target(
     context: &Context,
     request: GetLinkTargetRequestProto,
 ) -> Result<Bytes, Error> {
-    let state = namenode.read();
-    let (trail, _) = state
-        .namespace
-        .resolve_existing(&context.caller, &request.path, Purpose::Read, |path| Error::FileMissing { path })?;
-    Err(Error::NotASymlink { path: trail.path() })
+    let path = request.path;
+    match find(&namenode.read(), context, &path, |state, slot, _| file_status(&state.namespace, slot, &[]))? {
+        Some(_) => Err(Error::NotASymlink { path }),
+        None => Err(Error::FileMissing { path }),
+    }
 }

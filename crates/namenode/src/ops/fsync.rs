@@ -21,7 +21,7 @@ pub async fn fsync(namenode: &Namenode, context: &Context, request: FsyncRequest
                 return Err(Error::CommitTooLong { given: length, limit, path: state.namespace.path_of(slot) });
             }
             state.blocks.set_length(last.id, length).map_err(|error| namenode.refused(error))?;
-            state.namespace.file_mut(slot).change_last(|record| record.length = length);
+            state.namespace.written_mut(slot).change_last(|record| record.length = length);
             Ok(())
         })
         .await?;

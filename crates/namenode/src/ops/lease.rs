@@ -149,7 +149,7 @@ impl State {
             Some(holder) if holder != old => {
                 self.leases.remove(&old, id);
                 self.leases.add(holder, id, now.monotonic);
-                if let Some(writer) = self.namespace.file_mut(slot).writer_mut() {
+                if let Some(writer) = self.namespace.written_mut(slot).writer_mut() {
                     writer.client = holder.into();
                 }
             }
@@ -239,7 +239,7 @@ impl State {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
         let Some(last) = file.blocks().last() else { return };
         if let Some(block) = self.blocks.block(last.id).filter(|block| *block != last.block()) {
-            self.namespace.file_mut(slot).change_last(|record| {
+            self.namespace.written_mut(slot).change_last(|record| {
                 record.set_stamp(block.stamp);
                 record.length = block.length;
             });

@@ -8,7 +8,7 @@ use hearth_wire::proto::hdfs::{
 };
 use prost::Message;
 
-use super::status::{file_status, reserved_status};
+use super::status::{file_status, is_reserved_root, reserved_entries};
 use crate::blocks::Now;
 use crate::error::Error;
 use crate::namespace::{Listing, Purpose, Slot, compare_names};
@@ -19,23 +19,31 @@ pub async fn get_listing(
     context: &Context,
     request: GetListingRequestProto,
 ) -> Result<Bytes, Error> {
-    if request.src.trim_end_matches('/') == "/.reserved" {
-        let entries = vec![reserved_status(b".inodes"), reserved_status(b"raw")];
-        let listing = DirectoryListingProto { partial_listing: entries, remaining_entries: 0 };
-        return Ok(encode(&GetListingResponseProto { dir_list: Some(listing) }));
-    }
-    let now = namenode.now();
     let state = namenode.read();
-    let limit = namenode.settings.listing_max;
-    if let Some(listing) = snapshots(&state, context, &request, limit)? {
-        return Ok(encode(&GetListingResponseProto { dir_list: Some(listing) }));
-    }
-    let page = list(&state, context, &request.src, &request.start_after, limit, request.need_location)?;
-    let dir_list = page.map(|page| DirectoryListingProto {
-        partial_listing: statuses(&state, context, &page, request.need_location, now),
-        remaining_entries: page.remaining as u32,
-    });
+    let dir_list = page(namenode, &state, context, &request, namenode.settings.listing_max)?;
     Ok(encode(&GetListingResponseProto { dir_list }))
+}
+
+/// A page of a directory, of its snapshots or of `/.reserved`. `None`: nothing is there.
+fn page(
+    namenode: &Namenode,
+    state: &State,
+    context: &Context,
+    request: &GetListingRequestProto,
+    limit: usize,
+) -> Result<Option<DirectoryListingProto>, Error> {
+    if is_reserved_root(&request.src) {
+        let partial_listing = reserved_entries(namenode.groups.supergroup(), namenode.identity.created_ms);
+        return Ok(Some(DirectoryListingProto { partial_listing, remaining_entries: 0 }));
+    }
+    if let Some(listing) = snapshots(state, context, request, limit)? {
+        return Ok(Some(listing));
+    }
+    let page = list(state, context, &request.src, &request.start_after, limit, request.need_location)?;
+    Ok(page.map(|page| DirectoryListingProto {
+        partial_listing: statuses(state, context, &page, request.need_location, namenode.now()),
+        remaining_entries: page.remaining as u32,
+    }))
 }
 
 /// The snapshots of a directory, where the path is its `.snapshot`.
@@ -134,7 +142,6 @@ pub async fn get_batched_listing(
         }
         (index, start_after) = (key.path_index as usize, key.start_after);
     }
-    let now = namenode.now();
     let state = namenode.read();
     let mut left = namenode.settings.listing_max;
     let mut answer = GetBatchedListingResponseProto::default();
@@ -144,17 +151,22 @@ pub async fn get_batched_listing(
         }
         let path = &request.paths[index];
         let mut entry = BatchedDirectoryListingProto { parent_idx: index as u32, ..Default::default() };
-        let page = list(&state, context, path, &start_after, left, request.need_location)
+        let asked = GetListingRequestProto {
+            src: path.clone(),
+            start_after: start_after.clone(),
+            need_location: request.need_location,
+        };
+        let page = page(namenode, &state, context, &asked, left)
             .and_then(|page| page.ok_or_else(|| Error::ListedPathMissing { path: path.clone() }));
         let mut finished = true;
         match page {
             Ok(page) => {
-                entry.partial_listing = statuses(&state, context, &page, request.need_location, now);
-                left = left.saturating_sub(page.entries.len());
-                finished = page.remaining == 0;
-                if let Some(last) = page.entries.last() {
-                    start_after = state.namespace.inode(*last).name.to_vec().into();
+                left = left.saturating_sub(page.partial_listing.len());
+                finished = page.remaining_entries == 0;
+                if let Some(last) = page.partial_listing.last() {
+                    start_after = last.path.clone();
                 }
+                entry.partial_listing = page.partial_listing;
             }
             Err(error) => {
                 left = left.saturating_sub(1);

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
-    CreateEncryptionZoneRequestProto, GetErasureCodingPolicyRequestProto, SetErasureCodingPolicyRequestProto,
+    CreateEncryptionZoneRequestProto, CreateSymlinkRequestProto, GetErasureCodingPolicyRequestProto, SetErasureCodingPolicyRequestProto,
     UnsetErasureCodingPolicyRequestProto,
 };
 use prost::Message;
 
 use crate::error::Error;
-use crate::namespace::Purpose;
+use crate::namespace::{Purpose, is_exactly_reserved, is_within_limits};
 use crate::state::{Context, Namenode};
 
 /// The answer of an empty message: "none", in every one of these calls.
@@ -47,7 +47,10 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         | "removeErasureCodingPolicy"
         | "enableErasureCodingPolicy"
         | "disableErasureCodingPolicy" => unsupported("erasure coding"),
-        "createSymlink" => Err(Error::Symlinks),
+        // As Apache's NameNode, in which symbolic links are switched off, too.
+        "createSymlink" => decode(request).and_then(|request: CreateSymlinkRequestProto| {
+            Err(if is_within_limits(&request.link) { Error::Symlinks } else { Error::SymlinkTooLong })
+        }),
         "getCurrentEditLogTxid" | "getEditsFromTxid" => unsupported("the stream of namespace events"),
         "satisfyStoragePolicy" => Err(Error::NoPolicySatisfier),
         _ => return None,
@@ -70,6 +73,9 @@ fn list_nothing(method: &str) -> Result<Bytes, Error> {
 
 fn erasure_coding_policy(namenode: &Namenode, context: &Context, request: &Bytes) -> Result<Bytes, Error> {
     let request: GetErasureCodingPolicyRequestProto = decode(request)?;
+    if is_exactly_reserved(&request.src) {
+        return Ok(NONE);
+    }
     let missing = |path| Error::PathMissing { path };
     namenode.read().namespace.resolve_existing(&context.caller, &request.src, Purpose::Read, missing)?;
     Ok(NONE)

@@ -37,8 +37,8 @@ pub async fn set_owner(namenode: &Namenode, context: &Context, request: SetOwner
 }
 
 pub async fn set_times(namenode: &Namenode, context: &Context, request: SetTimesRequestProto) -> Result<Bytes, Error> {
-    // -1 in Java's long leaves a time as it is.
-    let time = |ms: u64| (ms != u64::MAX).then_some(ms);
+    // A time below 0 in Java's long leaves it as it is: -1 is the usual one.
+    let time = |ms: u64| (ms as i64 >= 0).then_some(ms);
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("set times {}", request.src))?;

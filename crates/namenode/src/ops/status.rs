@@ -40,11 +40,10 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
     }
 }
 
-/// The status of `/.reserved` and what stands in it: they exist for everybody and belong to nobody.
-pub fn reserved_status(name: &[u8]) -> HdfsFileStatusProto {
+/// The status of `/.reserved`: it exists for everybody and belongs to nobody.
+pub fn reserved_status() -> HdfsFileStatusProto {
     HdfsFileStatusProto {
         file_type: FileType::IsDir as i32,
-        path: name.to_vec().into(),
         permission: FsPermission(0o1770).into(),
         block_replication: Some(0),
         blocksize: Some(0),
@@ -56,12 +55,25 @@ pub fn reserved_status(name: &[u8]) -> HdfsFileStatusProto {
     }
 }
 
-/// The status of the `.snapshot` of a directory that may have snapshots.
-pub fn snapshot_list_status() -> HdfsFileStatusProto {
-    HdfsFileStatusProto { permission: FsPermission(0o777).into(), file_id: Some(0), ..reserved_status(&[]) }
+/// What stands in `/.reserved`. `group`: of superusers. Source: `FSDirectory.createReservedStatuses`.
+pub fn reserved_entries(group: &str, created_ms: u64) -> Vec<HdfsFileStatusProto> {
+    let entry = |name: &'static str| HdfsFileStatusProto {
+        path: bytes::Bytes::from_static(name.as_bytes()),
+        permission: FsPermission(0o770).into(),
+        group: group.to_owned(),
+        modification_time: created_ms,
+        access_time: created_ms,
+        ..reserved_status()
+    };
+    vec![entry(".inodes"), entry("raw")]
 }
 
-/// Whether `path` is one of the virtual directories.
-pub fn is_virtual(path: &str) -> bool {
-    matches!(path.trim_end_matches('/'), "/.reserved" | "/.reserved/.inodes")
+/// The status of the `.snapshot` of a directory that may have snapshots.
+pub fn snapshot_list_status() -> HdfsFileStatusProto {
+    HdfsFileStatusProto { permission: FsPermission(0o777).into(), file_id: Some(0), ..reserved_status() }
+}
+
+/// Whether `path` is that of `/.reserved` itself.
+pub fn is_reserved_root(path: &str) -> bool {
+    path.trim_end_matches('/') == "/.reserved"
 }

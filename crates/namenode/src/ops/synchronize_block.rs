@@ -65,7 +65,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     };
     match settle(state, namenode, last, result, now)? {
         None => state.drop_last(slot),
-        Some((block, state_now)) => state.namespace.file_mut(slot).change_last(|record| {
+        Some((block, state_now)) => state.namespace.written_mut(slot).change_last(|record| {
             record.set_stamp(block.stamp);
             record.length = block.length;
             record.state = state_now;

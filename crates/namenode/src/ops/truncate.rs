@@ -78,6 +78,8 @@ fn attempt(
         if state.namespace.is_block_in_snapshot(slot, cut.id) {
             let copy = Block { id: state.namespace.next_block_id(), stamp, length };
             state.blocks.start_copying(cut.id, copy, now).map_err(|error| namenode.refused(error))?;
+            // Snapshots keep what the file has now.
+            state.namespace.inode_mut(slot);
             drop_behind(state, slot, keep - 1);
             let record = BlockRecord::new(Block { length: cut.length, ..copy }, RecordState::Complete);
             state.namespace.push_block(slot, record);
@@ -86,6 +88,7 @@ fn attempt(
             state.blocks.start_truncation(cut.id, stamp, length, now).map_err(|error| namenode.refused(error))?;
         }
     }
+    state.namespace.inode_mut(slot);
     drop_behind(state, slot, keep);
     let inode = state.namespace.inode_mut(slot);
     inode.set_modification_time_ms(now.wall_ms);

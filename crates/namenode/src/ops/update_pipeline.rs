@@ -120,7 +120,7 @@ pub async fn update_pipeline(
                 .update_pipeline(old, new.stamp, new.length, &storages)
                 .map_err(|error| namenode.refused(error))?;
             state.blocks.expect_unknown(old.id, unknown);
-            state.namespace.file_mut(slot).change_last(|record| {
+            state.namespace.written_mut(slot).change_last(|record| {
                 record.set_stamp(new.stamp);
                 record.length = new.length;
             });

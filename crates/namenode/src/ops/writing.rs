@@ -96,7 +96,7 @@ impl State {
             });
         }
         let state = self.blocks.commit(last, now).map_err(|error| namenode.refused(error))?;
-        self.namespace.file_mut(slot).change_last(|record| {
+        self.namespace.written_mut(slot).change_last(|record| {
             record.length = last.length;
             record.set_stamp(last.stamp);
             record.state = if state == BlockState::Complete { RecordState::Complete } else { RecordState::Committed };
@@ -115,7 +115,7 @@ impl State {
     /// Closes a file all of whose blocks are complete: its lengths are as they were committed, its lease is gone.
     pub fn close_file(&mut self, slot: Slot, now: Now) {
         let id = self.namespace.inode(slot).id();
-        let inode = self.namespace.inode_mut(slot);
+        let inode = self.namespace.writing_mut(slot);
         inode.set_modification_time_ms(now.wall_ms);
         let file = inode.as_file_mut().expect("the caller has seen that it is a file");
         file.complete_blocks();

@@ -372,6 +372,7 @@ pub async fn put_down(
     let event = |source| Event {
         allowed,
         user: &caller.user,
+        real_user: call.caller.real_user.as_deref(),
         machine: &caller.machine,
         command: &audited.command,
         source,

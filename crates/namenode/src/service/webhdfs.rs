@@ -1,7 +1,7 @@
 //! WebHDFS: what is asked over HTTP becomes calls of ClientProtocol, which go the way of those that come over RPC, and their answers
 //! become JSON. Bytes of files are the DataNodes': clients are sent on to them ([`redirect`]). Bodies of requests say nothing here.
 //!
-//! A client is who it says it is, as over RPC; nobody speaks for another. Source: `NamenodeWebHdfsMethods` and `JsonUtil` of Hadoop 3.4.
+//! A client is who it says it is, as over RPC, and may act for another user (`doas`) where a rule allows it. Source: `NamenodeWebHdfsMethods` and `JsonUtil` of Hadoop 3.4.
 
 mod acl;
 mod blocks;
@@ -49,6 +49,8 @@ const NO_CALL_ID: i32 = -2;
 const CHANGES_MAX: usize = 256;
 /// What may be asked, for whom asks something else.
 const METHODS: &str = "GET, HEAD, PUT, POST, DELETE";
+/// Where a web proxy says whom it speaks for.
+const FORWARDED_FOR: &str = "x-forwarded-for";
 /// A list of so many entries is made as a whole.
 const SHORT: usize = 256;
 /// Of a longer one, so many bytes before some of it goes to the client.
@@ -109,16 +111,15 @@ impl Asked {
     fn new(webhdfs: Arc<Webhdfs>, request: &Request) -> Result<Self, Exception> {
         let parameters = request.parameters.clone();
         let user = parameters.user()?.unwrap_or(&webhdfs.namenode().settings.http_user);
-        // As over RPC: that needs a rule which allows it, and there are none.
-        if let Some(other) = parameters.text("doas").filter(|other| *other != user) {
-            let message = format!("User: {user} is not allowed to impersonate {other}");
-            return Err(Exception::new(exceptions::AUTHORIZATION, message));
-        }
+        // Whoever acts for itself acts for nobody else. Source: `JspHelper.getUGI`.
+        let other = parameters.text("doas").filter(|other| *other != user);
+        let forwarded = request.headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
+        let peer = webhdfs.namenode().impersonation.rules().web_client(request.peer, forwarded);
         let caller = Arc::new(Caller {
-            user: user.into(),
-            real_user: None,
-            address: SocketAddr::new(request.peer, 0),
-            machine: request.peer.to_string().into(),
+            user: other.unwrap_or(user).into(),
+            real_user: other.map(|_| user.to_owned()),
+            address: SocketAddr::new(peer, 0),
+            machine: peer.to_string().into(),
         });
         let (method, path) = (request.method.clone(), request.path.clone());
         Ok(Self { webhdfs, caller, method, path, parameters })
@@ -131,6 +132,8 @@ impl Asked {
     /// A question ends with its client. A change is a task of its own: one that was begun is put into the audit log also when its client
     /// goes.
     async fn carried_out(self) -> Answer {
+        let impersonation = self.webhdfs.service.check_impersonation(&self.caller).await;
+        impersonation.map_err(|message| Exception::new(exceptions::AUTHORIZATION, message))?;
         if self.is_question() {
             return self.answer().await;
         }

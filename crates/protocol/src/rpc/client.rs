@@ -37,6 +37,9 @@ pub struct RpcClientOptions {
     pub response_bytes_max: usize,
     /// Source address of outgoing connections; a namenode takes it for the address of a datanode.
     pub bind: Option<IpAddr>,
+    /// Who makes the calls, where that is another user than the target's, in whose name they are made. The server decides whether it may
+    /// (`hadoop.proxyuser.*`).
+    pub real_user: Option<Arc<str>>,
 }
 
 impl Default for RpcClientOptions {
@@ -48,6 +51,7 @@ impl Default for RpcClientOptions {
             idle_timeout: Duration::from_secs(10),
             response_bytes_max: FRAME_BYTES_MAX_DEFAULT,
             bind: None,
+            real_user: None,
         }
     }
 }
@@ -352,7 +356,7 @@ impl Connection {
         self.output.push(Bytes::copy_from_slice(&header.encode()));
         let context = ConnectionContext {
             effective_user: target.user.to_string(),
-            real_user: None,
+            real_user: self.options.real_user.as_deref().map(str::to_owned),
             protocol: target.protocol.to_string(),
         };
         self.output.push(encode_context(self.client, &context));
