@@ -83,7 +83,13 @@ impl ProxyUsers {
     /// Whether `real`, from `address`, may act for `user`. `None`: that depends on the groups of `user`.
     ///
     /// `groups`: those of `user`, where they are known. Errors: the text of Hadoop's `AuthorizationException`.
-    pub fn check(&self, real: &str, user: &str, groups: Option<&[String]>, address: IpAddr) -> Option<Result<(), String>> {
+    pub fn check(
+        &self,
+        real: &str,
+        user: &str,
+        groups: Option<&[String]>,
+        address: IpAddr,
+    ) -> Option<Result<(), String>> {
         let refused = || Some(Err(format!("User: {real} is not allowed to impersonate {user}")));
         let Some(rule) = self.rules.get(real) else { return refused() };
         let is_named = rule.anybody

@@ -414,7 +414,8 @@ impl Namespace {
         match parts.next() {
             Some(b".inodes") => {
                 let Some(id) = parts.next() else { return Ok(Cow::Borrowed(path)) };
-                let clean = || format!("/{}", path.split('/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/"));
+                let clean =
+                    || format!("/{}", path.split('/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/"));
                 let missing = || Error::InodeMissing { path: clean() };
                 let id = std::str::from_utf8(id).ok().and_then(|id| id.parse::<i64>().ok());
                 let id = id.ok_or_else(|| Error::InodePathInvalid { path: clean() })?;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hearth_protocol::rpc::{
-    Attempt, Call, Caller as Connected, RemoteError, RetryCache, Service, application_error, no_such_method, server_error, undecodable,
+    Attempt, Call, Caller as Connected, RemoteError, RetryCache, Service, application_error, no_such_method,
+    server_error, undecodable,
 };
 use hearth_wire::proto::common::{
     GetGroupsForUserRequestProto, GetGroupsForUserResponseProto, RefreshSuperUserGroupsConfigurationResponseProto,
@@ -119,7 +120,8 @@ impl NamenodeService {
                 let refreshed = tokio::task::spawn_blocking(move || namenode.impersonation.refresh()).await;
                 let refreshed = refreshed.map_err(|error| error.to_string());
                 refreshed.and_then(|refreshed| refreshed.map_err(|error| error.to_string())).map_err(|error| {
-                    let message = format!("the rules for users who act for others are not read, the old ones hold: {error}");
+                    let message =
+                        format!("the rules for users who act for others are not read, the old ones hold: {error}");
                     application_error(exceptions::IO, message)
                 })?;
                 self.note_refresh(call, &caller, "refreshSuperUserGroupsConfiguration").await;

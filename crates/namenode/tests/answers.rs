@@ -233,8 +233,7 @@ async fn blocks_that_a_writer_gives_up_are_in_no_snapshot() {
     let block = n.add_block("/d/f", "W", None).await.unwrap().b;
     told(&n, "/d/f", 100).await;
     snapshot_as(&n, "root", "/d", "one").await.unwrap();
-    let given_up =
-        AbandonBlockRequestProto { b: block, src: "/d/f".into(), holder: "W".into(), ..Default::default() };
+    let given_up = AbandonBlockRequestProto { b: block, src: "/d/f".into(), holder: "W".into(), ..Default::default() };
     n.call::<AbandonBlockResponseProto>("abandonBlock", &given_up).await.unwrap();
     assert!(n.complete("/d/f", "W", None).await.unwrap());
     assert_eq!(length(&n, "/d/.snapshot/one/f").await, 0);
@@ -403,7 +402,8 @@ async fn datanodes_of_the_hosts_file_that_never_came_are_dead() {
     use DatanodeReportTypeProto::{All, Dead, Live};
     let directory = tempfile::tempdir().unwrap();
     let json = r#"[{"hostName": "127.0.0.1"}, {"hostName": "127.0.0.9"}, {"hostName": "127.0.0.8", "port": 50}]"#;
-    for (text, is_json) in [("127.0.0.1\n127.0.0.9\n127.0.0.8:50\n127.0.0.9\nno.such.host.invalid", false), (json, true)]
+    for (text, is_json) in
+        [("127.0.0.1\n127.0.0.9\n127.0.0.8:50\n127.0.0.9\nno.such.host.invalid", false), (json, true)]
     {
         let n = with_hosts(directory.path(), text, is_json).await;
         TestDatanode::join(&n, 1).await;

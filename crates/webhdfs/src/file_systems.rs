@@ -65,8 +65,7 @@ impl FileSystems {
         let found = match kept.iter().position(|known| known.is_of(&uri, user)) {
             Some(at) => kept.remove(at),
             None => {
-                let connected =
-                    FileSystem::connect_for(&self.configuration, Some(&uri), user.name, user.acted_for_by);
+                let connected = FileSystem::connect_for(&self.configuration, Some(&uri), user.name, user.acted_for_by);
                 let file_system = connected.map_err(|error| refusal(&error))?;
                 Kept { file_system, acted_for_by: user.acted_for_by.map(str::to_owned) }
             }
@@ -97,7 +96,8 @@ mod tests {
     #[tokio::test]
     async fn few_are_kept_and_those_of_another_user_are_others() {
         let file_systems = FileSystems::new(&Configuration::empty());
-        let users = || file_systems.kept.lock().iter().map(|known| known.file_system.user().to_owned()).collect::<Vec<_>>();
+        let users =
+            || file_systems.kept.lock().iter().map(|known| known.file_system.user().to_owned()).collect::<Vec<_>>();
         for user in ["ann", "bob", "ann"] {
             assert_eq!(file_systems.of("h:1", user).unwrap().user(), user);
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hearth_interop::{Check, Session, Suite, run};
+use hearth_interop::{Check, Session, Suite, run, tool_said};
 use hearth_testkit::{ClusterSpec, Make, get_text, wait_until};
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
             .set("hadoop.caller.context.max.size", 20)
             .set("dfs.namenode.audit.log.debug.cmdlist", "checkAccess,setTimes")
             .set("dfs.permissions.superusergroup", "nobody-is-in-it")
+            .set("hadoop.proxyuser.alice.users", "bob")
+            .set("hadoop.proxyuser.alice.hosts", "*")
             .set_file("hearth.namenode.audit.log", LOG)
             .set("log4j.logger.org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit", "INFO")
     });
@@ -91,8 +93,19 @@ fn commands() -> Vec<(&'static str, Value, bool)> {
     all
 }
 
+/// The same as a user for whom another one acts.
+fn commands_for_another() -> Vec<(&'static str, Value, bool)> {
+    vec![
+        ("asProxy", json!({"user": "bob", "real": "alice"}), false),
+        ("list", json!({"path": "/a"}), false),
+        ("mkdirs", json!({"path": "/a/c/e"}), true),
+        ("asProxy", json!({"user": "zoe", "real": "alice"}), false),
+        ("mkdirs", json!({"path": "/a/c/e"}), true),
+    ]
+}
+
 fn same_lines(session: &mut Session) -> Result<()> {
-    for (operation, arguments, refused) in commands() {
+    for (operation, arguments, refused) in commands().into_iter().chain(commands_for_another()) {
         let outcome = session.java()?.call(operation, arguments.clone());
         match outcome {
             Err(error) => ensure!(refused, "{operation} {arguments}: {error}"),
@@ -116,6 +129,11 @@ fn same_lines(session: &mut Session) -> Result<()> {
             Ok(lines.last().is_some_and(|line| line.contains(what)).then_some(lines))
         })
     };
+    get_text(port, "/webhdfs/v1/a?op=LISTSTATUS&user.name=alice&doas=bob")?;
+    session.java()?.call("as", json!({"user": hearth_client::os_user_name()}))?;
+    let arguments = ["-refreshSuperUserGroupsConfiguration".to_owned()];
+    tool_said(session.java()?, "org.apache.hadoop.hdfs.tools.DFSAdmin", &arguments, "LOCAL")?;
+    get_text(port, "/fsck?ugi=alice&doas=bob&path=%2Fa%2Fd")?;
     get_text(port, "/fsck?ugi=root&path=%2Fa%2Fd")?;
     // Apache's writes it behind the answer.
     until("cmd=fsck")?;

@@ -260,7 +260,9 @@ fn reserved(session: &mut Session) -> Result<()> {
         session.java()?.call("mkdirs", json!({"path": "/r/d"}))?;
         session.java()?.call("store", json!({"path": "/r/f", "seed": 1, "position": 0, "length": 10}))?;
     }
-    for path in ["/.reserved/.inodes/x", "/.reserved/.inodes/-7", "/.reserved/.inodes/99999999", "/.reserved/.inodes/16385"] {
+    for path in
+        ["/.reserved/.inodes/x", "/.reserved/.inodes/-7", "/.reserved/.inodes/99999999", "/.reserved/.inodes/16385"]
+    {
         compared(session, "by number", "exists", json!({"path": path}))?;
     }
     Ok(())

@@ -57,12 +57,7 @@ impl Found {
 impl Fsck {
     /// Deletes a file that was found to be corrupt. What is to be said of that. As with other deletions, the audit log has what was
     /// done, and what was refused for want of a right.
-    pub(super) async fn delete(
-        namenode: &Namenode,
-        caller: &Caller,
-        real_user: Option<&str>,
-        found: &Found,
-    ) -> String {
+    pub(super) async fn delete(namenode: &Namenode, caller: &Caller, real_user: Option<&str>, found: &Found) -> String {
         let path = &found.path;
         let outcome = found.delete(namenode, caller).await;
         let allowed = match &outcome {

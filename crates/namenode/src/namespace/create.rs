@@ -102,8 +102,7 @@ impl Namespace {
         overwrite: bool,
         make_parents: bool,
     ) -> Result<Trail, Error> {
-        let below_reserved =
-            path::is_reserved(path) && !path::is_reserved_alias(path);
+        let below_reserved = path::is_reserved(path) && !path::is_reserved_alias(path);
         if !path::is_valid(path) || is_exactly_reserved(path) || below_reserved {
             return Err(Error::InvalidPath { path: path.into() });
         }

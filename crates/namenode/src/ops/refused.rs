@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
-    CreateEncryptionZoneRequestProto, CreateSymlinkRequestProto, GetErasureCodingPolicyRequestProto, SetErasureCodingPolicyRequestProto,
-    UnsetErasureCodingPolicyRequestProto,
+    CreateEncryptionZoneRequestProto, CreateSymlinkRequestProto, GetErasureCodingPolicyRequestProto,
+    SetErasureCodingPolicyRequestProto, UnsetErasureCodingPolicyRequestProto,
 };
 use prost::Message;
 
