@@ -26,6 +26,9 @@ pub enum Error {
     /// No namenode of the file system answered the call.
     #[error("{method} at namenode {address}")]
     Namenode { method: &'static str, address: String, source: Arc<hearth_protocol::rpc::RpcError> },
+    /// A server asked over HTTP cannot be reached, or does not keep to WebHDFS. `sent`: whether it may have carried the operation out.
+    #[error("{operation} at {address} over HTTP: {why}")]
+    Web { operation: &'static str, address: String, sent: bool, why: String },
     /// The namenode's answer lacks something or contradicts itself.
     #[error("namenode's answer to {method}: {why}")]
     Answer { method: &'static str, why: String },
@@ -182,7 +185,7 @@ impl Error {
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::IsDirectory { .. } => ErrorKind::IsADirectory,
             Self::Refused { exception, .. } => exception.kind(),
-            Self::Namenode { .. } => ErrorKind::Unreachable,
+            Self::Namenode { .. } | Self::Web { .. } => ErrorKind::Unreachable,
             Self::Datanode { .. }
             | Self::BlockMissing { .. }
             | Self::NoPath { .. }

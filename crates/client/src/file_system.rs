@@ -129,6 +129,8 @@ pub struct RenameOptions {
 impl FileSystem {
     /// The file system at `uri` (`hdfs://host:port`, `hdfs://nameservice`), or at `fs.defaultFS` when `None`, as `user`.
     /// Nothing is sent yet: a namenode that does not answer is found by the first call. Needs a tokio runtime.
+    ///
+    /// Errors: `Error::Configuration`, among others where the client is configured for Kerberos.
     pub fn connect(configuration: &Configuration, uri: Option<&str>, user: &str) -> Result<Self, Error> {
         Self::connect_for(configuration, uri, user, None)
     }
@@ -141,6 +143,7 @@ impl FileSystem {
         user: &str,
         real_user: Option<&str>,
     ) -> Result<Self, Error> {
+        configuration.refuse_client_authentication()?;
         let uri = match uri {
             Some(uri) => uri.to_owned(),
             None => configuration.get(keys::FS_DEFAULT_FS)?,

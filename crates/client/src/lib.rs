@@ -34,6 +34,7 @@ mod path;
 mod read;
 mod statistics;
 mod user;
+mod webhdfs;
 mod write;
 
 pub use checksum::{ChecksumCombine, FileChecksum};
@@ -44,4 +45,5 @@ pub use namenode::{BlockStatistics, DatanodeReportKind, Exception, FsUsage, List
 pub use read::{PositionedReader, Reader, View};
 pub use statistics::Statistics;
 pub use user::os_user_name;
+pub use webhdfs::{WebFileSystem, WebReader, WebWriter};
 pub use write::Writer;

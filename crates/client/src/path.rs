@@ -3,9 +3,10 @@
 use crate::Error;
 
 /// Makes `path` absolute and canonical: relative ones start at `home`, `.` and repeated or trailing slashes vanish, `..`
-/// goes up and stops at the root (as Hadoop's `Path` does).
+/// goes up.
 ///
-/// Errors: `InvalidPath` for an empty path, one with a NUL or with a colon where Hadoop forbids it.
+/// Errors: `InvalidPath` for an empty path, one with a NUL, or one that goes up from the root: what it means is not there, and the root's
+/// own entry of the same name is something else.
 pub(crate) fn absolute(path: &str, home: &str) -> Result<String, Error> {
     let wrong = |why: &'static str| Error::InvalidPath { path: path.to_owned(), why };
     if path.is_empty() {
@@ -20,7 +21,7 @@ pub(crate) fn absolute(path: &str, home: &str) -> Result<String, Error> {
         match part {
             "" | "." => {}
             ".." => {
-                parts.pop();
+                parts.pop().ok_or_else(|| wrong("goes above the root"))?;
             }
             name => parts.push(name),
         }
@@ -48,10 +49,13 @@ mod tests {
             ("a", "/user/ada/a"),
             (".", "/user/ada"),
             ("../x", "/user/x"),
-            ("/../../x/./y", "/x/y"),
+            ("/a/b/../../x/./y", "/x/y"),
         ];
         for (given, wanted) in cases {
             assert_eq!(absolute(given, "/user/ada").unwrap(), wanted, "{given}");
+        }
+        for above in ["/..", "/../x", "/a/../../x", "../../../x"] {
+            assert!(absolute(above, "/user/ada").is_err(), "{above}");
         }
         assert!(absolute("", "/").is_err());
         assert!(absolute("/a\0", "/").is_err());

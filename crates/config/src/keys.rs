@@ -66,6 +66,8 @@ keys! {
     IO_FILE_BUFFER_SIZE: Key<u64> = "io.file.buffer.size", bytes, "4096";
     /// simple or kerberos.
     HADOOP_SECURITY_AUTHENTICATION: Key<String> = "hadoop.security.authentication", text, "simple";
+    /// How many files `hearth fs -rm -safely` removes without a question; 0: any number.
+    HADOOP_SHELL_SAFELY_DELETE_LIMIT_NUM_FILES: Key<i64> = "hadoop.shell.safely.delete.limit.num.files", int_i64, "100";
     /// Service-level authorization.
     HADOOP_SECURITY_AUTHORIZATION: Key<bool> = "hadoop.security.authorization", boolean, "false";
     /// authentication, integrity or privacy.

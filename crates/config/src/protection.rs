@@ -3,6 +3,16 @@
 use crate::{ConfigError, Configuration, keys};
 
 impl Configuration {
+    /// Errors: a client is to authenticate itself by anything but the name of its user.
+    pub fn refuse_client_authentication(&self) -> Result<(), ConfigError> {
+        let authentication = self.get(keys::HADOOP_SECURITY_AUTHENTICATION)?;
+        if authentication.trim().eq_ignore_ascii_case("simple") {
+            return Ok(());
+        }
+        let wanted = "`simple`: Hearth's client does not speak Kerberos and does not fall back to SIMPLE; use Apache's client for this cluster";
+        Err(self.value_error(keys::HADOOP_SECURITY_AUTHENTICATION.name, &authentication, wanted))
+    }
+
     /// Errors: callers are to be authenticated by Kerberos or authorized by service, or bytes to be encrypted or signed on their way.
     pub fn refuse_protection(&self) -> Result<(), ConfigError> {
         let refuse = |key: &str, value: &str, wanted: &str| Err(self.value_error(key, value, wanted));
@@ -66,5 +76,20 @@ mod tests {
         ] {
             with(key, value).unwrap();
         }
+    }
+
+    #[test]
+    fn clients_that_are_to_use_kerberos_are_refused() {
+        let of = |value: &str| {
+            Configuration::empty().with("hadoop.security.authentication", value).refuse_client_authentication()
+        };
+        for simple in ["simple", "SIMPLE", " simple "] {
+            assert!(of(simple).is_ok(), "{simple}");
+        }
+        for other in ["kerberos", "KERBEROS", "token", "none"] {
+            let why = of(other).unwrap_err().to_string();
+            assert!(why.contains("hadoop.security.authentication") && why.contains("Apache's client"), "{why}");
+        }
+        assert!(Configuration::empty().refuse_client_authentication().is_ok());
     }
 }

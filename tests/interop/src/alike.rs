@@ -1,5 +1,7 @@
 //! What command lines say, made comparable.
 
+use std::process::Output;
+
 use anyhow::Result;
 use hearth_testkit::Driver;
 use serde_json::{Value, json};
@@ -11,6 +13,12 @@ pub fn tool_said(java: &mut Driver, class: &str, arguments: &[String], local: &s
     let said = |part: &str| alike(&answer[part], local);
     // In what Apache's server complains of there may be a stack trace, with an end of a line before it.
     Ok(json!([answer["code"], said("out"), said("err").concat()]))
+}
+
+/// What a program of ours said, as `tool_said` tells it of Apache's.
+pub fn program_said(output: &Output, local: &str) -> Value {
+    let said = |bytes: &[u8]| alike(&Value::from(String::from_utf8_lossy(bytes)), local);
+    json!([output.status.code(), said(&output.stdout), said(&output.stderr).concat()])
 }
 
 /// Line by line, without what differs from one run to the next: log lines, moments, durations, ports, names of this machine's files.

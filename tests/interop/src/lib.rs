@@ -7,5 +7,5 @@
 mod alike;
 mod suite;
 
-pub use alike::tool_said;
+pub use alike::{program_said, tool_said};
 pub use suite::{Check, Session, Suite, ecosystem, run, slow};

@@ -30,7 +30,7 @@ pub fn run(arguments: AdminArguments) -> anyhow::Result<ExitCode> {
     crate::logging::start("error");
     super::end_with_closed_output();
     let (configuration, words) = with_generic_options(arguments.arguments)?;
-    let fs = FileSystem::connect(&configuration, None, &crate::configuration::user());
+    let fs = crate::configuration::connect(&configuration, None);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = runtime.block_on(async {

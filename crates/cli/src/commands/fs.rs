@@ -22,7 +22,9 @@ mod make;
 mod merge;
 mod moving;
 mod options;
+mod paths;
 mod progress;
+mod remote;
 mod remove;
 mod replication;
 mod shell;
@@ -69,10 +71,16 @@ pub fn run(arguments: FsArguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut shell = Shell::new(configuration);
     let code = runtime.block_on(dispatch(&mut shell, words));
-    let flushed = shell.flush();
+    let finished = shell.finish();
     // Reads of standard input that never end must not keep the process.
     runtime.shutdown_background();
-    Ok(ExitCode::from(if flushed { code } else { 1 }))
+    Ok(match finished {
+        Ok(()) => ExitCode::from(code),
+        Err(why) => {
+            eprintln!("hearth fs: {why}");
+            ExitCode::from(code.max(1))
+        }
+    })
 }
 
 /// A file's name as text.
@@ -112,6 +120,7 @@ async fn dispatch(shell: &mut Shell, mut words: Vec<String>) -> u8 {
             USAGE_ERROR
         }
         Err(Failure::Exit(code)) => code,
+        Err(Failure::OutputEnded) => shell.exit_code(),
         Err(failure) => {
             shell.report(&failure);
             shell.exit_code()

@@ -6,7 +6,7 @@ mod walk;
 
 use std::process::ExitCode;
 
-use hearth_client::{ErrorKind, FileSystem};
+use hearth_client::ErrorKind;
 
 use super::generic_options::with_generic_options;
 use report::Report;
@@ -65,8 +65,7 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
     let path = path.unwrap_or_else(|| "/".to_owned());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(async {
-        let user = crate::configuration::user();
-        let fs = FileSystem::connect(&configuration, None, &user)?;
+        let fs = crate::configuration::connect(&configuration, None)?;
         let path = fs.absolute(&path)?;
         match fs.status(&path).await {
             Ok(_) => {}

@@ -23,7 +23,7 @@ pub fn only_path(arguments: &[String]) -> Result<&[String], Failure> {
 }
 
 pub async fn getfacl(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    for item in shell.existing(only_path(&arguments.rest)?).await {
+    for item in shell.existing(only_path(&arguments.rest)?).await? {
         walk(shell, &item, &Show, arguments.has("R")).await;
     }
     Ok(())
@@ -103,7 +103,7 @@ pub async fn setfacl(shell: &mut Shell, mut arguments: Arguments) -> Result<(), 
     };
     let files = (with_entries.is_none() || !of_files.is_empty()).then(|| of(of_files));
     let change = Change { directories: of(entries), files };
-    for item in shell.existing(path).await {
+    for item in shell.existing(path).await? {
         walk(shell, &item, &change, recursive).await;
     }
     Ok(())

@@ -118,7 +118,8 @@ impl Visit for Change {
                 if wanted == status.permission {
                     return Ok(());
                 }
-                item.store.set_permission(&item.path, &item.shown, wanted).await
+                let done = item.store.set_permission(&item.path, &item.shown, wanted).await;
+                done.map_err(|why| Failure::Message(format!("changing permissions of '{}': {why}", item.shown)))
             }
             Self::Owner { user, group } => {
                 let user = user.as_deref().filter(|user| *user != status.owner);
@@ -126,7 +127,8 @@ impl Visit for Change {
                 if user.is_none() && group.is_none() {
                     return Ok(());
                 }
-                item.store.set_owner(&item.path, &item.shown, user, group).await
+                let done = item.store.set_owner(&item.path, &item.shown, user, group).await;
+                done.map_err(|why| Failure::Message(format!("changing ownership of '{}': {why}", item.shown)))
             }
         }
     }
@@ -141,33 +143,42 @@ pub async fn chmod(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fa
 
 pub async fn chown(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
     let text = arguments.rest.remove(0);
-    let (user, group) = match text.split_once(':') {
-        Some((user, group)) => (user, group),
-        None => (text.as_str(), ""),
-    };
-    if user.is_empty() && group.is_empty() || [user, group].into_iter().any(|name| !is_name(name)) {
+    let (user, group) = owner_and_group(&text)?;
+    change(shell, &arguments, Change::Owner { user, group }).await
+}
+
+/// Of `owner`, `owner:`, `owner:group` or `:group`.
+fn owner_and_group(text: &str) -> Result<(Option<String>, Option<String>), Failure> {
+    let plain = text.trim_matches(IS_SPACE);
+    let (user, group) = plain.split_once(':').unwrap_or((plain, ""));
+    if !is_name(user) || !is_name(group) {
         return Err(Failure::Usage(format!("'{text}' does not match expected pattern for [owner][:group].")));
     }
+    if user.is_empty() && group.is_empty() {
+        return Err(Failure::Usage(format!("'{text}' does not specify owner or group.")));
+    }
     let some = |name: &str| (!name.is_empty()).then(|| name.to_owned());
-    let owner = Change::Owner { user: some(user), group: some(group) };
-    change(shell, &arguments, owner).await
+    Ok((some(user), some(group)))
 }
 
 pub async fn chgrp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
-    let group = arguments.rest.remove(0);
-    if group.is_empty() || !is_name(&group) {
-        return Err(Failure::Usage(format!("'{group}' does not match expected pattern for group")));
+    let text = arguments.rest.remove(0);
+    let group = text.trim_matches(IS_SPACE);
+    if group.is_empty() || !is_name(group) {
+        return Err(Failure::Usage(format!("'{text}' does not match expected pattern for group")));
     }
-    change(shell, &arguments, Change::Owner { user: None, group: Some(group) }).await
+    change(shell, &arguments, Change::Owner { user: None, group: Some(group.to_owned()) }).await
 }
 
-/// What Hadoop takes for a user's or group's name.
+const IS_SPACE: [char; 6] = [' ', '\t', '\n', '\u{b}', '\u{c}', '\r'];
+
+/// Whether a user or group can be called so, or it is empty. Source: FsShellPermissions.java.
 fn is_name(name: &str) -> bool {
-    name.chars().all(|letter| letter.is_alphanumeric() || "-_./@$ ".contains(letter))
+    name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-+_./@".contains(letter))
 }
 
 async fn change(shell: &mut Shell, arguments: &Arguments, change: Change) -> Result<(), Failure> {
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         walk(shell, &item, &change, arguments.has("R")).await;
     }
     Ok(())
@@ -176,6 +187,25 @@ async fn change(shell: &mut Shell, arguments: &Arguments, change: Change) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_and_groups_are_read_as_by_hadoop() {
+        let read = |text: &str| owner_and_group(text).map_err(|failure| failure.to_string());
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(read("ann"), Ok((some("ann"), None)));
+        assert_eq!(read(" ann:\n"), Ok((some("ann"), None)));
+        assert_eq!(read("a+b@c/d:e_f.g"), Ok((some("a+b@c/d"), some("e_f.g"))));
+        assert_eq!(read(":staff"), Ok((None, some("staff"))));
+        for wrong in ["a b", "a:b:c", "a: b", "ä", "a,b", "$x"] {
+            assert!(
+                read(wrong).unwrap_err().ends_with("does not match expected pattern for [owner][:group]."),
+                "{wrong}"
+            );
+        }
+        for wrong in ["", ":", "  "] {
+            assert!(read(wrong).unwrap_err().ends_with("does not specify owner or group."), "{wrong}");
+        }
+    }
 
     #[test]
     fn modes_are_applied_as_chmod_does() {

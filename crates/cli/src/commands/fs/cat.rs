@@ -11,7 +11,7 @@ use super::shell::Shell;
 const PIECE_BYTES: u64 = 1024;
 
 pub async fn cat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = print(shell, &item, 0, u64::MAX).await {
             shell.report(&failure);
         }
@@ -46,7 +46,7 @@ pub async fn print(shell: &mut Shell, item: &Item, from: u64, limit: u64) -> Res
 }
 
 pub async fn head(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = print(shell, &item, 0, PIECE_BYTES).await {
             shell.report(&failure);
         }
@@ -57,12 +57,15 @@ pub async fn head(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure
 pub async fn tail(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let pause = match arguments.value("s") {
         None => Duration::from_secs(5),
-        Some(ms) => match ms.parse() {
-            Ok(ms) if ms > 0 => Duration::from_millis(ms),
-            _ => return Err(Failure::Usage(format!("Invalid value for -s: {ms}"))),
+        // Of no use without -f, and then not looked at.
+        Some(_) if !arguments.has("f") => Duration::from_secs(5),
+        Some(ms) => match ms.parse::<i64>() {
+            Ok(ms) if ms > 0 => Duration::from_millis(ms.unsigned_abs()),
+            Ok(_) => Duration::from_secs(5),
+            Err(_) => return Err(Failure::Usage(format!("For input string: \"{ms}\""))),
         },
     };
-    let items = shell.existing(&arguments.rest).await;
+    let items = shell.existing(&arguments.rest).await?;
     let [item] = items.as_slice() else { return Ok(()) };
     let length = item.status()?.length;
     let mut position = length.saturating_sub(PIECE_BYTES);

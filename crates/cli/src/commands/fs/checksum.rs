@@ -7,7 +7,7 @@ use super::shell::Shell;
 use super::store::Store;
 
 pub async fn checksum(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = one(shell, &item, arguments.has("v")).await {
             shell.report(&failure);
         }

@@ -119,7 +119,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("dus", Format::new(0, ANY, &["h", "x"]), "<path> ...", "As -du -s.").deprecated("-du -s"),
     Command::new(
         "expunge",
-        Format::new(0, 0, &["immediate"]).with_values(&["fs"]),
+        Format::new(0, 2, &["immediate"]).with_values(&["fs"]),
         "[-immediate] [-fs <path>]",
         "Makes a checkpoint of the trash and removes those older than fs.trash.interval. -immediate: all of them.",
     ),
@@ -144,7 +144,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     Command::new(
         "getfattr",
-        Format::new(0, ANY, &["R", "d"]).with_values(&["n", "e"]),
+        Format::new(0, ANY, &[]).with_values_anywhere(&["n", "e"]).with_flags_anywhere(&["R", "d"]).with_unknown(),
         "[-R] {-n name | -d} [-e en] <path>",
         "Prints extended attributes: the named one, or all (-d). -e: values as text, hex or base64; -R: of everything below as well.",
     ),
@@ -206,8 +206,8 @@ pub const COMMANDS: &[Command] = &[
         "rm",
         Format::new(1, ANY, &["f", "r", "R", "skipTrash", "safely"]),
         "[-f] [-r|-R] [-skipTrash] [-safely] <src> ...",
-        "Removes. -f: no complaint about what is not there; -r: directories; -skipTrash: for good; -safely: asks before a \
-         large directory goes.",
+        "Removes. -f: no complaint about what is not there; -r: directories; -skipTrash: for good; -safely: asks before \
+         more files go than hadoop.shell.safely.delete.limit.num.files.",
     ),
     Command::new(
         "rmdir",
@@ -225,7 +225,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     Command::new(
         "setfattr",
-        Format::new(0, ANY, &[]).with_values(&["n", "v", "x"]),
+        Format::new(0, ANY, &[]).with_values_anywhere(&["n", "v", "x"]).with_unknown(),
         "{-n name [-v value] | -x name} <path>",
         "Sets an extended attribute (-n, -v), or removes it (-x). Values: text, \"text\", 0x and hexadecimal, 0s and base64.",
     ),
@@ -259,11 +259,12 @@ pub const COMMANDS: &[Command] = &[
         "text",
         Format::new(1, ANY, &["ignoreCrc"]),
         "[-ignoreCrc] <src> ...",
-        "Prints files as text; gzip is unpacked.",
+        "Prints files as text. What gzip, zlib, bzip2, LZ4, Snappy or Zstandard compressed is unpacked; of sequence files and Avro files the \
+         records are shown.",
     ),
     Command::new(
         "touch",
-        Format::new(1, ANY, &["a", "m", "c"]).with_values(&["t"]),
+        Format::new(1, ANY, &["a", "m", "c"]).with_values_anywhere(&["t"]),
         "[-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...",
         "Sets times to now, or to -t; makes the file unless -c.",
     ),

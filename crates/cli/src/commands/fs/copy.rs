@@ -55,11 +55,12 @@ impl Copying {
                 }
             }
         }
-        for (option, least) in [("t", 1), ("q", 1)] {
-            if let Some(value) = arguments.value(option)
-                && value.parse::<u32>().is_ok_and(|count| count < least)
+        // How many threads Java's shell would use. Copies here need none, but what is no number is told.
+        for option in ["t", "q"] {
+            if let Some(value) = arguments.given(option)
+                && value.parse::<i32>().is_err()
             {
-                return Err(Failure::Usage(format!("-{option} wants a number above 0, not {value}")));
+                return Err(Failure::Usage(format!("For input string: \"{value}\"")));
             }
         }
         Ok(copying)
@@ -120,7 +121,7 @@ async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
         return super::cat::cat(shell, arguments).await;
     }
     let target = shell.local_item(local.as_deref().unwrap_or(".")).await?;
-    let sources = shell.all_items(&arguments.rest).await;
+    let sources = shell.all_items(&arguments.rest).await?;
     let outcome = copy_all(shell, sources, arguments.rest.len(), target, copying).await;
     if arguments.has("v") {
         shell.report_paths_read();
@@ -131,7 +132,7 @@ async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
 pub async fn cp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
     let copying = Copying::from(&arguments)?;
     let target = destination(shell, &mut arguments.rest).await?;
-    let sources = shell.all_items(&arguments.rest).await;
+    let sources = shell.all_items(&arguments.rest).await?;
     copy_all(shell, sources, arguments.rest.len(), target, copying).await
 }
 
@@ -187,20 +188,31 @@ async fn copy_all(
 
 /// Copies what one argument named: into `target` when that is a directory, else to it.
 async fn copy_one(shell: &mut Shell, source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
-    if source.is_directory() && source.store.same(&target.store) {
-        let (from, to) = (with_slash(&source.path), with_slash(&target.path));
+    let into = target_of(source, target).await?;
+    copy_tree(shell, source, &into, copying).await
+}
+
+/// Where `source` goes: into `target` when that is a directory, else to it.
+///
+/// Errors: a directory would go to itself, or below itself. Source: CommandWithDestination.java.
+pub async fn target_of(source: &Item, target: &Item) -> Result<Item, Failure> {
+    let into = if target.is_directory() {
+        target.child(source.name()).await?
+    } else if target.represents_directory() {
+        return Err(Failure::not_found(&target.shown));
+    } else {
+        target.clone()
+    };
+    if source.is_directory() && source.store.same(&into.store) {
+        let (from, to) = (with_slash(&source.path), with_slash(&into.path));
         if to == from {
-            return Err(Failure::pair(&source.shown, &target.shown, "are identical"));
+            return Err(Failure::pair(&source.shown, &into.uri(), "are identical"));
         }
         if to.starts_with(&from) {
-            return Err(Failure::pair(&source.shown, &target.shown, "is a subdirectory of itself"));
+            return Err(Failure::pair(&source.shown, &into.shown, "is a subdirectory of itself"));
         }
     }
-    let target = if target.is_directory() { target.child(source.name()).await? } else { target.clone() };
-    if source.store.same(&target.store) && source.path == target.path {
-        return Err(Failure::pair(&source.shown, &target.shown, "are identical"));
-    }
-    copy_tree(shell, source, &target, copying).await
+    Ok(into)
 }
 
 fn with_slash(path: &str) -> String {
@@ -214,6 +226,10 @@ async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Cop
         return Err(Failure::exists(&target.shown));
     }
     if !source.is_directory() {
+        // Its bytes would be gone before they are read.
+        if copying.direct && source.store.same(&target.store) && source.path == target.path {
+            return Err(Failure::pair(&source.shown, &target.shown, "are identical"));
+        }
         copy_file(source, target, copying).await?;
         return remove_moved(source, copying).await;
     }
@@ -344,7 +360,7 @@ pub async fn append_to_file(shell: &mut Shell, mut arguments: Arguments) -> Resu
     } else {
         fs.create(&target.path, CreateOptions::default()).await
     };
-    let mut sink = super::store::Sink::Hdfs(Box::new(writer.map_err(|error| Failure::of(&target.shown, error))?));
+    let mut sink = writer.map_err(|error| Failure::of(&target.shown, error))?;
     for source in &mut sources {
         sink.take(source, |_| {}).await?;
     }

@@ -30,7 +30,7 @@ enum Main {
 pub async fn count(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let (quotas, quotas_only) = (arguments.has("q"), arguments.has("u"));
     let mut without_snapshots = arguments.has("x");
-    let types = match arguments.value("t") {
+    let types = match arguments.given("t") {
         Some(names) if quotas || quotas_only => Some(storage_types(names)?),
         _ => None,
     };
@@ -48,7 +48,7 @@ pub async fn count(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
     if arguments.has("v") {
         shell.line(format_args!("{}PATHNAME", columns.header()));
     }
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         match columns.of(&item).await {
             Ok(line) => shell.line(format_args!("{line}{}", item.shown)),
             Err(failure) => shell.report(&failure),

@@ -18,7 +18,7 @@ pub async fn du(shell: &mut Shell, arguments: Arguments, sum: bool) -> Result<()
         let head = ["SIZE", "DISK_SPACE_CONSUMED_WITH_ALL_REPLICAS", "FULL_PATH_NAME"];
         table.row(head.map(str::to_owned).to_vec());
     }
-    for item in shell.existing(&paths).await {
+    for item in shell.existing(&paths).await? {
         let rows = if item.is_directory() && !sum { item.children().await } else { Ok(vec![item]) };
         match rows {
             Ok(rows) => {
@@ -51,7 +51,7 @@ pub async fn df(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> 
     let paths = if arguments.rest.is_empty() { vec!["/".to_owned()] } else { arguments.rest.clone() };
     let mut table = Table::new(vec![Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
     table.row(["Filesystem", "Size", "Used", "Available", "Use%"].map(str::to_owned).to_vec());
-    for item in shell.existing(&paths).await {
+    for item in shell.existing(&paths).await? {
         let (name, capacity, used, remaining) = match &item.store {
             Store::Hdfs(fs) => {
                 let usage = fs.usage().await?;

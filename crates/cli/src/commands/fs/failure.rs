@@ -11,6 +11,8 @@ pub enum Failure {
     Message(String),
     /// Nothing to say but the exit code.
     Exit(u8),
+    /// Standard output takes no more; why is said once, at the end.
+    OutputEnded,
 }
 
 impl Failure {
@@ -53,6 +55,14 @@ impl Failure {
         }
     }
 
+    /// Any error, with its causes, as one line.
+    pub fn from_any(error: anyhow::Error) -> Self {
+        match error.downcast::<Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Self::Message(format!("{error:#}")),
+        }
+    }
+
     /// An error of the local file system about `shown`.
     pub fn local(shown: &str, error: std::io::Error) -> Self {
         use std::io::ErrorKind::*;
@@ -84,6 +94,7 @@ impl std::fmt::Display for Failure {
             Self::Path { shown, what } => write!(f, "`{shown}': {what}"),
             Self::Usage(text) | Self::Message(text) => f.write_str(text),
             Self::Exit(code) => write!(f, "exit code {code}"),
+            Self::OutputEnded => f.write_str("standard output takes no more"),
         }
     }
 }

@@ -23,7 +23,7 @@ struct Expression {
 
 pub async fn find(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let (paths, expression) = parse(arguments.rest)?;
-    for item in shell.existing(&paths).await {
+    for item in shell.existing(&paths).await? {
         walk(shell, &item, &expression).await;
     }
     Ok(())
@@ -84,6 +84,9 @@ async fn walk(shell: &mut Shell, item: &Item, expression: &Expression) {
     match item.children().await {
         Ok(children) => {
             for child in &children {
+                if !shell.output_taken() {
+                    return;
+                }
                 Box::pin(walk(shell, child, expression)).await;
             }
         }

@@ -1,29 +1,57 @@
 //! Hadoop's globs: `*`, `?`, `[a-c]`, `[^a]`, `{a,b}` (which may hold slashes), and `\` before a character taken as it is.
+//!
+//! A pattern never names more than its components say: a component that an empty alternative or an escape would make empty, `.` or
+//! `..` names nothing, because the path would then be that of a directory above.
+
+use hearth_types::{FileKind, FileStatus};
 
 use super::failure::Failure;
-use super::item::Item;
+use super::paths;
 use super::store::Store;
 
-/// Whether `text` holds anything but plain characters.
-pub fn is_pattern(text: &str) -> bool {
-    text.contains(['*', '?', '[', '{', '\\'])
+/// What a pattern stands for, by its absolute path.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub store: Store,
+    pub path: String,
+    /// Last component of `path`, as the directory above has it.
+    pub name: String,
+    pub status: FileStatus,
 }
 
 /// Alternatives of `{a,b}`, innermost included. Without braces, the pattern itself.
 ///
-/// Errors: an unclosed brace.
+/// Errors: an unclosed group.
 pub fn alternatives(pattern: &str) -> Result<Vec<String>, String> {
+    let unclosed = || format!("error parsing regexp: Unclosed group at pos {}: `{pattern}`", pattern.len());
+    let Some(group) = first_group(pattern, |_| true).map_err(|()| unclosed())? else {
+        return Ok(vec![pattern.to_owned()]);
+    };
+    let mut out = Vec::new();
+    for alternative in &group.alternatives {
+        out.extend(alternatives(&format!("{}{alternative}{}", group.before, group.behind))?);
+    }
+    Ok(out)
+}
+
+/// The first outermost `{...}` that is wanted.
+struct Group<'a> {
+    before: &'a str,
+    alternatives: Vec<&'a str>,
+    behind: &'a str,
+}
+
+/// Errors: a group is not closed.
+fn first_group(pattern: &str, wanted: impl Fn(&str) -> bool) -> Result<Option<Group<'_>>, ()> {
     let bytes = pattern.as_bytes();
-    let mut depth = 0;
-    let mut open = None;
+    let (mut depth, mut start, mut at) = (0, 0, 0);
     let mut cuts = Vec::new();
-    let mut at = 0;
     while at < bytes.len() {
         match bytes[at] {
             b'\\' => at += 1,
             b'{' => {
                 if depth == 0 {
-                    open = Some(at);
+                    start = at;
                     cuts.clear();
                 }
                 depth += 1;
@@ -31,22 +59,103 @@ pub fn alternatives(pattern: &str) -> Result<Vec<String>, String> {
             b',' if depth == 1 => cuts.push(at),
             b'}' if depth > 0 => {
                 depth -= 1;
-                if let (0, Some(start)) = (depth, open) {
-                    let mut out = Vec::new();
-                    let mut from = start + 1;
-                    for end in cuts.iter().copied().chain([at]) {
-                        let whole = format!("{}{}{}", &pattern[..start], &pattern[from..end], &pattern[at + 1..]);
-                        out.extend(alternatives(&whole)?);
-                        from = end + 1;
-                    }
-                    return Ok(out);
+                if depth == 0 && wanted(&pattern[start + 1..at]) {
+                    let ends = cuts.iter().copied().chain([at]);
+                    let starts = [start].into_iter().chain(cuts.iter().copied());
+                    return Ok(Some(Group {
+                        before: &pattern[..start],
+                        alternatives: starts.zip(ends).map(|(from, to)| &pattern[from + 1..to]).collect(),
+                        behind: &pattern[at + 1..],
+                    }));
                 }
             }
             _ => {}
         }
         at += 1;
     }
-    if depth > 0 { Err(format!("Unclosed group near index {}", pattern.len())) } else { Ok(vec![pattern.to_owned()]) }
+    if depth > 0 { Err(()) } else { Ok(None) }
+}
+
+/// One of the paths that a pattern whose groups hold slashes stands for. `None`: its alternative names nothing.
+type Flat = Option<String>;
+
+/// Takes groups that hold a slash apart, so that the rest can be matched component by component.
+///
+/// Source: GlobExpander.java; there an alternative loses its escapes, and an empty one its component.
+fn flatten(pattern: &str) -> Vec<Flat> {
+    let Ok(Some(group)) = first_group(pattern, |inside| inside.contains('/')) else {
+        // What is not closed is told where the component is read.
+        return vec![Some(pattern.to_owned())];
+    };
+    let stands_alone = (group.before.is_empty() || group.before.ends_with('/'))
+        && (group.behind.is_empty() || group.behind.starts_with('/'));
+    let mut out = Vec::new();
+    for alternative in &group.alternatives {
+        let names_nothing = alternative.split('/').all(|part| matches!(part, "" | "." | ".."));
+        if stands_alone && names_nothing {
+            out.push(None);
+        } else {
+            out.extend(flatten(&format!("{}{alternative}{}", group.before, group.behind)));
+        }
+    }
+    out
+}
+
+/// One component of a pattern.
+#[derive(PartialEq, Eq, Debug)]
+enum Component {
+    /// A name, without escapes.
+    Name(String),
+    /// Patterns without groups; a name is to match one of them.
+    Pattern(Vec<String>),
+}
+
+impl Component {
+    /// Errors: what is wrong with the pattern, in Hadoop's words.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let illegal = |why: String| Failure::Message(format!("Illegal file pattern: {why}"));
+        let malformed = |what: &str, at: usize| illegal(format!("error parsing regexp: {what} at pos {at}: `{text}`"));
+        let bytes = text.as_bytes();
+        let (mut at, mut class, mut wild) = (0, None, false);
+        while at < bytes.len() {
+            match bytes[at] {
+                b'\\' if at + 1 == bytes.len() => return Err(malformed("Missing escaped character", at + 1)),
+                b'\\' => at += 1,
+                b'*' | b'?' | b'{' => wild = true,
+                b'[' if class.is_none() => (class, wild) = (Some(at), true),
+                b'[' if !bytes[..at].ends_with(b"]") => return Err(malformed("Unclosed character class", at)),
+                // A bracket that comes first is a member of the class.
+                b']' if class.is_some_and(|start| !is_class_start(&bytes[start..at])) => class = None,
+                _ => {}
+            }
+            at += 1;
+        }
+        if class.is_some() {
+            return Err(malformed("Unclosed character class", bytes.len()));
+        }
+        if !wild {
+            let name = unescaped(text);
+            if matches!(name.as_str(), "" | "." | "..") || name.contains('/') {
+                return Err(illegal(format!(
+                    "`{text}' would stand for another directory: write that directory's path"
+                )));
+            }
+            return Ok(Self::Name(name));
+        }
+        Ok(Self::Pattern(alternatives(text).map_err(illegal)?))
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Name(wanted) => wanted == name,
+            Self::Pattern(patterns) => patterns.iter().any(|pattern| matches(pattern, name)),
+        }
+    }
+}
+
+/// `[`, `[^`, `[!`: nothing is in the class yet.
+fn is_class_start(class: &[u8]) -> bool {
+    matches!(class, b"[" | b"[^" | b"[!")
 }
 
 /// Whether `name` matches one component of a pattern without braces.
@@ -139,101 +248,132 @@ pub fn unescaped(text: &str) -> String {
     out
 }
 
-/// What matches `path` (absolute), with names shown as `shown` has them. Sorted by path.
-pub async fn expand(store: &Store, path: &str, shown: &str) -> Result<Vec<Item>, Failure> {
-    let wrong = |why| Failure::Message(format!("Illegal file pattern: {why} {shown}"));
-    let mut found: Vec<Item> = Vec::new();
-    // Path and shown text have the same alternatives: one is the end of the other.
-    let paths = alternatives(path).map_err(wrong)?;
-    let shapes = alternatives(shown).map_err(wrong)?;
-    for (path, shown) in paths.iter().zip(&shapes) {
-        found.extend(expand_one(store, path, shown).await?);
+/// What `pattern` (absolute, or from `home` on) stands for, sorted as Hadoop sorts paths. `None`: it is no pattern, and nothing is there.
+///
+/// Source: Globber.java.
+pub async fn expand(store: &Store, pattern: &str) -> Result<Option<Vec<Found>>, Failure> {
+    let flattened = flatten(pattern);
+    let mut wild = flattened.len() > 1;
+    let mut all = Vec::new();
+    for flat in &flattened {
+        match flat {
+            Some(flat) => all.extend(expand_one(store, flat, &mut wild).await?),
+            None => wild = true,
+        }
     }
-    found.sort_by(|one, other| one.path.cmp(&other.path));
-    found.dedup_by(|one, other| one.path == other.path);
-    Ok(found)
+    if all.is_empty() && !wild {
+        return Ok(None);
+    }
+    all.sort_by_cached_key(|found| paths::sort_key(&found.path));
+    Ok(Some(all))
 }
 
-async fn expand_one(store: &Store, path: &str, shown: &str) -> Result<Vec<Item>, Failure> {
-    let components: Vec<&str> = path.split('/').filter(|component| !component.is_empty()).collect();
-    // What the user wrote ends with the last components of the path; what stands before them stays as written.
-    let (head, written) = split_written(shown, components.len());
-    let implied = components.len() - written;
-    let root = Item::look(store.clone(), "/".to_owned(), head.to_owned()).await?;
-    let mut level = vec![root];
-    for (index, component) in components.iter().enumerate() {
-        let last = index + 1 == components.len();
+/// A path that may lead to a match.
+struct Candidate {
+    store: Store,
+    path: String,
+    name: String,
+    /// `None`: not looked at yet.
+    status: Option<FileStatus>,
+}
+
+impl Candidate {
+    fn below(&self, name: &str, status: Option<FileStatus>) -> Self {
+        let (store, path) = self.store.below(&self.path, name);
+        Self { store, path, name: name.to_owned(), status }
+    }
+}
+
+async fn expand_one(store: &Store, pattern: &str, wild: &mut bool) -> Result<Vec<Found>, Failure> {
+    refuse_up_from_pattern(pattern)?;
+    let whole = store.plain(pattern)?;
+    let parts: Vec<&str> = whole.split('/').filter(|part| !part.is_empty()).collect();
+    let (root, path) = store.root();
+    let mut level = vec![Candidate { store: root, path, name: String::new(), status: None }];
+    for (index, part) in parts.iter().enumerate() {
+        let last = index + 1 == parts.len();
+        let component = Component::parse(part)?;
         let mut next = Vec::new();
-        for item in level {
-            if is_pattern(component) && component.contains(['*', '?', '[']) {
-                if !item.is_directory() {
-                    continue;
-                }
-                let children = match item.children().await {
-                    Ok(children) => children,
-                    Err(Failure::Path { .. }) => continue,
-                    Err(failure) => return Err(failure),
-                };
-                next.extend(children.into_iter().filter(|child| matches(component, child.name())));
-            } else {
-                let name = unescaped(component);
-                let mut child = item.child_unlooked(&name);
-                if index < implied {
-                    child.shown = head.to_owned();
-                }
-                // Only what is listed next, or is the answer, needs to be looked at.
-                let listed_next = components.get(index + 1).is_some_and(|next| is_pattern(next));
-                if last || listed_next {
-                    child.refresh().await?;
-                    if !child.exists() {
-                        continue;
+        match &component {
+            Component::Name(name) => {
+                store.check_name(name)?;
+                for candidate in &level {
+                    let mut child = candidate.below(name, None);
+                    // What is not the last is there, or what is below it will not be.
+                    if last {
+                        child.status = child.store.status(&child.path, &child.path).await?;
+                    }
+                    if !last || child.status.is_some() {
+                        next.push(child);
                     }
                 }
-                next.push(child);
+            }
+            Component::Pattern(_) => {
+                *wild = true;
+                for candidate in &level {
+                    let listed = children(candidate).await?;
+                    let wanted = listed.into_iter().filter(|(name, status)| {
+                        (last || status.kind == FileKind::Directory) && component.matches(name)
+                    });
+                    next.extend(wanted.map(|(name, status)| candidate.below(&name, Some(status))));
+                }
             }
         }
         level = next;
     }
-    Ok(level)
-}
-
-/// Splits `shown` in front of its last components, at most `count` of them; also how many those are.
-fn split_written(shown: &str, count: usize) -> (&str, usize) {
-    let mut head = shown.trim_end_matches('/');
-    let mut written = 0;
-    while written < count && !head.is_empty() && !head.ends_with('/') {
-        let (above, last) = head.split_at(head.rfind('/').map_or(0, |slash| slash + 1));
-        // The path has no such components any more.
-        if matches!(last, "." | "..") {
-            break;
-        }
-        head = above;
-        written += 1;
-        if written < count {
-            // The authority of a URI is no component.
-            let trimmed = head.trim_end_matches('/');
-            if head.len() - trimmed.len() > 1 || trimmed.is_empty() {
-                break;
-            }
-            head = trimmed;
+    let mut found = Vec::new();
+    for candidate in level {
+        let status = match candidate.status {
+            Some(status) => Some(status),
+            None => candidate.store.status(&candidate.path, &candidate.path).await?,
+        };
+        if let Some(status) = status {
+            let Candidate { store, path, name, .. } = candidate;
+            found.push(Found { store, path, name, status });
         }
     }
-    (&shown[..head.len().max(usize::from(head.is_empty() && shown.starts_with('/')))], written)
+    Ok(found)
+}
+
+/// Errors: a `..` stands behind a component that is a pattern, and would take it away with all that it says.
+fn refuse_up_from_pattern(pattern: &str) -> Result<(), Failure> {
+    let mut parts = Vec::new();
+    for part in pattern.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                if parts.pop().is_some_and(|part: &str| part.contains(['*', '?', '[', '{', '\\'])) {
+                    let why = "`..' goes up from a component that is a pattern: write the directory's path";
+                    return Err(Failure::Message(format!("Illegal file pattern: {why}: {pattern}")));
+                }
+            }
+            part => parts.push(part),
+        }
+    }
+    Ok(())
+}
+
+/// The entries of a directory by name; of what is not there, or is a file, none.
+async fn children(candidate: &Candidate) -> Result<Vec<(String, FileStatus)>, Failure> {
+    let Some(entries) = candidate.store.list_if_there(&candidate.path).await? else { return Ok(Vec::new()) };
+    // The listing of a file is that file.
+    if entries.len() == 1 {
+        let status = candidate.store.status(&candidate.path, &candidate.path).await?;
+        if status.is_none_or(|status| status.kind != FileKind::Directory) {
+            return Ok(Vec::new());
+        }
+    }
+    Ok(entries.into_iter().map(|status| (super::shown_name(&status.local_name), status)).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use hearth_types::FileKind;
+
     use super::*;
 
-    #[test]
-    fn what_was_written_is_kept() {
-        assert_eq!(split_written("/a/b*", 2), ("/", 2));
-        assert_eq!(split_written("b*", 3), ("", 1));
-        assert_eq!(split_written("x/b*", 4), ("", 2));
-        assert_eq!(split_written("hdfs://ha:1/a/b*", 2), ("hdfs://ha:1/", 2));
-        assert_eq!(split_written("/*", 1), ("/", 1));
-        assert_eq!(split_written("./b*", 3), (".", 1));
-        assert_eq!(split_written("../x/b*", 4), ("..", 2));
+    fn flat(pattern: &str) -> Vec<Flat> {
+        flatten(pattern)
     }
 
     #[test]
@@ -269,10 +409,74 @@ mod tests {
 
     #[test]
     fn braces_become_alternatives() {
-        assert_eq!(alternatives("/{a,b{1,2}}/c").unwrap(), ["/a/c", "/b1/c", "/b2/c"]);
-        assert_eq!(alternatives("{a/b,c}*").unwrap(), ["a/b*", "c*"]);
+        assert_eq!(alternatives("{a,b{1,2}}c").unwrap(), ["ac", "b1c", "b2c"]);
         assert_eq!(alternatives("a\\{b").unwrap(), ["a\\{b"]);
+        assert_eq!(alternatives("{}").unwrap(), [""]);
         assert!(alternatives("{a,b").is_err());
+    }
+
+    #[test]
+    fn groups_with_slashes_are_taken_apart() {
+        let all = |pattern: &str| flat(pattern).into_iter().flatten().collect::<Vec<_>>();
+        assert_eq!(all("/{a/b,c}*"), ["/a/b*", "/c*"]);
+        assert_eq!(all("/{a,b}/{b,{c/d,e/f}}"), ["/{a,b}/b", "/{a,b}/c/d", "/{a,b}/e/f"]);
+        assert_eq!(all("/p{a/b,c\\*}s"), ["/pa/bs", "/pc\\*s"]);
+        assert_eq!(all("/d{,/x}"), ["/d", "/d/x"]);
+    }
+
+    #[test]
+    fn alternatives_that_name_nothing_are_no_path_above() {
+        for pattern in
+            ["/d/{,a/b}", "/d/{/,a}", "{,a/b}", "/d/{.,a/b}/x", "/d/{..,a/b}", "/d/{./..,a/b}", "/d/{x/{,a/b},y}"]
+        {
+            let none = flat(pattern).iter().filter(|flat| flat.is_none()).count();
+            // Of a nested one, the inner group stands alone only where the outer one has been taken apart.
+            assert_eq!(none, 1, "{pattern}: {:?}", flat(pattern));
+        }
+        assert!(flat("/d/{a/,b/}").iter().all(Option::is_some));
+        assert!(flat("/d/{../x,a/b}").iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn components_that_would_vanish_are_refused() {
+        let why = |text: &str| Component::parse(text).unwrap_err().to_string();
+        let missing = "Illegal file pattern: error parsing regexp: Missing escaped character at pos 1: `\\`";
+        assert_eq!(why("\\"), missing);
+        assert!(why("\\.").contains("another directory") && why("\\.\\.").contains("another directory"));
+        assert!(why("a[").contains("Unclosed character class at pos 2"));
+        assert!(why("{a").contains("Unclosed group at pos 2"));
+        assert_eq!(Component::parse("a\\*").unwrap(), Component::Name("a*".to_owned()));
+        let empty = Component::parse("{}").unwrap();
+        assert!(!["a", "."].into_iter().any(|name| empty.matches(name)));
+    }
+
+    /// Whatever is typed, only what has as many components as the pattern is named: here nothing that is there, and never `d` itself.
+    #[tokio::test]
+    async fn patterns_never_name_a_directory_above() {
+        let directory = tempfile::tempdir().unwrap();
+        let d = directory.path().join("d");
+        std::fs::create_dir_all(d.join("a/x")).unwrap();
+        std::fs::write(d.join("f"), "bytes").unwrap();
+        let d = d.to_str().unwrap();
+        for end in [
+            "{}", "{,}", "{,f1}", "{}{}", "{}/x", "a/{}/x", "{,a/y}", "{/,y}", "{.,y}", "{..,y}", "{.,a/y}",
+            "{..,a/y}", "\\", "\\.", "\\..", "[.]", "[.][.]", "?/..{}", "{}/..", "*/..", "a/{}/..", "a/[.]", "{\\,y}",
+            "f/*", "f/{a,b}", "f*/x", "*/y",
+        ] {
+            let found = expand(&Store::Local, &format!("{d}/{end}")).await;
+            let found: Vec<String> =
+                found.ok().flatten().unwrap_or_default().into_iter().map(|found| found.path).collect();
+            assert!(found.is_empty(), "{end}: {found:?}");
+        }
+        for (end, wanted) in
+            [("{,f}", "f"), ("{a,b}/x", "a/x"), ("*/x", "a/x"), ("{a/x,b}", "a/x"), ("a/../f", "f"), ("\\f", "f")]
+        {
+            let found = expand(&Store::Local, &format!("{d}/{end}")).await.unwrap().unwrap();
+            let found: Vec<_> = found.iter().map(|found| (found.path.as_str(), found.status.kind)).collect();
+            let kind = if wanted == "f" { FileKind::File } else { FileKind::Directory };
+            assert_eq!(found, [(format!("{d}/{wanted}").as_str(), kind)], "{end}");
+        }
+        assert!(expand(&Store::Local, &format!("{d}/none")).await.unwrap().is_none());
     }
 
     #[test]

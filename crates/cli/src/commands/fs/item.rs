@@ -1,6 +1,8 @@
 use hearth_types::{FileKind, FileStatus};
 
 use super::failure::Failure;
+use super::glob::Found;
+use super::paths::{self, Naming};
 use super::store::Store;
 
 /// A path of the command line, or one below it, and what is there.
@@ -16,6 +18,13 @@ pub struct Item {
 }
 
 impl Item {
+    /// What a pattern found.
+    pub fn found(found: Found, naming: &Naming) -> Self {
+        let Found { store, path, status, .. } = found;
+        let shown = naming.shown(&path, status.kind == FileKind::Directory);
+        Self { store, path, shown, status: Some(status) }
+    }
+
     /// Looks what is at `path`.
     pub async fn look(store: Store, path: String, shown: String) -> Result<Self, Failure> {
         let status = store.status(&path, &shown).await?;
@@ -70,7 +79,14 @@ impl Item {
         Ok(child)
     }
 
-    /// The entries of this directory.
+    /// The entries of this directory, sorted by path as Hadoop sorts them.
+    pub async fn sorted_children(&self) -> Result<Vec<Self>, Failure> {
+        let mut children = self.children().await?;
+        children.sort_by_cached_key(|child| paths::sort_key(&child.path));
+        Ok(children)
+    }
+
+    /// The entries of this directory, in the order in which the file system tells them.
     pub async fn children(&self) -> Result<Vec<Self>, Failure> {
         let entries = self.store.list(&self.path, &self.shown).await?;
         Ok(entries
@@ -85,10 +101,15 @@ impl Item {
     /// Whether the directory is there that this would be made in. What is written as a directory, with a slash at the end say, must
     /// be there itself.
     pub async fn parent_exists(&self) -> Result<bool, Failure> {
-        match self.shown.rsplit('/').next() {
-            Some("" | "." | "..") => Ok(self.exists()),
-            _ => Ok(self.store.status(self.parent_path(), &self.shown).await?.is_some()),
+        if self.represents_directory() {
+            return Ok(self.exists());
         }
+        Ok(self.store.status(self.parent_path(), &self.shown).await?.is_some())
+    }
+
+    /// Whether it is written as a directory: with a slash, `.` or `..` at the end.
+    pub fn represents_directory(&self) -> bool {
+        matches!(self.shown.rsplit('/').next(), Some("" | "." | ".."))
     }
 
     pub fn parent_path(&self) -> &str {

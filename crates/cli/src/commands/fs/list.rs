@@ -36,91 +36,101 @@ pub async fn ls(shell: &mut Shell, arguments: Arguments, recursive: bool) -> Res
         erasure_coding: arguments.has("e"),
     };
     let paths = if arguments.rest.is_empty() { vec![".".to_owned()] } else { arguments.rest };
-    for path in &paths {
-        let mut items = match shell.items(path).await {
-            Ok(items) => items,
-            Err(failure) => {
-                shell.report(&failure);
-                continue;
-            }
-        };
-        order(&options, &mut items);
-        // Files of one argument come first and together, as in Hadoop: their columns fit each other.
-        let (directories, others): (Vec<_>, Vec<_>) =
-            items.into_iter().partition(|item| item.is_directory() && !options.directories_themselves);
-        let (files, missing): (Vec<_>, Vec<_>) = others.into_iter().partition(Item::exists);
-        for item in &missing {
+    let mut widths = Widths::new();
+    for item in shell.all_items(&paths).await? {
+        if !item.exists() {
             shell.report(&Failure::not_found(&item.shown));
-        }
-        print(shell, &options, &files);
-        for directory in directories {
-            if let Err(failure) = list(shell, &options, &directory, true).await {
+        } else if item.is_directory() && !options.directories_themselves {
+            if let Err(failure) = list(shell, &options, &mut widths, &item).await {
                 shell.report(&failure);
             }
+        } else {
+            print(shell, &options, &mut widths, &[item]);
         }
     }
     Ok(())
 }
 
-async fn list(shell: &mut Shell, options: &Options, directory: &Item, top: bool) -> Result<(), Failure> {
-    let mut children = directory.children().await?;
-    order(options, &mut children);
-    if options.recursive {
-        let widths = Widths::of(options, &children);
-        for child in &children {
-            line(shell, options, &widths, child);
+/// Entries of a recursive listing that share their columns' widths.
+const GROUP: usize = 100;
+
+async fn list(shell: &mut Shell, options: &Options, widths: &mut Widths, directory: &Item) -> Result<(), Failure> {
+    if !options.recursive {
+        let mut children = directory.sorted_children().await?;
+        order(options, &mut children);
+        if !options.paths_only && !children.is_empty() {
+            shell.line(format_args!("Found {} items", children.len()));
+        }
+        print(shell, options, widths, &children);
+        return Ok(());
+    }
+    // Below the top, any wish for an order gives that of paths. Source: Ls.java.
+    let children = match options.by_time || options.by_size || options.backwards {
+        true => directory.sorted_children().await?,
+        false => directory.children().await?,
+    };
+    for group in children.chunks(GROUP) {
+        widths.fit(options, group);
+        for child in group {
+            if !shell.output_taken() {
+                return Ok(());
+            }
+            line(shell, options, widths, child);
             if child.is_directory()
-                && let Err(failure) = Box::pin(list(shell, options, child, false)).await
+                && let Err(failure) = Box::pin(list(shell, options, widths, child)).await
             {
                 shell.report(&failure);
             }
         }
-        return Ok(());
     }
-    if top && !options.paths_only && !children.is_empty() {
-        shell.line(format_args!("Found {} items", children.len()));
-    }
-    print(shell, options, &children);
     Ok(())
 }
 
+/// Puts entries that are sorted by path into the order that was asked for. Those that are equal in it stay sorted by path.
 fn order(options: &Options, items: &mut [Item]) {
-    let status = |item: &Item| item.status.clone();
+    let by = |key: fn(&FileStatus, bool) -> u64, items: &mut [Item]| {
+        let key = |item: &Item| item.status.as_ref().map_or(0, |status| key(status, options.access_times));
+        items.sort_by(|one, other| match options.backwards {
+            true => key(one).cmp(&key(other)),
+            false => key(other).cmp(&key(one)),
+        });
+    };
     if options.by_time {
-        let time = |item: &Item| {
-            status(item).map_or(0, |s| if options.access_times { s.access_time_ms } else { s.modification_time_ms })
-        };
-        items.sort_by(|one, other| time(other).cmp(&time(one)).then_with(|| one.path.cmp(&other.path)));
+        by(|status, access| if access { status.access_time_ms } else { status.modification_time_ms }, items);
     } else if options.by_size {
-        let length = |item: &Item| status(item).map_or(0, |s| s.length);
-        items.sort_by(|one, other| length(other).cmp(&length(one)).then_with(|| one.path.cmp(&other.path)));
-    }
-    if options.backwards {
+        by(|status, _| status.length, items);
+    } else if options.backwards {
         items.reverse();
     }
 }
 
-/// Widths that the columns of one page have.
+/// Widths of the columns. They grow while a command lists, and are those of the widest entry so far.
 struct Widths {
     replication: usize,
     owner: usize,
     group: usize,
     size: usize,
+    /// Of the entries that are printed together only.
     policy: usize,
 }
 
 impl Widths {
-    fn of(options: &Options, items: &[Item]) -> Self {
-        // The size is at least ten wide.
-        let mut widths = Self { replication: 3, owner: 0, group: 0, size: 10, policy: 0 };
+    fn new() -> Self {
+        Self { replication: 3, owner: 0, group: 0, size: 10, policy: 0 }
+    }
+
+    /// Widens the columns for `items`. Sizes count as bytes, also where they are printed for people.
+    fn fit(&mut self, options: &Options, items: &[Item]) {
+        self.policy = 0;
         for status in items.iter().filter_map(|item| item.status.as_ref()) {
-            widths.replication = widths.replication.max(replication(status).len());
-            widths.owner = widths.owner.max(status.owner.chars().count());
-            widths.group = widths.group.max(status.group.chars().count());
-            widths.size = widths.size.max(size(status.length, options.human).len());
-            widths.policy = widths.policy.max(policy(status).len());
+            self.replication = self.replication.max(replication(status).len());
+            self.owner = self.owner.max(status.owner.chars().count());
+            self.group = self.group.max(status.group.chars().count());
+            self.size = self.size.max(status.length.to_string().len());
+            if options.erasure_coding {
+                self.policy = self.policy.max(policy(status).len());
+            }
         }
-        widths
     }
 }
 
@@ -138,42 +148,89 @@ fn policy(status: &FileStatus) -> &'static str {
     }
 }
 
-fn print(shell: &mut Shell, options: &Options, items: &[Item]) {
-    let widths = Widths::of(options, items);
+fn print(shell: &mut Shell, options: &Options, widths: &mut Widths, items: &[Item]) {
+    widths.fit(options, items);
     for item in items {
-        line(shell, options, &widths, item);
+        line(shell, options, widths, item);
     }
 }
 
 fn line(shell: &mut Shell, options: &Options, widths: &Widths, item: &Item) {
+    if options.paths_only {
+        return shell.line(&item.shown);
+    }
     let shown = if options.hide_unprintable {
         item.shown.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
     } else {
         item.shown.clone()
     };
-    if options.paths_only {
-        return shell.line(shown);
-    }
     let Some(status) = &item.status else { return };
     let kind = if status.kind == FileKind::Directory { 'd' } else { '-' };
     let acl = if status.flags.contains(FileFlags::HAS_ACL) { "+" } else { " " };
     let ms = if options.access_times { status.access_time_ms } else { status.modification_time_ms };
-    let policy = if options.erasure_coding {
-        format!(" {:<width$}", policy(status), width = widths.policy)
-    } else {
-        String::new()
-    };
+    // A column of nothing has no space behind it either.
+    let column = |text: &str, width: usize| if width > 0 { format!("{text:<width$} ") } else { String::new() };
     shell.line(format_args!(
-        "{kind}{}{acl}{:>replication$} {:<owner$} {:<group$}{policy} {:>size$} {} {shown}",
+        "{kind}{}{acl}{:>replication$} {}{}{}{:>size$} {} {shown}",
         status.permission,
         replication(status),
-        status.owner,
-        status.group,
+        column(&status.owner, widths.owner),
+        column(&status.group, widths.group),
+        column(policy(status), if options.erasure_coding { widths.policy } else { 0 }),
         size(status.length, options.human),
         Calendar::local(ms).to_the_minute(),
         replication = widths.replication,
-        owner = widths.owner,
-        group = widths.group,
         size = widths.size,
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use hearth_config::Configuration;
+
+    use super::super::commands;
+    use super::*;
+
+    #[tokio::test]
+    async fn entries_are_sorted_by_encoded_path_and_equal_ones_stay_so() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, seconds, bytes) in [("a b", 5, 1), ("a-b", 5, 2), ("a%b", 9, 2)] {
+            let path = directory.path().join(name);
+            fs::write(&path, vec![0; bytes]).unwrap();
+            let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(seconds));
+            fs::File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        }
+        let mut shell = Shell::new(Configuration::empty());
+        let item = shell.item(directory.path().to_str().unwrap()).await.unwrap();
+        let children = item.sorted_children().await.unwrap();
+        let listed = |words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            let arguments = commands::find("ls").unwrap().format.parse(words).unwrap();
+            let options = Options {
+                paths_only: false,
+                directories_themselves: false,
+                human: false,
+                hide_unprintable: false,
+                recursive: false,
+                by_time: arguments.has("t"),
+                by_size: arguments.has("S"),
+                backwards: arguments.has("r"),
+                access_times: false,
+                erasure_coding: false,
+            };
+            let mut items = children.clone();
+            order(&options, &mut items);
+            items.iter().map(|item| item.name().to_owned()).collect::<Vec<_>>()
+        };
+        // A space is `%20` there, and a percent sign `%25`.
+        assert_eq!(listed(&[]), ["a b", "a%b", "a-b"]);
+        assert_eq!(listed(&["-r"]), ["a-b", "a%b", "a b"]);
+        assert_eq!(listed(&["-t"]), ["a%b", "a b", "a-b"]);
+        assert_eq!(listed(&["-t", "-r"]), ["a b", "a-b", "a%b"]);
+        assert_eq!(listed(&["-S"]), ["a%b", "a-b", "a b"]);
+        assert_eq!(listed(&["-S", "-r"]), ["a b", "a%b", "a-b"]);
+    }
 }

@@ -13,7 +13,7 @@ pub async fn getmerge(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
         return Err(Failure::is_directory(&target.shown));
     }
     let before = shell.failures();
-    let items = shell.existing(&arguments.rest).await;
+    let items = shell.existing(&arguments.rest).await?;
     if shell.failures() > before {
         // What the target has is not given up for a part of what was asked for.
         return Ok(());
@@ -22,7 +22,7 @@ pub async fn getmerge(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
     for item in items {
         if item.is_directory() {
             // Directories below are passed over.
-            sources.extend(item.children().await?.into_iter().filter(|child| !child.is_directory()));
+            sources.extend(item.sorted_children().await?.into_iter().filter(|child| !child.is_directory()));
         } else {
             sources.push(item);
         }

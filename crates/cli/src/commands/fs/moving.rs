@@ -1,6 +1,6 @@
 //! `-mv`
 
-use super::copy::{check_destination, destination};
+use super::copy::{check_destination, destination, target_of};
 use super::failure::Failure;
 use super::item::Item;
 use super::options::Arguments;
@@ -8,7 +8,7 @@ use super::shell::Shell;
 
 pub async fn mv(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
     let target = destination(shell, &mut arguments.rest).await?;
-    let sources = shell.all_items(&arguments.rest).await;
+    let sources = shell.all_items(&arguments.rest).await?;
     check_destination(arguments.rest.len().max(sources.len()), &target, false).await?;
     for source in &sources {
         if let Err(failure) = one(source, &target).await {
@@ -20,7 +20,7 @@ pub async fn mv(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failu
 
 async fn one(source: &Item, target: &Item) -> Result<(), Failure> {
     source.status()?;
-    let target = if target.is_directory() { target.child(source.name()).await? } else { target.clone() };
+    let target = target_of(source, target).await?;
     if !source.store.same(&target.store) {
         return Err(Failure::path(&source.shown, "Does not match target filesystem"));
     }
@@ -61,9 +61,24 @@ mod tests {
             assert_eq!(refused.to_string(), format!("`{}': {why}", written(to)));
         }
         assert!(at("from/one").exists() && at("from/two").exists() && !at("none").exists());
+        // Onto itself, and into itself.
+        for (from, to, why) in [
+            ("file", "file", "File exists"),
+            ("from", "from", "is a subdirectory of itself"),
+            ("from", "from/one/below", "is a subdirectory of itself"),
+        ] {
+            let before = shell.failures();
+            let refused = mv(&mut shell, words(from, to)).await;
+            assert!(
+                refused.is_err_and(|failure| failure.to_string().contains(why)) || shell.failures() == before + 1,
+                "{from} {to}"
+            );
+        }
+        assert!(at("file").exists() && at("from/one").exists());
+        let failures = shell.failures();
         mv(&mut shell, words("from/o*", "none")).await.unwrap();
         mv(&mut shell, words("from/*", "none")).await.unwrap();
-        assert_eq!(shell.failures(), 0);
+        assert_eq!(shell.failures(), failures);
         assert!(at("none/two").exists() && !at("from/one").exists());
     }
 }

@@ -11,9 +11,13 @@ pub struct Format {
     pub arguments: (usize, usize),
     /// Words without a value, without their dash.
     pub flags: &'static [&'static str],
-    /// Words with a value.
+    /// Words whose value may be left out.
     pub values: &'static [&'static str],
-    /// Flags whose letters may be written together behind the first (`-ptop` for `p`).
+    /// Words with a value, anywhere on the line.
+    pub values_anywhere: &'static [&'static str],
+    /// Words without a value, anywhere on the line.
+    pub flags_anywhere: &'static [&'static str],
+    /// A flag, anywhere on the line, whose letters may be written behind it (`-ptop` for `p`).
     pub lettered: Option<&'static str>,
     /// Unknown words are arguments (modes of chmod look like options).
     pub unknown_are_arguments: bool,
@@ -21,11 +25,29 @@ pub struct Format {
 
 impl Format {
     pub const fn new(least: usize, most: usize, flags: &'static [&'static str]) -> Self {
-        Self { arguments: (least, most), flags, values: &[], lettered: None, unknown_are_arguments: false }
+        Self {
+            arguments: (least, most),
+            flags,
+            values: &[],
+            values_anywhere: &[],
+            flags_anywhere: &[],
+            lettered: None,
+            unknown_are_arguments: false,
+        }
     }
 
     pub const fn with_values(mut self, values: &'static [&'static str]) -> Self {
         self.values = values;
+        self
+    }
+
+    pub const fn with_values_anywhere(mut self, values: &'static [&'static str]) -> Self {
+        self.values_anywhere = values;
+        self
+    }
+
+    pub const fn with_flags_anywhere(mut self, flags: &'static [&'static str]) -> Self {
+        self.flags_anywhere = flags;
         self
     }
 
@@ -55,9 +77,42 @@ impl Arguments {
         self.flags.contains(&flag)
     }
 
-    /// `None` when the option was not given (or given without a value).
+    /// `None` when the option was not given, or given without a value.
     pub fn value(&self, name: &str) -> Option<&str> {
-        self.values.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.given(name).filter(|value| !value.is_empty())
+    }
+
+    /// As `value`; empty when the option was given without a value.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// Takes what may stand anywhere in front of a `--` off the line. Source: StringUtils.java, `popOption`; CopyCommands.java.
+    fn take_from_anywhere(&mut self, format: &Format, words: &mut Vec<String>) -> Result<(), Failure> {
+        let find = |words: &[String], wanted: &dyn Fn(&str) -> bool| {
+            words.iter().take_while(|word| *word != "--").position(|word| word.strip_prefix('-').is_some_and(wanted))
+        };
+        for name in format.values_anywhere {
+            if let Some(at) = find(words, &|word| word == *name) {
+                words.remove(at);
+                if at == words.len() {
+                    return Err(Failure::Usage(format!("option -{name} requires 1 argument.")));
+                }
+                self.values.insert(name, words.remove(at));
+            }
+        }
+        for name in format.flags_anywhere {
+            if let Some(at) = find(words, &|word| word == *name) {
+                words.remove(at);
+                self.flags.push(name);
+            }
+        }
+        if let Some(name) = format.lettered
+            && let Some(at) = find(words, &|word| word.starts_with(name))
+        {
+            self.letters = Some(words.remove(at)[1 + name.len()..].to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -65,35 +120,38 @@ impl Arguments {
 pub const ANY: usize = usize::MAX;
 
 impl Format {
-    /// Errors: `Usage`, in Hadoop's words.
-    pub fn parse(&self, words: Vec<String>) -> Result<Arguments, Failure> {
+    /// Errors: `Usage`, in Hadoop's words. Source: CommandFormat.java.
+    pub fn parse(&self, mut words: Vec<String>) -> Result<Arguments, Failure> {
+        let (least, most) = self.arguments;
         let mut parsed = Arguments::default();
-        let mut words = words.into_iter().peekable();
-        while let Some(word) = words.peek() {
+        parsed.take_from_anywhere(self, &mut words)?;
+        // Behind the words that are arguments though they look like options.
+        let mut at = 0;
+        while let Some(word) = words.get(at) {
             if !word.starts_with('-') || word == "-" {
                 break;
             }
-            let Some(word) = words.next() else { break };
             if word == "--" {
+                words.remove(at);
                 break;
             }
             let name = &word[1..];
             if let Some(flag) = self.flags.iter().find(|flag| **flag == name) {
                 parsed.flags.push(flag);
+                words.remove(at);
             } else if let Some(option) = self.values.iter().find(|option| **option == name) {
-                let value = words.next_if(|value| !value.starts_with('-') || value == "-");
-                parsed.values.insert(option, value.unwrap_or_default());
-            } else if let Some(letters) = self.lettered.and_then(|flag| name.strip_prefix(flag)) {
-                parsed.letters = Some(letters.to_owned());
+                words.remove(at);
+                // A value is left out where it would be missing among the arguments.
+                let has_value = words.len() > least && words.get(at).is_some_and(|value| !value.starts_with('-'));
+                parsed.values.insert(option, if has_value { words.remove(at) } else { String::new() });
             } else if self.unknown_are_arguments {
-                parsed.rest.push(word);
-                // Options behind it still count, as in Hadoop.
+                // Options behind it still count.
+                at += 1;
             } else {
                 return Err(Failure::Usage(format!("Illegal option {word}")));
             }
         }
-        parsed.rest.extend(words);
-        let (least, most) = self.arguments;
+        parsed.rest = words;
         let count = parsed.rest.len();
         if count < least {
             return Err(Failure::Usage(format!("Not enough arguments: expected {least} but got {count}")));
@@ -123,6 +181,40 @@ mod tests {
         assert_eq!(parsed.rest, ["a", "-R"]);
         assert_eq!(parse(format, "-- -f").unwrap().rest, ["-f"]);
         assert_eq!(parse(format, "-f -").unwrap().rest, ["-"]);
+    }
+
+    #[test]
+    fn a_value_may_be_left_out() {
+        let format = Format::new(1, 2, &["f"]).with_values(&["t"]);
+        for (line, value, rest) in [
+            ("-t 5 a", Some("5"), &["a"][..]),
+            // One argument is needed: it is not the value.
+            ("-t a", Some(""), &["a"]),
+            ("-t -f a", Some(""), &["a"]),
+            ("-t a b", Some("a"), &["b"]),
+            ("a -t", None, &["a", "-t"]),
+            ("-t - a", Some(""), &["-", "a"]),
+        ] {
+            let parsed = parse(format, line).unwrap();
+            assert_eq!(
+                (parsed.given("t"), parsed.rest.as_slice()),
+                (value, &rest.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()[..]),
+                "{line}"
+            );
+            assert_eq!(parsed.value("t"), value.filter(|value| !value.is_empty()), "{line}");
+        }
+        assert_eq!(parse(format, "-t").unwrap_err(), "Not enough arguments: expected 1 but got 0");
+    }
+
+    #[test]
+    fn some_options_stand_anywhere() {
+        let format =
+            Format::new(0, ANY, &[]).with_values_anywhere(&["n"]).with_flags_anywhere(&["R"]).with_letters("p");
+        let parsed = parse(format, "a -n -v b -R -px").unwrap();
+        assert_eq!((parsed.given("n"), parsed.has("R"), parsed.letters.as_deref()), (Some("-v"), true, Some("x")));
+        assert_eq!(parsed.rest, ["a", "b"]);
+        assert_eq!(parse(format, "a -n").unwrap_err(), "option -n requires 1 argument.");
+        assert_eq!(parse(format, "-- -n x -R").unwrap().rest, ["-n", "x", "-R"]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub async fn setrep(shell: &mut Shell, mut arguments: Arguments) -> Result<(), F
         }
     };
     let mut changed = Vec::new();
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         set(shell, &item, wanted, &mut changed).await;
     }
     if arguments.has("w") {

@@ -1,24 +1,25 @@
 //! What the commands share: configuration, file systems by URI, standard output, and the count of failures.
 
 use std::collections::HashMap;
-use std::io::{BufWriter, Write};
-use std::path::{Component, PathBuf};
+use std::io::{self, BufWriter, Write};
 
-use hearth_client::{DataPath, FileSystem, Statistics};
+use hearth_client::{DataPath, Statistics};
 use hearth_config::{Configuration, keys};
 
 use super::commands::Command;
 use super::failure::Failure;
 use super::glob;
 use super::item::Item;
+use super::paths::Typed;
+use super::remote::Remote;
 use super::store::Store;
 
 pub struct Shell {
     pub configuration: Configuration,
-    pub user: String,
-    stores: HashMap<String, FileSystem>,
-    out: BufWriter<std::io::Stdout>,
-    out_failed: bool,
+    stores: HashMap<String, Remote>,
+    out: BufWriter<io::Stdout>,
+    /// Why standard output takes no more.
+    out_failed: Option<io::Error>,
     name: &'static str,
     failures: u32,
 }
@@ -27,10 +28,9 @@ impl Shell {
     pub fn new(configuration: Configuration) -> Self {
         Self {
             configuration,
-            user: crate::configuration::user(),
             stores: HashMap::new(),
-            out: BufWriter::with_capacity(64 << 10, std::io::stdout()),
-            out_failed: false,
+            out: BufWriter::with_capacity(64 << 10, io::stdout()),
+            out_failed: None,
             name: "",
             failures: 0,
         }
@@ -43,6 +43,10 @@ impl Shell {
     /// Prints a failure as `command: message` and remembers that there was one.
     pub fn report(&mut self, failure: &Failure) {
         self.flush();
+        // Said once, at the end.
+        if matches!(failure, Failure::OutputEnded) {
+            return;
+        }
         self.failures += 1;
         eprintln!("{}: {failure}", self.name);
     }
@@ -68,34 +72,61 @@ impl Shell {
 
     fn report_paths(&mut self, what: &str, bytes: fn(&Statistics, DataPath) -> u64) {
         self.flush();
-        let of = |path| self.stores.values().map(|fs| bytes(&fs.statistics(), path)).sum::<u64>();
+        let all = self.stores.values().filter_map(Remote::statistics).collect::<Vec<_>>();
+        let of = |path| all.iter().map(|statistics| bytes(statistics, path)).sum::<u64>();
         let by_path = DataPath::ALL.map(|path| (path, of(path)));
         let paths: Vec<_> = by_path.iter().map(|(path, bytes)| format!("{path} {bytes}")).collect();
         let all: u64 = by_path.iter().map(|(_, bytes)| bytes).sum();
         eprintln!("{}: {all} bytes {what}: {}", self.name, paths.join(", "));
     }
 
-    /// Writes one line to standard output.
+    /// Writes one line to standard output. That it is closed or full shows in `output_taken`, and at the end.
     pub fn line(&mut self, line: impl std::fmt::Display) {
-        if writeln!(self.out, "{line}").is_err() {
-            self.out_failed = true;
+        if self.out_failed.is_none()
+            && let Err(error) = writeln!(self.out, "{line}")
+        {
+            self.out_failed = Some(error);
         }
     }
 
-    /// Writes bytes to standard output. Errors: a closed pipe ends the command.
+    /// Writes bytes to standard output. Errors: it takes no more, which ends what is printed.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.out.write_all(bytes).map_err(|error| {
-            self.out_failed = true;
-            Failure::Message(format!("standard output: {error}"))
-        })
+        if self.out_failed.is_none()
+            && let Err(error) = self.out.write_all(bytes)
+        {
+            self.out_failed = Some(error);
+        }
+        if self.out_failed.is_some() { Err(Failure::OutputEnded) } else { Ok(()) }
     }
 
-    /// False when standard output took not everything.
-    pub fn flush(&mut self) -> bool {
-        if self.out.flush().is_err() {
-            self.out_failed = true;
+    /// False when standard output has not taken everything: there is no use in printing more.
+    pub fn output_taken(&self) -> bool {
+        self.out_failed.is_none()
+    }
+
+    pub fn flush(&mut self) {
+        if self.out_failed.is_none()
+            && let Err(error) = self.out.flush()
+        {
+            self.out_failed = Some(error);
         }
-        !self.out_failed
+    }
+
+    /// Flushes standard output for the last time. A reader that has seen enough (`| head`) is no failure; a full disk is one.
+    ///
+    /// Errors: why not everything could be written.
+    pub fn finish(&mut self) -> Result<(), String> {
+        self.flush();
+        let failed = self.out_failed.take();
+        // What could not be written is not tried again when the buffer is dropped.
+        let ended = std::mem::replace(&mut self.out, BufWriter::with_capacity(0, io::stdout()));
+        let _ = ended.into_parts();
+        match failed {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(format!("cannot write to standard output: {error}; what was printed is not complete"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The file system of `fs.defaultFS`.
@@ -115,36 +146,45 @@ impl Shell {
         if let Some(fs) = self.stores.get(uri) {
             return Ok(Store::Hdfs(fs.clone()));
         }
-        let fs = FileSystem::connect(&self.configuration, Some(uri), &self.user)?;
+        let fs = match uri.strip_prefix("webhdfs://") {
+            Some(authority) => crate::configuration::connect_web(&self.configuration, authority).map(Remote::Web),
+            None => crate::configuration::connect(&self.configuration, Some(uri)).map(Remote::Native),
+        };
+        let fs = fs.map_err(Failure::from_any)?;
         self.stores.insert(uri.to_owned(), fs.clone());
         Ok(Store::Hdfs(fs))
     }
 
     /// Which file system an argument is in, and its absolute path there.
     pub fn locate(&mut self, argument: &str) -> Result<(Store, String), Failure> {
-        if argument.is_empty() {
-            return Err(Failure::Usage("Can not create a Path from an empty string".to_owned()));
-        }
-        if let Some(path) = argument.strip_prefix("file:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            return Ok((Store::Local, local_path(path)));
-        }
-        if let Some((scheme, authority, path)) = split_uri(argument) {
-            let is = |other: &str| scheme.eq_ignore_ascii_case(other);
-            // Of another scheme the default is another file system: what is meant is not there.
-            let is_default = self.default_uri()?.split_once(':').is_some_and(|(default, _)| is(default));
-            let store = match authority {
-                "" if is_default => self.default_store()?,
-                "" if is("hdfs") => return Err(Failure::Message(format!("Incomplete HDFS URI, no host: {argument}"))),
-                authority if is("hdfs") => self.store_of(&format!("hdfs://{authority}"))?,
-                _ => return Err(Failure::Message(format!("No FileSystem for scheme \"{scheme}\""))),
-            };
-            let path = absolute(&store, path)?;
-            return Ok((store, path));
-        }
-        let store = self.default_store()?;
-        let path = absolute(&store, argument)?;
+        let typed = Typed::parse(argument)?;
+        let store = self.store_for(&typed, argument)?;
+        let path = store.absolute(typed.path_or_home())?;
         Ok((store, path))
+    }
+
+    /// The file system that an argument names.
+    fn store_for(&mut self, typed: &Typed, argument: &str) -> Result<Store, Failure> {
+        let none = |scheme: &str| Failure::Message(format!("No FileSystem for scheme \"{scheme}\""));
+        let (scheme, authority) = match (typed.scheme, typed.authority) {
+            (None, None) => return self.default_store(),
+            // A host without a scheme: two slashes where one was meant.
+            (None, Some(_)) => return Err(none("null")),
+            (Some(scheme), authority) => (scheme, authority),
+        };
+        let is = |other: &str| scheme.eq_ignore_ascii_case(other);
+        // Of another scheme the default is another file system: what is meant is not there.
+        let is_default = self.default_uri()?.split_once(':').is_some_and(|(default, _)| is(default));
+        match authority {
+            None if is("file") => Ok(Store::Local),
+            Some(_) if is("file") => Err(Failure::Usage(format!("Wrong FS: {argument}, expected: file:///"))),
+            None if is_default => self.default_store(),
+            None if is("hdfs") => Err(Failure::Message(format!("Incomplete HDFS URI, no host: {argument}"))),
+            None if is("webhdfs") => Err(Failure::Message(format!("Incomplete WebHDFS URI, no host: {argument}"))),
+            Some(authority) if is("hdfs") => self.store_of(&format!("hdfs://{authority}")),
+            Some(authority) if is("webhdfs") => self.store_of(&format!("webhdfs://{authority}")),
+            _ => Err(none(scheme)),
+        }
     }
 
     /// What one argument names, without globbing.
@@ -153,97 +193,100 @@ impl Shell {
         Item::look(store, path, argument.to_owned()).await
     }
 
-    /// What an argument names; a pattern may name several. What does not exist is in the result without status, unless
+    /// What an argument names; a pattern may name several, which are sorted. What does not exist is in the result without status, unless
     /// it is a pattern: then it is a failure.
+    ///
+    /// Errors: kind `Usage` for what can be no path; the command ends with it and does nothing.
     pub async fn items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
-        if !glob::is_pattern(argument) {
-            return Ok(vec![self.item(argument).await?]);
+        let typed = Typed::parse(argument)?;
+        let store = self.store_for(&typed, argument)?;
+        match glob::expand(&store, typed.path_or_home()).await? {
+            Some(found) if found.is_empty() => Err(Failure::not_found(argument)),
+            Some(found) => {
+                let naming = typed.naming(&store.working_directory());
+                Ok(found.into_iter().map(|found| Item::found(found, &naming)).collect())
+            }
+            None => {
+                let argument = glob::unescaped(argument);
+                let (store, path) = self.locate(&argument)?;
+                Ok(vec![Item { store, path, shown: argument, status: None }])
+            }
         }
-        let (store, path) = self.locate(argument)?;
-        let found = glob::expand(&store, &path, argument).await?;
-        if found.is_empty() {
-            return Err(Failure::not_found(argument));
-        }
-        Ok(found)
     }
 
-    /// As `items`, of all arguments; failures are reported and passed over.
-    pub async fn all_items(&mut self, arguments: &[String]) -> Vec<Item> {
+    /// As `items`, of all arguments. What fails is reported and passed over.
+    ///
+    /// Errors: kind `Usage`; the command ends with it before it has done anything.
+    pub async fn all_items(&mut self, arguments: &[String]) -> Result<Vec<Item>, Failure> {
         let mut all = Vec::new();
         for argument in arguments {
             match self.items(argument).await {
                 Ok(items) => all.extend(items),
+                Err(failure @ Failure::Usage(_)) => return Err(failure),
                 Err(failure) => self.report(&failure),
             }
         }
-        all
+        Ok(all)
     }
 
     /// As `all_items`, of what exists; what does not is reported as well.
-    pub async fn existing(&mut self, arguments: &[String]) -> Vec<Item> {
-        let mut all = self.all_items(arguments).await;
+    pub async fn existing(&mut self, arguments: &[String]) -> Result<Vec<Item>, Failure> {
+        let mut all = self.all_items(arguments).await?;
         all.retain(|item| {
             if !item.exists() {
                 self.report(&Failure::not_found(&item.shown));
             }
             item.exists()
         });
-        all
+        Ok(all)
     }
 
     /// A local path of `put` or `get`: never looked for in the default file system.
     pub async fn local_item(&mut self, argument: &str) -> Result<Item, Failure> {
-        let path = argument.strip_prefix("file:").map_or(argument, |path| path.strip_prefix("//").unwrap_or(path));
-        Item::look(Store::Local, local_path(path), argument.to_owned()).await
+        Item::look(Store::Local, Store::Local.absolute(local_path(argument)?)?, argument.to_owned()).await
     }
 
     /// Local paths with globs.
     pub async fn local_items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
         let item = self.local_item(argument).await?;
         // A file whose name holds such characters is meant literally.
-        if item.exists() || !glob::is_pattern(argument) {
+        if item.exists() {
             return Ok(vec![item]);
         }
-        let found = glob::expand(&Store::Local, &item.path, argument).await?;
-        if found.is_empty() { Err(Failure::not_found(argument)) } else { Ok(found) }
-    }
-}
-
-/// Scheme, authority (empty when there is none) and path of a URI. `None`: a path alone, which may have a colon behind
-/// its first slash.
-fn split_uri(argument: &str) -> Option<(&str, &str, &str)> {
-    let (scheme, rest) = argument.split_once(':')?;
-    if scheme.contains('/') || !rest.starts_with('/') {
-        return None;
-    }
-    let (authority, path) = match rest.strip_prefix("//") {
-        Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-        None => ("", rest),
-    };
-    Some((scheme, authority, if path.is_empty() { "/" } else { path }))
-}
-
-fn absolute(store: &Store, path: &str) -> Result<String, Failure> {
-    match store {
-        Store::Hdfs(fs) => Ok(fs.absolute(path)?),
-        Store::Local => Ok(local_path(path)),
-    }
-}
-
-/// Absolute and without `.`, `..` and slashes at the end, as paths in HDFS are: the last part is the name that a copy gets. `..` goes
-/// up by name, whatever links are there (as Hadoop's `Path` does).
-fn local_path(path: &str) -> String {
-    let Ok(path) = std::path::absolute(path) else { return path.to_owned() };
-    let mut plain = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                plain.pop();
+        let typed = Typed {
+            scheme: argument.starts_with("file:").then_some("file"),
+            authority: None,
+            path: local_path(argument)?,
+        };
+        match glob::expand(&Store::Local, typed.path).await? {
+            None => Ok(vec![item]),
+            Some(found) if found.is_empty() => Err(Failure::not_found(argument)),
+            Some(found) => {
+                let naming = typed.naming(&Store::Local.working_directory());
+                Ok(found.into_iter().map(|found| Item::found(found, &naming)).collect())
             }
-            part => plain.push(part),
         }
     }
-    plain.to_string_lossy().into_owned()
+}
+
+/// The path of an argument that means a local file, `file:` or not.
+///
+/// Errors: an empty one, or one of another scheme.
+fn local_path(argument: &str) -> Result<&str, Failure> {
+    let Some(behind) = argument.strip_prefix("file:") else {
+        // A colon is a part of a local name; a scheme with a host is another file system's.
+        return match Typed::parse(argument) {
+            Ok(typed) if typed.scheme.is_some() => {
+                Err(Failure::Usage(format!("Wrong FS: {argument}, expected: file:///")))
+            }
+            Err(failure) if argument.is_empty() => Err(failure),
+            _ => Ok(argument),
+        };
+    };
+    match Typed::parse(argument)?.authority {
+        None => Ok(behind.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(behind)),
+        Some(_) => Err(Failure::Usage(format!("Wrong FS: {argument}, expected: file:///"))),
+    }
 }
 
 #[cfg(test)]
@@ -266,7 +309,7 @@ mod tests {
             ("..", above.to_str().unwrap().to_owned()),
             ("../", above.to_str().unwrap().to_owned()),
         ] {
-            assert_eq!(local_path(given), wanted, "{given}");
+            assert_eq!(Store::Local.absolute(given).unwrap(), wanted, "{given}");
         }
     }
 
@@ -294,18 +337,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn uris_have_a_scheme_in_front_of_their_first_slash() {
-        for (given, wanted) in [
-            ("hdfs://h:1/a:/b", Some(("hdfs", "h:1", "/a:/b"))),
-            ("hdfs://h:1", Some(("hdfs", "h:1", "/"))),
-            ("hdfs:///a//b", Some(("hdfs", "", "/a//b"))),
-            ("hdfs:/a", Some(("hdfs", "", "/a"))),
-            ("/a:/b", None),
-            ("a:b", None),
-            ("a", None),
-        ] {
-            assert_eq!(split_uri(given), wanted, "{given}");
+    #[tokio::test]
+    async fn what_can_be_no_path_ends_the_command_before_anything_is_done() {
+        let mut shell = Shell::new(Configuration::empty());
+        for wrong in ["", "a:b", "file://host/x", "file:x"] {
+            let arguments = ["/".to_owned(), wrong.to_owned()];
+            let failure = shell.all_items(&arguments).await.unwrap_err();
+            assert!(matches!(failure, Failure::Usage(_)), "{wrong}: {failure}");
+        }
+        assert!(matches!(shell.locate("//host/x"), Err(Failure::Message(_))));
+        let mut of_hdfs = Shell::new(Configuration::empty().with("fs.defaultFS", "hdfs://h:1"));
+        for wrong in ["/../x", "/a/../../x", "../../../x", "/a:b"] {
+            let failure = of_hdfs.locate(wrong).unwrap_err();
+            assert!(failure.to_string().ends_with("is not a valid DFS filename."), "{wrong}: {failure}");
+        }
+        // A name with a colon is one on this machine.
+        assert!(shell.local_item("a:b").await.unwrap().status.is_none());
+        for wrong in ["", "file://host/x", "hdfs://host/x"] {
+            assert!(matches!(shell.local_item(wrong).await, Err(Failure::Usage(_))), "{wrong}");
         }
     }
 }

@@ -1,10 +1,9 @@
 //! `-createSnapshot`, `-deleteSnapshot`, `-renameSnapshot`
 
-use hearth_client::FileSystem;
-
 use super::failure::Failure;
 use super::item::Item;
 use super::options::Arguments;
+use super::remote::Remote;
 use super::shell::Shell;
 use super::store::Store;
 
@@ -15,7 +14,7 @@ pub async fn create(shell: &mut Shell, arguments: Arguments) -> Result<(), Failu
         [directory, name] => (directory, name.as_str()),
         _ => return Err(Failure::Usage("Too many arguments.".to_owned())),
     };
-    let Some(item) = directory_of(shell, directory).await else { return Ok(()) };
+    let Some(item) = directory_of(shell, directory).await? else { return Ok(()) };
     let made = store(&item)?.create_snapshot(&item.path, name).await?;
     shell.line(format_args!("Created snapshot {made}"));
     Ok(())
@@ -23,7 +22,7 @@ pub async fn create(shell: &mut Shell, arguments: Arguments) -> Result<(), Failu
 
 pub async fn delete(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let [directory, name] = arguments.rest.as_slice() else { return Err(incorrect()) };
-    let Some(item) = directory_of(shell, directory).await else { return Ok(()) };
+    let Some(item) = directory_of(shell, directory).await? else { return Ok(()) };
     store(&item)?.delete_snapshot(&item.path, name).await?;
     shell.line(format_args!("Deleted snapshot {name} under {}", item.uri()));
     Ok(())
@@ -31,7 +30,7 @@ pub async fn delete(shell: &mut Shell, arguments: Arguments) -> Result<(), Failu
 
 pub async fn rename(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let [directory, old, new] = arguments.rest.as_slice() else { return Err(incorrect()) };
-    let Some(item) = directory_of(shell, directory).await else { return Ok(()) };
+    let Some(item) = directory_of(shell, directory).await? else { return Ok(()) };
     store(&item)?.rename_snapshot(&item.path, old, new).await?;
     shell.line(format_args!("Renamed snapshot {old} to {new} under {}", item.uri()));
     Ok(())
@@ -42,21 +41,21 @@ fn incorrect() -> Failure {
 }
 
 /// The one directory that an argument names; what is wrong with it has been said when there is none.
-async fn directory_of(shell: &mut Shell, argument: &str) -> Option<Item> {
-    let mut items = shell.existing(std::slice::from_ref(&argument.to_owned())).await;
+async fn directory_of(shell: &mut Shell, argument: &str) -> Result<Option<Item>, Failure> {
+    let mut items = shell.existing(std::slice::from_ref(&argument.to_owned())).await?;
     if items.len() > 1 {
         shell.report(&Failure::Message(format!("{argument} is more than one directory")));
-        return None;
+        return Ok(None);
     }
-    let item = items.pop()?;
+    let Some(item) = items.pop() else { return Ok(None) };
     if !item.is_directory() {
         shell.report(&Failure::not_directory(&item.shown));
-        return None;
+        return Ok(None);
     }
-    Some(item)
+    Ok(Some(item))
 }
 
-fn store(item: &Item) -> Result<&FileSystem, Failure> {
+fn store(item: &Item) -> Result<&Remote, Failure> {
     match &item.store {
         Store::Hdfs(fs) => Ok(fs),
         Store::Local => Err(Failure::path(&item.shown, "a local directory has no snapshots")),

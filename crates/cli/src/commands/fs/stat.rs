@@ -17,7 +17,7 @@ pub async fn stat(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fai
     if arguments.rest.is_empty() {
         return Err(Failure::Usage("Not enough arguments: expected 1 but got 0".to_owned()));
     }
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         match formatted(&format, &item) {
             Ok(line) => shell.line(line),
             Err(failure) => shell.report(&failure),

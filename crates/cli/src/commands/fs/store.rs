@@ -4,14 +4,16 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use hearth_client::{CreateOptions, FileSystem, Reader, Writer};
+use hearth_client::{CreateOptions, ErrorKind, Reader, WebReader, WebWriter, Writer};
 use hearth_types::{FileFlags, FileKind, FileStatus, FsPermission};
 
 use super::failure::Failure;
+use super::paths;
+use super::remote::Remote;
 
 #[derive(Clone, Debug)]
 pub enum Store {
-    Hdfs(FileSystem),
+    Hdfs(Remote),
     Local,
 }
 
@@ -33,12 +35,84 @@ impl Store {
         }
     }
 
+    /// Where relative paths start.
+    pub fn working_directory(&self) -> String {
+        match self {
+            Self::Hdfs(fs) => fs.home().to_owned(),
+            Self::Local => {
+                std::env::current_dir().map_or_else(|_| "/".to_owned(), |path| path.to_string_lossy().into_owned())
+            }
+        }
+    }
+
+    /// `path` (which may be a pattern) absolute and without empty components, `.` and `..`.
+    ///
+    /// Errors: it goes above the root. On this machine the root is its own parent.
+    pub fn plain(&self, path: &str) -> Result<String, Failure> {
+        let whole = paths::absolute(path, &self.working_directory());
+        if !whole.starts_with("/..") {
+            return Ok(whole);
+        }
+        let below = whole.split('/').skip_while(|part| matches!(*part, "" | "..")).collect::<Vec<_>>().join("/");
+        match self {
+            Self::Local => Ok(format!("/{below}")),
+            _ if !whole.split('/').any(|part| part == "..") => Ok(whole),
+            _ => Err(invalid_name(&whole, &format!("{}{whole}", self.uri()))),
+        }
+    }
+
+    /// Errors: no file of this name can be there.
+    pub fn check_name(&self, name: &str) -> Result<(), Failure> {
+        match self {
+            Self::Local => Ok(()),
+            _ if name.contains(':') => {
+                let why = format!("java.net.URISyntaxException: Relative path in absolute URI: {name}");
+                Err(Failure::Usage(why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As `plain`, of a path that is no pattern.
+    pub fn absolute(&self, path: &str) -> Result<String, Failure> {
+        let whole = self.plain(path)?;
+        match self {
+            Self::Local => Ok(whole),
+            _ if paths::is_valid_in_hdfs(&whole) => Ok(whole),
+            _ => Err(invalid_name(&whole, path)),
+        }
+    }
+
+    /// The root directory, and which file system it is in.
+    pub fn root(&self) -> (Self, String) {
+        (self.clone(), "/".to_owned())
+    }
+
+    /// The entry `name` of the directory `path`, and which file system it is in.
+    pub fn below(&self, path: &str, name: &str) -> (Self, String) {
+        (self.clone(), if path.ends_with('/') { format!("{path}{name}") } else { format!("{path}/{name}") })
+    }
+
+    /// As `list`. `None` when nothing is there. A file on this machine has no entries.
+    pub async fn list_if_there(&self, path: &str) -> Result<Option<Vec<FileStatus>>, Failure> {
+        match self {
+            Self::Hdfs(fs) => match fs.list_all(path).await {
+                Ok(entries) => Ok(Some(entries)),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(Failure::of(path, error)),
+            },
+            Self::Local if !fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) => Ok(None),
+            Self::Local => self.list(path, path).await.map(Some),
+        }
+    }
+
     /// `None` when nothing is there.
     pub async fn status(&self, path: &str, shown: &str) -> Result<Option<FileStatus>, Failure> {
         match self {
             Self::Hdfs(fs) => match fs.status(path).await {
                 Ok(status) => Ok(Some(status)),
-                Err(hearth_client::Error::NotFound { .. }) => Ok(None),
+                // Over HTTP, the namenode says it by an exception.
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(Failure::of(shown, error)),
             },
             Self::Local => match fs::metadata(path).or_else(|_| fs::symlink_metadata(path)) {
@@ -112,10 +186,7 @@ impl Store {
 
     pub async fn open(&self, path: &str, shown: &str) -> Result<Source, Failure> {
         match self {
-            Self::Hdfs(fs) => {
-                let reader = fs.open(path).await.map_err(|error| Failure::of(shown, error))?;
-                Ok(Source::Hdfs(Box::new(reader)))
-            }
+            Self::Hdfs(fs) => fs.open(path).await.map_err(|error| Failure::of(shown, error)),
             Self::Local => {
                 let file = fs::File::open(path).map_err(|error| Failure::local(shown, error))?;
                 Ok(Source::local(Box::new(file), shown))
@@ -126,10 +197,7 @@ impl Store {
     /// Creates or replaces a file.
     pub async fn create(&self, path: &str, shown: &str, options: CreateOptions) -> Result<Sink, Failure> {
         match self {
-            Self::Hdfs(fs) => {
-                let writer = fs.create(path, options).await.map_err(|error| Failure::of(shown, error))?;
-                Ok(Sink::Hdfs(Box::new(writer)))
-            }
+            Self::Hdfs(fs) => fs.create(path, options).await.map_err(|error| Failure::of(shown, error)),
             Self::Local => {
                 let mut open = fs::OpenOptions::new();
                 open.write(true).truncate(options.overwrite).create(true).create_new(!options.overwrite);
@@ -197,6 +265,10 @@ impl Store {
     }
 }
 
+fn invalid_name(path: &str, from: &str) -> Failure {
+    Failure::Usage(format!("Pathname {path} from {from} is not a valid DFS filename."))
+}
+
 /// Also when something above it is no directory.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
@@ -256,6 +328,7 @@ fn number_of(file: &str, name: &str) -> Option<u32> {
 /// What bytes are read from.
 pub enum Source {
     Hdfs(Box<Reader>),
+    Web(Box<WebReader>),
     Local { input: Box<dyn Input>, buffer: Vec<u8>, start: usize, end: usize, shown: String },
 }
 
@@ -300,6 +373,7 @@ impl Source {
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::Hdfs(reader) => Some(reader.length()),
+            Self::Web(reader) => Some(reader.length()),
             Self::Local { input, .. } => input.length(),
         }
     }
@@ -307,6 +381,7 @@ impl Source {
     pub async fn seek(&mut self, position: u64) -> Result<(), Failure> {
         match self {
             Self::Hdfs(reader) => Ok(reader.seek(position).await?),
+            Self::Web(reader) => Ok(reader.seek(position)?),
             Self::Local { input, start, end, shown, .. } => {
                 (*start, *end) = (0, 0);
                 input.seek_to(position).map_err(|error| Failure::local(shown, error))
@@ -318,6 +393,7 @@ impl Source {
     pub async fn next(&mut self) -> Result<&[u8], Failure> {
         match self {
             Self::Hdfs(reader) => Ok(reader.next().await?),
+            Self::Web(reader) => Ok(reader.next().await?),
             Self::Local { input, buffer, start, end, shown } => {
                 if start == end {
                     buffer.resize(LOCAL_READ_BYTES, 0);
@@ -332,6 +408,7 @@ impl Source {
     pub fn consume(&mut self, count: usize) {
         match self {
             Self::Hdfs(reader) => reader.consume(count),
+            Self::Web(reader) => reader.consume(count),
             Self::Local { start, .. } => *start += count,
         }
     }
@@ -365,6 +442,7 @@ fn read_some(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
 /// What bytes are written to.
 pub enum Sink {
     Hdfs(Box<Writer>),
+    Web(Box<WebWriter>),
     Local { file: fs::File, shown: String },
 }
 
@@ -377,6 +455,13 @@ impl Sink {
                 Self::Hdfs(writer) => {
                     let count = from.read(writer.space().await?).await?;
                     writer.advance(count).await?;
+                    count
+                }
+                Self::Web(writer) => {
+                    let next = from.next().await?;
+                    writer.write(next).await?;
+                    let count = next.len();
+                    from.consume(count);
                     count
                 }
                 // Straight from where the bytes were received.
@@ -398,6 +483,7 @@ impl Sink {
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         match self {
             Self::Hdfs(writer) => Ok(writer.write(bytes).await?),
+            Self::Web(writer) => Ok(writer.write(bytes).await?),
             Self::Local { file, shown } => file.write_all(bytes).map_err(|error| Failure::local(shown, error)),
         }
     }
@@ -405,6 +491,7 @@ impl Sink {
     pub async fn close(self) -> Result<(), Failure> {
         match self {
             Self::Hdfs(writer) => Ok(writer.close().await?),
+            Self::Web(writer) => Ok(writer.close().await?),
             Self::Local { mut file, shown } => file.flush().map_err(|error| Failure::local(&shown, error)),
         }
     }

@@ -1,54 +1,54 @@
-//! `-text`: files as text. Compressed ones are unpacked as they come; nothing is held whole.
+//! `-text`: files as text. Compressed ones are unpacked and records shown as they come; nothing is held whole.
+//!
+//! What a file is, its first bytes say (gzip, sequence files, Avro), else the end of its name. Source: Display.java.
 
-use std::io::Write;
+mod avro;
+mod codec;
+mod framed;
+mod numbers;
+mod reading;
+mod sequence_file;
+mod writable;
 
-use flate2::write::{MultiGzDecoder, ZlibDecoder};
+use std::io::{self, Read};
+
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
 
 use super::failure::Failure;
 use super::item::Item;
 use super::options::Arguments;
 use super::shell::Shell;
+use super::store::Source;
+use codec::Codec;
 
 /// What the first bytes or the name say of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Coding {
+enum Form {
     Plain,
-    Gzip,
-    /// Hadoop's DefaultCodec.
-    Zlib,
-    /// SequenceFile, Avro: needs their classes. Others: needs their codecs.
-    Unreadable(&'static str),
+    Compressed(Codec),
+    SequenceFile,
+    Avro,
 }
 
-/// How the names of files end that Hadoop's other codecs made: by them alone it knows such a file.
-const OTHER_CODECS: [(&str, &str); 4] = [
-    (".bz2", "what bzip2 compressed"),
-    (".lz4", "what LZ4 compressed"),
-    (".snappy", "what Snappy compressed"),
-    (".zst", "what Zstandard compressed"),
-];
-
-fn coding(name: &str, head: &[u8]) -> Coding {
-    if head.len() < 2 {
-        // Too little for any of them: no codec is asked, as in Hadoop.
-        Coding::Plain
-    } else if head.starts_with(&[0x1f, 0x8b]) {
-        Coding::Gzip
-    } else if head.starts_with(b"SEQ") && head.get(3).is_some_and(|version| *version < 32) {
-        Coding::Unreadable("a sequence file")
-    } else if head.starts_with(b"Obj\x01") {
-        Coding::Unreadable("an Avro file")
-    } else if name.ends_with(".deflate") {
-        Coding::Zlib
-    } else if let Some(&(_, what)) = OTHER_CODECS.iter().find(|(ending, _)| name.ends_with(*ending)) {
-        Coding::Unreadable(what)
-    } else {
-        Coding::Plain
+fn form(name: &str, head: &[u8]) -> Form {
+    match head {
+        // Too little for any of them: no codec is asked.
+        [] | [_] => Form::Plain,
+        [0x1f, 0x8b, ..] => Form::Compressed(Codec::Gzip),
+        [b'S', b'E', b'Q', ..] => Form::SequenceFile,
+        [b'O', b'b', b'j', ..] => Form::Avro,
+        // No codec's: it begins as Avro files do.
+        [b'O', b'b', ..] => Form::Plain,
+        _ => Codec::of_file(name).map_or(Form::Plain, Form::Compressed),
     }
 }
 
+/// Bytes printed at once.
+const PIECE_BYTES: usize = 64 << 10;
+
 pub async fn text(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = print(shell, &item).await {
             shell.report(&failure);
         }
@@ -61,52 +61,102 @@ async fn print(shell: &mut Shell, item: &Item) -> Result<(), Failure> {
         return Err(Failure::is_directory(&item.shown));
     }
     let mut source = item.store.open(&item.path, &item.shown).await?;
-    let coding = coding(item.name(), source.next().await?);
-    let broken = |error: std::io::Error| Failure::path(&item.shown, error.to_string());
-    let mut decoder: Decoder = match coding {
-        Coding::Plain => Decoder::Plain,
-        Coding::Gzip => Decoder::Gzip(MultiGzDecoder::new(Vec::new())),
-        Coding::Zlib => Decoder::Zlib(ZlibDecoder::new(Vec::new())),
-        Coding::Unreadable(what) => {
-            return Err(Failure::path(&item.shown, format!("{what} cannot be shown as text by this program")));
-        }
-    };
-    loop {
-        let next = source.next().await?;
-        if next.is_empty() {
-            break;
-        }
-        // Small pieces, so that what a piece unpacks to stays small too.
-        let count = next.len().min(PIECE_BYTES);
-        match &mut decoder {
-            Decoder::Plain => shell.bytes(&next[..count])?,
-            Decoder::Gzip(gzip) => {
-                gzip.write_all(&next[..count]).map_err(broken)?;
-                shell.bytes(gzip.get_ref())?;
-                gzip.get_mut().clear();
-            }
-            Decoder::Zlib(zlib) => {
-                zlib.write_all(&next[..count]).map_err(broken)?;
-                shell.bytes(zlib.get_ref())?;
-                zlib.get_mut().clear();
-            }
-        }
-        source.consume(count);
+    let form = form(item.name(), &head(&mut source).await?);
+    let mut failed = None;
+    let source = Pulled { source, failed: &mut failed };
+    let outcome = show(form, source, &mut |bytes| shell.bytes(bytes));
+    match (outcome, failed) {
+        // Why the file could not be read, rather than what its reader made of it.
+        (Err(_), Some(failure)) => Err(failure),
+        (Ok(()), _) => Ok(()),
+        (Err(Stopped::Output(failure)), _) => Err(failure),
+        (Err(Stopped::Input(error)), _) => Err(Failure::path(&item.shown, error.to_string())),
     }
-    let rest = match decoder {
-        Decoder::Plain => Vec::new(),
-        Decoder::Gzip(gzip) => gzip.finish().map_err(broken)?,
-        Decoder::Zlib(zlib) => zlib.finish().map_err(broken)?,
-    };
-    shell.bytes(&rest)
 }
 
-const PIECE_BYTES: usize = 16 << 10;
+/// Why no more is shown.
+#[derive(Debug)]
+enum Stopped {
+    Output(Failure),
+    Input(io::Error),
+}
 
-enum Decoder {
-    Plain,
-    Gzip(MultiGzDecoder<Vec<u8>>),
-    Zlib(ZlibDecoder<Vec<u8>>),
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Self {
+        Self::Input(error)
+    }
+}
+
+/// Where text goes.
+type Out<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Failure>;
+
+fn show(form: Form, source: impl Read, out: Out) -> Result<(), Stopped> {
+    let source = io::BufReader::with_capacity(PIECE_BYTES, source);
+    match form {
+        Form::Plain => copy(source, out),
+        Form::Compressed(codec) => copy(codec.decoder(source)?, out),
+        Form::SequenceFile => sequence_file::show(source, out),
+        Form::Avro => avro::show(source, out),
+    }
+}
+
+fn copy(mut from: impl Read, out: Out) -> Result<(), Stopped> {
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => out(&piece[..count]).map_err(Stopped::Output)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The first bytes of a file, which is read from its start again afterwards.
+async fn head(source: &mut Source) -> Result<Vec<u8>, Failure> {
+    let mut head = [0; 3];
+    let mut filled = 0;
+    while filled < head.len() {
+        match source.read(&mut head[filled..]).await? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    source.seek(0).await?;
+    Ok(head[..filled].to_vec())
+}
+
+/// A source that decoders read from, on a thread that may block.
+struct Pulled<'a> {
+    source: Source,
+    /// Why it could not be read.
+    failed: &'a mut Option<Failure>,
+}
+
+impl Read for Pulled<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = block_in_place(|| Handle::current().block_on(self.source.read(into)));
+        read.map_err(|failure| {
+            let error = io::Error::other(failure.to_string());
+            *self.failed = Some(failure);
+            error
+        })
+    }
+}
+
+/// What `show` makes of bytes, for tests.
+#[cfg(test)]
+fn shown(form: Form, bytes: &[u8]) -> Result<String, String> {
+    let mut all = Vec::new();
+    let outcome = show(form, bytes, &mut |bytes| {
+        all.extend_from_slice(bytes);
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => Ok(String::from_utf8_lossy(&all).into_owned()),
+        Err(Stopped::Input(error)) => Err(error.to_string()),
+        Err(Stopped::Output(failure)) => Err(failure.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -114,17 +164,73 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codings_are_known_by_their_first_bytes() {
-        assert_eq!(coding("x", &[0x1f, 0x8b, 8]), Coding::Gzip);
-        assert_eq!(coding("x.gz", b"not packed"), Coding::Plain);
-        assert_eq!(coding("x.deflate", &[0x78, 0x9c]), Coding::Zlib);
-        assert!(matches!(coding("x", b"SEQ\x06"), Coding::Unreadable(_)));
-        assert_eq!(coding("x", b"SEQUEL"), Coding::Plain);
-        for (ending, what) in OTHER_CODECS {
-            assert_eq!(coding(&format!("x{ending}"), b"BZh9"), Coding::Unreadable(what));
-            assert_eq!(coding(&format!("x{ending}"), b""), Coding::Plain);
+    fn forms_are_known_by_their_first_bytes_and_names() {
+        assert_eq!(form("x", &[0x1f, 0x8b, 8]), Form::Compressed(Codec::Gzip));
+        assert_eq!(form("x.gz", b"not packed"), Form::Compressed(Codec::Gzip));
+        assert_eq!(form("x.deflate", &[0x78, 0x9c]), Form::Compressed(Codec::Zlib));
+        assert_eq!(form("x", b"SEQ"), Form::SequenceFile);
+        assert_eq!(form("x", b"SEX"), Form::Plain);
+        assert_eq!(form("x.bz2", b"SEX"), Form::Compressed(Codec::Bzip2));
+        assert_eq!(form("x", b"Obj"), Form::Avro);
+        assert_eq!(form("x.bz2", b"Ob"), Form::Plain);
+        for name in ["x.bz2", "x.lz4", "x.snappy", "x.zst"] {
+            assert!(matches!(form(name, b"BZh9"), Form::Compressed(_)), "{name}");
+            assert_eq!(form(name, b""), Form::Plain);
         }
-        assert_eq!(coding("bz2", b"BZh9"), Coding::Plain);
-        assert_eq!(coding("x", b""), Coding::Plain);
+        assert_eq!(form("bz2", b"BZh9"), Form::Plain);
+    }
+
+    macro_rules! vector {
+        ($name:literal) => {
+            ($name, &include_bytes!(concat!("text/vectors/", $name))[..])
+        };
+    }
+
+    /// Shows a file that Apache's classes of Hadoop 3.4.2 wrote (`tests/interop/java/Packed.java`).
+    fn shown_vector((name, bytes): (&str, &[u8])) -> String {
+        shown(form(name, bytes), bytes).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    #[test]
+    fn files_that_apaches_codecs_wrote_are_unpacked() {
+        let line = |line: u32| format!("{}: the quick brown fox\n", if line < 300 { line * 7919 } else { 0 });
+        let wanted: String = (0..20_000).map(line).collect();
+        for vector in [
+            vector!("lines-GzipCodec.gz"),
+            vector!("lines-DefaultCodec.deflate"),
+            vector!("lines-BZip2Codec.bz2"),
+            vector!("lines-SnappyCodec.snappy"),
+            vector!("lines-Lz4Codec.lz4"),
+            vector!("lines-ZStandardCodec.zst"),
+        ] {
+            assert!(shown_vector(vector) == wanted, "{}", vector.0);
+        }
+    }
+
+    #[test]
+    fn sequence_files_that_apaches_writer_wrote_are_shown() {
+        let wanted: String = (0..400).map(|record| format!("{record}\tthe value of {record} é\n")).collect();
+        for vector in [
+            vector!("records-GzipCodec-BLOCK.seq"),
+            vector!("records-DefaultCodec-BLOCK.seq"),
+            vector!("records-BZip2Codec-BLOCK.seq"),
+            vector!("records-SnappyCodec-BLOCK.seq"),
+            vector!("records-Lz4Codec-BLOCK.seq"),
+            vector!("records-Lz4Codec-RECORD.seq"),
+            vector!("records-ZStandardCodec-BLOCK.seq"),
+            vector!("records-ZStandardCodec-RECORD.seq"),
+        ] {
+            assert!(shown_vector(vector) == wanted, "{}", vector.0);
+        }
+    }
+
+    #[test]
+    fn avro_files_are_shown_as_by_apache() {
+        let wanted = include_str!("text/vectors/null.avro.txt");
+        for vector in [vector!("null.avro"), vector!("deflate.avro"), vector!("snappy.avro"), vector!("bzip2.avro")] {
+            assert!(shown_vector(vector) == wanted, "{}", vector.0);
+        }
+        assert_eq!(shown_vector(vector!("strings.avro")), "\"one\"\n\"two\"\n");
+        assert_eq!(shown_vector(vector!("none.avro")), "");
     }
 }

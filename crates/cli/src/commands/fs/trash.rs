@@ -1,11 +1,12 @@
 //! The trash: a directory of the user's that deleted things are moved to, and `-expunge`.
 
-use hearth_client::{Error, ErrorKind, FileSystem, RenameOptions};
+use hearth_client::{Error, ErrorKind, RenameOptions};
 use hearth_types::{FileKind, FsPermission};
 
 use super::failure::Failure;
 use super::item::Item;
 use super::options::Arguments;
+use super::remote::Remote;
 use super::shell::Shell;
 use super::store::Store;
 use super::time::{Calendar, now_ms};
@@ -16,7 +17,7 @@ const CURRENT: &str = "Current";
 /// Names tried when something of that name is in the trash already.
 const NAMES_MAX: u32 = 10;
 
-fn trash_root(fs: &FileSystem) -> String {
+fn trash_root(fs: &Remote) -> String {
     format!("{}/.Trash", fs.home())
 }
 
@@ -64,7 +65,7 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
 /// before a directory of its name was, the directory gets the time behind its name. Returns the path that was made.
 ///
 /// Source: TrashPolicyDefault.java.
-async fn make_directory(fs: &FileSystem, mut path: String) -> Result<String, Failure> {
+async fn make_directory(fs: &Remote, mut path: String) -> Result<String, Failure> {
     for _ in 0..NAMES_MAX {
         let error = match fs.mkdirs_exact(&path, FsPermission(0o700), true).await {
             Ok(()) => return Ok(path),
@@ -80,7 +81,7 @@ async fn make_directory(fs: &FileSystem, mut path: String) -> Result<String, Fai
 }
 
 /// Where in `path` the name of the first thing that is no directory ends. From the root on: a namenode may refuse to look below a file.
-async fn end_of_first_file(fs: &FileSystem, path: &str) -> Result<Option<usize>, Error> {
+async fn end_of_first_file(fs: &Remote, path: &str) -> Result<Option<usize>, Error> {
     for end in ends(path) {
         match fs.status(&path[..end]).await {
             Ok(status) if status.kind == FileKind::Directory => {}

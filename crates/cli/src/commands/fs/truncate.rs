@@ -14,7 +14,7 @@ pub async fn truncate(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
         .parse::<u64>()
         .map_err(|_| Failure::Usage(format!("Illegal length, a non-negative integer expected: {text}")))?;
     let mut waiting = Vec::new();
-    for item in shell.existing(&arguments.rest).await {
+    for item in shell.existing(&arguments.rest).await? {
         match one(shell, &item, length).await {
             Ok(true) => {}
             Ok(false) => waiting.push(item),

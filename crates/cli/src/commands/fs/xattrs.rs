@@ -2,13 +2,13 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hearth_client::FileSystem;
 use hearth_types::Xattr;
 
 use super::acl::only_path;
 use super::failure::Failure;
 use super::item::Item;
 use super::options::Arguments;
+use super::remote::Remote;
 use super::shell::Shell;
 use super::store::Store;
 use super::walk::{Visit, walk};
@@ -22,7 +22,7 @@ fn named(full_name: &str) -> Result<Xattr, Failure> {
     Xattr::named(full_name).ok_or_else(|| usage(WRONG))
 }
 
-fn in_hdfs(item: &Item) -> Result<&FileSystem, Failure> {
+fn in_hdfs(item: &Item) -> Result<&Remote, Failure> {
     match &item.store {
         Store::Hdfs(fs) => Ok(fs),
         Store::Local => {
@@ -89,7 +89,7 @@ pub async fn getfattr(shell: &mut Shell, arguments: Arguments) -> Result<(), Fai
         None => return Err(usage("Must specify '-n name' or '-d' option.")),
     };
     let show = Show { wanted, encoding };
-    for item in shell.existing(only_path(&arguments.rest)?).await {
+    for item in shell.existing(only_path(&arguments.rest)?).await? {
         walk(shell, &item, &show, arguments.has("R")).await;
     }
     Ok(())
@@ -129,7 +129,7 @@ pub async fn setfattr(shell: &mut Shell, arguments: Arguments) -> Result<(), Fai
         }
         (None, Some(name)) => Change::Remove(named(name)?),
     };
-    for item in shell.existing(only_path(&arguments.rest)?).await {
+    for item in shell.existing(only_path(&arguments.rest)?).await? {
         walk(shell, &item, &change, false).await;
     }
     Ok(())

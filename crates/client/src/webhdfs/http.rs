@@ -1,0 +1,188 @@
+//! Requests and answers over HTTP/1.1, each on a connection of its own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_config::HostPort;
+use http_body_util::channel::{Channel, Sender};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HOST, LOCATION};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::Error;
+use crate::namenode::Exception;
+
+/// Bytes of an answer in JSON. A page of a listing has a thousand entries.
+const JSON_BYTES_MAX: usize = 64 << 20;
+
+/// Pieces of a body that wait to be sent.
+const PIECES_MAX: usize = 4;
+
+/// What stands for itself in a path, and in a value.
+const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const PLAIN_IN_PATH: AsciiSet = PLAIN.remove(b'/');
+
+/// A WebHDFS URL.
+pub fn url(at: &HostPort, path: &str, query: &[(&str, &str)]) -> String {
+    let value = |text: &str| utf8_percent_encode(text, &PLAIN).to_string();
+    let query: Vec<String> = query.iter().map(|(name, text)| format!("{name}={}", value(text))).collect();
+    format!("http://{at}/webhdfs/v1{}?{}", utf8_percent_encode(path, &PLAIN_IN_PATH), query.join("&"))
+}
+
+/// Body of a request.
+pub struct Body(BoxBody<Bytes, std::io::Error>);
+
+impl Body {
+    pub fn empty() -> Self {
+        Self(Empty::new().map_err(|never| match never {}).boxed())
+    }
+
+    /// One that is sent piece by piece.
+    pub fn pieces() -> (Sender<Bytes, std::io::Error>, Self) {
+        let (sender, body) = Channel::new(PIECES_MAX);
+        (sender, Self(body.boxed()))
+    }
+}
+
+/// How long a client waits.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    pub connect: Duration,
+    /// For an answer, or the next bytes of one.
+    pub wait: Duration,
+}
+
+/// An answer that is no refusal.
+#[derive(Debug)]
+pub struct Answer {
+    /// Where it sends on to.
+    pub redirect: Option<String>,
+    response: Response<Incoming>,
+    address: String,
+    wait: Duration,
+}
+
+impl Connector {
+    /// Errors: kind `Refused` with what a server answered, or `Web`.
+    pub async fn send(&self, operation: &'static str, method: Method, url: &str, body: Body) -> Result<Answer, Error> {
+        let failed = |sent: bool, why: String| Error::Web { operation, address: url.to_owned(), sent, why };
+        let uri: Uri = url.parse().map_err(|error| failed(false, format!("{error}")))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(failed(false, "only http:// is spoken, not HTTPS".to_owned()));
+        }
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(80);
+        let address = format!("{host}:{port}");
+        let failed = |sent: bool, why: String| Error::Web { operation, address: address.clone(), sent, why };
+        let connected = tokio::time::timeout(self.connect, TcpStream::connect((host.as_str(), port))).await;
+        let stream = connected.map_err(|_| failed(false, format!("no connection within {:?}", self.connect)))?;
+        let stream = stream.map_err(|error| failed(false, error.to_string()))?;
+        let _ = stream.set_nodelay(true);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| failed(false, error.to_string()))?;
+        tokio::spawn(connection);
+        let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+        let request = Request::builder().method(method).uri(target).header(HOST, address.clone());
+        let request = request.header(CONTENT_TYPE, "application/octet-stream").body(body.0);
+        let request = request.map_err(|error| failed(false, error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(|error| failed(true, error.to_string()))?;
+        let answer = Answer { redirect: None, response, address, wait: self.wait };
+        match answer.response.status() {
+            status if status.is_success() => Ok(answer),
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::FOUND => {
+                let to = answer.response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned);
+                let none = || Error::Answer { method: operation, why: "a redirection to nowhere".to_owned() };
+                Ok(Answer { redirect: Some(to.ok_or_else(none)?), ..answer })
+            }
+            status => Err(answer.refusal(operation, status).await),
+        }
+    }
+
+    /// As `send`, with a bound on the wait for the answer.
+    pub async fn send_within(
+        &self,
+        operation: &'static str,
+        method: Method,
+        url: &str,
+        body: Body,
+    ) -> Result<Answer, Error> {
+        match tokio::time::timeout(self.connect + self.wait, self.send(operation, method, url, body)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let why = format!("no answer within {:?}", self.connect + self.wait);
+                Err(Error::Web { operation, address: url.to_owned(), sent: true, why })
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// The next bytes. `None` at the end.
+    pub async fn bytes(&mut self, operation: &'static str) -> Result<Option<Bytes>, Error> {
+        let failed = |why: String| Error::Web { operation, address: self.address.clone(), sent: true, why };
+        loop {
+            let frame = tokio::time::timeout(self.wait, self.response.body_mut().frame()).await;
+            match frame.map_err(|_| failed(format!("nothing came for {:?}", self.wait)))? {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(failed(error.to_string())),
+                // Trailers say nothing here.
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// All of it as JSON; null when it is empty.
+    pub async fn json(self, operation: &'static str) -> Result<Value, Error> {
+        let failed = |why: String| Error::Web { operation, address: self.address.clone(), sent: true, why };
+        let collected =
+            tokio::time::timeout(self.wait, Limited::new(self.response.into_body(), JSON_BYTES_MAX).collect()).await;
+        let body = collected.map_err(|_| failed(format!("no whole answer within {:?}", self.wait)))?;
+        let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body).map_err(|error| failed(format!("an answer that is no JSON: {error}")))
+    }
+
+    async fn refusal(self, operation: &'static str, status: StatusCode) -> Error {
+        let address = self.address.clone();
+        let answer = match self.json(operation).await {
+            Ok(answer) => answer,
+            Err(_) => Value::Null,
+        };
+        let text = |key: &str| answer["RemoteException"][key].as_str().map(str::to_owned);
+        match (text("javaClassName").or_else(|| text("exception")), text("message")) {
+            (Some(class), message) => {
+                let message = message.unwrap_or_default().lines().next().unwrap_or_default().to_owned();
+                Error::Refused { method: operation, exception: Exception::from_class(&class), class, message }
+            }
+            _ => Error::Web { operation, address, sent: true, why: format!("it answered {status}") },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_say_what_paths_and_values_are() {
+        let at = HostPort::parse("h:9870", None).unwrap();
+        let made = url(&at, "/a b/c%d+é?", &[("op", "OPEN"), ("user.name", "a&b=c")]);
+        assert_eq!(made, "http://h:9870/webhdfs/v1/a%20b/c%25d%2B%C3%A9%3F?op=OPEN&user.name=a%26b%3Dc");
+        assert!(made.parse::<Uri>().is_ok());
+    }
+}

@@ -1,0 +1,150 @@
+//! Bytes of files over HTTP.
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::channel::Sender;
+use hyper::Method;
+use tokio::task::JoinHandle;
+
+use super::WebFileSystem;
+use super::http::{Answer, Body, Connector};
+use crate::Error;
+
+/// Bytes sent at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Reads a file, as long as it was when it was opened.
+pub struct WebReader {
+    fs: WebFileSystem,
+    path: String,
+    position: u64,
+    length: u64,
+    /// What comes from `position` on.
+    answer: Option<Answer>,
+    /// The next bytes, which came already.
+    piece: Bytes,
+}
+
+impl WebReader {
+    pub(super) fn new(fs: WebFileSystem, path: String, length: u64) -> Self {
+        Self { fs, path, position: 0, length, answer: None, piece: Bytes::new() }
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub fn seek(&mut self, position: u64) -> Result<(), Error> {
+        if position > self.length {
+            return Err(Error::SeekBeyondEnd { path: self.path.clone(), position, length: self.length });
+        }
+        if position != self.position {
+            (self.answer, self.piece, self.position) = (None, Bytes::new(), position);
+        }
+        Ok(())
+    }
+
+    /// The next bytes, empty at the end; tell with `consume` how many were used.
+    pub async fn next(&mut self) -> Result<&[u8], Error> {
+        while self.piece.is_empty() && self.position < self.length {
+            let answer = match &mut self.answer {
+                Some(answer) => answer,
+                none => none.insert(open(&self.fs, &self.path, self.position).await?),
+            };
+            let Some(piece) = answer.bytes("OPEN").await? else {
+                let why = format!("it ended at {} of {} bytes", self.position, self.length);
+                return Err(Error::FileChanged { path: self.path.clone(), why });
+            };
+            self.piece = piece;
+        }
+        let left = usize::try_from(self.length - self.position).unwrap_or(usize::MAX);
+        Ok(&self.piece[..self.piece.len().min(left)])
+    }
+
+    pub fn consume(&mut self, count: usize) {
+        let _ = self.piece.split_to(count);
+        self.position += count as u64;
+    }
+}
+
+async fn open(fs: &WebFileSystem, path: &str, offset: u64) -> Result<Answer, Error> {
+    let mut answer = fs.ask_namenode(Method::GET, path, "OPEN", &[("offset", &offset.to_string())]).await?;
+    if let Some(to) = answer.redirect.take() {
+        answer = fs.shared.connector.send_within("OPEN", Method::GET, &to, Body::empty()).await?;
+    }
+    Ok(answer)
+}
+
+/// Writes a file, which is whole when it was closed.
+pub struct WebWriter {
+    path: String,
+    pieces: Option<Sender<Bytes, std::io::Error>>,
+    buffer: BytesMut,
+    answer: JoinHandle<Result<Answer, Error>>,
+    operation: &'static str,
+}
+
+impl WebWriter {
+    pub(super) async fn start(
+        connector: &Connector,
+        method: Method,
+        operation: &'static str,
+        path: String,
+        to: &str,
+    ) -> Result<Self, Error> {
+        let (pieces, body) = Body::pieces();
+        let (connector, to) = (connector.clone(), to.to_owned());
+        // The answer comes when the last piece was sent.
+        let answer = tokio::spawn(async move { connector.send(operation, method, &to, body).await });
+        Ok(Self { path, pieces: Some(pieces), buffer: BytesMut::with_capacity(PIECE_BYTES), answer, operation })
+    }
+
+    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let count = bytes.len().min(PIECE_BYTES - self.buffer.len());
+            self.buffer.extend_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            if self.buffer.len() == PIECE_BYTES {
+                self.send().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result<(), Error> {
+        let piece = self.buffer.split().freeze();
+        let Some(pieces) = &mut self.pieces else { return Err(Error::WriterClosed { path: self.path.clone() }) };
+        if pieces.send_data(piece).await.is_ok() {
+            return Ok(());
+        }
+        // The server has said why already, or is gone.
+        self.pieces = None;
+        let outcome = (&mut self.answer).await;
+        Err(match outcome {
+            Ok(Err(error)) => error,
+            _ => Error::Answer { method: self.operation, why: "an answer before the file was sent".to_owned() },
+        })
+    }
+
+    /// Sends what is left and waits until the file is whole.
+    pub async fn close(mut self) -> Result<(), Error> {
+        if !self.buffer.is_empty() {
+            self.send().await?;
+        }
+        let Some(pieces) = self.pieces.take() else { return Err(Error::WriterClosed { path: self.path.clone() }) };
+        drop(pieces);
+        match (&mut self.answer).await {
+            Ok(outcome) => outcome.map(drop),
+            Err(_) => Err(Error::WriterClosed { path: self.path.clone() }),
+        }
+    }
+}
+
+impl Drop for WebWriter {
+    /// What was not closed is not to look whole: the connection breaks.
+    fn drop(&mut self) {
+        if let Some(pieces) = self.pieces.take() {
+            pieces.abort(std::io::ErrorKind::ConnectionAborted.into());
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Paths, patterns, listings and mistakes on the command line of `hearth fs`, beside `hdfs dfs`: the same output, complaint and exit code.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use hearth_interop::{Check, Session, Suite, program_said, run, slow, tool_said};
+use hearth_testkit::{ClusterSpec, Make, hearth_program};
+use serde_json::Value;
+
+const CHECKS: &[Check] = &[
+    ("patterns_and_paths_are_understood_alike", patterns),
+    ("listings_are_sorted_and_laid_out_alike", listings),
+    ("changes_and_mistakes_are_answered_alike", changes),
+    ("nothing_above_a_pattern_is_removed", removals),
+    ("a_file_in_the_middle_of_a_pattern_is_passed_over_for_other_users", other_user),
+    ("the_trash_is_used_although_a_file_has_its_name", trash),
+    ("a_closed_output_is_no_failure_and_a_full_one_is", outputs),
+    ("packed_files_are_shown_alike", packed),
+    ("a_proxied_user_is_acted_for", proxied),
+    ("kerberos_is_refused", kerberos),
+];
+
+fn main() -> ExitCode {
+    let makes: &[Make] = if slow() { &[Make::Apache, Make::Hearth] } else { &[Make::Hearth] };
+    let clusters = makes
+        .iter()
+        .map(|make| {
+            ClusterSpec::new(*make, *make).set("dfs.replication", 1).set("dfs.namenode.accesstime.precision", 0)
+        })
+        .collect();
+    run(&[Suite { name: "fs_lines", clusters, checks: CHECKS }])
+}
+
+/// Of `hdfs dfs` and of `hearth fs`.
+const DIRECTORIES: [&str; 2] = ["/apache", "/hearth"];
+
+/// In a directory of each shell's own, `DIR`, with `a/x`, `a/y`, `b/x`, `f`, `f1`, `s*r`.
+const PATTERN_LINES: &[&str] = &[
+    "-ls -d DIR/*",
+    "-ls -d DIR//*",
+    "-ls -d DIR/./a/../a/*",
+    "-ls -d DIR/{a,b}/x",
+    "-ls -d DIR/{a/x,b}",
+    "-ls -d DIR/{b/x,a/y,a/x}",
+    "-ls -d DIR/f{,1}",
+    "-ls -d DIR/[a-b]",
+    "-ls -d DIR/[!a-b]",
+    "-ls -d DIR/[^f]*",
+    "-ls -d DIR/?",
+    "-ls -d DIR/f*/x",
+    "-ls -d DIR/f/*",
+    "-ls -d DIR/*/x",
+    "-ls -d DIR/s\\*r",
+    "-ls -d DIR/s\\?r",
+    "-ls -d DIR/\\f",
+    "-ls -d DIR/f DIR/none DIR/n* DIR/a",
+    "-ls -d DIR/",
+    "-ls -d DIR/a/.",
+    "-ls -d DIR/a/..",
+    "-ls -d hdfs:DIR/a",
+    "-ls -d hdfs://DIR/a*",
+    "-ls DIR/{}",
+    "-ls DIR/{}/x",
+    "-ls DIR/{,f1}",
+    "-ls DIR/{,none}/x",
+    "-ls DIR/\\",
+    "-ls DIR/a\\",
+    "-ls DIR/[",
+    "-ls DIR/[a",
+    "-ls DIR/{a",
+    "-ls DIR/{a,b",
+    "-ls ",
+    "-ls a:b",
+    "-ls hdfs:a",
+    "-ls DIR/a:b",
+    "-ls DIR/../../x",
+    "-ls ../../../x",
+    "-ls file://host/x",
+    "-ls none:///x",
+    "-ls none://host/x",
+    "-ls //DIR",
+    "-mkdir DIR/new\\*",
+    "-ls -d DIR/new*",
+    "-mkdir DIR/{}",
+    "-touchz DIR/x:y",
+    "-cat DIR/{}",
+    "-cat DIR/none/*",
+    "-stat %n DIR/{a,b}/x",
+    "-count DIR/{}",
+    "-du DIR/{,f1}",
+    "-cp DIR/f DIR/{}",
+    "-cp DIR/{} DIR/c",
+    "-mv DIR/{} DIR/c",
+    "-mv DIR/f DIR/{a,b}",
+    "-chmod 600 DIR/{}",
+    "-setrep 1 DIR/{}",
+    "-test -e DIR/{}",
+    "-find DIR/{} -name x",
+    "-find DIR -name x",
+];
+
+fn patterns(session: &mut Session) -> Result<()> {
+    let local = session.local("patterns")?;
+    std::fs::write(local.join("f"), "bytes")?;
+    for directory in DIRECTORIES {
+        let at = |name: &str| format!("{directory}/{name}");
+        session.dfs(&["-mkdir", "-p", &at("a"), &at("b")])?;
+        let file = local.join("f").display().to_string();
+        session.dfs(&["-put", &file, &at("f")])?;
+        session.dfs(&["-touchz", &at("a/x"), &at("a/y"), &at("b/x"), &at("f1")])?;
+        session.dfs(&["-touchz", &at("s\\*r")])?;
+    }
+    said_alike(session, &local, PATTERN_LINES)
+}
+
+/// In `DIR/l`: names whose order differs with what they are sorted by, and a directory.
+const LISTING_LINES: &[&str] = &[
+    "-ls DIR/l",
+    "-ls -r DIR/l",
+    "-ls -S DIR/l",
+    "-ls -S -r DIR/l",
+    "-ls -t DIR/l",
+    "-ls -t -r DIR/l",
+    "-ls -C DIR/l",
+    "-ls -h DIR/l",
+    "-ls -R DIR/l",
+    "-ls -R -r DIR/l",
+    "-ls -R -S DIR/l",
+    "-ls -R -C DIR/l",
+    "-ls DIR/l/*",
+    "-ls DIR/l/sub DIR/l DIR/l/sub",
+    "-ls -d DIR/l DIR/l/sub DIR/l/z",
+    "-ls DIR/l/sub/none DIR/l/sub DIR/none",
+    "-du DIR/l",
+    "-count DIR/l/*",
+    "-find DIR/l",
+    "-getmerge DIR/l LOCALDIR",
+    "-stat %n DIR/l/*",
+];
+
+fn listings(session: &mut Session) -> Result<()> {
+    let local = session.local("listings")?;
+    std::fs::write(local.join("bytes"), vec![b'x'; 12_345])?;
+    let bytes = local.join("bytes").display().to_string();
+    for directory in DIRECTORIES {
+        let at = |name: &str| format!("{directory}/l/{name}");
+        session.dfs(&["-mkdir", "-p", &at("sub/deep"), &at("sub-x"), &at("empty")])?;
+        for name in ["a b", "a-b", "a%b", "z", "é", "sub/one"] {
+            session.dfs(&["-touchz", &at(name)])?;
+        }
+        session.dfs(&["-put", &bytes, &at("big")])?;
+        session.dfs(&["-chown", "a-long-name:g", &at("sub/one")])?;
+        // Two of the same time.
+        session.dfs(&["-touch", "-m", "-t", "20200102:030405", &at("a b"), &at("a-b"), &at("big")])?;
+        session.dfs(&["-touch", "-m", "-t", "20210102:030405", &at("z"), &at("é"), &at("a%b")])?;
+        for directory in ["sub", "sub-x", "empty", "sub/deep", "sub/one"] {
+            session.dfs(&["-touch", "-m", "-t", "20220102:030405", &at(directory)])?;
+        }
+    }
+    said_alike(session, &local, LISTING_LINES)
+}
+
+const CHANGE_LINES: &[&str] = &[
+    "-mkdir -p DIR/c/d/e",
+    "-touch DIR/c/new",
+    "-touch -c DIR/c/none",
+    "-touch -a DIR/c/new",
+    "-touch -t",
+    "-touch -t yesterday DIR/c/new",
+    "-touch DIR/none/new",
+    "-touch -m -t 20200102:030405 DIR/c/new",
+    "-stat %y DIR/c/new",
+    "-mv DIR/c/d DIR/c/d",
+    "-mv DIR/c/d DIR/c/d/e",
+    "-mv DIR/c/d DIR/c/d/e/g",
+    "-mv DIR/c/new DIR/c/new",
+    "-mv DIR/c/new DIR/c",
+    "-mv DIR/c/d DIR/c/none/",
+    "-mv DIR/c/new DIR/c/none/x",
+    "-cp DIR/c/d DIR/c/d",
+    "-cp DIR/c/d DIR/c",
+    "-cp DIR/c/d DIR/c/d/e/g",
+    "-cp DIR/c/new DIR/c/new",
+    "-cp DIR/c/new DIR/c",
+    "-cp -f DIR/c/new DIR/c/new",
+    "-cp -t x DIR/c/new DIR/c/new2",
+    "-cp -t DIR/c/new DIR/c/new2",
+    "-cp -q 0 -t -3 DIR/c/new DIR/c/new2",
+    "-cp DIR/c/new -p DIR/c/new3",
+    "-chown a_b DIR/c/new",
+    "-chown a+b@c:d.e DIR/c/new",
+    "-chown a:b:c DIR/c/new",
+    "-chown : DIR/c/new",
+    "-chown é DIR/c/new",
+    "-chgrp a,b DIR/c/new",
+    "-chgrp g:h DIR/c/new",
+    "-chmod 600 DIR/c/none",
+    "-chown ann DIR/c/none",
+    "-count -q -t DIR/c",
+    "-count -t DIR/c",
+    "-count -q -t ssd DIR/c",
+    "-tail -s DIR/c/new",
+    "-tail -s x DIR/c/new",
+    "-tail -f -s x DIR/c/new",
+    "-tail",
+    "-expunge -fs",
+    "-setfattr -n user.x -v",
+    "-setfattr DIR/c/new -n user.x -v 1",
+    "-getfattr DIR/c/new -n user.x",
+    "-getfattr DIR/c/new -d",
+    "-getfattr -n",
+    "-getfattr -z DIR/c/new",
+    "-rm DIR/c/none ",
+    "-rm -f DIR/c/none DIR/c/n{}",
+    "-rm -z DIR/c/new",
+    "-rm -r -f",
+    "-rm -skipTrash DIR/c/new2 a:b",
+    "-rm -skipTrash DIR/c/new2 DIR/../../x",
+    "-rm -skipTrash -safely DIR/c/new2",
+    "-rmdir DIR/c/{}",
+    "-rm -r -skipTrash DIR/c/new DIR/c/none DIR/c/new3",
+    "-find DIR/c",
+];
+
+fn changes(session: &mut Session) -> Result<()> {
+    let local = session.local("changes")?;
+    said_alike(session, &local, CHANGE_LINES)?;
+    // With a space, which a line here cannot have.
+    for owner in ["a b", "a b:c", "", " "] {
+        let theirs = apache(session, &["-chown".to_owned(), owner.to_owned(), "/apache/c/d".to_owned()], &local, 0)?;
+        let ours = hearth(session, &["-chown".to_owned(), owner.to_owned(), "/hearth/c/d".to_owned()], &local, 1)?;
+        ensure!(ours == theirs, "-chown {owner:?}: {ours}, but Apache's says {theirs}");
+    }
+    // Apache's empties the file before it is read.
+    session.dfs(&["-put", "/etc/passwd", "/hearth/c/kept"])?;
+    let conf = session.cluster.conf().to_owned();
+    let output = program(&conf, &["-cp", "-f", "-d", "/hearth/c/kept", "/hearth/c/kept"])?.output()?;
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(
+        session.dfs(&["-cat", "/hearth/c/kept"])? == std::fs::read_to_string("/etc/passwd")?,
+        "the file was emptied"
+    );
+    Ok(())
+}
+
+/// What must leave `/kept/d` and `/kept/d/a` as they are, in HDFS and on this machine. Apache's removes some of them.
+const REMOVALS: &[&str] = &[
+    "{}",
+    "{,f1}",
+    "{}/{}",
+    "a/{}/..",
+    "*/..",
+    "{/,x}",
+    "{,/x}",
+    "{.,x/y}",
+    "{..,x/y}",
+    "\\",
+    "\\.",
+    "\\..",
+    "a/\\..",
+    "[.]",
+    "x/../..\\",
+];
+
+fn removals(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    let local = session.local("removals")?;
+    std::fs::create_dir_all(local.join("d/a"))?;
+    session.dfs(&["-mkdir", "-p", "/kept/d/a", "/into"])?;
+    let uri = format!("file://{}/d", local.display());
+    for end in REMOVALS {
+        for directory in ["/kept/d", &uri] {
+            let path = format!("{directory}/{end}");
+            let lines: [&[&str]; 6] = [
+                &["-rm", "-r", "-skipTrash", &path],
+                &["-rm", "-r", &path],
+                &["-rmr", "-skipTrash", &path],
+                &["-rmdir", &path],
+                &["-mv", &path, "/into/x"],
+                &["-chmod", "-R", "000", &path],
+            ];
+            for line in lines {
+                let output = program(&conf, line)?.output()?;
+                ensure!(output.status.code().is_some_and(|code| code != 0), "{line:?}: {output:?}");
+            }
+        }
+        let moved =
+            program(&conf, &["-moveFromLocal", &format!("{}/d/{end}", local.display()), "/into/y"])?.output()?;
+        ensure!(moved.status.code().is_some_and(|code| code != 0), "-moveFromLocal {end}: {moved:?}");
+        ensure!(local.join("d/a").is_dir(), "{end} removed a directory of this machine");
+        session.dfs(&["-test", "-d", "/kept/d/a"]).with_context(|| format!("{end} removed a directory of HDFS"))?;
+        let shown = session.dfs(&["-ls", "-d", "/kept/d", "/kept/d/a"])?;
+        ensure!(shown.matches("drwxr-xr-x").count() == 2, "{end} changed permissions:\n{shown}");
+    }
+    Ok(())
+}
+
+fn other_user(session: &mut Session) -> Result<()> {
+    let (conf, java) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    session.dfs(&["-mkdir", "-p", "/open/d1/x", "/open/d2"])?;
+    session.dfs(&["-touchz", "/open/d3"])?;
+    for (pattern, code) in
+        [("/open/d*/x", 0), ("/open/d3/*", 1), ("/open/d3/x*", 1), ("/open/*/none", 1), ("/open/d3/x", 1)]
+    {
+        let line = ["-ls", "-d", pattern];
+        let mut theirs = java.java(&conf, "org.apache.hadoop.fs.FsShell");
+        let theirs = theirs.args(line).env("HADOOP_USER_NAME", "ann").output()?;
+        let ours = program(&conf, &line)?.env("HADOOP_USER_NAME", "ann").output()?;
+        ensure!(ours.status.code() == Some(code), "{pattern}: {ours:?}");
+        let (ours, theirs) = (program_said(&ours, "/nothing"), program_said(&theirs, "/nothing"));
+        ensure!(ours == theirs, "{pattern}: {ours}, but Apache's says {theirs}");
+    }
+    Ok(())
+}
+
+fn trash(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    let java = session.cluster.apache()?;
+    for user in ["ann", "bob"] {
+        let home = format!("/user/{user}");
+        session.dfs(&["-mkdir", "-p", &home])?;
+        session.dfs(&["-touchz", &format!("{home}/.Trash"), &format!("{home}/file")])?;
+        session.dfs(&["-chown", "-R", user, &home])?;
+    }
+    let line = ["-D", "fs.trash.interval=60", "-rm", "file"];
+    let mut theirs = java.java(&conf, "org.apache.hadoop.fs.FsShell");
+    let theirs = theirs.args(line).env("HADOOP_USER_NAME", "ann").output()?;
+    let ours = program(&conf, &line)?.env("HADOOP_USER_NAME", "bob").output()?;
+    ensure!(theirs.status.success() && ours.status.success(), "Apache: {theirs:?}\nHearth: {ours:?}");
+    // The directory is called as the file is, with milliseconds of 13 digits behind.
+    let digits = "[0-9]".repeat(13);
+    for user in ["ann", "bob"] {
+        session.dfs(&["-test", "-f", &format!("/user/{user}/.Trash{digits}/Current/user/{user}/file")])?;
+    }
+    // What is in it is in the trash: it is not moved there once more.
+    let ours =
+        program(&conf, &["-D", "fs.trash.interval=60", "-rm", ".Trash"])?.env("HADOOP_USER_NAME", "bob").output()?;
+    ensure!(ours.status.success(), "{ours:?}");
+    Ok(())
+}
+
+fn outputs(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    session.dfs(&["-mkdir", "-p", "/many"])?;
+    let names: Vec<String> = (0..3000).map(|number| format!("/many/a-name-that-is-rather-long-{number}")).collect();
+    for some in names.chunks(1000) {
+        session.dfs(&[&["-touchz"][..], &some.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
+    }
+    let local = session.local("outputs")?;
+    let large = local.join("large");
+    std::fs::write(&large, vec![b'x'; 4 << 20])?;
+    session.dfs(&["-put", &large.display().to_string(), "/large"])?;
+    for line in [
+        &["-ls", "/many"][..],
+        &["-ls", "-R", "/many"],
+        &["-find", "/many"],
+        &["-cat", "/large"],
+        &["-text", "/large"],
+        &["-rm", "/many/*0"],
+    ] {
+        // Its reader reads nothing and is gone.
+        let mut child = program(&conf, line)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        drop(child.stdout.take());
+        let output = child.wait_with_output()?;
+        ensure!(output.status.code() == Some(0) && output.stderr.is_empty(), "{line:?}: {output:?}");
+    }
+    // Nobody read what it said, but it removed them all.
+    ensure!(session.dfs(&["-count", "/many"])?.split_whitespace().nth(1) == Some("2700"), "not all were removed");
+    for line in [&["-ls", "/many"][..], &["-cat", "/large"], &["-help"], &["-count", "/"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full")?;
+        let output = program(&conf, line)?.stdout(full).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(1) && said.contains("No space left on device"), "{line:?}: {output:?}");
+        ensure!(said.lines().count() == 1, "{line:?}: said more than once: {said}");
+    }
+    Ok(())
+}
+
+/// Codecs that Apache's client has without more than its own jars.
+const CODECS: [&str; 4] = ["GzipCodec", "DefaultCodec", "BZip2Codec", "SnappyCodec"];
+
+fn packed(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    let local = session.local("packed")?;
+    let mut program = session.cluster.apache()?.our_java(&conf, "Packed")?;
+    let written = program.arg(&local).args(CODECS).output()?;
+    ensure!(written.status.success(), "{written:?}");
+    session.dfs(&["-put", &local.display().to_string(), "/packed"])?;
+    let mut names: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(&local)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    ensure!(names.len() > 25, "{names:?}");
+    for name in names {
+        let line = ["-text".to_owned(), format!("/packed/{name}")];
+        let theirs = apache(session, &line, &local, 0)?;
+        let ours = hearth(session, &line, &local, 1)?;
+        ensure!(ours == theirs, "-text {name}: {ours:.3000}\nApache's: {theirs:.3000}");
+        ensure!(ours[0] == 0, "{name}: {ours}");
+    }
+    Ok(())
+}
+
+fn proxied(session: &mut Session) -> Result<()> {
+    let (conf, java) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    session.dfs(&["-mkdir", "-p", "/user/zoe"])?;
+    session.dfs(&["-chown", "zoe", "/user/zoe"])?;
+    // Nothing allows ann to act for others: both are told so by the NameNode.
+    let line = ["-touchz", "/user/zoe/file"];
+    let as_ann = |command: &mut Command| {
+        Ok::<_, anyhow::Error>(command.env("HADOOP_USER_NAME", "ann").env("HADOOP_PROXY_USER", "zoe").output()?)
+    };
+    let theirs = as_ann(java.java(&conf, "org.apache.hadoop.fs.FsShell").args(line))?;
+    let ours = as_ann(&mut program(&conf, &line)?)?;
+    for output in [&theirs, &ours] {
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        ensure!(said.contains("User: ann is not allowed to impersonate zoe"), "{said}");
+    }
+    // Set to nothing, it does not mean the user of the process.
+    for line in [&["fs", "-ls", "/"][..], &["fsck", "/"], &["admin", "-safemode", "get"]] {
+        let mut command = Command::new(hearth_program()?);
+        let output = command.args(line).env("HADOOP_CONF_DIR", &conf).env("HADOOP_PROXY_USER", "").output()?;
+        ensure!(!output.status.success(), "{line:?}: {output:?}");
+        ensure!(String::from_utf8_lossy(&output.stderr).contains("HADOOP_PROXY_USER"), "{line:?}: {output:?}");
+    }
+    Ok(())
+}
+
+fn kerberos(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    for line in [
+        &["fs", "-D", "hadoop.security.authentication=kerberos", "-ls", "/"][..],
+        &["fs", "-D", "hadoop.security.authentication=kerberos", "-rm", "-r", "/kept"],
+        &["fsck", "-D", "hadoop.security.authentication=kerberos", "/"],
+        &["admin", "-D", "hadoop.security.authentication=KERBEROS", "-report"],
+    ] {
+        let output = Command::new(hearth_program()?).args(line).env("HADOOP_CONF_DIR", &conf).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success() && said.contains("hadoop.security.authentication"), "{line:?}: {output:?}");
+    }
+    Ok(())
+}
+
+/// `hearth fs LINE`
+fn program(conf: &Path, line: &[&str]) -> Result<Command> {
+    let mut command = Command::new(hearth_program()?);
+    command.arg("fs").args(line).env("HADOOP_CONF_DIR", conf).stdin(Stdio::null());
+    command.env_remove("HADOOP_USER_NAME").env_remove("HADOOP_PROXY_USER");
+    Ok(command)
+}
+
+/// Output, complaint and exit code of each line by `hdfs dfs` and by `hearth fs`.
+fn said_alike(session: &mut Session, local: &Path, lines: &[&str]) -> Result<()> {
+    let mut failures = Vec::new();
+    for line in lines {
+        let words = |nth: usize| -> Vec<String> {
+            let own = format!("{}{}", local.display(), DIRECTORIES[nth]);
+            let words = line.split(' ').map(|word| word.replace("LOCALDIR", &own).replace("DIR", DIRECTORIES[nth]));
+            words.collect()
+        };
+        let (theirs, ours) = (words(0), words(1));
+        let theirs = apache(session, &theirs, local, 0)?;
+        let ours = hearth(session, &ours, local, 1)?;
+        if ours != theirs {
+            failures.push(format!("{line}\n  Apache: {theirs}\n  Hearth: {ours}"));
+        }
+    }
+    ensure!(failures.is_empty(), "{} of {} lines differ:\n{}", failures.len(), lines.len(), failures.join("\n"));
+    Ok(())
+}
+
+fn apache(session: &mut Session, words: &[String], local: &Path, nth: usize) -> Result<Value> {
+    let local = local.display().to_string();
+    let said = tool_said(session.java()?, "org.apache.hadoop.fs.FsShell", words, &local)?;
+    Ok(comparable(said, nth))
+}
+
+fn hearth(session: &mut Session, words: &[String], local: &Path, nth: usize) -> Result<Value> {
+    let conf = session.cluster.conf().to_owned();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output: Output = program(&conf, &words)?.output().context("hearth fs")?;
+    Ok(comparable(program_said(&output, &local.display().to_string()), nth))
+}
+
+/// Without the name of the shell's own directory, and of a complaint only what stands in front of the list of all commands. Java's -1 is
+/// the shell's 255.
+fn comparable(said: Value, nth: usize) -> Value {
+    let text = said.to_string().replace(DIRECTORIES[nth], "DIR");
+    let mut said: Value = serde_json::from_str(&text).unwrap_or_default();
+    if said[0] == -1 {
+        said[0] = 255.into();
+    }
+    if let Some((complaint, _)) = said[2].as_str().and_then(|text| text.split_once("Usage: hadoop fs")) {
+        said[2] = complaint.into();
+    }
+    said
+}
