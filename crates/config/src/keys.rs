@@ -288,6 +288,8 @@ keys! {
     DFS_DATANODE_IPC_ADDRESS: Key<HostPort> = "dfs.datanode.ipc.address", address, "0.0.0.0:9867";
     /// Datanode web.
     DFS_DATANODE_HTTP_ADDRESS: Key<HostPort> = "dfs.datanode.http.address", address, "0.0.0.0:9864";
+    /// Datanode web over TLS; only its port is used, for nodes that have not registered.
+    DFS_DATANODE_HTTPS_ADDRESS: Key<HostPort> = "dfs.datanode.https.address", address, "0.0.0.0:9865";
     /// Host name to register with.
     DFS_DATANODE_HOSTNAME: OptionalKey<String> = "dfs.datanode.hostname", text;
     /// Connect to other datanodes by name.
