@@ -97,6 +97,10 @@ impl IpcService {
             "getReplicaVisibleLength" => return self.replica_visible_length(decode(&call)?).await,
             "getBlockLocalPathInfo" => return self.block_local_path_info(&call),
             "getDatanodeInfo" => return Ok(self.datanode_info()),
+            "getBalancerBandwidth" => {
+                let bandwidth = self.datanode.balance_throttle.rate();
+                return Ok(encoded(&GetBalancerBandwidthResponseProto { bandwidth }));
+            }
             _ => {}
         }
         self.require_administrator(&call)?;
@@ -112,10 +116,14 @@ impl IpcService {
                 Ok(encoded(&EvictWritersResponseProto {}))
             }
             "triggerBlockReport" => self.trigger_block_report(decode(&call)?),
-            "getBalancerBandwidth" => {
-                Ok(encoded(&GetBalancerBandwidthResponseProto { bandwidth: self.datanode.balance_throttle.rate() }))
-            }
             "getVolumeReport" => self.volume_report().await,
+            // As Apache's DataNode with `dfs.disk.balancer.enabled` off.
+            "submitDiskBalancerPlan"
+            | "cancelDiskBalancerPlan"
+            | "queryDiskBalancerPlan"
+            | "getDiskBalancerSetting" => {
+                Err(application_error(exceptions::DISK_BALANCER, "Disk Balancer is not enabled."))
+            }
             _ => self.reconfiguration(call),
         }
     }

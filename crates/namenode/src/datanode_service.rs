@@ -8,6 +8,7 @@ mod balancer;
 mod commands;
 mod heartbeat;
 mod hosts_files;
+mod namenode_protocol;
 mod problems;
 mod racks;
 mod register;

@@ -1,5 +1,6 @@
 //! From a call on the wire to an operation and back: who calls, whether the call is a repetition, the audit line.
 
+mod administration;
 mod audited;
 mod webhdfs;
 
@@ -41,13 +42,18 @@ pub struct NamenodeService {
 /// The audit log's word.
 const OVER_RPC: &str = "rpc";
 
-const PROTOCOLS: [&str; 6] = [
+const PROTOCOLS: [&str; 11] = [
     protocols::CLIENT,
     protocols::DATANODE,
     protocols::DATANODE_LIFELINE,
     protocols::NAMENODE,
     protocols::GET_USER_MAPPINGS,
     protocols::REFRESH_USER_MAPPINGS,
+    protocols::REFRESH_AUTHORIZATION_POLICY,
+    protocols::REFRESH_CALL_QUEUE,
+    protocols::GENERIC_REFRESH,
+    protocols::HA_SERVICE,
+    protocols::RECONFIGURATION,
 ];
 
 /// Calls whose answer is ordered or chosen by where the client stands.
@@ -197,6 +203,7 @@ impl Service for NamenodeService {
         match call.protocol.as_str() {
             protocols::CLIENT => self.client_call(&call, OVER_RPC).await,
             protocols::GET_USER_MAPPINGS | protocols::REFRESH_USER_MAPPINGS => self.users_call(&call).await,
+            protocol if administration::PROTOCOLS.contains(&protocol) => administration::call(self, &call).await,
             other => Err(no_such_method(other, &call.method)),
         }
     }

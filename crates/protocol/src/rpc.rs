@@ -5,6 +5,7 @@ mod client;
 mod connection;
 mod frames;
 mod held_bytes;
+mod meta_info;
 mod retry_cache;
 mod server;
 mod service;
@@ -12,6 +13,7 @@ mod service;
 mod tests;
 
 pub use client::{CallId, RpcClient, RpcClientOptions, RpcError, StateId, Target};
+pub use meta_info::{HadoopMethod, hadoop_methods};
 pub use retry_cache::{Attempt, InProgress, RetryCache, RetryCacheOptions};
 pub use server::{RpcServer, RpcServerOptions, ServeError};
 pub use service::{Call, Caller, Service, application_error, no_such_method, server_error, undecodable};

@@ -5,7 +5,9 @@
 //! the combinations with ours. Each check of each cluster counts as one test.
 
 mod alike;
+mod balancer;
 mod suite;
 
 pub use alike::{program_said, tool_said};
+pub use balancer::balance;
 pub use suite::{Check, Session, Suite, ecosystem, run, slow};

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use hearth_interop::{Check, Session, Suite, run, slow};
+use hearth_interop::{Check, Session, Suite, balance, run, slow};
 use hearth_testkit::{
     ClusterSpec, Content, Make, ReadOnly, files_below, get_text, hearth_program, jmx_bean, sha256_hex, skip_or_fail,
     wait_until,
@@ -484,21 +484,8 @@ fn balancer(session: &mut Session) -> Result<()> {
         wait_until("the heartbeat that tells of all files", SETTLES_WITHIN, || {
             Ok((session.cluster.live_datanode(full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
         })?;
-        let main = "org.apache.hadoop.hdfs.server.balancer.Balancer";
         let before = streamed(session)?;
-        // 3.4.2 ends with an exception of its metrics when a second iteration is wanted; then it is run again.
-        let mut runs = 0;
-        loop {
-            runs += 1;
-            let run = session.cluster.apache()?.run(session.cluster.conf(), main, ["-threshold", "1"])?;
-            if run.code == 0 {
-                break;
-            }
-            let known =
-                run.stdout.contains("Metrics source Balancer") || run.stderr.contains("Metrics source Balancer");
-            ensure!(known && runs < 8, "run {runs} of the balancer: {}\n{}", run.stdout, run.stderr);
-            std::thread::sleep(Duration::from_secs(2));
-        }
+        let runs = balance(session, session.cluster.conf(), &["-threshold", "1"])?;
         let mut moved = 0;
         for file in 0..FILES {
             settles(session, &path(file), &[(file, BLOCK)], 1)?;

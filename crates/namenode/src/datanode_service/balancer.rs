@@ -1,77 +1,102 @@
-//! NamenodeProtocol, as far as balancer and mover use it. All of it is for superusers.
+//! `getBlocks`: what balancer and mover choose from.
 
-use bytes::Bytes;
-use hearth_protocol::rpc::{Call, RemoteError, application_error, no_such_method};
-use hearth_types::DatanodeId;
+use hearth_protocol::rpc::{RemoteError, application_error};
+use hearth_types::{BlockId, DatanodeId};
 use hearth_wire::convert::storage_type_from_wire;
 use hearth_wire::proto::hdfs::{
-    BlockWithLocationsProto, BlocksWithLocationsProto, GetBlockKeysResponseProto, GetBlocksRequestProto,
-    GetBlocksResponseProto, IsRollingUpgradeResponseProto, IsUpgradeFinalizedResponseProto,
+    BlockWithLocationsProto, BlocksWithLocationsProto, GetBlocksRequestProto, GetBlocksResponseProto,
 };
 use hearth_wire::rpc::exceptions;
 
-use super::{DatanodeService, answer, decode, malformed};
-use crate::blocks::Now;
+use super::{DatanodeService, malformed};
+use crate::blocks::{BlockReport, BlockState, Now};
+use crate::namespace::InodeId;
+use crate::service::to_remote;
+use crate::state::State;
 
 /// Blocks of one answer: bounds the answer and how long the lock is held.
 const BLOCKS_MAX: usize = 50_000;
 
 impl DatanodeService {
-    pub(super) async fn namenode_protocol(&self, call: &Call) -> Result<Bytes, RemoteError> {
-        let user = &call.caller.user;
-        if !self.namenode.groups.rights(user).await.superuser {
-            let message =
-                format!("Access denied for user {user}. Superuser privilege is required for operation {}", call.method);
-            return Err(application_error(exceptions::ACCESS_CONTROL, message));
-        }
-        match call.method.as_str() {
-            "versionRequest" => answer(self.version()),
-            "getBlocks" => answer(self.get_blocks(decode(call)?)?),
-            "getBlockKeys" => {
-                let keys = self.exported_keys();
-                answer(GetBlockKeysResponseProto { keys: keys.is_block_token_enabled.then_some(keys) })
-            }
-            "isUpgradeFinalized" => answer(IsUpgradeFinalizedResponseProto { is_upgrade_finalized: true }),
-            "isRollingUpgrade" => answer(IsRollingUpgradeResponseProto { is_rolling_upgrade: false }),
-            _ => Err(no_such_method(&call.protocol, &call.method)),
-        }
-    }
-
-    /// Complete blocks of one datanode, about `size` bytes of them, from a random place on.
-    fn get_blocks(&self, request: GetBlocksRequestProto) -> Result<GetBlocksResponseProto, RemoteError> {
+    /// Complete blocks of one datanode, about `size` bytes of them, from a random place on. Blocks of files that were read
+    /// within `time_interval` come last.
+    pub(super) fn get_blocks(&self, request: GetBlocksRequestProto) -> Result<GetBlocksResponseProto, RemoteError> {
         let minimum = request.min_block_size();
+        let size_wanted = request.size as i64;
+        if size_wanted <= 0 || (minimum as i64) < 0 {
+            let message = format!("Unexpected not positive size: {size_wanted}");
+            return Err(application_error(exceptions::ILLEGAL_ARGUMENT, message));
+        }
         let medium = request.storage_type.map(storage_type_from_wire);
+        let interval = request.time_interval();
         let datanode = DatanodeId::try_from(request.datanode).map_err(malformed)?;
         let state = self.namenode.state.read();
         let now = Now::of(&*self.namenode.clock);
+        self.namenode.check_safe_mode(&state, now, || "execute getBlocks".into()).map_err(to_remote)?;
         let Some(node) = state.blocks.find_datanode(&datanode) else {
-            return Err(application_error(
-                exceptions::HADOOP_ILLEGAL_ARGUMENT,
-                format!("Datanode {datanode} not found."),
-            ));
+            let message = format!("Datanode {datanode} not found.");
+            return Err(application_error(exceptions::HADOOP_ILLEGAL_ARGUMENT, message));
         };
-        let mut found = Vec::new();
-        let mut size = 0u64;
+        let mut chosen = Chosen { blocks: Vec::new(), bytes: 0, wanted: request.size };
+        let mut read_lately = Vec::new();
         for block in state.blocks.some_blocks_on(node, medium) {
             let Some(report) = state.blocks.block_report(block, now) else { continue };
-            if report.block.length < minimum || !matches!(report.state, crate::blocks::BlockState::Complete) {
+            if report.block.length < minimum || !matches!(report.state, BlockState::Complete) {
                 continue;
             }
-            let good = || report.replicas.iter().filter(|replica| replica.alive && !replica.corrupt && !replica.excess);
-            found.push(BlockWithLocationsProto {
-                block: (&report.block).into(),
-                datanode_uuids: good().map(|replica| replica.target.datanode.id.uuid.0.to_string()).collect(),
-                storage_uuids: good().map(|replica| replica.target.storage_id.0.to_string()).collect(),
-                storage_types: good().map(|replica| replica.target.storage_type as i32).collect(),
-                indices: None,
-                data_block_num: None,
-                cell_size: None,
-            });
-            size = size.saturating_add(report.block.length);
-            if size >= request.size || found.len() >= BLOCKS_MAX {
+            if interval > 0 && last_read_ms(&state, block) >= now.wall_ms.saturating_sub(interval) {
+                if read_lately.len() < BLOCKS_MAX {
+                    read_lately.push(report);
+                }
+            } else {
+                chosen.add(&report);
+            }
+            if chosen.is_enough() {
                 break;
             }
         }
-        Ok(GetBlocksResponseProto { blocks: BlocksWithLocationsProto { blocks: found } })
+        for report in &read_lately {
+            if chosen.is_enough() {
+                break;
+            }
+            chosen.add(report);
+        }
+        Ok(GetBlocksResponseProto { blocks: BlocksWithLocationsProto { blocks: chosen.blocks } })
+    }
+}
+
+/// Time of the last read of the block's file; 0 when access times are off or the file is gone.
+fn last_read_ms(state: &State, block: BlockId) -> u64 {
+    let slot = state.blocks.inode_of(block).and_then(|id| state.namespace.slot(InodeId(id)));
+    slot.map_or(0, |slot| state.namespace.inode(slot).access_time_ms())
+}
+
+/// Blocks of an answer, up to the bytes that were asked for.
+struct Chosen {
+    blocks: Vec<BlockWithLocationsProto>,
+    bytes: u64,
+    wanted: u64,
+}
+
+impl Chosen {
+    fn is_enough(&self) -> bool {
+        self.bytes >= self.wanted || self.blocks.len() >= BLOCKS_MAX
+    }
+
+    fn add(&mut self, report: &BlockReport) {
+        let good = || report.replicas.iter().filter(|replica| replica.alive && !replica.corrupt && !replica.excess);
+        if good().next().is_none() {
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(report.block.length);
+        self.blocks.push(BlockWithLocationsProto {
+            block: (&report.block).into(),
+            datanode_uuids: good().map(|replica| replica.target.datanode.id.uuid.0.to_string()).collect(),
+            storage_uuids: good().map(|replica| replica.target.storage_id.0.to_string()).collect(),
+            storage_types: good().map(|replica| replica.target.storage_type as i32).collect(),
+            indices: None,
+            data_block_num: None,
+            cell_size: None,
+        });
     }
 }

@@ -42,6 +42,7 @@ impl DatanodeService {
             application_error(class, error.to_string())
         })?;
         tracing::info!(datanode = %id, uuid = %id.uuid, rack, "datanode registered");
+        registration.datanode_id = (&id).into();
         registration.keys = self.exported_keys();
         Ok(RegisterDatanodeResponseProto { registration })
     }

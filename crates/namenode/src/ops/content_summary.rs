@@ -36,7 +36,10 @@ fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
             quota: limit.unwrap_or(NONE),
             consumed,
         };
-        StorageTypeQuotaInfosProto { type_quota_info: infos.map(info).collect() }
+        let mut type_quota_info: Vec<_> = infos.map(info).collect();
+        // Java's order of media.
+        type_quota_info.sort_by_key(|info| info.r#type != Some(StorageType::Ssd as i32));
+        StorageTypeQuotaInfosProto { type_quota_info }
     })
 }
 

@@ -9,7 +9,7 @@ use hearth_wire::proto::hdfs::{
     IsFileClosedRequestProto, IsFileClosedResponseProto,
 };
 
-use super::status::{file_status, is_reserved_root, reserved_status, snapshot_list_status};
+use super::status::{file_status, flags_in_snapshot, is_reserved_root, reserved_status, snapshot_list_status};
 use crate::error::Error;
 use crate::namespace::{Purpose, Slot};
 use crate::state::{Context, Namenode, State, encode};
@@ -82,6 +82,7 @@ fn find(
     let mut status = status(state, slot, trail.snapshot.is_some());
     if let Some(snapshot) = state.namespace.snapshot_of(&trail) {
         status.modification_time = snapshot.modification_time_ms;
+        status.flags = flags_in_snapshot(status.flags);
     }
     Ok(Some(status))
 }

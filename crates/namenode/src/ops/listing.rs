@@ -8,7 +8,7 @@ use hearth_wire::proto::hdfs::{
 };
 use prost::Message;
 
-use super::status::{file_status, is_reserved_root, reserved_entries};
+use super::status::{file_status, flags_in_snapshot, is_reserved_root, reserved_entries};
 use crate::blocks::Now;
 use crate::error::Error;
 use crate::namespace::{Listing, Purpose, Slot, compare_names};
@@ -71,6 +71,7 @@ fn snapshots(
         if let Some(top) = namespace.top_of(root, snapshot) {
             let mut status = file_status(namespace, top, snapshot.name.as_bytes());
             status.modification_time = snapshot.modification_time_ms;
+            status.flags = flags_in_snapshot(status.flags);
             // As Apache's NameNode answers: the children that the directory has now.
             status.children_num = namespace.inode(root).children().map(|children| children.len() as i32);
             partial_listing.push(status);

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
     CreateEncryptionZoneRequestProto, CreateSymlinkRequestProto, GetErasureCodingPolicyRequestProto,
+    GetEzForPathRequestProto,
     SetErasureCodingPolicyRequestProto, UnsetErasureCodingPolicyRequestProto,
 };
 use prost::Message;
@@ -27,12 +28,11 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
     Some(match method {
         // Security is off: Java takes the empty answer for "no token needed" and goes on.
         "getDataEncryptionKey" => Ok(NONE),
-        // Nothing is encrypted or erasure-coded: the lists are empty, the zone is none.
-        "getEZForPath"
-        | "listEncryptionZones"
-        | "listReencryptionStatus"
-        | "getErasureCodingPolicies"
-        | "getErasureCodingCodecs" => list_nothing(method),
+        "getEZForPath" => encryption_zone(namenode, context, request),
+        // Nothing is encrypted or erasure-coded: the lists are empty.
+        "listEncryptionZones" | "listReencryptionStatus" | "getErasureCodingPolicies" | "getErasureCodingCodecs" => {
+            list_nothing(method)
+        }
         "getErasureCodingPolicy" => erasure_coding_policy(namenode, context, request),
         "createEncryptionZone" => decode(request)
             .and_then(|request: CreateEncryptionZoneRequestProto| Err(Error::NoKeyProvider { path: request.src })),
@@ -46,7 +46,8 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         "addErasureCodingPolicies"
         | "removeErasureCodingPolicy"
         | "enableErasureCodingPolicy"
-        | "disableErasureCodingPolicy" => unsupported("erasure coding"),
+        | "disableErasureCodingPolicy"
+        | "getECTopologyResultForPolicies" => unsupported("erasure coding"),
         // As Apache's NameNode, in which symbolic links are switched off, too.
         "createSymlink" => decode(request).and_then(|request: CreateSymlinkRequestProto| {
             Err(if is_within_limits(&request.link) { Error::Symlinks } else { Error::SymlinkTooLong })
@@ -69,6 +70,13 @@ fn list_nothing(method: &str) -> Result<Bytes, Error> {
         }
         _ => NONE,
     })
+}
+
+/// Answers that no path is in an encryption zone. A caller that may not look at the path is refused.
+fn encryption_zone(namenode: &Namenode, context: &Context, request: &Bytes) -> Result<Bytes, Error> {
+    let request: GetEzForPathRequestProto = decode(request)?;
+    namenode.read().namespace.resolve(&context.caller, &request.src, Purpose::Read)?;
+    Ok(NONE)
 }
 
 fn erasure_coding_policy(namenode: &Namenode, context: &Context, request: &Bytes) -> Result<Bytes, Error> {

@@ -182,7 +182,8 @@ fn page(
                 fullpath: path.clone(),
                 dir_id: difference.id.0,
                 is_reference: difference.is_directory,
-                target_path: None,
+                // Apache's NameNode always sends it.
+                target_path: Some(Bytes::new()),
                 file_id: Some(difference.id.0),
             };
             let behind = index - difference.created.len() as i32;
@@ -197,7 +198,7 @@ fn page(
                 let deleted = &difference.deleted[behind as usize];
                 (entry.fullpath, entry.file_id) = (below(&difference.path, &deleted.name), Some(deleted.id.0));
                 (entry.is_reference, entry.target_path) =
-                    (deleted.renamed_to.is_some(), deleted.renamed_to.as_ref().map(text));
+                    (deleted.renamed_to.is_some(), Some(deleted.renamed_to.as_ref().map(text).unwrap_or_default()));
                 answer.deleted_entries.push(entry);
             }
             count += 1;
@@ -306,7 +307,8 @@ mod tests {
         let all: Vec<Difference> = namespace.differences(top, snapshot, None, &[]).collect();
         assert!(all.iter().map(|difference| text(&difference.path)).eq(modified));
         let entries = |difference: &Difference, entries: &[Changed]| -> Vec<(Bytes, Option<Bytes>)> {
-            let told = |entry: &Changed| (below(&difference.path, &entry.name), entry.renamed_to.as_ref().map(text));
+            let target = |entry: &Changed| Some(entry.renamed_to.as_ref().map(text).unwrap_or_default());
+            let told = |entry: &Changed| (below(&difference.path, &entry.name), target(entry));
             entries.iter().map(told).collect()
         };
         let all_created = all.iter().flat_map(|difference| entries(difference, &difference.created));

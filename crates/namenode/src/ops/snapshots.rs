@@ -10,7 +10,7 @@ use hearth_wire::proto::hdfs::{
     SnapshottableDirectoryListingProto, SnapshottableDirectoryStatusProto,
 };
 
-use super::status::file_status;
+use super::status::{file_status, flags_in_snapshot};
 use crate::date::snapshot_time;
 use crate::error::Error;
 use crate::namespace::SNAPSHOT_QUOTA;
@@ -140,6 +140,7 @@ pub async fn get_snapshot_listing(
         let Some(top) = namespace.top_of(root, snapshot) else { continue };
         let mut dir_status = file_status(namespace, top, snapshot.name.as_bytes());
         dir_status.modification_time = snapshot.modification_time_ms;
+        dir_status.flags = flags_in_snapshot(dir_status.flags);
         // As Apache's NameNode answers: the children that the directory has now.
         dir_status.children_num = namespace.inode(root).children().map(|children| children.len() as i32);
         snapshot_listing.push(SnapshotStatusProto {

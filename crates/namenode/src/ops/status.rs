@@ -10,6 +10,11 @@ use crate::namespace::{InodeKind, Namespace, Slot};
 const HAS_ACL: u32 = 1;
 const SNAPSHOT_ENABLED: u32 = 8;
 
+/// Flags of a directory in a snapshot: it is in one, and has none itself.
+pub fn flags_in_snapshot(flags: Option<u32>) -> Option<u32> {
+    flags.map(|flags| flags & !SNAPSHOT_ENABLED)
+}
+
 /// The status of an inode. `name`: its name in a listing; empty for the path that was asked about.
 pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileStatusProto {
     let inode = namespace.inode(slot);

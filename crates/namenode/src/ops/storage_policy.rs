@@ -24,12 +24,14 @@ fn policy_to_wire(policy: &StoragePolicy) -> BlockStoragePolicyProto {
     let types = |types: &[StorageType]| StorageTypesProto {
         storage_types: types.iter().map(|medium| *medium as i32).collect(),
     };
+    let some = |fallbacks: &[StorageType]| (!fallbacks.is_empty()).then(|| types(fallbacks));
     BlockStoragePolicyProto {
         policy_id: u32::from(policy.id),
         name: policy.name.into(),
         creation_policy: types(policy.storage_types),
-        creation_fallback_policy: Some(types(policy.creation_fallbacks)),
-        replication_fallback_policy: Some(types(policy.replication_fallbacks)),
+        // A policy without fallbacks has no field, as at Apache's NameNode.
+        creation_fallback_policy: some(policy.creation_fallbacks),
+        replication_fallback_policy: some(policy.replication_fallbacks),
     }
 }
 

@@ -71,7 +71,7 @@ pub async fn get_xattrs(
     Ok(encode(&GetXAttrsResponseProto { xattrs }))
 }
 
-/// The names of those that the caller may see.
+/// Attributes that the caller may see, with their values, as Apache sends them: Go's client takes the values from here.
 pub async fn list_xattrs(
     namenode: &Namenode,
     context: &Context,
@@ -79,8 +79,6 @@ pub async fn list_xattrs(
 ) -> Result<Bytes, Error> {
     check_on(namenode)?;
     let found = namenode.read().namespace.xattrs(&context.caller, &request.src, &[])?;
-    // Lists of names have no values.
-    let named_only = |xattr| Xattr { value: Box::default(), ..xattr };
-    let xattrs = found.into_iter().map(named_only).map(Into::into).collect();
+    let xattrs = found.into_iter().map(Into::into).collect();
     Ok(encode(&ListXAttrsResponseProto { xattrs }))
 }

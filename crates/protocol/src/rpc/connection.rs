@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::frames::{FrameReader, FrameWriter, LONG_FRAME_BYTES};
 use super::held_bytes::{HeldBytes, OwnBytes};
+use super::meta_info;
 use super::server::RpcServerOptions;
 use super::service::{Call, Caller, Service, application_error};
 
@@ -404,7 +405,11 @@ impl<S: Service> Connection<S> {
         let short_bytes = if claim.is_some() { 0 } else { request_bytes };
         self.is_active = true;
         let answer = async move {
-            let frame = match service.call(call).await {
+            let outcome = match call.protocol.as_str() {
+                protocols::PROTOCOL_INFO => meta_info::answer(service.protocols(), &call.method, &call.request),
+                _ => service.call(call).await,
+            };
+            let frame = match outcome {
                 Ok(message) => encode_success(call_id, &client_id, retry_count, &message),
                 Err(error) => encode_error(call_id, &client_id, retry_count, &error),
             };
@@ -426,7 +431,8 @@ impl<S: Service> Connection<S> {
     }
 
     fn check_protocol(&self, frame: &CallFrame) -> Result<(), RemoteError> {
-        if !self.service.protocols().contains(&frame.protocol.as_str()) {
+        let is_served = |protocol| self.service.protocols().contains(&protocol) || protocol == protocols::PROTOCOL_INFO;
+        if !is_served(frame.protocol.as_str()) {
             return Err(RemoteError {
                 code: Some(ErrorCode::ErrorNoSuchProtocol),
                 ..application_error(exceptions::RPC_NO_SUCH_PROTOCOL, format!("Unknown protocol: {}", frame.protocol))

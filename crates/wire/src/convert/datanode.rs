@@ -43,6 +43,12 @@ impl TryFrom<DatanodeIdProto> for DatanodeId {
 
 impl From<&DatanodeInfo> for DatanodeInfoProto {
     fn from(info: &DatanodeInfo) -> Self {
+        // The same moment as `last_block_report_time`, on the clock of `last_update_monotonic`.
+        let since_report_ms = info.last_update_ms.saturating_sub(info.last_block_report_ms);
+        let last_block_report_monotonic = match info.last_block_report_ms {
+            0 => 0,
+            _ => info.last_update_monotonic_ms.saturating_sub(since_report_ms),
+        };
         Self {
             id: (&info.id).into(),
             capacity: Some(info.capacity),
@@ -59,7 +65,7 @@ impl From<&DatanodeInfo> for DatanodeInfoProto {
             last_update_monotonic: Some(info.last_update_monotonic_ms),
             upgrade_domain: None,
             last_block_report_time: Some(info.last_block_report_ms),
-            last_block_report_monotonic: None,
+            last_block_report_monotonic: Some(last_block_report_monotonic),
             num_blocks: Some(info.block_count),
             hearth_offer: info.offer.clone(),
         }
@@ -141,7 +147,8 @@ impl From<&StorageReport> for StorageReportProto {
             block_pool_used: Some(report.block_pool_used),
             storage: Some(report.into()),
             non_dfs_used: Some(report.non_dfs_used),
-            mount: None,
+            // Apache's servers always send it.
+            mount: Some(String::new()),
         }
     }
 }

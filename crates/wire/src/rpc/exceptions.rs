@@ -6,6 +6,7 @@
 // Java and general
 pub const IO: &str = "java.io.IOException";
 pub const FILE_NOT_FOUND: &str = "java.io.FileNotFoundException";
+pub const CLASS_NOT_FOUND: &str = "java.lang.ClassNotFoundException";
 pub const EOF: &str = "java.io.EOFException";
 pub const ILLEGAL_ARGUMENT: &str = "java.lang.IllegalArgumentException";
 pub const ILLEGAL_STATE: &str = "java.lang.IllegalStateException";
@@ -75,5 +76,6 @@ pub const DISALLOWED_DATANODE: &str = "org.apache.hadoop.hdfs.server.protocol.Di
 pub const INVALID_BLOCK_REPORT_LEASE: &str = "org.apache.hadoop.hdfs.server.protocol.InvalidBlockReportLeaseException";
 pub const INCORRECT_VERSION: &str = "org.apache.hadoop.hdfs.server.common.IncorrectVersionException";
 pub const UNRESOLVED_TOPOLOGY: &str = "org.apache.hadoop.hdfs.server.blockmanagement.UnresolvedTopologyException";
+pub const DISK_BALANCER: &str = "org.apache.hadoop.hdfs.server.diskbalancer.DiskBalancerException";
 pub const REPLICA_NOT_FOUND: &str = "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException";
 pub const REPLICA_ALREADY_EXISTS: &str = "org.apache.hadoop.hdfs.server.datanode.ReplicaAlreadyExistsException";

@@ -167,7 +167,7 @@ fn entry(entry: &SnapshotDiffReportListingEntryProto) -> Value {
         "sourcePath": lossy(&entry.fullpath),
         "isReference": entry.is_reference,
     });
-    if let Some(target) = &entry.target_path {
+    if let Some(target) = entry.target_path.as_ref().filter(|target| !target.is_empty()) {
         shown["targetPath"] = lossy(target).into();
     }
     shown

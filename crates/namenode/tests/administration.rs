@@ -1,0 +1,209 @@
+//! The protocols beside ClientProtocol: every method that Apache's NameNode has is answered, or refused by a name that its
+//! clients know.
+
+mod support;
+
+use hearth_protocol::rpc::{RpcError, Target, hadoop_methods};
+use hearth_wire::proto::common::*;
+use hearth_wire::proto::hdfs::*;
+use hearth_wire::rpc::{exceptions, protocols};
+use prost::Message;
+use support::*;
+
+/// Protocols of the RPC port of Apache's NameNode; the lifeline has a port of its own there.
+const PROTOCOLS: [&str; 12] = [
+    protocols::CLIENT,
+    protocols::DATANODE,
+    protocols::DATANODE_LIFELINE,
+    protocols::NAMENODE,
+    protocols::HA_SERVICE,
+    protocols::RECONFIGURATION,
+    protocols::REFRESH_AUTHORIZATION_POLICY,
+    protocols::REFRESH_USER_MAPPINGS,
+    protocols::REFRESH_CALL_QUEUE,
+    protocols::GENERIC_REFRESH,
+    protocols::GET_USER_MAPPINGS,
+    protocols::PROTOCOL_INFO,
+];
+
+async fn call_as<A: Message + Default>(
+    n: &TestNamenode,
+    user: &str,
+    protocol: &'static str,
+    method: &str,
+    request: &impl Message,
+) -> Answer<A> {
+    let target = Target { address: n.handle().rpc_address(), protocol, user: user.into() };
+    n.client().call(&target, method, request).await
+}
+
+async fn call<A: Message + Default>(n: &TestNamenode, protocol: &'static str, method: &str) -> Answer<A> {
+    call_as(n, "root", protocol, method, &()).await
+}
+
+#[track_caller]
+fn refusal<A: std::fmt::Debug>(answer: Answer<A>) -> (String, String) {
+    match answer {
+        Err(RpcError::Remote(remote)) => (remote.class, remote.message),
+        other => panic!("{other:?} instead of an exception"),
+    }
+}
+
+#[tokio::test]
+async fn every_method_of_apaches_namenode_is_dispatched() {
+    let n = TestNamenode::start().await;
+    let mut unknown = Vec::new();
+    for method in hadoop_methods() {
+        let Some(protocol) = PROTOCOLS.iter().find(|one| **one == method.protocol) else { continue };
+        // Tested with the proxy users.
+        if method.name == "refreshSuperUserGroupsConfiguration" {
+            continue;
+        }
+        // Requests are empty: most calls fail, and must fail as calls that exist.
+        if let Err(RpcError::Remote(remote)) = call::<()>(&n, protocol, method.name).await
+            && [exceptions::RPC_NO_SUCH_METHOD, exceptions::RPC_NO_SUCH_PROTOCOL].contains(&remote.class.as_str())
+        {
+            unknown.push((*protocol, method.name));
+        }
+    }
+    assert_eq!(unknown, [], "not dispatched");
+    assert_eq!(refusal(call::<()>(&n, protocols::NAMENODE, "getNothing").await).0, exceptions::RPC_NO_SUCH_METHOD);
+}
+
+#[tokio::test]
+async fn block_keys_are_answered_when_tokens_are_off() {
+    let n = TestNamenode::start().await;
+    let answer: GetBlockKeysResponseProto = call(&n, protocols::NAMENODE, "getBlockKeys").await.unwrap();
+    let keys = answer.keys.expect("Java's balancer reads them without a check");
+    assert_eq!((keys.is_block_token_enabled, keys.all_keys.len()), (false, 0));
+    assert_eq!(keys.current_key.key_bytes.as_deref(), Some(&b""[..]));
+}
+
+#[tokio::test]
+async fn only_superusers_use_the_namenode_protocol() {
+    let n = TestNamenode::start().await;
+    let version: VersionResponseProto = call_as(&n, "bob", protocols::NAMENODE, "versionRequest", &()).await.unwrap();
+    assert_eq!(version.info.block_pool_id, n.pool());
+    let denied = refusal(call_as::<()>(&n, "bob", protocols::NAMENODE, "getTransactionId", &()).await);
+    let message = "Access denied for user bob. Superuser privilege is required for operation getTransactionID";
+    assert_eq!(denied, (exceptions::ACCESS_CONTROL.to_owned(), message.to_owned()));
+}
+
+#[tokio::test]
+async fn checkpoints_are_refused_with_the_reason() {
+    let n = TestNamenode::start().await;
+    for method in
+        ["rollEditLog", "getEditLogManifest", "startCheckpoint", "endCheckpoint", "registerSubordinateNamenode"]
+    {
+        let (class, message) = refusal(call::<()>(&n, protocols::NAMENODE, method).await);
+        assert_eq!(class, exceptions::UNSUPPORTED_OPERATION);
+        assert!(message.contains(method) && message.contains("no edit log"), "{message}");
+    }
+    let newest: GetTransactionIdResponseProto = call(&n, protocols::NAMENODE, "getTransactionId").await.unwrap();
+    n.mkdirs("/d").await.unwrap();
+    let later: GetTransactionIdResponseProto = call(&n, protocols::NAMENODE, "getTransactionId").await.unwrap();
+    assert!(later.tx_id > newest.tx_id);
+    let (class, message) = refusal(call::<()>(&n, protocols::NAMENODE, "getNextSPSPath").await);
+    assert_eq!(class, exceptions::IO);
+    assert!(message.starts_with("SPS service mode is NONE"), "{message}");
+}
+
+#[tokio::test]
+async fn blocks_are_refused_for_bad_sizes_and_unknown_datanodes() {
+    let n = TestNamenode::start().await;
+    let datanode = DatanodeIdProto {
+        ip_addr: "10.1.2.3".into(),
+        host_name: "dn".into(),
+        datanode_uuid: "uuid-1".into(),
+        ..Default::default()
+    };
+    let ask = |size: i64, min: i64| GetBlocksRequestProto {
+        datanode: datanode.clone(),
+        size: size as u64,
+        min_block_size: Some(min as u64),
+        ..Default::default()
+    };
+    for (size, min) in [(0, 1), (-1, 1), (1, -1)] {
+        let refused = refusal(call_as::<()>(&n, "root", protocols::NAMENODE, "getBlocks", &ask(size, min)).await);
+        assert_eq!(refused.0, exceptions::ILLEGAL_ARGUMENT);
+    }
+    let refused = refusal(call_as::<()>(&n, "root", protocols::NAMENODE, "getBlocks", &ask(1, 1)).await);
+    assert_eq!(refused.0, exceptions::HADOOP_ILLEGAL_ARGUMENT);
+}
+
+#[tokio::test]
+async fn one_namenode_is_active_and_healthy_and_stays_so() {
+    let n = TestNamenode::start().await;
+    let status: GetServiceStatusResponseProto = call(&n, protocols::HA_SERVICE, "getServiceStatus").await.unwrap();
+    assert_eq!((status.state(), status.ready_to_become_active), (HaServiceStateProto::Active, Some(true)));
+    call::<MonitorHealthResponseProto>(&n, protocols::HA_SERVICE, "monitorHealth").await.unwrap();
+    let denied = refusal(call_as::<()>(&n, "bob", protocols::HA_SERVICE, "monitorHealth", &()).await);
+    assert_eq!(denied.0, exceptions::ACCESS_CONTROL);
+    let ask = |source: HaRequestSource| TransitionToStandbyRequestProto {
+        req_info: HaStateChangeRequestInfoProto { req_source: source as i32 },
+    };
+    let by_user = ask(HaRequestSource::RequestByUser);
+    let refused = refusal(call_as::<()>(&n, "root", protocols::HA_SERVICE, "transitionToStandby", &by_user).await);
+    assert_eq!(refused, (exceptions::SERVICE_FAILED.to_owned(), "HA for namenode is not enabled".to_owned()));
+    let by_controller = ask(HaRequestSource::RequestByZkfc);
+    let refused =
+        refusal(call_as::<()>(&n, "root", protocols::HA_SERVICE, "transitionToStandby", &by_controller).await);
+    assert_eq!(refused.0, exceptions::ACCESS_CONTROL);
+}
+
+#[tokio::test]
+async fn refreshes_say_what_there_is_to_refresh() {
+    let n = TestNamenode::start().await;
+    let refused = refusal(call::<()>(&n, protocols::REFRESH_AUTHORIZATION_POLICY, "refreshServiceAcl").await);
+    let text = "Service Level Authorization not enabled!";
+    assert_eq!(refused, (exceptions::AUTHORIZATION.to_owned(), text.to_owned()));
+    call::<()>(&n, protocols::REFRESH_CALL_QUEUE, "refreshCallQueue").await.unwrap();
+    let denied = refusal(call_as::<()>(&n, "bob", protocols::REFRESH_CALL_QUEUE, "refreshCallQueue", &()).await);
+    assert_eq!(denied.0, exceptions::ACCESS_CONTROL);
+    let request = GenericRefreshRequestProto { identifier: Some("x".into()), args: Vec::new() };
+    let refused = refusal(call_as::<()>(&n, "root", protocols::GENERIC_REFRESH, "refresh", &request).await);
+    let text = "Identifier 'x' does not exist in RefreshRegistry. Valid options are: ";
+    assert_eq!(refused, (exceptions::ILLEGAL_ARGUMENT.to_owned(), text.to_owned()));
+}
+
+#[tokio::test]
+async fn nothing_can_be_reconfigured_while_the_namenode_runs() {
+    let n = TestNamenode::start().await;
+    let list: ListReconfigurablePropertiesResponseProto =
+        call(&n, protocols::RECONFIGURATION, "listReconfigurableProperties").await.unwrap();
+    assert!(list.name.is_empty());
+    let status: GetReconfigurationStatusResponseProto =
+        call(&n, protocols::RECONFIGURATION, "getReconfigurationStatus").await.unwrap();
+    assert_eq!((status.start_time, status.end_time), (0, None));
+    let refused = refusal(call::<()>(&n, protocols::RECONFIGURATION, "startReconfiguration").await);
+    assert_eq!(refused.0, exceptions::IO);
+    let denied =
+        refusal(call_as::<()>(&n, "bob", protocols::RECONFIGURATION, "listReconfigurableProperties", &()).await);
+    assert_eq!(denied.0, exceptions::ACCESS_CONTROL);
+}
+
+#[tokio::test]
+async fn java_learns_which_methods_there_are() {
+    let n = TestNamenode::start().await;
+    let request = GetProtocolSignatureRequestProto {
+        protocol: "org.apache.hadoop.hdfs.protocolPB.NamenodeProtocolPB".into(),
+        rpc_kind: "RPC_PROTOCOL_BUFFER".into(),
+    };
+    let answer: GetProtocolSignatureResponseProto =
+        call_as(&n, "root", protocols::PROTOCOL_INFO, "getProtocolSignature", &request).await.unwrap();
+    let methods = hadoop_methods().filter(|method| method.protocol == protocols::NAMENODE).count();
+    assert_eq!(answer.protocol_signature.iter().map(|one| one.methods.len()).collect::<Vec<_>>(), [methods]);
+}
+
+#[tokio::test]
+async fn attributes_are_listed_with_their_values() {
+    let n = TestNamenode::start().await;
+    n.mkdirs("/d").await.unwrap();
+    let space = x_attr_proto::XAttrNamespaceProto::User as i32;
+    let xattr = XAttrProto { namespace: space, name: "a".into(), value: Some(b"one"[..].into()) };
+    let request = SetXAttrRequestProto { src: "/d".into(), xattr: Some(xattr.clone()), flag: Some(1) };
+    n.call::<SetXAttrResponseProto>("setXAttr", &request).await.unwrap();
+    let request = ListXAttrsRequestProto { src: "/d".into() };
+    let answer: ListXAttrsResponseProto = n.call("listXAttrs", &request).await.unwrap();
+    assert_eq!(answer.xattrs, [xattr]);
+}

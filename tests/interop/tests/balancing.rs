@@ -1,0 +1,144 @@
+//! Apache's balancer, mover and disk balancer at work under the embedded NameNode, with block tokens off and on.
+//!
+//! All of them begin with NamenodeProtocol's `getBlockKeys` and read the answer without a check.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hearth_interop::{Check, Session, Suite, balance, run, slow};
+use hearth_testkit::{ClusterSpec, Content, Make, sha256_hex, wait_until};
+use serde_json::{Value, json};
+
+const BLOCK: u64 = 1 << 20;
+const FILES: u64 = 40;
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+/// Where the disks are; each DataNode counts so little of it its own that the balancer sees what the checks write.
+const TMPFS: &str = "/dev/shm";
+const CAPACITY: u64 = 500 << 20;
+
+const CHECKS: &[Check] = &[
+    ("datanodes_start_with_two_kinds_of_storage", start),
+    ("the_balancer_moves_blocks", balancer),
+    ("the_mover_moves_blocks_to_the_medium_of_their_policy", mover),
+    ("the_disk_balancer_reports", disk_balancer),
+];
+
+fn main() -> ExitCode {
+    let reserved = tmpfs_bytes().saturating_sub(CAPACITY);
+    let spec = |make: Make| {
+        ClusterSpec::new(make, make)
+            .datanodes(3)
+            .only_namenode()
+            .within(Path::new(TMPFS))
+            .set("dfs.blocksize", BLOCK)
+            .set("dfs.datanode.du.reserved", reserved)
+            .set("dfs.datanode.round-robin-volume-choosing-policy.additional-available-space", 0)
+            .set("dfs.namenode.redundancy.considerLoad", false)
+            .set("dfs.namenode.redundancy.interval.seconds", 1)
+            .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            .set("dfs.balancer.getBlocks.min-block-size", 1)
+            .set("dfs.balancer.getBlocks.size", 4 * BLOCK)
+            .set("hearth.memory.limit", "256m")
+            .set("hearth.memory.flush.delay", 1)
+    };
+    let with_tokens = |spec: ClusterSpec| spec.set("dfs.block.access.token.enable", true).labelled("tokens");
+    let oracle = slow().then(|| spec(Make::Apache));
+    let ours = [spec(Make::Hearth), with_tokens(spec(Make::Hearth))];
+    run(&[Suite { name: "balancing", clusters: oracle.into_iter().chain(ours).collect(), checks: CHECKS }])
+}
+
+/// All files lie on the first DataNode: it is alone when they are written.
+fn start(session: &mut Session) -> Result<()> {
+    for datanode in &mut session.cluster.datanodes {
+        let directory = datanode.data_directory().context("a directory")?;
+        let directory = directory.display();
+        let both = format!("[DISK]file://{directory}/disk,[ARCHIVE]file://{directory}/archive");
+        datanode.change(&[("dfs.datanode.data.dir", &both)])?;
+    }
+    session.cluster.start_datanode(0)?;
+    session.cluster.wait_ready()?;
+    for file in 0..FILES {
+        session.java()?.call("store", json!({"path": path(file), "seed": file, "length": BLOCK}))?;
+    }
+    for index in 1..session.cluster.datanodes.len() {
+        session.cluster.start_datanode(index)?;
+    }
+    session.cluster.wait_ready()
+}
+
+fn path(file: u64) -> String {
+    format!("/moved/{file}")
+}
+
+fn balancer(session: &mut Session) -> Result<()> {
+    let full = format!("127.0.0.1:{}", session.cluster.datanodes[0].port("dfs.datanode.address")?);
+    wait_until("the heartbeat that tells of all files", SETTLES_WITHIN, || {
+        Ok((session.cluster.live_datanode(&full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
+    })?;
+    let runs = balance(session, session.cluster.conf(), &["-threshold", "1"])?;
+    let mut moved = 0;
+    for file in 0..FILES {
+        moved += u64::from(place(session, file)?["names"][0] != full.as_str());
+        reads(session, file)?;
+    }
+    println!("{moved} of {FILES} moved from {full}, in {runs} runs");
+    ensure!(moved >= FILES / 4, "the balancer moved {moved} of {FILES} files");
+    Ok(())
+}
+
+fn mover(session: &mut Session) -> Result<()> {
+    const COLD: u64 = 8;
+    for file in 0..COLD {
+        ensure!(place(session, file)?["types"] == "[DISK]", "{}", place(session, file)?);
+    }
+    session.java()?.call("mkdirs", json!({"path": "/cold"}))?;
+    session.java()?.call("policy", json!({"path": "/cold", "policy": "COLD"}))?;
+    for file in 0..COLD {
+        let rename = json!({"from": path(file), "to": format!("/cold/{file}")});
+        session.java()?.call("rename", rename)?;
+    }
+    let main = "org.apache.hadoop.hdfs.server.mover.Mover";
+    session.cluster.apache()?.run(session.cluster.conf(), main, ["-p", "/cold"])?.success()?;
+    for file in 0..COLD {
+        let back = json!({"from": format!("/cold/{file}"), "to": path(file)});
+        wait_until("the block on an archive", SETTLES_WITHIN, || {
+            let located = session.java()?.call("locations", json!({"path": format!("/cold/{file}")}))?;
+            Ok((located[0]["types"] == "[ARCHIVE]").then_some(()))
+        })?;
+        session.java()?.call("rename", back)?;
+        reads(session, file)?;
+    }
+    Ok(())
+}
+
+/// It asks the NameNode for keys and for a report of every storage.
+fn disk_balancer(session: &mut Session) -> Result<()> {
+    let main = "org.apache.hadoop.hdfs.tools.DiskBalancerCLI";
+    let said = session.cluster.apache()?.run(session.cluster.conf(), main, ["-report", "-top", "3"])?.success()?;
+    ensure!(said.contains("DataNode"), "{said}");
+    Ok(())
+}
+
+/// Where the one block of a file lies, when its one replica has settled.
+fn place(session: &mut Session, file: u64) -> Result<Value> {
+    wait_until("one replica", SETTLES_WITHIN, || {
+        let located = session.java()?.call("locations", json!({"path": path(file)}))?;
+        let is_one = located[0]["names"].as_array().is_some_and(|names| names.len() == 1);
+        Ok(is_one.then(|| located[0].clone()))
+    })
+}
+
+fn reads(session: &mut Session, file: u64) -> Result<()> {
+    let found = session.java()?.call("read", json!({"path": path(file)}))?;
+    ensure!(found["sha256"] == sha256_hex(&Content::new(file).bytes(0, BLOCK as usize)), "{file} reads as {found}");
+    Ok(())
+}
+
+/// The size of the tmpfs.
+fn tmpfs_bytes() -> u64 {
+    let output = Command::new("df").args(["--block-size=1", "--output=size", TMPFS]).output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    said.lines().nth(1).and_then(|size| size.trim().parse().ok()).unwrap_or(CAPACITY)
+}
