@@ -4,9 +4,18 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::inner::Inner;
+
+/// Pause between two looks at the directories of a volume that no one may be using.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Replicas that were not readable and are looked at between two flushes.
+const SUSPECTS_AT_ONCE: usize = 4;
+
+/// Pause between two looks at memory that was lent; a little less than the pause of the thread that looks.
+const LENT_INTERVAL: Duration = Duration::from_millis(900);
 
 pub struct Background {
     inner: Arc<Inner>,
@@ -23,14 +32,25 @@ impl Background {
             // Often enough that no replica is much older than the delay, and that a full memory is helped soon.
             let pause = (inner.options.flush_delay / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
             background.spawn(format!("flush-{}", volume.index), move |inner| {
+                let mut looked_at = Instant::now();
                 while inner.threads.pause(pause) {
                     inner.budget.sweep();
+                    inner.look_at_suspects(&volume, SUSPECTS_AT_ONCE);
+                    if looked_at.elapsed() >= LOOK_INTERVAL {
+                        inner.look_at_volume(&volume);
+                        looked_at = Instant::now();
+                    }
                     inner.flush_due(&volume);
                 }
             })?;
         }
         background.spawn("read-back".to_owned(), |inner| {
+            let mut lent_looked_at = Instant::now();
             while inner.threads.pause(Duration::from_secs(1)) {
+                if lent_looked_at.elapsed() >= LENT_INTERVAL {
+                    inner.sweep_lent();
+                    lent_looked_at = Instant::now();
+                }
                 inner.read_back_wanted();
             }
         })?;

@@ -5,7 +5,7 @@ use hearth_types::{
     ByteRange, ChecksumError, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType, next_step,
 };
 
-use crate::sys;
+use crate::fault::{self, Fault};
 
 /// What the store refuses or fails at. Each names the block or the path that it is about.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,8 @@ pub enum StoreError {
     StampMismatch { block: ExtendedBlock, stored: GenerationStamp, wanted: String, action: &'static str },
     #[error("replica {block} has {actual} bytes {what}; {wanted} expected")]
     LengthMismatch { block: ExtendedBlock, what: &'static str, actual: u64, wanted: String },
+    #[error("replica {block} is not in {}: its files are gone", dir.display())]
+    FilesMissing { block: ExtendedBlock, dir: PathBuf },
     #[error("range {}..{} lies outside replica {block} of {length} bytes", range.start(), range.end())]
     OutOfRange { block: ExtendedBlock, range: ByteRange, length: u64 },
     #[error("data for {block} at offset {offset} does not join the {received} bytes received")]
@@ -81,7 +83,10 @@ impl StoreError {
             Self::PoolNotAttached { .. } | Self::WriterStillRunning { .. } | Self::Withdrawn { .. } => {
                 Reaction::RetryHere
             }
-            Self::ReplicaNotFound { .. } | Self::Corrupt { .. } | Self::OutOfRange { .. } => Reaction::OtherReplica,
+            Self::ReplicaNotFound { .. }
+            | Self::FilesMissing { .. }
+            | Self::Corrupt { .. }
+            | Self::OutOfRange { .. } => Reaction::OtherReplica,
             Self::ReplicaExists { .. }
             | Self::WrongState { .. }
             | Self::StampMismatch { .. }
@@ -108,7 +113,10 @@ impl StoreError {
     /// somebody else's.
     pub(crate) fn volume_failure(&self) -> Option<String> {
         match self {
-            Self::Io { source, .. } if !sys::is_out_of_space(source) => Some(format!("{self}: {source}")),
+            Self::Io { source, .. } => match fault::of(source) {
+                Fault::Volume | Fault::Unclear => Some(format!("{self}: {source}")),
+                Fault::NoSpace | Fault::Process => None,
+            },
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::disk::copy;
 use crate::error::{Result, StoreError};
 use crate::kept::KeptReplicas;
+use crate::lent::LentReplicas;
 use crate::memory::budget::Budget;
 use crate::pool::Pool;
 use crate::replica::{Core, MemoryCopy, Replica};
@@ -38,6 +39,7 @@ pub struct Inner {
     /// Replicas on disk that are worth memory.
     pub wanted: Mutex<VecDeque<Weak<Replica>>>,
     pub kept: KeptReplicas,
+    pub lent: LentReplicas,
     /// Finalized in files, and not yet known to be on disk, by volume, oldest first.
     pub unsynced: Vec<Mutex<VecDeque<Unsynced>>>,
     pub events: Mutex<VecDeque<StoreEvent>>,
@@ -120,6 +122,7 @@ impl Inner {
             resident: Mutex::default(),
             wanted: Mutex::new(VecDeque::new()),
             kept,
+            lent: LentReplicas::default(),
             unsynced,
             events: Mutex::new(VecDeque::new()),
             counters: Counters::default(),
@@ -162,7 +165,8 @@ impl Inner {
         })
     }
 
-    /// The same for those who do not take `change`. `act` says `None` of a replica that is gone.
+    /// The same for those who do not take `change`. `act` says `None` of a replica that is gone. One that fails by its files is looked at
+    /// later.
     pub fn with_replica<T>(
         &self,
         block: &ExtendedBlock,
@@ -170,8 +174,15 @@ impl Inner {
     ) -> Result<T> {
         let mut replica = self.replica(block)?;
         loop {
-            if let Some(done) = act(&replica)? {
-                return Ok(done);
+            match act(&replica) {
+                Ok(None) => {}
+                Ok(Some(done)) => return Ok(done),
+                Err(error) => {
+                    if error.makes_suspect() {
+                        replica.slice.volume.suspects.add(&replica);
+                    }
+                    return Err(error);
+                }
             }
             // One that moves is in the map in the place of the other before that is gone; one that is deleted leaves it last of all.
             let now = self.replica(block)?;
@@ -226,7 +237,10 @@ impl Inner {
             match slice.volume.reserve(self.used_on(&slice.volume), bytes) {
                 Ok(true) => return Ok(slice.clone()),
                 Ok(false) => {}
-                Err(error) => problem = Some(error),
+                Err(error) => {
+                    self.look_at_volume(&slice.volume);
+                    problem = Some(error);
+                }
             }
         }
         Err(problem.unwrap_or(StoreError::NoSpace { storage_type, wanted: bytes }))
@@ -260,6 +274,7 @@ impl Inner {
     pub fn reclaim(&self, bytes: u64) -> bool {
         let before = self.budget.used();
         self.budget.sweep();
+        self.sweep_lent();
         let goal = before.saturating_sub(bytes);
         let free = |memory: &MemoryCopy| !(memory.is_pinned() || memory.is_shown() && memory.is_held_outside());
         if self.evict(goal, u64::MAX, free) > 0 || self.budget.used() < before {
@@ -442,18 +457,6 @@ impl Inner {
             storage: volume.id.clone(),
             storage_type: volume.storage_type,
         }
-    }
-
-    /// Sorts out an error of a volume's disk: a lack of space is one, a broken disk ends the volume.
-    pub fn disk_error(&self, slice: &Slice, action: &'static str, source: io::Error) -> StoreError {
-        if sys::is_out_of_space(&source) {
-            return StoreError::NoSpace { storage_type: slice.volume.storage_type, wanted: 0 };
-        }
-        if matches!(source.raw_os_error(), Some(libc::EIO | libc::EROFS | libc::ENODEV | libc::ENXIO)) {
-            self.fail_volume(&slice.volume, &source.to_string());
-            return slice.volume.failed_error();
-        }
-        StoreError::Io { action, path: slice.dirs.root.clone(), source }
     }
 
     /// The volume is out of use from here on. Replicas that are in memory are still served, and leave it: see `ops/leave.rs`.

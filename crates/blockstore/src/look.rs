@@ -107,14 +107,18 @@ impl Inner {
         let pool = self.pools.read().get(pool).cloned();
         let healthy = self.volumes.iter().filter(|volume| !volume.is_failed());
         healthy
-            .map(|volume| {
+            .filter_map(|volume| {
                 let dfs_used = self.used_on(volume);
-                let space = volume.space(dfs_used).unwrap_or_else(|error| {
-                    tracing::warn!(%error, "no space to report");
-                    Default::default()
-                });
+                let space = match volume.space(dfs_used) {
+                    Ok(space) => space,
+                    Err(error) if self.look_at_volume(volume) => {
+                        tracing::warn!(%error, "no space to report");
+                        Default::default()
+                    }
+                    Err(_) => return None,
+                };
                 let slice = pool.as_ref().map(|pool| &pool.slices[volume.index]);
-                StorageReport {
+                Some(StorageReport {
                     storage: volume.id.clone(),
                     storage_type: volume.storage_type,
                     failed: false,
@@ -123,7 +127,7 @@ impl Inner {
                     remaining: space.remaining,
                     block_pool_used: slice.map_or(0, |slice| slice.used.load(Ordering::Relaxed)),
                     non_dfs_used: space.non_dfs_used,
-                }
+                })
             })
             .collect()
     }

@@ -51,6 +51,9 @@ impl Inner {
             let Some(entry) = self.wanted.lock().pop_front() else { return };
             let Some(replica) = entry.upgrade() else { continue };
             if let Err(error) = self.read_back(&replica) {
+                if error.makes_suspect() {
+                    replica.slice.volume.suspects.add(&replica);
+                }
                 tracing::warn!(%error, "reading a replica back into memory");
             }
         }

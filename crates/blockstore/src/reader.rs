@@ -180,8 +180,14 @@ impl ReplicaReader {
         self.io("read", source)
     }
 
+    /// Its bytes could not be read: the store looks at the replica and its volume behind the reader, and reports what it finds.
+    pub fn suspect(&self) {
+        self.replica.slice.volume.suspects.add(&self.replica);
+    }
+
     pub(crate) fn io(&self, action: &'static str, source: std::io::Error) -> StoreError {
         let slice = &self.replica.slice;
+        self.suspect();
         let path = if self.in_memory() { slice.memory_dir.clone() } else { slice.dirs.root.clone() };
         StoreError::Io { action, path: path.join(self.block.id().to_string()), source }
     }

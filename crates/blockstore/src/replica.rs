@@ -221,6 +221,14 @@ impl MemoryCopy {
         }
     }
 
+    /// Another process may have it open for writing.
+    pub fn may_be_written_outside(&self) -> bool {
+        match self {
+            Self::Slot(_) => false,
+            Self::File(copy) => copy.may_be_written_outside(),
+        }
+    }
+
     /// Others have it open that it was shown to; if not, it is as if it had never been shown. Under the core lock: whoever is
     /// about to show it has it open himself.
     pub fn is_still_shown(&self) -> bool {
@@ -324,7 +332,8 @@ impl Replica {
                 Err(StoreError::Corrupt { block: self.block(core), reason: error.to_string() })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(StoreError::ReplicaNotFound { block: self.block(core) })
+                let dir = self.slice.dirs.dir(disk.place, self.id);
+                Err(StoreError::FilesMissing { block: self.block(core), dir })
             }
             Err(error) => {
                 Err(StoreError::Io { action: "open", path: self.slice.dirs.data(disk.place, self.id), source: error })

@@ -246,10 +246,19 @@ impl Blockstore {
         self.inner.set_withdraw_hook(hook);
     }
 
-    /// Gives back the memory of replicas that are gone and that other processes have let go of since. The store's own threads
-    /// do this; tests without threads call it.
+    /// Gives back the memory of replicas that are gone and that other processes have let go of since, and settles the accounts of
+    /// memory that was lent. The store's own threads do this; tests without threads call it.
     pub fn sweep(&self) {
         self.inner.budget.sweep();
+        self.inner.sweep_lent();
+    }
+
+    /// Looks at replicas that could not be read, and at the volumes. The store's own threads do this; tests without threads call it.
+    pub fn look_at_suspects(&self) {
+        for volume in &self.inner.volumes {
+            self.inner.look_at_suspects(volume, usize::MAX);
+            self.inner.look_at_volume(volume);
+        }
     }
 
     /// Events since the last call, oldest first. At most 10,000 are kept.

@@ -78,6 +78,8 @@ pub struct PoolSummary {
 pub enum StoreEvent {
     /// No good copy is left here; it is not served any more. To be reported to the namenode.
     Corrupt { block: ExtendedBlock, storage: StorageId, storage_type: StorageType },
+    /// Its files are gone from the disk, and it from the store. To be reported to the namenode.
+    Missing(ReplicaSummary),
     /// A storage is out of use; its replicas are no longer listed.
     /// `storage` is `None` when it could not even be read which one it is.
     VolumeFailed { storage: Option<StorageId>, dir: PathBuf, reason: String, capacity_lost: u64 },

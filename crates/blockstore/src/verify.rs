@@ -157,6 +157,12 @@ impl Inner {
             if self.threads.is_stopping() {
                 return;
             }
+            let volume = &replica.slice.volume;
+            match self.forget_if_missing_from(volume, &replica) {
+                Ok(false) => {}
+                Ok(true) => continue,
+                Err(error) => tracing::warn!(%error, "scrubbing"),
+            }
             let mut goes_on = true;
             let outcome = self.verify_replica(&replica, &mut |bytes| {
                 count(&self.counters.scrubbed_bytes, bytes);
@@ -195,9 +201,9 @@ pub enum Worth {
 fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) -> bool) -> Seen {
     let snapshot = match opened {
         Ok(snapshot) => snapshot,
-        Err(error @ (StoreError::Corrupt { .. } | StoreError::ReplicaNotFound { .. })) => {
-            return Seen::Bad(error.to_string());
-        }
+        Err(
+            error @ (StoreError::Corrupt { .. } | StoreError::ReplicaNotFound { .. } | StoreError::FilesMissing { .. }),
+        ) => return Seen::Bad(error.to_string()),
         Err(error) if is_not_there(&error) => return Seen::Bad(error.to_string()),
         // No descriptors left, say: nothing is known of the bytes.
         Err(error) => {

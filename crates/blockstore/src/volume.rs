@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use hearth_types::{BlockPoolId, StorageId, StorageType};
 use parking_lot::{Mutex, RwLock};
@@ -11,7 +12,11 @@ use crate::disk::version::VolumeVersion;
 use crate::error::{Result, StoreError};
 use crate::memory::slab::Slabs;
 use crate::options::{Engine, Reserved};
+use crate::suspects::Suspects;
 use crate::sys;
+
+/// Pause between two checks that write to a disk: many errors at once have one cause.
+const WRITE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One storage directory.
 pub struct Volume {
@@ -34,6 +39,9 @@ pub struct Volume {
     /// Failed, when its replicas are looked at again, in ms of the monotonic clock; `u64::MAX`: all have left it.
     leave_at_ms: AtomicU64,
     locks: Mutex<Vec<DirLock>>,
+    pub suspects: Suspects,
+    /// When a file was last written to see whether that can be done.
+    write_checked: Mutex<Option<Instant>>,
 }
 
 /// Bytes, as heartbeats carry them.
@@ -71,7 +79,19 @@ impl Volume {
             failure: RwLock::new(None),
             leave_at_ms: AtomicU64::new(0),
             locks: Mutex::new(locks),
+            suspects: Suspects::default(),
+            write_checked: Mutex::new(None),
         }
+    }
+
+    /// Whether a file is to be written to see that it can be done: true at most once a [`WRITE_CHECK_INTERVAL`].
+    pub fn is_write_check_due(&self) -> bool {
+        let mut last = self.write_checked.lock();
+        let is_due = last.is_none_or(|last| last.elapsed() >= WRITE_CHECK_INTERVAL);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
     }
 
     /// The directories may be somebody else's from here on.

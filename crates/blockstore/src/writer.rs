@@ -408,6 +408,8 @@ impl Drop for ReplicaWriter {
             core.writer = None;
             core.hot = None;
             core.disk_files = None;
+            // Memory that its borrower took beyond the grant goes with the connection.
+            self.store.settle_lent(&replica, &core);
             core.state == ReplicaState::Temporary
         };
         if temporary {

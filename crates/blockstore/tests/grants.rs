@@ -390,6 +390,108 @@ fn what_a_stranger_takes_beyond_his_grant_is_taken_from_him_or_counted() {
     assert!(get(&store, 1, 1) == data);
 }
 
+/// Bytes of the tmpfs that the file takes.
+fn taken_by(file: &File) -> u64 {
+    file.metadata().unwrap().blocks() * 512
+}
+
+#[test]
+fn memory_beyond_a_grant_is_counted_and_taken_back_when_the_writer_goes() {
+    for trusted in [false, true] {
+        let bed = Bed::new(Kind::Memory);
+        let store = bed.open();
+        let used = || store.metrics().memory_used - store.metrics().slab_bytes;
+        let nothing = used();
+        let (granted, beyond) = (1_u64 << 20, vec![0x5a_u8; 63 << 20]);
+        let data = bytes(13, 256 * KIB);
+        let mut writer = create(&store, 1, 1);
+        let file = borrow(&mut writer, granted as usize, trusted);
+        file.write_all_at(&data, 0).unwrap();
+        commit(&mut writer, 0, &data).unwrap();
+        file.write_all_at(&beyond, granted).unwrap();
+        assert_eq!(taken_by(&file), granted + beyond.len() as u64);
+        store.sweep();
+        assert!(used() >= nothing + granted + beyond.len() as u64, "counted while its connection is there: {}", used());
+
+        // The connection ends. The descriptor does not.
+        drop(writer);
+        assert_eq!(taken_by(&file), granted, "what exceeds the grant goes with the connection");
+        assert!(used() < nothing + 2 * granted, "{}", used());
+        file.write_all_at(&beyond, granted).unwrap();
+        store.sweep();
+        assert_eq!(taken_by(&file), granted, "nor does it come by later");
+        assert!(used() < nothing + 2 * granted, "{}", used());
+
+        // The process ends, too: no one can fill the rest of the grant.
+        let kept = file.metadata().unwrap();
+        drop(file);
+        store.sweep();
+        assert!(used() < nothing + 512 * KIB as u64, "{} of a grant of {}", used(), kept.len());
+        assert!(get(&store, 1, 1) == data);
+        // What was received is whole, and the next writer goes on.
+        let length = data.len() as u64;
+        let recovery = PipelineRecovery { new_stamp: GenerationStamp(2), min_acked: 0, max_received: length };
+        let mut writer = store.recover_being_written(&block(1, 1, 0), recovery).unwrap();
+        let rest = bytes(14, 3 << 20);
+        let at = writer.received();
+        send(&mut writer, &rest, 64 * KIB);
+        writer.finalize(Durability::Memory).unwrap();
+        assert!(get(&store, 1, 2) == [&data[..at as usize], &rest].concat());
+        store.verify(&block(1, 2, 0)).unwrap();
+    }
+}
+
+#[test]
+fn memory_beyond_a_grant_does_not_stay_with_a_finalized_replica() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    let used = || store.metrics().memory_used - store.metrics().slab_bytes;
+    let (nothing, length) = (used(), 1_u64 << 20);
+    let data = bytes(15, length as usize);
+    let mut writer = create(&store, 1, 1);
+    let file = borrow(&mut writer, length as usize, true);
+    file.write_all_at(&data, 0).unwrap();
+    commit(&mut writer, 0, &data).unwrap();
+    file.write_all_at(&vec![0x5a_u8; 32 << 20], length).unwrap();
+    writer.finalize(Durability::Memory).unwrap();
+    drop(file);
+    store.sweep();
+    assert!(used() < nothing + 2 * length, "{}", used());
+    assert!(get(&store, 1, 1) == data);
+
+    // A trusted writer that goes on after the end.
+    let mut writer = create(&store, 2, 1);
+    let file = borrow(&mut writer, length as usize, true);
+    file.write_all_at(&data, 0).unwrap();
+    commit(&mut writer, 0, &data).unwrap();
+    writer.finalize(Durability::Memory).unwrap();
+    file.write_all_at(&vec![0x5a_u8; 32 << 20], length).unwrap();
+    store.sweep();
+    assert_eq!(taken_by(&file), length);
+    assert!(get(&store, 2, 1) == data);
+}
+
+#[test]
+fn memory_beyond_a_grant_is_found_after_a_restart() {
+    let bed = Bed::new(Kind::Memory);
+    let store = bed.open();
+    let data = bytes(16, 256 * KIB);
+    let mut writer = create(&store, 1, 1);
+    let file = borrow(&mut writer, 1 << 20, false);
+    file.write_all_at(&data, 0).unwrap();
+    commit(&mut writer, 0, &data).unwrap();
+    std::mem::forget(writer);
+    file.write_all_at(&vec![0x5a_u8; 63 << 20], 1 << 20).unwrap();
+    drop(store);
+    let store = bed.open();
+    let used = || store.metrics().memory_used - store.metrics().slab_bytes;
+    assert!(used() >= 64 << 20, "{}", used());
+    drop(file);
+    store.sweep();
+    assert!(used() < 1 << 20, "{}", used());
+    assert!(info(&store, 1).block.length == data.len() as u64);
+}
+
 #[test]
 fn memory_that_ends_in_the_middle_sends_the_writer_to_files() {
     let mut bed = Bed::new(Kind::Memory);

@@ -303,10 +303,18 @@ fn storage_directory(entry: &str) -> Result<StorageDirectory, String> {
         .iter()
         .find_map(|(scheme, engine)| location.strip_prefix(scheme).map(|rest| (*engine, rest)))
         .unwrap_or((None, location));
-    // `file:///data` and `file:/data` are the same; a host between the slashes is nothing we could use.
+    // `file:///data`, `file:/data` and `file://localhost/data` are the same (RFC 8089). Apache's DataNode ignores any other host, so that
+    // `file://data/1` is the directory `/1` there; here it is refused.
     let path = match location.strip_prefix("//") {
         Some(rest) if rest.starts_with('/') => percent_decode(rest)?,
-        Some(_) => return Err(format!("{entry:?} names a host; wanted file:///directory")),
+        Some(rest) => match rest.split_once('/') {
+            Some((host, path)) if host.eq_ignore_ascii_case("localhost") => percent_decode(&format!("/{path}"))?,
+            _ => {
+                return Err(format!(
+                    "{entry:?} names a host other than localhost; write file:///directory for a directory of this machine"
+                ));
+            }
+        },
         None => location.to_owned(),
     };
     if !path.starts_with('/') {
@@ -398,7 +406,13 @@ mod tests {
         assert_eq!((dirs[2].storage_type, dirs[2].engine), (StorageType::RamDisk, Some(Engine::Mmap)));
         assert!(storage_directories("[TAPE]/a").is_err());
         assert!(storage_directories("relative").is_err());
-        assert!(storage_directories("file://host/a").is_err());
+        for local in ["file://localhost/a%20b", "[SSD]file://LocalHost/a%20b"] {
+            assert_eq!(storage_directories(local).unwrap()[0].path, PathBuf::from("/a b"), "{local}");
+        }
+        for foreign in ["file://host/a", "file://localhost", "file://localhost:9/a", "file://data/1"] {
+            let refused = storage_directories(foreign).unwrap_err();
+            assert!(refused.contains("file:///directory"), "{refused}");
+        }
     }
 
     #[test]

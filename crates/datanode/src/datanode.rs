@@ -48,6 +48,9 @@ const PACKET_PATIENCE: Patience =
 /// How often the store is asked for news (corrupt replicas, failed volumes).
 const EVENTS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often an announced restart looks whether writers are left.
+const RESTART_POLL: Duration = Duration::from_millis(20);
+
 /// How long the end waits for tasks that are in the middle of something.
 const TASKS_END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -97,6 +100,8 @@ pub struct Datanode {
     pub(crate) local_forwarding: LocalForwarding,
     pub(crate) streams: Streams,
     stop: watch::Sender<bool>,
+    /// This datanode is about to end, and to be started again soon.
+    restarting: watch::Sender<bool>,
     /// An administrator asked for the end of the process.
     shutdown_asked: watch::Sender<bool>,
     /// Too many storage directories have failed.
@@ -168,6 +173,7 @@ impl Datanode {
             local_forwarding: LocalForwarding::default(),
             streams: Streams::new(options.streams, load),
             stop: watch::Sender::new(false),
+            restarting: watch::Sender::new(false),
             shutdown_asked: watch::Sender::new(false),
             disks_failed: AtomicBool::new(false),
             options,
@@ -243,6 +249,23 @@ impl Datanode {
 
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stop.borrow()
+    }
+
+    /// Becomes true when this datanode is about to restart.
+    pub(crate) fn restarting(&self) -> watch::Receiver<bool> {
+        self.restarting.subscribe()
+    }
+
+    pub(crate) fn is_restarting(&self) -> bool {
+        *self.restarting.borrow()
+    }
+
+    /// Tells writers that this datanode is about to restart, and takes on no new ones. Returns when they have gone, or at `deadline`.
+    pub(crate) async fn announce_restart(&self, deadline: tokio::time::Instant) {
+        self.restarting.send_replace(true);
+        while !self.writers.is_empty() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(RESTART_POLL).await;
+        }
     }
 
     /// An administrator's wish; the owner of the handle carries it out.
@@ -437,6 +460,10 @@ impl Writers {
         Writing { writers: self.clone(), key }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.active.lock().is_empty()
+    }
+
     /// Ends the connections of all writers. Returns how many there were.
     pub fn disconnect_all(&self) -> usize {
         let active = self.active.lock();
@@ -467,6 +494,11 @@ async fn watch_store(datanode: Arc<Datanode>) {
                 StoreEvent::Corrupt { block, storage, storage_type } => {
                     if let Some(pool) = datanode.pools.get(&block.pool) {
                         pool.report_own_bad(&block, &storage, storage_type);
+                    }
+                }
+                StoreEvent::Missing(replica) => {
+                    if let Some(pool) = datanode.pools.get(&replica.block.pool) {
+                        pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Deleted);
                     }
                 }
                 StoreEvent::VolumeFailed { storage, dir, reason, capacity_lost } => {

@@ -33,6 +33,9 @@ const CONFIG_VERSION: &str = "core-3.0.0,hdfs-1";
 /// A datanode asked to end answers first. Hadoop's figure.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(1);
 
+/// How long writers have to take note of a restart. Hadoop's figure (`dfs.datanode.oob.timeout-ms`).
+const RESTART_NOTICE: Duration = Duration::from_millis(1500);
+
 /// Answers for one datanode.
 pub struct IpcService {
     datanode: Arc<Datanode>,
@@ -69,7 +72,9 @@ fn encoded(message: &impl Message) -> Bytes {
 /// The Java exception for an error of this room.
 fn exception(error: &OpError) -> RemoteError {
     let class = match error {
-        OpError::Store(StoreError::ReplicaNotFound { .. }) => exceptions::REPLICA_NOT_FOUND,
+        OpError::Store(StoreError::ReplicaNotFound { .. } | StoreError::FilesMissing { .. }) => {
+            exceptions::REPLICA_NOT_FOUND
+        }
         OpError::Store(StoreError::ReplicaExists { .. }) => exceptions::REPLICA_ALREADY_EXISTS,
         OpError::Store(StoreError::RecoveryInProgress { .. }) => exceptions::RECOVERY_IN_PROGRESS,
         OpError::PoolNotReady { .. } | OpError::Store(StoreError::PoolNotAttached { .. }) => exceptions::RETRIABLE,
@@ -218,6 +223,9 @@ impl IpcService {
         let datanode = self.datanode.clone();
         tokio::spawn(async move {
             tokio::time::sleep(SHUTDOWN_DELAY).await;
+            if request.for_upgrade {
+                datanode.announce_restart(tokio::time::Instant::now() + RESTART_NOTICE).await;
+            }
             datanode.ask_shutdown();
         });
         Ok(encoded(&ShutdownDatanodeResponseProto {}))

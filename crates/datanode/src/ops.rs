@@ -89,6 +89,8 @@ pub enum OpError {
     AckOutOfOrder { block: ExtendedBlock, expected: i64, actual: i64 },
     #[error("downstream datanode found what this one sent for {block} corrupt")]
     CorruptForDownstream { block: ExtendedBlock },
+    #[error("this datanode is about to restart; try again when it is back")]
+    Restarting,
     #[error("{0}")]
     Refused(String),
     #[error("a task of the store ended early")]
@@ -139,6 +141,7 @@ impl OpError {
             Self::Checksum { .. } | Self::ChecksumBytes { .. } => Status::ErrorChecksum,
             Self::Store(StoreError::ReplicaExists { .. }) => Status::ErrorExists,
             Self::Malformed(_) => Status::ErrorInvalid,
+            Self::Restarting => Status::OobRestart,
             _ => Status::Error,
         }
     }

@@ -13,6 +13,7 @@
 
 mod landing;
 mod storing;
+mod upstream;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,11 +25,12 @@ use hearth_fabric::tcp::{Connection, ReceiveBuffer};
 use hearth_types::{ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::{AckReply, Decoded, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use self::landing::Landing;
 use self::storing::{Rejected, Stored, Storing};
+use self::upstream::Upstream;
 use crate::forward::{Data, Forward, Mirror};
 use crate::grants::Grants;
 use crate::load::Load;
@@ -83,6 +85,8 @@ pub struct Receiver<'a> {
     pub serves: Option<&'a Load>,
     /// The sender is a local writer, which is kept in memory to fill.
     pub grants: Option<Grants>,
+    /// True once this datanode is about to restart, of which its sender is told out of band.
+    pub restarting: watch::Receiver<bool>,
 }
 
 /// A block that has come in whole, not yet finalized.
@@ -116,8 +120,8 @@ pub struct Failed {
 impl Receiver<'_> {
     /// Receives up to the last packet.
     pub async fn run(self) -> Result<Received, Box<Failed>> {
-        let upstream = self.upstream.connection.clone();
         let write_timeout = self.upstream.write_timeout;
+        let upstream = Upstream::new(self.upstream.connection.clone(), write_timeout);
         self.upstream.buffer.grow_to(BUFFER_BYTES);
         let acker = self.writer.acker();
         let storing = Storing {
@@ -141,23 +145,35 @@ impl Receiver<'_> {
             to_disk: None,
         };
         let own = self.own_reply;
-        let received = match (self.mirror, self.acknowledge) {
-            (None, Acknowledge::Packets) => {
-                let mut acks = Acks::Direct { acker, own, bytes: Vec::new() };
-                let last = intake.run(None, &mut acks).await;
-                last.map(|last| (last, ack(last.seqno, own, Vec::new(), 0).encode()))
+        let receiving = async {
+            match (self.mirror, self.acknowledge) {
+                (None, Acknowledge::Packets) => {
+                    let mut acks = Acks::Direct { acker, own, bytes: Vec::new(), upstream: &upstream };
+                    let last = intake.run(None, &mut acks).await;
+                    last.map(|last| (last, ack(last.seqno, own, Vec::new(), 0).encode()))
+                }
+                (mirror, Acknowledge::Nothing) => {
+                    let forward = mirror.as_ref().map(Forward::new);
+                    intake.run(forward.as_ref(), &mut Acks::None).await.map(|last| (last, Vec::new()))
+                }
+                (Some(mirror), Acknowledge::Packets) => {
+                    let forward = Forward::new(&mirror);
+                    let pipeline = Pipeline::new(intake.storing.block.clone());
+                    let mut acks = Acks::Pipeline(&pipeline);
+                    let respond = pipeline.respond(mirror, &forward, &upstream, &acker, own);
+                    async { tokio::try_join!(intake.run(Some(&forward), &mut acks), respond) }.await
+                }
             }
-            (mirror, Acknowledge::Nothing) => {
-                let forward = mirror.as_ref().map(Forward::new);
-                intake.run(forward.as_ref(), &mut Acks::None).await.map(|last| (last, Vec::new()))
+        };
+        let telling = async {
+            if self.acknowledge == Acknowledge::Packets {
+                upstream.tell_of_restart(self.restarting).await;
             }
-            (Some(mirror), Acknowledge::Packets) => {
-                let forward = Forward::new(&mirror);
-                let pipeline = Pipeline::new(intake.storing.block.clone());
-                let mut acks = Acks::Pipeline(&pipeline);
-                let respond = pipeline.respond(mirror, &forward, &upstream, write_timeout, &acker, own);
-                async { tokio::try_join!(intake.run(Some(&forward), &mut acks), respond) }.await
-            }
+            std::future::pending().await
+        };
+        let received = tokio::select! {
+            received = receiving => received,
+            never = telling => never,
         };
         // A pipeline that broke may have left a batch on its way to the store.
         let on_disk = async {
@@ -169,6 +185,7 @@ impl Receiver<'_> {
         match (received.and_then(|received| on_disk.map(|()| received)), writer) {
             (Ok((last, bytes)), Some(writer)) => {
                 let durability = if last.sync { Durability::Disk } else { Durability::Memory };
+                let upstream = upstream.connection().clone();
                 Ok(Received { writer, durability, last_ack: LastAck { bytes, upstream, write_timeout } })
             }
             (Ok(_), None) => Err(Box::new(Failed { error: OpError::Interrupted, writer: None })),
@@ -197,6 +214,7 @@ enum Acks<'a> {
         acker: Acker,
         own: AckReply,
         bytes: Vec<u8>,
+        upstream: &'a Upstream,
     },
     /// Only once the downstream datanode has acknowledged, too.
     Pipeline(&'a Pipeline),
@@ -295,7 +313,7 @@ impl Intake<'_> {
                 let granted = granted.filter(|_| index + 1 == stored);
                 Pending { granted, ..packet.pending(received) }
             });
-            acknowledge(acks, pending, &self.upstream.connection, self.upstream.write_timeout).await?;
+            acknowledge(acks, pending).await?;
             match rejected {
                 None => {}
                 Some(Rejected::Failed(error)) => return Err(error),
@@ -521,12 +539,7 @@ impl Intake<'_> {
 
 /// Acknowledges packets that are stored here, or queues them until downstream has them, too. The last packet of a block
 /// is left to the caller.
-async fn acknowledge(
-    acks: &mut Acks<'_>,
-    packets: impl Iterator<Item = Pending>,
-    upstream: &Connection,
-    write_timeout: Duration,
-) -> Result<(), OpError> {
+async fn acknowledge(acks: &mut Acks<'_>, packets: impl Iterator<Item = Pending>) -> Result<(), OpError> {
     match acks {
         Acks::None => Ok(()),
         Acks::Pipeline(pipeline) => {
@@ -537,7 +550,7 @@ async fn acknowledge(
             }
             Ok(())
         }
-        Acks::Direct { acker, own, bytes } => {
+        Acks::Direct { acker, own, bytes, upstream } => {
             bytes.clear();
             let mut end = 0;
             for pending in packets.filter(|pending| !pending.last) {
@@ -551,7 +564,7 @@ async fn acknowledge(
             if end > 0 {
                 acker.set(end)?;
             }
-            Ok(upstream.write_all(bytes, write_timeout).await?)
+            upstream.send(bytes).await
         }
     }
 }
@@ -603,20 +616,19 @@ impl Pipeline {
         &self,
         mut mirror: Mirror,
         forward: &Forward,
-        upstream: &Connection,
-        write_timeout: Duration,
+        upstream: &Upstream,
         acker: &Acker,
         own: AckReply,
     ) -> Result<Vec<u8>, OpError> {
         let mut out = Vec::new();
         loop {
             let Some(ack) = self.downstream_ack(&mut mirror, forward).await? else {
-                return self.respond_alone(upstream, write_timeout, own).await;
+                return self.respond_alone(upstream, own).await;
             };
             if ack.seqno == UNKNOWN_SEQNO {
                 // Out of band: a datanode further down restarts, or lost its own mirror.
                 let nanos = ack.downstream_nanos;
-                upstream.write_all(&ack.passed_on(own, nanos).encode(), write_timeout).await?;
+                upstream.send(&ack.passed_on(own, nanos).encode()).await?;
                 continue;
             }
             let packet = self.next().await;
@@ -645,7 +657,7 @@ impl Pipeline {
             }
             // Acknowledgements that have come together leave together.
             if !(self.has_pending() && mirror.has_ack()) {
-                upstream.write_all(&out, write_timeout).await?;
+                upstream.send(&out).await?;
                 out.clear();
             }
         }
@@ -674,16 +686,11 @@ impl Pipeline {
     }
 
     /// The downstream datanode is lost: says so at once, and for each packet that still comes.
-    async fn respond_alone(
-        &self,
-        upstream: &Connection,
-        write_timeout: Duration,
-        own: AckReply,
-    ) -> Result<Vec<u8>, OpError> {
+    async fn respond_alone(&self, upstream: &Upstream, own: AckReply) -> Result<Vec<u8>, OpError> {
         let lost = |seqno| ack(seqno, own, vec![AckReply(Status::Error as u32)], 0).encode();
         let mut out = lost(UNKNOWN_SEQNO);
         loop {
-            upstream.write_all(&out, write_timeout).await?;
+            upstream.send(&out).await?;
             let packet = self.next().await;
             out = lost(packet.seqno);
             if packet.last {

@@ -180,7 +180,11 @@ impl PacketSender<'_> {
             DataSource::File { file, offset: base } if self.transfer_to => {
                 self.reader.note_sent(length);
                 self.connection.write_vectored(&[head], true, self.write_timeout).await?;
-                self.connection.send_file_range(file, base + offset, length, self.write_timeout).await?;
+                let sent = self.connection.send_file_range(file, base + offset, length, self.write_timeout).await;
+                if let Err(tcp::Error::File { .. }) = &sent {
+                    self.reader.suspect();
+                }
+                sent?;
             }
             DataSource::File { .. } => {
                 scratch.resize(length as usize, 0);

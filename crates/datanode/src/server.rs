@@ -49,6 +49,10 @@ async fn take_on(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>
             return;
         }
     };
+    if datanode.is_restarting() {
+        // Its peer comes again when the restart is done.
+        return;
+    }
     let peer = connection.peer();
     let Some((place, mut gives_way)) = datanode.places.admit(peer.party()) else {
         let limit = datanode.places.connections_max();

@@ -116,7 +116,9 @@ impl Exception {
             "FileNotFoundException" => StatusCode::NOT_FOUND,
             "IllegalArgumentException" | "UnsupportedOperationException" => StatusCode::BAD_REQUEST,
             // They extend IllegalArgumentException.
-            "HadoopIllegalArgumentException" | "InvalidPathException" => StatusCode::BAD_REQUEST,
+            "HadoopIllegalArgumentException" | "InvalidPathException" | "NumberFormatException" => {
+                StatusCode::BAD_REQUEST
+            }
             _ if self.is_io() => StatusCode::FORBIDDEN,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -297,6 +299,7 @@ mod tests {
             ("java.lang.SecurityException", 403),
             ("org.apache.hadoop.HadoopIllegalArgumentException", 400),
             ("org.apache.hadoop.fs.InvalidPathException", 400),
+            ("java.lang.NumberFormatException", 400),
             ("java.io.IOException", 403),
             ("org.apache.hadoop.security.AccessControlException", 403),
             ("org.apache.hadoop.hdfs.server.namenode.SafeModeException", 403),

@@ -446,6 +446,14 @@ pub fn remove_superseded(dirs: &PoolDirs, id: BlockId, old: DiskCopy, new: DiskC
     }
 }
 
+/// How many of a copy's two files are not there.
+///
+/// Errors: whether one is there cannot be said.
+pub fn missing(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) -> io::Result<usize> {
+    let files = [dirs.data(copy.place, id), dirs.meta(copy.place, id, copy.stamp)];
+    files.iter().try_fold(0, |missing, file| Ok(missing + usize::from(!file.try_exists()?)))
+}
+
 pub fn remove(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) {
     let _ = fs::remove_file(dirs.data(copy.place, id));
     let _ = fs::remove_file(dirs.meta(copy.place, id, copy.stamp));

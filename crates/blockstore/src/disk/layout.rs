@@ -94,13 +94,22 @@ impl PoolDirs {
     pub fn make_dir(&self, place: Place, id: BlockId) -> io::Result<PathBuf> {
         let dir = self.dir(place, id);
         if place == Place::Finalized && !dir.is_dir() {
-            fs::create_dir_all(&dir)?;
             if let Some(parent) = dir.parent() {
+                make_one(parent)?;
+                make_one(&dir)?;
                 sys::sync_dir(parent)?;
             }
             sys::sync_dir(&self.finalized)?;
         }
         Ok(dir)
+    }
+}
+
+/// Not its parents: where the whole volume is gone, it is not to be made again on the disk below its mount point.
+fn make_one(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        other => other,
     }
 }
 

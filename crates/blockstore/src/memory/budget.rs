@@ -129,6 +129,13 @@ impl Share {
         &self.budget
     }
 
+    /// Makes it `bytes`, whatever the limit says: they are taken already.
+    pub fn set(&self, bytes: u64) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        self.budget.used.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(before, Ordering::Relaxed);
+    }
+
     /// Gives back all but `bytes`.
     pub fn shrink_to(&self, bytes: u64) {
         let before = self.bytes();

@@ -1,5 +1,7 @@
 //! A replica with files of its own: data at offset 0 of one, header and CRCs in the other.
 
+mod lent;
+
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,6 +17,8 @@ use super::budget::{Budget, Share};
 use super::header::{self, HEADER_BYTES, Identity, Progress};
 use crate::mapped::Mapping;
 use crate::sys::{self, Map, PAGE};
+
+pub use self::lent::{HUGE_PAGE_BYTES, LentState, Settled};
 
 /// The name of a copy's data file or CRC file, apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +65,8 @@ struct Part {
     path: PathBuf,
     /// Given back when the last guard is gone, which is when the kernel frees the memory.
     share: Share,
+    /// What a writer outside has taken of the tmpfs beyond `share`, as of the last look.
+    beyond: Share,
     /// Other processes have been given it, or may have been by a former life of this one: from then on it is not cut in place.
     shown: AtomicBool,
     /// Other processes may have it open, if only to write it.
@@ -73,6 +79,7 @@ impl Part {
     fn new(path: PathBuf, share: Share, shown: bool) -> Arc<Self> {
         Arc::new(Self {
             path,
+            beyond: share.budget().take_found(0),
             share,
             shown: AtomicBool::new(shown),
             outside: AtomicBool::new(shown),
@@ -508,7 +515,7 @@ impl FileWriter {
         let rest = self.copy.data.share.bytes().saturating_sub(sys::pages(length));
         match self.copy.lent() {
             Lent::Nobody => false,
-            Lent::Trusted => rest > (length / REST_SHARE).max(REST_BYTES_MIN),
+            Lent::Trusted => rest > (length / REST_SHARE).max(REST_BYTES_MIN) || self.copy.is_overfilled(),
             Lent::Untrusted => true,
         }
     }

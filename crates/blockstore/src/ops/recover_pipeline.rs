@@ -68,6 +68,24 @@ impl Inner {
         synced.map_err(|error| self.disk_error(&replica.slice, "sync a replica in", error))
     }
 
+    /// Makes a replica that a restart has found one that is being written again: its client has waited for the datanode, and all that
+    /// the client has seen acknowledged is there. (Apache's datanode does so within 50 s of a restart for an upgrade.) Under `change`.
+    fn goes_on(&self, replica: &Replica) -> Result<()> {
+        let mut core = replica.core();
+        if core.state != ReplicaState::WaitingToBeRecovered {
+            return Ok(());
+        }
+        if core.memory.is_none() {
+            // Reads of its meta file what a writer has to know.
+            core.partial_crc = replica.disk_snapshot(&mut core)?.partial_crc;
+        }
+        core.state = ReplicaState::BeingWritten;
+        core.record().map_err(|source| {
+            core.state = ReplicaState::WaitingToBeRecovered;
+            StoreError::io("record a replica in", &replica.slice.memory_dir)(source)
+        })
+    }
+
     /// What stages 1 and 5 ask of a replica. Stops the writer. Returns FINALIZED or BEING_WRITTEN.
     fn check_recoverable(
         &self,
@@ -76,7 +94,8 @@ impl Inner {
         new_stamp: GenerationStamp,
         length: u64,
     ) -> Result<ReplicaState> {
-        self.check_open(replica, block, new_stamp, &[ReplicaState::Finalized, ReplicaState::BeingWritten])?;
+        let states = [ReplicaState::Finalized, ReplicaState::BeingWritten, ReplicaState::WaitingToBeRecovered];
+        self.check_open(replica, block, new_stamp, &states)?;
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let (state, received, acked) = {
             let core = replica.core();
@@ -87,6 +106,10 @@ impl Inner {
             let block = replica.named(new_stamp);
             let wanted = received.to_string();
             return Err(StoreError::LengthMismatch { block, what: "acknowledged", actual: acked, wanted });
+        }
+        if state == ReplicaState::WaitingToBeRecovered {
+            self.goes_on(replica)?;
+            return Ok(ReplicaState::BeingWritten);
         }
         Ok(state)
     }
@@ -129,7 +152,8 @@ impl Inner {
         block: &ExtendedBlock,
         recovery: PipelineRecovery,
     ) -> Result<ReplicaWriter> {
-        self.check_open(replica, block, recovery.new_stamp, &[ReplicaState::BeingWritten])?;
+        let states = [ReplicaState::BeingWritten, ReplicaState::WaitingToBeRecovered];
+        self.check_open(replica, block, recovery.new_stamp, &states)?;
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let (acked, received) = {
             let core = replica.core();
@@ -144,6 +168,7 @@ impl Inner {
             let wanted = format!("at most {}", recovery.max_received);
             return Err(StoreError::LengthMismatch { block: named, what: "received", actual: received, wanted });
         }
+        self.goes_on(replica)?;
         if received > acked {
             self.cut_being_written(replica, acked)?;
         }

@@ -302,8 +302,8 @@ fn a_replica_that_cannot_be_recovered_is_what_it_was_and_is_flushed() {
     bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(2)).unwrap();
     let budget = &bed.inner.budget;
     let all = budget.take(budget.limit() - budget.used()).unwrap();
-    let (place, aside) = (&replica.slice.dirs.being_written, replica.slice.dirs.root.join("aside"));
-    fs::rename(place, &aside).unwrap();
+    let in_the_way = replica.slice.dirs.being_written.join("blk_1");
+    fs::create_dir(&in_the_way).unwrap();
     let recover = |stamp| bed.inner.update_under_recovery(&block(1, 1), GenerationStamp(stamp), length, None);
     assert!(recover(2).is_err());
     {
@@ -312,7 +312,7 @@ fn a_replica_that_cannot_be_recovered_is_what_it_was_and_is_flushed() {
         assert!(core.memory.is_some() && core.dirty_since.is_some());
     }
     assert_eq!(bed.inner.metrics().dirty_replicas, 1);
-    fs::rename(&aside, place).unwrap();
+    fs::remove_dir(&in_the_way).unwrap();
     drop(all);
     assert_eq!(bed.inner.flush_all(&mut |_| true).failures, 0);
     assert!(replica.core().is_on_disk());

@@ -19,7 +19,7 @@ use crate::inner::Inner;
 use crate::memory::incarnation::{self, Incarnation};
 use crate::memory::slab::Slabs;
 use crate::pool::{Pool, ReplicaMap};
-use crate::replica::{Core, Replica};
+use crate::replica::{Core, MemoryCopy, Replica};
 use crate::verify::Worth;
 use crate::volume::{Slice, Volume};
 
@@ -53,7 +53,7 @@ impl Inner {
         check_name(&identity.pool)?;
         // Everything is checked before anything is written.
         for volume in &self.volumes {
-            self.unless_failed(volume, || self.check_volume(volume, identity))?;
+            self.unless_failed(volume, || self.check_owner(volume, identity))?;
         }
         let mut summary = PoolSummary::default();
         let slices = self.volumes.iter().map(|volume| self.slice(volume, identity)).collect();
@@ -83,7 +83,7 @@ impl Inner {
         if self.volumes.iter().all(|volume| volume.is_failed()) { Err(error) } else { Ok(()) }
     }
 
-    fn check_volume(&self, volume: &Volume, identity: &PoolIdentity) -> Result<()> {
+    fn check_owner(&self, volume: &Volume, identity: &PoolIdentity) -> Result<()> {
         if let Some(version) = &*volume.version.lock()
             && version.cluster_id != identity.cluster_id
         {
@@ -298,8 +298,13 @@ impl Inner {
                 summary.dirty += 1;
                 self.note_dirty(&replica, &mut core);
             }
+            // A borrower of its memory may have outlived the former process.
+            let is_lent = core.memory.as_ref().is_some_and(MemoryCopy::may_be_written_outside);
             drop(core);
             self.note_resident(&replica);
+            if is_lent {
+                self.lent.add(&replica);
+            }
         }
     }
 }

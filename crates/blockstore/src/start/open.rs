@@ -123,8 +123,7 @@ fn make_private(dir: &Path) -> Result<()> {
     match fs::DirBuilder::new().recursive(true).mode(0o700).create(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let reason = "is not a directory".to_owned();
-            return Err(StoreError::BadDirectory { path: dir.to_owned(), reason });
+            return Err(StoreError::io("make", dir)(io::Error::from_raw_os_error(libc::ENOTDIR)));
         }
         Err(error) => return Err(StoreError::io("make", dir)(error)),
     }

@@ -17,15 +17,12 @@ use hearth_types::ChecksumError;
 
 use super::ReplicaWriter;
 use crate::inner::count;
-use crate::memory::file::{FileWriter, Lent};
+use crate::memory::file::{FileWriter, HUGE_PAGE_BYTES, Lent};
 use crate::replica::Hands;
 use crate::{ReplicaReader, Result, StoreError, sys};
 
 /// Committed bytes are checked in such pieces: where they have to be fetched for that, they stay in the processor's cache between the two.
 const CHECK_BYTES: usize = 128 << 10;
-
-/// What a stranger may take beyond his grant, at least: memory in huge pages is taken by those.
-const BEYOND_GRANT_BYTES: u64 = 2 << 20;
 
 /// A sum over what was committed that does not fit, or bytes that are gone.
 pub(super) enum Bad {
@@ -79,6 +76,7 @@ impl ReplicaWriter {
         let mut hands = self.hands(&shared)?;
         let file = self.granted_file(&mut hands)?;
         let lent = file.lend(if trusted { Lent::Trusted } else { Lent::Untrusted });
+        self.store.lent.add(&self.replica);
         lent.map_err(StoreError::io("lend a replica in", &self.replica.slice.memory_dir))
     }
 
@@ -103,7 +101,7 @@ impl ReplicaWriter {
             return Err(self.bad_write(format!("committed up to {end}, granted up to {}", self.granted)));
         }
         if let Hands::File(file) = &*hands {
-            let slack = u64::from(self.store.options.memory.slice_bytes).max(BEYOND_GRANT_BYTES);
+            let slack = u64::from(self.store.options.memory.slice_bytes).max(HUGE_PAGE_BYTES);
             let taken = file.take_from_stranger(slack);
             if taken.map_err(StoreError::io("look at the memory of a replica in", &self.replica.slice.memory_dir))? {
                 return Err(self.bad_write("whoever fills the memory granted takes more than that"));

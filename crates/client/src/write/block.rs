@@ -77,7 +77,9 @@ impl Stream {
         located: LocatedBlock,
         unacknowledged: &mut Unacknowledged,
     ) -> Result<Pipeline, Error> {
-        let targets = targets_of(&located)?;
+        let mut targets = targets_of(&located)?;
+        // As Apache's client: a block that has too few replicas gets another before it is added to, or the append fails.
+        self.replace_if_wanted(&located.block, &mut targets).await?;
         self.rebuild(located.block.clone(), targets, unacknowledged, Stage::Append).await
     }
 

@@ -106,7 +106,11 @@ impl Stream {
     }
 
     /// Takes another datanode in when the policy asks for it, and has it copy what the block holds.
-    async fn replace_if_wanted(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>) -> Result<(), Error> {
+    pub(super) async fn replace_if_wanted(
+        &mut self,
+        block: &ExtendedBlock,
+        targets: &mut Vec<Target>,
+    ) -> Result<(), Error> {
         let options = &self.shared.options;
         let seen = self.appended || self.flushed();
         if !options.replace_policy.wants_replacement(self.file.replication, targets.len(), seen) {

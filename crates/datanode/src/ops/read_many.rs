@@ -392,7 +392,11 @@ impl Ready {
                     connection.write_vectored(&slices, true, timeout).await?;
                     slices.clear();
                     reader.note_sent(range.length());
-                    connection.send_file_range(file, offset + range.start(), range.length(), timeout).await?;
+                    let sent = connection.send_file_range(file, offset + range.start(), range.length(), timeout).await;
+                    if let Err(hearth_fabric::tcp::Error::File { .. }) = &sent {
+                        reader.suspect();
+                    }
+                    sent?;
                 }
             }
         }

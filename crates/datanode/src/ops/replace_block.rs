@@ -126,6 +126,7 @@ async fn fetch(
         verify: true,
         read_timeout: waits.read,
         own_reply: AckReply::SUCCESS,
+        restarting: datanode.restarting(),
         grants: None,
         serves: None,
         throttle: Some(&datanode.balance_throttle),

@@ -116,6 +116,11 @@ pub async fn serve_one_sided(
 
 async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request: Request) -> Result<After, OpError> {
     let pool = datanode.ready_pool(&request.write.block.pool).await?;
+    if datanode.is_restarting() && request.awaits_answers() {
+        let error = OpError::Restarting;
+        answer_bad_link(session, &pool, &error).await?;
+        return Err(error);
+    }
     let opened = match check_write_token(&pool, &request) {
         Ok(()) => take_on(datanode, &request, session.connection.peer()).await,
         Err(error) => Err(error),
@@ -377,6 +382,7 @@ async fn receive(
         serves: request.is_client.then_some(&*datanode.load),
         throttle: is_move.then_some(&datanode.balance_throttle),
         grants,
+        restarting: datanode.restarting(),
         upstream: session,
     };
     let received = match receiver.run().await {

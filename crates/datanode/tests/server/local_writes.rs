@@ -366,6 +366,57 @@ async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
 }
 
 /// The datanode behind the first is gone after the `steps`-th step.
+/// 20 writers fill 64 MiB each where 1 MiB is granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_beyond_grants_is_counted_and_goes_with_its_writers_connection() {
+    const WRITERS: u64 = 20;
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let datanode = start(&namenode, dir.path(), &[("hearth.memory.limit", "256m")]).await;
+    let socket = socket_of(dir.path());
+    let taken = || -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let files = hearth_testkit::files_below(&dir.path().join("memory"));
+        let data = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "data"));
+        data.filter_map(|path| path.metadata().ok()).map(|about| about.blocks() * 512).sum()
+    };
+    let mut writers = Vec::new();
+    // One after the other, so that no more than 64 MiB are held at a time.
+    for id in 1..=WRITERS {
+        let request = write_request(&block(id as i64, 1001, 128 << 20), Stage::PipelineSetupCreate, vec![]);
+        let mut writer = LocalWriter::new(&socket, request).await;
+        assert_eq!(writer.granted, MIB as u64);
+        writer.put(&content(1000, id), 1).await.unwrap();
+        let granted = writer.granted;
+        writer.file.as_ref().unwrap().write_all_at(&vec![7; 64 * MIB], granted).unwrap();
+        if id == 1 {
+            let counted = async {
+                while figure(&datanode, "hearth_memory_used_bytes").await < 64 * MIB as u64 {
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            };
+            tokio::time::timeout(WAIT, counted).await.expect("it is counted while the writer is there");
+        }
+        // The connection ends; the descriptor stays.
+        writers.push(writer.file.take());
+        drop(writer);
+        let given_back = async {
+            while taken() > id * 3 * MIB as u64 {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(WAIT, given_back).await.unwrap_or_else(|_| panic!("{} bytes of {id} grants", taken()));
+    }
+    drop(writers);
+    let given_back = async {
+        while taken() > WRITERS * 64 * 1024 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, given_back).await.unwrap_or_else(|_| panic!("{} bytes of what no one holds", taken()));
+    assert!(figure(&datanode, "hearth_memory_used_bytes").await < 64 * MIB as u64);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
     let namenode = FakeNamenode::start().await;

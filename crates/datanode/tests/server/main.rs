@@ -18,11 +18,13 @@ mod pages;
 mod pipelines;
 mod reads_and_writes;
 mod recovery;
+mod restart_notice;
 mod rests;
 mod slow_disk;
 mod streams;
 mod tokens;
 mod transfers;
+mod volume_errors;
 
 use std::path::Path;
 use std::sync::Arc;

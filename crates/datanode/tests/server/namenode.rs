@@ -33,6 +33,9 @@ pub const POOL: &str = "BP-1-127.0.0.1-1";
 pub struct Told {
     pub registrations: Vec<DatanodeRegistrationProto>,
     pub heartbeats: usize,
+    /// In the last heartbeat.
+    pub storages: usize,
+    pub failed_volumes: u32,
     /// Replicas of the last full report.
     pub full_report: Option<u64>,
     pub events: Vec<(BlockStatus, Block)>,
@@ -191,6 +194,8 @@ impl Service for Answers {
             "sendHeartbeat" => {
                 let request = decode::<HeartbeatRequestProto>(&call);
                 told.heartbeats += 1;
+                told.storages = request.reports.len();
+                told.failed_volumes = request.failed_volumes();
                 HeartbeatResponseProto {
                     cmds: told.commands.drain(..).collect(),
                     ha_status: NnhaStatusHeartbeatProto { state: State::Active as i32, txid: 1 },

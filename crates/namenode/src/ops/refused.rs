@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
-    CreateEncryptionZoneRequestProto, CreateSymlinkRequestProto, GetErasureCodingPolicyRequestProto,
-    GetEzForPathRequestProto,
-    SetErasureCodingPolicyRequestProto, UnsetErasureCodingPolicyRequestProto,
+    CodecProto, CreateEncryptionZoneRequestProto, CreateSymlinkRequestProto, GetErasureCodingCodecsResponseProto,
+    GetErasureCodingPolicyRequestProto, GetEzForPathRequestProto, SetErasureCodingPolicyRequestProto,
+    UnsetErasureCodingPolicyRequestProto,
 };
 use prost::Message;
 
@@ -30,9 +30,8 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         "getDataEncryptionKey" => Ok(NONE),
         "getEZForPath" => encryption_zone(namenode, context, request),
         // Nothing is encrypted or erasure-coded: the lists are empty.
-        "listEncryptionZones" | "listReencryptionStatus" | "getErasureCodingPolicies" | "getErasureCodingCodecs" => {
-            list_nothing(method)
-        }
+        "listEncryptionZones" | "listReencryptionStatus" | "getErasureCodingPolicies" => list_nothing(method),
+        "getErasureCodingCodecs" => Ok(codecs()),
         "getErasureCodingPolicy" => erasure_coding_policy(namenode, context, request),
         "createEncryptionZone" => decode(request)
             .and_then(|request: CreateEncryptionZoneRequestProto| Err(Error::NoKeyProvider { path: request.src })),
@@ -56,6 +55,16 @@ pub fn refuse(namenode: &Namenode, context: &Context, method: &str, request: &By
         "satisfyStoragePolicy" => Err(Error::NoPolicySatisfier),
         _ => return None,
     })
+}
+
+/// What Java's clients can encode with, as Apache's NameNode lists it: the coders are the client's, not the NameNode's. No policy that
+/// uses them is enabled here.
+const CODECS: [(&str, &str); 3] =
+    [("rs", "rs_native, rs_java"), ("rs-legacy", "rs-legacy_java"), ("xor", "xor_native, xor_java")];
+
+fn codecs() -> Bytes {
+    let codec = CODECS.map(|(codec, coders)| CodecProto { codec: codec.to_owned(), coders: coders.to_owned() });
+    GetErasureCodingCodecsResponseProto { codec: codec.into() }.encode_to_vec().into()
 }
 
 /// Empty lists whose messages have required fields.

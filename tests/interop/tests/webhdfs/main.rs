@@ -4,6 +4,7 @@
 mod attributes;
 mod commands;
 mod files;
+mod matrix;
 mod names;
 mod refusals;
 mod snapshots;
@@ -23,6 +24,10 @@ const CHECKS: &[Check] = &[
     ("attributes_are_set_and_told", attributes::attributes),
     ("snapshots_are_made_and_told", snapshots::snapshots),
     ("what_cannot_be_is_refused_alike", refusals::refusals),
+    ("every_operation_and_parameter_is_answered_alike", matrix::matrix),
+    ("excluded_datanodes_are_left_out_alike", matrix::excluded),
+    ("append_is_refused_for_want_of_datanodes_alike", matrix::too_few),
+    ("paths_with_more_slashes_are_taken_alike", matrix::slashes),
     ("commands_of_hdfs_dfs_do_and_say_the_same", commands::said_alike),
     ("hdfs_dfs_puts_and_gets_files_of_many_blocks", commands::many_blocks),
     ("each_protocol_reads_what_the_other_wrote", commands::by_both_protocols),

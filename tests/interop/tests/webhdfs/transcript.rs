@@ -5,7 +5,7 @@
 //! refused for a reason that is told in words of the server's own. However it ends, it has to end as with the oracle.
 //!
 //! Left out of what is compared: times, ids, sizes of storages, host names (a port says what listens there), the order of JSON's
-//! fields and of URLs' parameters, which encoding of a URL was chosen, charsets, and of messages all but the first line (where
+//! fields and of URLs' parameters, which encoding of a URL was chosen, charsets of JSON, and of messages all but the first line (where
 //! exceptions come by RPC, Java's stack follows).
 
 use std::time::Duration;
@@ -83,6 +83,7 @@ pub struct Transcript {
     namenode: u16,
     namenode_rpc: u16,
     datanode: u16,
+    datanode_data: u16,
     ports: Vec<(u16, &'static str)>,
     steps: Vec<Step>,
     /// What is wrong without a look at the oracle.
@@ -131,6 +132,7 @@ impl Transcript {
             namenode,
             namenode_rpc,
             datanode: web,
+            datanode_data: data,
             ports,
             steps: Vec::new(),
             unexpected: Vec::new(),
@@ -222,7 +224,10 @@ impl Transcript {
         };
         let separator = if url.contains('?') { '&' } else { '?' };
         let by = if user.is_empty() { String::new() } else { format!("{separator}user.name={user}") };
-        let target = format!("{PREFIX}{url}{by}").replace("=NAMENODE", &format!("=127.0.0.1:{}", self.namenode_rpc));
+        let target = format!("{PREFIX}{url}{by}")
+            .replace("=NAMENODE", &format!("=127.0.0.1:{}", self.namenode_rpc))
+            .replace("HTTP-PORT", &self.datanode.to_string())
+            .replace("DATA-PORT", &self.datanode_data.to_string());
         Ok(Line { end, says_why, method, target })
     }
 
@@ -259,6 +264,12 @@ impl Transcript {
             return lines;
         }
         lines.push(format!("type {media}"));
+        if !is_json {
+            // Of JSON it is the same whether it is said or not.
+            let charset =
+                answer.header("content-type").and_then(|value| value.split_once(';')).map(|(_, rest)| rest.trim());
+            lines.extend(charset.map(|charset| format!("with {}", charset.to_ascii_lowercase())));
+        }
         if let Some(url) = answer.header("location") {
             let shown: String = url.chars().map(|letter| if letter.is_ascii() { letter } else { '\u{fffd}' }).collect();
             let made =

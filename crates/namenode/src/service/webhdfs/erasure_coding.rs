@@ -7,7 +7,7 @@ use hearth_wire::proto::hdfs::{
     GetErasureCodingPolicyRequestProto, GetErasureCodingPolicyResponseProto, SetErasureCodingPolicyRequestProto,
     SetErasureCodingPolicyResponseProto, UnsetErasureCodingPolicyRequestProto, UnsetErasureCodingPolicyResponseProto,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Answer, Asked, answer};
 
@@ -26,8 +26,10 @@ impl Asked {
 
     pub(super) async fn erasure_coding_codecs(&self) -> Answer {
         let request = GetErasureCodingCodecsRequestProto {};
-        self.call::<GetErasureCodingCodecsResponseProto>("getErasureCodingCodecs", &request).await?;
-        Ok(answer(&json!({ "ErasureCodingCodecs": {} })))
+        let listed: GetErasureCodingCodecsResponseProto = self.call("getErasureCodingCodecs", &request).await?;
+        let codecs: Map<String, Value> =
+            listed.codec.into_iter().map(|codec| (codec.codec, Value::from(codec.coders))).collect();
+        Ok(answer(&json!({ "ErasureCodingCodecs": codecs })))
     }
 
     pub(super) async fn set_erasure_coding_policy(&self) -> Answer {

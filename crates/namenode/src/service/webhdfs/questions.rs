@@ -1,6 +1,7 @@
 //! Which question is answered where: the operations of GET.
 
 use hearth_types::Access;
+use hearth_web::axum::http::{HeaderValue, header};
 use hearth_web::webhdfs::{Exception, needed, not_of};
 use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto};
 
@@ -62,6 +63,10 @@ impl Asked {
     async fn check_access(&self) -> Answer {
         let access = self.action()?.ok_or_else(|| needed(ACTION, "CHECKACCESS"))?;
         let request = CheckAccessRequestProto { path: self.path.clone(), mode: i32::from(access.bits()) };
-        self.change::<CheckAccessResponseProto>("checkAccess", &request).await
+        let mut done = self.change::<CheckAccessResponseProto>("checkAccess", &request).await?;
+        // The one operation of which Apache's NameNode names the charset of nothing.
+        let kind = HeaderValue::from_static("application/octet-stream;charset=utf-8");
+        done.headers_mut().insert(header::CONTENT_TYPE, kind);
+        Ok(done)
     }
 }

@@ -16,6 +16,8 @@ use super::status::mode;
 use super::{Answer, Asked, answer, missing};
 use crate::namespace::is_valid;
 
+const NUMBER_FORMAT: &str = "java.lang.NumberFormatException";
+
 /// Where a client is sent to.
 struct Destination {
     host: String,
@@ -29,17 +31,36 @@ impl From<&DatanodeIdProto> for Destination {
     }
 }
 
-/// DataNodes that a client does not want. Each may be named by its address or its name, alone or with the port of HTTP or of transfers:
-/// Java's clients name those that failed as the URL did.
+/// DataNodes that a client does not want.
+///
+/// Apache's NameNode knows them by address, or by address and port of transfers. Java's clients name one that failed by the host and HTTP
+/// port of its URL, which that NameNode takes for no DataNode at all. Here those are avoided where another DataNode will do.
 struct Excluded(HashSet<String>);
 
 impl Excluded {
-    fn of(given: Option<&str>) -> Self {
+    /// Errors: behind a colon stands no number, as Java reads it.
+    fn of(given: Option<&str>) -> Result<Self, Exception> {
         let names = given.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
-        Self(names.map(str::to_owned).collect())
+        let names: HashSet<String> = names.map(str::to_owned).collect();
+        for name in &names {
+            // `[::1]:9864`: Java would look for a number behind the first colon.
+            let port = if name.starts_with('[') { name.rsplit_once(':') } else { name.split_once(':') };
+            if let Some((_, port)) = port
+                && port.parse::<i32>().is_err()
+            {
+                return Err(Exception::new(NUMBER_FORMAT, format!("For input string: \"{port}\"")));
+            }
+        }
+        Ok(Self(names))
     }
 
-    fn has(&self, machine: [&str; 2], ports: [u32; 2]) -> bool {
+    /// Never to be named.
+    fn has(&self, ip: &str, transfer_port: u32) -> bool {
+        !self.0.is_empty() && (self.0.contains(ip) || self.0.contains(format!("{ip}:{transfer_port}").as_str()))
+    }
+
+    /// To be named only where there is no other.
+    fn avoids(&self, machine: [&str; 2], ports: [u32; 2]) -> bool {
         let is_named = |name: &str| {
             self.0.contains(name) || ports.iter().any(|port| self.0.contains(format!("{name}:{port}").as_str()))
         };
@@ -55,18 +76,18 @@ impl Asked {
             ("length", self.parameters.long("length", 0)?.map(|length| length.to_string())),
             ("offset", Some(offset.to_string())),
         ];
-        let destination = self.holder("OPEN", Some(offset), &self.excluded()).await?;
+        let destination = self.holder("OPEN", Some(offset), &self.excluded()?).await?;
         self.send_on("OPEN", destination, &passed)
     }
 
     pub(super) async fn checksum(&self) -> Answer {
-        let destination = self.holder("GETFILECHECKSUM", None, &Excluded::of(None)).await?;
+        let destination = self.holder("GETFILECHECKSUM", None, &Excluded::of(None)?).await?;
         self.send_on("GETFILECHECKSUM", destination, &[])
     }
 
     pub(super) async fn append(&self) -> Answer {
         let passed = [("buffersize", self.buffer_size()?)];
-        let destination = self.holder("APPEND", None, &self.excluded()).await?;
+        let destination = self.holder("APPEND", None, &self.excluded()?).await?;
         self.send_on("APPEND", destination, &passed)
     }
 
@@ -92,7 +113,7 @@ impl Asked {
         self.check_path()?;
         self.webhdfs.service.datanodes.place_client(&self.caller.machine).await;
         let block_size = block_size.map_or(self.namenode().settings.defaults.block_size, |size| size as u64);
-        let destination = self.gateway(block_size, &self.excluded())?;
+        let destination = self.gateway(block_size, &self.excluded()?)?;
         self.send_on("CREATE", destination, &passed)
     }
 
@@ -101,7 +122,7 @@ impl Asked {
         Ok(size.map(|size| size.to_string()))
     }
 
-    fn excluded(&self) -> Excluded {
+    fn excluded(&self) -> Result<Excluded, Exception> {
         Excluded::of(self.parameters.text("excludedatanodes"))
     }
 
@@ -139,9 +160,14 @@ impl Asked {
             let id = &info.id;
             info.admin_state() != AdminState::Decommissioned
                 && id.info_port != 0
-                && !excluded.has([&id.ip_addr, &id.host_name], [id.info_port, id.xfer_port])
+                && !excluded.has(&id.ip_addr, id.xfer_port)
         };
-        match block.locs.iter().find(is_fit) {
+        let is_avoided = |info: &&DatanodeInfoProto| {
+            let id = &info.id;
+            excluded.avoids([&id.ip_addr, &id.host_name], [id.info_port, id.xfer_port])
+        };
+        // The nearest comes first of those that are alike.
+        match block.locs.iter().filter(is_fit).min_by_key(is_avoided) {
             Some(info) => Ok((&info.id).into()),
             None => Err(Exception::io("No active nodes contain this block")),
         }
@@ -149,12 +175,19 @@ impl Asked {
 
     /// One that may take a block of so many bytes, or any.
     fn gateway(&self, block_size: u64, excluded: &Excluded) -> Result<Destination, Exception> {
-        let is_excluded = |id: &DatanodeId| {
-            excluded.has([&id.ip, &id.host_name], [u32::from(id.info_port), u32::from(id.transfer_port)])
+        let is_excluded = |id: &DatanodeId| excluded.has(&id.ip, u32::from(id.transfer_port));
+        let is_avoided = |id: &DatanodeId| {
+            let ports = [u32::from(id.info_port), u32::from(id.transfer_port)];
+            excluded.avoids([&id.ip, &id.host_name], ports) || is_excluded(id)
         };
         let namenode = self.namenode();
         let now = namenode.now();
-        let found = namenode.read().blocks.gateway(&self.caller.machine, block_size, is_excluded, now);
+        let machine = &self.caller.machine;
+        let found = {
+            let state = namenode.read();
+            let other = state.blocks.gateway(machine, block_size, is_avoided, now);
+            other.or_else(|| state.blocks.gateway(machine, block_size, is_excluded, now))
+        };
         match found {
             Some(id) => Ok(Destination { host: id.host_name, port: u32::from(id.info_port) }),
             None => Err(Exception::io(format!(
@@ -191,14 +224,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datanodes_are_excluded_by_any_of_their_names() {
-        let is_excluded = |given: &str| Excluded::of(Some(given)).has(["10.0.0.1", "dn1"], [9864, 9866]);
-        for given in ["dn1", "10.0.0.1", "x, dn1:9864", "10.0.0.1:9866 ,y"] {
-            assert!(is_excluded(given), "{given}");
+    fn excluded_datanodes_are_named_as_apache_knows_them_and_avoided_by_their_other_names() {
+        let of = |given: &str| Excluded::of(Some(given)).unwrap();
+        let is_excluded = |given: &str| of(given).has("10.0.0.1", 9866);
+        let is_avoided = |given: &str| of(given).avoids(["10.0.0.1", "dn1"], [9864, 9866]);
+        for given in ["10.0.0.1", "x, 10.0.0.1", "10.0.0.1:9866 ,y"] {
+            assert!(is_excluded(given) && is_avoided(given), "{given}");
         }
-        for given in ["", ",", "dn1:1", "dn11", "dn"] {
-            assert!(!is_excluded(given), "{given}");
+        for given in ["dn1", "x, dn1:9864", "10.0.0.1:9864", "dn1:9866"] {
+            assert!(!is_excluded(given) && is_avoided(given), "{given}");
         }
-        assert!(!Excluded::of(None).has(["", ""], [0, 0]));
+        for given in ["", ",", "dn1:1", "dn11", "dn", "[::1]:9864"] {
+            assert!(!is_excluded(given) && !is_avoided(given), "{given}");
+        }
+        for given in ["dn1:", "dn1:x", "a,b:9864x", "[::1]"] {
+            assert_eq!(Excluded::of(Some(given)).err().map(|refused| refused.status().as_u16()), Some(400), "{given}");
+        }
+        assert!(!Excluded::of(None).unwrap().avoids(["", ""], [0, 0]));
     }
 }

@@ -1,0 +1,61 @@
+use std::collections::HashMap;
+use std::io;
+
+use super::{Fault, of};
+
+const TABLE: &str = include_str!("../../../../docs/compatibility/volume-errors.md");
+
+/// Error numbers by name, as far as the table has them.
+fn numbers() -> HashMap<&'static str, i32> {
+    macro_rules! names {
+        ($($name:ident)*) => { HashMap::from([$((stringify!($name), libc::$name)),*]) };
+    }
+    names!(
+        ENOSPC EDQUOT EMFILE ENFILE EINTR EAGAIN ENOMEM EBADF EINVAL EFAULT EIO EROFS ENODEV ENXIO ENOMEDIUM EREMOTEIO EUCLEAN
+        EBADMSG ESTALE ENOTCONN ESHUTDOWN EHOSTDOWN ENOLINK ENOENT ENOTDIR EISDIR EACCES EPERM ELOOP ENAMETOOLONG EEXIST ENOTEMPTY
+        EXDEV EMLINK EFBIG ETXTBSY ETIMEDOUT EBUSY EOPNOTSUPP
+    )
+}
+
+fn word(fault: Fault) -> &'static str {
+    match fault {
+        Fault::NoSpace => "no room",
+        Fault::Process => "not the disk",
+        Fault::Volume => "failed",
+        Fault::Unclear => "look",
+    }
+}
+
+#[test]
+fn documented_table_of_error_numbers_is_what_is_done() {
+    let numbers = numbers();
+    let rows: Vec<Vec<&str>> = TABLE
+        .lines()
+        .skip_while(|line| !line.starts_with("| errno"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let mut named = Vec::new();
+    for row in &rows {
+        let [errors, meaning] = row[..] else { panic!("{row:?}") };
+        let codes: Vec<i32> = match errors {
+            "any other" => (1..=133).filter(|code| !numbers.values().any(|known| known == code)).collect(),
+            _ => errors.split(' ').map(|name| numbers[name]).collect(),
+        };
+        for code in codes {
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!(word(of(&error)), meaning, "{error}");
+            named.push(code);
+        }
+    }
+    named.sort_unstable();
+    assert_eq!(named, (1..=133).collect::<Vec<i32>>(), "each number once");
+}
+
+#[test]
+fn content_of_a_file_says_nothing_of_the_disk() {
+    for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData] {
+        assert_eq!(of(&io::Error::from(kind)), Fault::Process);
+    }
+}

@@ -1,0 +1,44 @@
+//! Sends acknowledgements to the sender, each whole: those of packets, and the notice of a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_fabric::tcp::Connection;
+use hearth_wire::data_transfer::{PipelineAck, Status, UNKNOWN_SEQNO};
+use tokio::sync::{Mutex, watch};
+
+use crate::ops::OpError;
+
+pub(super) struct Upstream {
+    connection: Arc<Connection>,
+    timeout: Duration,
+    /// Held while acknowledgements are written: what two loops write does not mix.
+    writing: Mutex<()>,
+}
+
+impl Upstream {
+    pub fn new(connection: Arc<Connection>, timeout: Duration) -> Self {
+        Self { connection, timeout, writing: Mutex::new(()) }
+    }
+
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    pub async fn send(&self, acknowledgements: &[u8]) -> Result<(), OpError> {
+        let _writing = self.writing.lock().await;
+        Ok(self.connection.write_all(acknowledgements, self.timeout).await?)
+    }
+
+    /// Tells the sender, once `restarting` says so, that this datanode is about to restart: an acknowledgement of no packet. A client
+    /// that has no other datanode waits for this one. Source: hdfs `PipelineAck`, OOB_RESTART; `BlockReceiver.sendOOBResponse`.
+    pub async fn tell_of_restart(&self, mut restarting: watch::Receiver<bool>) {
+        if restarting.wait_for(|restarting| *restarting).await.is_err() {
+            return;
+        }
+        let told = self.send(&PipelineAck::last(UNKNOWN_SEQNO, Status::OobRestart).encode()).await;
+        if let Err(error) = told {
+            tracing::debug!(peer = %self.connection.peer(), %error, "a writer was not told of the restart");
+        }
+    }
+}
