@@ -145,10 +145,13 @@ impl LocalCluster {
             .with("hearth.memory.dir", self.memory_dir.join(&name).display().to_string())
     }
 
-    /// What any Hadoop client needs to use the file system at `namenode`.
-    pub fn client(&self, namenode: SocketAddr) -> Configuration {
+    /// What any Hadoop client needs to use the file system at `namenode`, whose web pages are at `http`: tools such as `hdfs fsck` ask
+    /// there.
+    pub fn client(&self, namenode: SocketAddr, http: SocketAddr) -> Configuration {
         let mut configuration = Configuration::empty()
             .with("fs.defaultFS", format!("hdfs://{namenode}"))
+            .with("dfs.namenode.rpc-address", namenode.to_string())
+            .with("dfs.namenode.http-address", http.to_string())
             .with("dfs.replication", self.options.datanodes.min(3).to_string());
         if self.options.datanodes < 3 {
             // With fewer than three DataNodes there is none to replace a lost one with.

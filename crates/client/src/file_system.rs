@@ -446,6 +446,14 @@ impl FileSystem {
         Reader::open(Arc::clone(&self.shared), path, located).await
     }
 
+    /// Opens a file for reading without verification: its bytes are those that the DataNodes have stored, even where they do not fit
+    /// their checksums. Read over TCP only.
+    pub async fn open_unverified(&self, path: &str) -> Result<Reader, Error> {
+        let path = self.absolute(path)?;
+        let located = self.shared.locate(&path, 0, self.shared.options.prefetch_bytes).await?;
+        Reader::open_unverified(Arc::clone(&self.shared), path, located).await
+    }
+
     /// Opens each of `paths` for reading, in their order: by one call where the namenode is Hearth's, else by many at once.
     pub async fn open_many(&self, paths: &[&str]) -> Vec<Result<Reader, Error>> {
         let mut absolute = Vec::with_capacity(paths.len());

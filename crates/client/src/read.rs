@@ -3,7 +3,7 @@
 //! [`locate`] knows where the blocks are, [`replica`] chooses a replica of one and a path to it and goes to the next when it
 //! fails; [`stream`] reads it over that path: [`local`], [`one_sided`] or [`packets`]. Positioned reads of what is open in [`local`] take the short
 //! cut of [`warm`]. Every byte is checked against its checksum before
-//! the caller sees it.
+//! the caller sees it, except by a reader that was opened without checks ([`crate::FileSystem::open_unverified`]).
 
 mod local;
 mod locate;
@@ -28,6 +28,7 @@ use crate::{DatanodeError, Error};
 use locate::Locations;
 use replica::{Failures, Replicas};
 use stream::BlockStream;
+use way::Checks;
 
 pub(crate) use many::{Collected, FileRange, open_many, read_ranges, visit_opened};
 pub use view::View;
@@ -53,8 +54,22 @@ impl Reader {
         Ok(Self::of(shared, locations))
     }
 
+    /// As `open`; the bytes are not verified.
+    pub(crate) async fn open_unverified(
+        shared: Arc<Shared>,
+        path: String,
+        located: LocatedBlocks,
+    ) -> Result<Self, Error> {
+        let locations = Locations::open(Arc::clone(&shared), path, located).await?;
+        Ok(Self::with_checks(shared, locations, Checks::None))
+    }
+
     fn of(shared: Arc<Shared>, locations: Locations) -> Self {
-        let replicas = Arc::new(Replicas::new(shared, locations));
+        Self::with_checks(shared, locations, Checks::All)
+    }
+
+    fn with_checks(shared: Arc<Shared>, locations: Locations, checks: Checks) -> Self {
+        let replicas = Arc::new(Replicas::new(shared, locations, checks));
         Self { replicas, position: 0, current: None, failures: Failures::default() }
     }
 

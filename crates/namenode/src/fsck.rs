@@ -18,6 +18,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use hearth_types::BlockId;
 use hearth_web::{Gone, Telling};
 use hearth_wire::rpc::exceptions;
 
@@ -66,6 +67,8 @@ pub struct FsckRequest {
     /// Snapshots of what is below the path are looked at, too.
     pub include_snapshots: bool,
     pub delete: bool,
+    /// Blocks on too few racks are given to re-replication.
+    pub replicate: bool,
     pub move_to_lost: bool,
     pub list_corrupt: bool,
     /// Entries of the list of corrupt files to leave out.
@@ -101,6 +104,7 @@ impl FsckRequest {
             open_for_write: flag("openforwrite"),
             include_snapshots: flag("includeSnapshots"),
             delete: flag("delete"),
+            replicate: flag("replicate"),
             move_to_lost: flag("move"),
             list_corrupt: flag("listcorruptfileblocks"),
             start_after: text("startblockafter").parse().unwrap_or(0),
@@ -185,6 +189,10 @@ async fn tell(
         match next {
             Next::GoOn => {}
             Next::Delete(found) => telling.say(Fsck::delete(namenode, caller, real_user, &found).await).await?,
+            Next::Replicate(blocks) => match fsck.replicate(&blocks).await {
+                Ok(()) => {}
+                Err(error) => telling.say(format!("\nFSCK cannot queue blocks for replication: {error}\n")).await?,
+            },
             Next::End => return Ok(()),
         }
     }
@@ -209,6 +217,8 @@ enum Next {
     GoOn,
     /// A corrupt file is to be deleted first.
     Delete(Found),
+    /// These blocks, which are on too few racks, are to be looked at by re-replication.
+    Replicate(Vec<BlockId>),
     End,
 }
 
@@ -234,15 +244,17 @@ struct Fsck {
     corrupt: CorruptFiles,
     /// The file that was just looked at is to be deleted.
     doomed: Option<Found>,
-    /// It has ended for want of a right.
+    /// Blocks on too few racks, of `-replicate`.
+    misplaced: Vec<BlockId>,
+    /// A right was missing, to a part of what was asked for or to all of it.
     is_refused: bool,
 }
 
 impl Fsck {
     fn new(namenode: Arc<Namenode>, request: FsckRequest, caller: Caller) -> Self {
         let (left, out, summary, corrupt) = (Vec::new(), String::new(), Summary::default(), CorruptFiles::default());
-        let (began, doomed, is_refused) = (None, None, false);
-        Self { namenode, request, caller, began, left, out, summary, corrupt, doomed, is_refused }
+        let (began, doomed, misplaced, is_refused) = (None, None, Vec::new(), false);
+        Self { namenode, request, caller, began, left, out, summary, corrupt, doomed, misplaced, is_refused }
     }
 
     /// Makes the next part, in `out`.
@@ -283,6 +295,20 @@ impl Fsck {
         Ok(Next::GoOn)
     }
 
+    /// `-replicate`: re-replication looks at these blocks again.
+    async fn replicate(&mut self, blocks: &[BlockId]) -> Result<(), Error> {
+        let queued = self.namenode.change(|state, now| Ok(state.blocks.look_again(blocks, now))).await?;
+        self.summary.queued += queued;
+        Ok(())
+    }
+
+    /// Passes over a path that the caller may not read. The report goes on, and says at its end that it is incomplete.
+    fn pass_over(&mut self, path: &str, refused: &Error) {
+        self.is_refused = true;
+        self.summary.passed_over += 1;
+        self.say(format_args!("\n{path}: not checked: {refused}\n"));
+    }
+
     fn say(&mut self, text: std::fmt::Arguments<'_>) {
         let _ = self.out.write_fmt(text);
     }
@@ -310,8 +336,20 @@ impl Fsck {
             self.out.push_str(&policies);
         }
         self.say_end(now);
-        let health = if self.summary.is_healthy() { "HEALTHY" } else { "CORRUPT" };
-        let _ = write!(self.out, "\n\nThe filesystem under path '{}' is {health}", self.request.path);
+        let (path, passed_over) = (&self.request.path, self.summary.passed_over);
+        if passed_over > 0 {
+            let (user, what) = (&self.caller.user, if passed_over == 1 { "path was" } else { "paths were" });
+            let _ = write!(
+                self.out,
+                "{passed_over} {what} not checked: user {user} may not read them. Run fsck as a superuser.\n"
+            );
+        }
+        let _ = match (self.summary.is_healthy(), passed_over) {
+            (false, _) => write!(self.out, "\n\nThe filesystem under path '{path}' is CORRUPT"),
+            (true, 0) => write!(self.out, "\n\nThe filesystem under path '{path}' is HEALTHY"),
+            // An incomplete report is not healthy. Apache's report, which ends at the first such path, has the same last line.
+            (true, _) => write!(self.out, "\n\nFsck on path '{path}' FAILED"),
+        };
         Next::End
     }
 

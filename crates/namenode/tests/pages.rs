@@ -134,7 +134,10 @@ async fn fsck_tells_what_apaches_tells() {
     // Nobody sees below a directory that he cannot list.
     n.mkdirs_as("root", "/d/private", 0o700, true).await.unwrap();
     let hidden = ask(FsckRequest { user: "bob".into(), files: true, ..request.clone() }).await;
-    assert!(hidden.contains("Permission denied: user=bob") && hidden.ends_with("Fsck on path '/d' FAILED"), "{hidden}");
+    assert!(
+        hidden.contains("\n/d/private: not checked: Permission denied: user=bob") && hidden.ends_with("is CORRUPT"),
+        "{hidden}"
+    );
     n.delete_as("root", "/d/private", true).await.unwrap();
 
     // Whoever may not delete a file cannot do it by way of fsck.
@@ -143,6 +146,66 @@ async fn fsck_tells_what_apaches_tells() {
     assert!(n.info("/d/f").await.unwrap().is_some());
     ask(FsckRequest { delete: true, ..request }).await;
     assert!(n.info("/d/f").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn fsck_passes_over_what_the_user_may_not_read_and_checks_the_rest() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    n.mkdirs("/d").await.unwrap();
+    n.mkdirs_as("root", "/d/private", 0o700, true).await.unwrap();
+    for path in ["/d/a", "/d/private/f", "/d/shut", "/d/z"] {
+        n.write(&datanodes, path, 100).await;
+    }
+    n.set_permission("/d/shut", FsPermission(0o600)).await.unwrap();
+    let request = FsckRequest { files: true, ..asked("/d") };
+    let said = told(&n, FsckRequest { user: "bob".into(), ..request.clone() }).await;
+    for part in [
+        "\n/d/private: not checked: Permission denied: user=bob, access=READ_EXECUTE, inode=\"/d/private\":root",
+        "\n/d/shut: not checked: Permission denied: user=bob, access=READ, inode=\"/d/shut\":root",
+        "\n/d/a 100 bytes, ",
+        "\n/d/z 100 bytes, ",
+        "\nStatus: INCOMPLETE\n",
+        "\n Total files:\t2\n",
+        "milliseconds\n2 paths were not checked: user bob may not read them. ",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert!(said.ends_with("\n\n\nFsck on path '/d' FAILED") && !said.contains("/d/private/f"), "{said}");
+    // What is known to be corrupt is told first.
+    spoil(&n, "/d/z").await;
+    let said = told(&n, FsckRequest { user: "bob".into(), ..request.clone() }).await;
+    assert!(said.contains("\nStatus: CORRUPT\n") && said.ends_with("path '/d' is CORRUPT"), "{said}");
+    let said = told(&n, request).await;
+    assert!(said.contains("/d/private/f 100 bytes") && said.contains("\n Total files:\t4\n"), "{said}");
+}
+
+#[tokio::test]
+async fn fsck_replicate_queues_blocks_whose_replicas_are_in_one_rack() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("rack-of");
+    make_script(&script, "#!/bin/sh\ncase $1 in *.11|*.12) echo /a;; *.13) echo /b;; *) exit 1;; esac\n");
+    let settings = configuration().with("net.topology.script.file.name", script.to_str().unwrap());
+    let n = TestNamenode::start_with(settings, Arc::new(SystemClock::new())).await;
+    let mut datanodes = Vec::new();
+    for number in [11, 12, 13] {
+        datanodes.push(TestDatanode::join_from(&n, client_from(&format!("127.0.0.{number}")), number, &[]).await);
+    }
+    let file = CreateRequestProto { replication: 2, ..new_file("/f", "writer", 1) };
+    n.create_request("root", file).await.unwrap();
+    let located = n.add_block("/f", "writer", None).await.unwrap();
+    let block = ExtendedBlockProto { num_bytes: Some(10), ..located.b };
+    for datanode in &datanodes[..2] {
+        datanode.received(&n, &block).await;
+    }
+    assert!(n.complete("/f", "writer", Some(&block)).await.unwrap());
+    let said = told(&n, asked("/f")).await;
+    assert!(
+        said.contains("Replica placement policy is violated") && said.contains("queued for replication:\t0\n"),
+        "{said}"
+    );
+    let said = http(&n, "/fsck?ugi=root&path=%2Ff&replicate=1").await;
+    assert!(said.contains("\n Blocks queued for replication:\t1\n") && said.ends_with("is HEALTHY"), "{said}");
 }
 
 #[tokio::test]

@@ -1,11 +1,15 @@
 //! `hearth fs` beside `hdfs dfs`: the same command lines, the same output and exit codes.
 
+#[path = "shell/options.rs"]
+mod options;
+
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Context, Result, bail, ensure};
-use hearth_interop::{Check, Session, Suite, run, slow};
+use hearth_interop::{Check, Session, Suite, program_said, run, slow, tool_said};
 use hearth_testkit::{ClusterSpec, Make, hearth_program};
+use serde_json::Value;
 
 const CHECKS: &[Check] = &[
     ("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes),
@@ -17,6 +21,23 @@ const CHECKS: &[Check] = &[
     ("snapshots_are_made_alike", own_snapshots),
     ("counts_quotas_and_shares_of_snapshots_are_shown_alike", counts),
     ("checksums_of_files_are_alike", checksums),
+    ("every_option_of_apaches_usage_is_in_the_table_and_compared", options::told),
+    ("every_option_does_what_apaches_does", options::options),
+    ("fsck_says_what_apaches_tool_says", fsck),
+];
+
+/// The lines of all checks that compare both programs.
+const ALL_LINES: &[&[&str]] = &[
+    LINES,
+    KEPT_LINES,
+    LOCAL_LINES,
+    MOVE_LINES,
+    TRASH_LINES,
+    OWN_SNAPSHOT_LINES,
+    COUNT_LINES,
+    CHECKSUM_LINES,
+    options::OPTION_LINES,
+    options::CODE_LINES,
 ];
 
 fn main() -> ExitCode {
@@ -346,6 +367,62 @@ fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
         }
     }
     ensure!(failures.is_empty(), "{} of {} lines differ:\n{}", failures.len(), lines.len(), failures.join("\n"));
+    Ok(())
+}
+
+/// `hearth fsck` beside `hdfs fsck`, with the same NameNode.
+const FSCK_LINES: &[&str] = &[
+    "/fsck",
+    "/fsck -files",
+    "/fsck -files -blocks -locations",
+    "/fsck -files -blocks -racks",
+    "/fsck -files -blocks -replicaDetails",
+    "/fsck -files -blocks -upgradedomains",
+    "/fsck -files -includeSnapshots",
+    "/fsck -openforwrite -maintenance",
+    "/fsck -storagepolicies",
+    "/fsck -replicate",
+    "/fsck -showprogress",
+    "/fsck -list-corruptfileblocks",
+    "/fsck -delete",
+    "/fsck/none",
+    "/fsck /other",
+    "/fsck -nothing",
+    "-blockId blk_1 blk_2",
+    "-blockId nonsense",
+    "",
+];
+
+fn fsck(session: &mut Session) -> Result<()> {
+    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    let local = session.local("fsck")?;
+    std::fs::write(local.join("bytes"), [7; 5000])?;
+    let (file, local) = (local.join("bytes"), local.to_str().context("a path of text")?.to_owned());
+    apache.fs(&conf, ["-mkdir", "-p", "/fsck/sub"])?.success()?;
+    for name in ["one", "sub/two"] {
+        apache.fs(&conf, ["-put", file.to_str().context("text")?, &format!("/fsck/{name}")])?.success()?;
+    }
+    apache.dfsadmin(&conf, ["-allowSnapshot", "/fsck"])?.success()?;
+    apache.fs(&conf, ["-createSnapshot", "/fsck", "one"])?.success()?;
+    let mut differing = Vec::new();
+    for line in FSCK_LINES {
+        let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let theirs = tool_said(session.java()?, "org.apache.hadoop.hdfs.tools.DFSck", &arguments, &local)?;
+        let ours =
+            Command::new(hearth_program()?).arg("fsck").args(&arguments).env("HADOOP_CONF_DIR", &conf).output()?;
+        let ours = program_said(&ours, &local);
+        // Java's -1. Behind a wrong line stands the usage, in each program's words.
+        let of = |said: &Value| {
+            let complaint = said[2].as_str().unwrap_or_default();
+            let complaint = complaint.split("Usage: ").next().unwrap_or_default();
+            let complaint = complaint.split("Connecting to namenode").next().unwrap_or_default();
+            (said[0].as_i64().map(|code| code & 0xff), said[1].clone(), complaint.to_owned())
+        };
+        if of(&theirs) != of(&ours) {
+            differing.push(format!("{line}\n  Apache: {theirs}\n  Hearth: {ours}"));
+        }
+    }
+    ensure!(differing.is_empty(), "{} lines differ:\n{}", differing.len(), differing.join("\n"));
     Ok(())
 }
 

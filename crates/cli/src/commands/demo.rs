@@ -117,7 +117,7 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
     done(&format!("a NameNode and {DATANODES} DataNodes, each a process of its own, at {uri}"), started.elapsed());
     let client_conf = cluster.dir().join("conf");
     fs::create_dir_all(&client_conf).with_context(|| format!("cannot make {}", client_conf.display()))?;
-    cluster.client(processes.rpc()?).write_dir(&client_conf)?;
+    cluster.client(processes.rpc()?, processes.http()?).write_dir(&client_conf)?;
 
     let started = Instant::now();
     let (file, hash) = match &arguments.file {
@@ -196,7 +196,11 @@ impl Demo<'_> {
     async fn read_while_one_dies(&self, cluster: &LocalCluster, processes: &mut ProcessCluster) -> anyhow::Result<Row> {
         let bar = bar("reading while a DataNode dies", self.bytes);
         let started = Instant::now();
-        let files = FileSystem::connect(&cluster.client(processes.rpc()?), Some(self.uri), &configuration::user())?;
+        let files = FileSystem::connect(
+            &cluster.client(processes.rpc()?, processes.http()?),
+            Some(self.uri),
+            &configuration::user(),
+        )?;
         let mut reader = files.open(STORED).await?;
         let mut hash = Sha256::new();
         let mut killed = None;

@@ -18,6 +18,7 @@ mod find;
 mod glob;
 mod item;
 mod list;
+mod local_checksums;
 mod make;
 mod merge;
 mod moving;

@@ -1,29 +1,29 @@
-//! `hearth fsck PATH`: the report of `hdfs fsck`, computed here from the located blocks of every file below the path.
+//! `hearth fsck PATH`: the report of `hdfs fsck`.
+//!
+//! The NameNode makes the report. This command asks for it over HTTP (`/fsck`), as Apache's tool does, and prints the answer unchanged.
+//! When the web port cannot be reached, the command says so on standard error and makes a plain report from RPC answers ([`walk`]).
+//! Options that only the NameNode can carry out are refused then.
 
+mod ask;
+mod http;
 mod replicas;
 mod report;
+mod request;
 mod walk;
 
 use std::process::ExitCode;
 
-use hearth_client::ErrorKind;
+use anyhow::Context;
+use hearth_client::{ErrorKind, FileSystem};
+use hearth_config::Configuration;
 
 use super::generic_options::with_generic_options;
+use ask::{WebPort, ask};
 use report::Report;
-use walk::{Shown, walk};
+use request::{Request, Wrong};
+use walk::walk;
 
 const USAGE_ERROR: u8 = 255;
-
-const USAGE: &str =
-    "Usage: hearth fsck <path> [-list-corruptfileblocks | [-openforwrite] [-files [-blocks [-locations | -racks]]]]
-\t<path>\tstart checking from this path
-\t-files\tprint out files being checked
-\t-blocks\tprint out block report
-\t-locations\tprint out locations for every block
-\t-racks\tprint out network topology for data-node locations
-\t-openforwrite\tprint out files opened for write
-\t-list-corruptfileblocks\tprint out list of missing blocks and files they belong to
-";
 
 #[derive(clap::Args)]
 pub struct FsckArguments {
@@ -36,52 +36,94 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
     crate::logging::start("error");
     super::end_with_closed_output();
     let (configuration, words) = with_generic_options(arguments.arguments)?;
-    let mut shown = Shown::default();
-    let mut path = None;
-    let mut list_corrupt = false;
-    for word in &words {
-        match word.as_str() {
-            "-files" => shown.files = true,
-            "-blocks" => shown.blocks = true,
-            "-locations" => shown.locations = true,
-            "-racks" => (shown.locations, shown.racks) = (true, true),
-            "-openforwrite" => shown.open_files = true,
-            "-list-corruptfileblocks" => list_corrupt = true,
-            // What they would add is there already.
-            "-showprogress" | "-includeSnapshots" => {}
-            option if option.starts_with('-') => {
-                eprintln!("fsck: Illegal option '{option}'");
-                eprint!("{USAGE}");
-                return Ok(ExitCode::from(USAGE_ERROR));
-            }
-            word if path.is_none() => path = Some(word.to_owned()),
-            word => {
-                eprintln!("fsck: can only operate on one path at a time '{word}'");
-                eprint!("{USAGE}");
-                return Ok(ExitCode::from(USAGE_ERROR));
-            }
+    let request = match Request::parse(words) {
+        Ok(request) => request,
+        Err(Wrong::Help) => {
+            print!("{}", request::USAGE);
+            return Ok(ExitCode::SUCCESS);
         }
-    }
-    let path = path.unwrap_or_else(|| "/".to_owned());
+        Err(Wrong::Usage(what)) => {
+            if !what.is_empty() {
+                eprintln!("fsck: {what}");
+            }
+            eprint!("{}", request::USAGE);
+            return Ok(ExitCode::from(USAGE_ERROR));
+        }
+        Err(Wrong::Refused(what)) => {
+            eprintln!("fsck: {what}");
+            return Ok(ExitCode::from(USAGE_ERROR));
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(async {
-        let fs = crate::configuration::connect(&configuration, None)?;
-        let path = fs.absolute(&path)?;
-        match fs.status(&path).await {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                eprintln!(
-                    "FileSystem is inaccessible due to:\njava.io.FileNotFoundException: File does not exist: {path}"
-                );
-                println!("DFSck exiting.");
-                return Ok(0);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        let mut report = Report::start(&fs, path.clone(), !list_corrupt);
-        walk(&fs, &path, &shown, &mut report).await?;
-        anyhow::Ok(if list_corrupt { report.list_corrupt() } else { report.print(&fs).await? })
-    });
+    let code = runtime.block_on(check(&configuration, request));
     runtime.shutdown_background();
     Ok(ExitCode::from(code?))
+}
+
+/// The exit code.
+async fn check(configuration: &Configuration, mut request: Request) -> anyhow::Result<u8> {
+    let (uri, path) = split(&request.path);
+    let fs = crate::configuration::connect(configuration, uri.as_deref())?;
+    request.path = fs.absolute(path)?;
+    // Also tells which of several NameNodes is active.
+    match fs.status(&request.path).await {
+        Ok(_) => {}
+        // A block is looked up whatever the path.
+        Err(_) if !request.block_ids.is_empty() => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!(
+                "FileSystem is inaccessible due to:\njava.io.FileNotFoundException: File does not exist: {}",
+                request.path
+            );
+            eprintln!("DFSck exiting.");
+            return Ok(0);
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+        Err(error) => return Err(error.into()),
+    }
+    let namenode = fs.namenode_address();
+    match WebPort::find(configuration, fs.uri(), &namenode).await {
+        Ok(web) => ask(&web, &request, fs.user()).await,
+        Err(why) => {
+            let advice = "set dfs.namenode.http-address to that of the NameNode, for example by -D";
+            if let Some(option) = request.needs_namenode() {
+                anyhow::bail!("{option} asks the NameNode at {namenode} over HTTP, which fails: {why:#}; {advice}");
+            }
+            eprintln!(
+                "fsck: the NameNode at {namenode} cannot be asked over HTTP: {why:#}; {advice}. The report is made here, from what \
+                 clients are told: replicas in maintenance and misplaced ones are not seen."
+            );
+            by_walking(&fs, &request).await
+        }
+    }
+}
+
+async fn by_walking(fs: &FileSystem, request: &Request) -> anyhow::Result<u8> {
+    let mut report = Report::start(fs, request.path.clone(), !request.list_corrupt);
+    walk(fs, &request.path, &request.shown, &mut report).await.context("the walk over the files")?;
+    Ok(if request.list_corrupt { report.list_corrupt() } else { report.print(fs).await? })
+}
+
+/// The file system that a path names, if it names one, and the path in it.
+fn split(path: &str) -> (Option<String>, &str) {
+    let Some(rest) = path.strip_prefix("hdfs://") else { return (None, path) };
+    match rest.find('/') {
+        // Without a host it is of the default file system.
+        Some(0) => (None, rest),
+        Some(at) => (Some(format!("hdfs://{}", &rest[..at])), &rest[at..]),
+        None => (Some(path.to_owned()), "/"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_may_name_its_file_system() {
+        assert_eq!(split("/a"), (None, "/a"));
+        assert_eq!(split("hdfs://h:1/a/b"), (Some("hdfs://h:1".to_owned()), "/a/b"));
+        assert_eq!(split("hdfs://h:1"), (Some("hdfs://h:1".to_owned()), "/"));
+        assert_eq!(split("hdfs:///a"), (None, "/a"));
+    }
 }

@@ -29,6 +29,7 @@ pub fn with_generic_options(words: Vec<String>) -> anyhow::Result<(Configuration
             "-jt" | "-files" | "-libjars" | "-archives" => {
                 value(&word)?;
             }
+            "-tokenCacheFile" => bail!("-tokenCacheFile is not supported: delegation tokens are not used"),
             _ => match word.strip_prefix("-D") {
                 Some(setting) if setting.contains('=') => {
                     set(&mut configuration, setting)?;

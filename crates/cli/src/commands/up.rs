@@ -56,14 +56,21 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     if arguments.processes {
         // Started by this thread, which lives as long as they shall.
         let mut processes = runtime.block_on(ProcessCluster::start(&cluster, |_| {}))?;
-        announce(&cluster, processes.rpc()?, processes.namenode.port("http")?, arguments.write_conf.as_deref())?;
+        announce(&cluster, processes.rpc()?, processes.http()?, arguments.write_conf.as_deref())?;
         let outcome = runtime.block_on(async {
             // One listener for all rounds: a signal that came between two would be lost.
             let mut stopped = std::pin::pin!(super::stop_requested());
             loop {
+                // Ctrl-C reaches the children, too: what ends with it is not started again.
                 tokio::select! {
+                    biased;
                     stopped = &mut stopped => return stopped,
-                    () = tokio::time::sleep(Duration::from_secs(1)) => processes.check()?,
+                    () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                }
+                tokio::select! {
+                    biased;
+                    stopped = &mut stopped => return stopped,
+                    looked = processes.look_after(&cluster, |what| eprintln!("hearth: {what}")) => looked?,
                 }
             }
         });
@@ -125,7 +132,7 @@ fn announce(
 ) -> anyhow::Result<()> {
     if let Some(dir) = write_conf {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
-        cluster.client(rpc).write_dir(dir)?;
+        cluster.client(rpc, http).write_dir(dir)?;
     }
     println!("hdfs://{rpc}");
     let count = cluster.datanodes();

@@ -1,5 +1,6 @@
 //! The same cluster with each role as a process of its own.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
@@ -27,7 +28,7 @@ pub struct Process {
     child: Child,
     log: PathBuf,
     announcement: Announcement,
-    /// It was killed here, or `check` has told how it ended: no news when all are stopped.
+    /// It was killed here, or `look_after` has reported its end: `stop` does not report it again.
     end_is_known: bool,
 }
 
@@ -169,6 +170,35 @@ impl Drop for Process {
 pub struct ProcessCluster {
     pub namenode: Process,
     pub datanodes: Vec<Process>,
+    /// By the place in `datanodes`.
+    ends: BTreeMap<usize, Ends>,
+}
+
+/// A DataNode that ends more often than this within [`RESTARTS_WITHIN`] is left out.
+const RESTARTS_MAX: usize = 3;
+const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The ends of one DataNode.
+#[derive(Default)]
+struct Ends {
+    /// Times of its restarts within [`RESTARTS_WITHIN`].
+    restarts: Vec<Instant>,
+    left_out: bool,
+}
+
+impl Ends {
+    /// Whether to start it again, after it ended with `status`; else why not.
+    fn judge(&mut self, status: ExitStatus, now: Instant) -> Result<(), String> {
+        if status.success() {
+            return Err("it was asked to stop".to_owned());
+        }
+        self.restarts.retain(|at| now.duration_since(*at) < RESTARTS_WITHIN);
+        if self.restarts.len() >= RESTARTS_MAX {
+            return Err(format!("it was started again {RESTARTS_MAX} times within {} s", RESTARTS_WITHIN.as_secs()));
+        }
+        self.restarts.push(now);
+        Ok(())
+    }
 }
 
 impl ProcessCluster {
@@ -186,19 +216,63 @@ impl ProcessCluster {
             let (name, configuration) = (format!("datanode{number}"), cluster.datanode(number, rpc));
             datanodes.push(Process::start(cluster, &name, &["datanode"], &configuration).await?);
         }
-        Ok(Self { namenode, datanodes })
+        Ok(Self { namenode, datanodes, ends: BTreeMap::new() })
     }
 
     pub fn rpc(&self) -> anyhow::Result<SocketAddr> {
         self.namenode.port("rpc")
     }
 
-    /// Errors when a role has ended by itself.
-    pub fn check(&mut self) -> anyhow::Result<()> {
-        for process in std::iter::once(&mut self.namenode).chain(&mut self.datanodes) {
-            if let Some(status) = process.ended() {
-                process.end_is_known = true;
-                return Err(process.ended_with(status));
+    /// The NameNode's web port.
+    pub fn http(&self) -> anyhow::Result<SocketAddr> {
+        self.namenode.port("http")
+    }
+
+    /// Starts DataNodes again that have ended; each finds the replicas that it left. A DataNode is left out when it was asked to stop, does
+    /// not start, or ends too often; the file system goes on without it. `say` gets a line for each.
+    ///
+    /// To be awaited by the thread that started the cluster. When dropped half way, the next call starts the DataNode.
+    ///
+    /// Errors: the NameNode has ended, or no DataNode is left.
+    pub async fn look_after(&mut self, cluster: &LocalCluster, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
+        if let Some(status) = self.namenode.ended() {
+            self.namenode.end_is_known = true;
+            return Err(self.namenode.ended_with(status));
+        }
+        for place in 0..self.datanodes.len() {
+            if self.ends.get(&place).is_some_and(|ends| ends.left_out) {
+                continue;
+            }
+            let process = &mut self.datanodes[place];
+            let Some(status) = process.ended() else { continue };
+            process.end_is_known = true;
+            let (name, pid) = (process.role.clone(), process.pid());
+            let judged = self.ends.entry(place).or_default().judge(status, Instant::now());
+            if judged.is_ok() {
+                say(&format!("{name} (process {pid}) ended with {status}; it is started again"));
+            }
+            let outcome = match judged {
+                Ok(()) => {
+                    let configuration = cluster.datanode(place + 1, self.rpc()?);
+                    let started = Process::start(cluster, &name, &["datanode"], &configuration).await;
+                    started.map_err(|error| format!("it does not start: {error:#}"))
+                }
+                Err(why) => Err(why),
+            };
+            match outcome {
+                Ok(process) => {
+                    say(&format!("{name} is back, as process {}", process.pid()));
+                    self.datanodes[place] = process;
+                }
+                Err(why) => {
+                    self.ends.entry(place).or_default().left_out = true;
+                    let left = self.datanodes.len() - self.ends.values().filter(|ends| ends.left_out).count();
+                    let log = self.datanodes[place].log.display();
+                    say(&format!(
+                        "{name} (process {pid}) ended with {status} and is left out: {why}. {left} DataNodes are left; its log is {log}"
+                    ));
+                    ensure!(left > 0, "no DataNode is left; {}", self.datanodes[place].end_of_log());
+                }
             }
         }
         Ok(())
@@ -206,7 +280,7 @@ impl ProcessCluster {
 
     /// SIGTERM to all, DataNodes first; they write what is only in memory to disk before they end.
     ///
-    /// Errors, when all have stopped: each that had to be killed or did not end well, unless `check` has told of it.
+    /// Errors, when all have stopped: each that had to be killed or did not end well, unless `look_after` has reported it.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         for process in &mut self.datanodes {
@@ -262,7 +336,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
         let (namenode, datanode) = (start("namenode", "exit 0"), start("datanode", "exit 0"));
-        ProcessCluster { namenode, datanodes: vec![datanode] }.stop().unwrap();
+        cluster(namenode, vec![datanode]).stop().unwrap();
 
         let full = start("datanode1", "echo the disk is full >&2; exit 1");
         let mut killed = start("datanode2", "exit 0");
@@ -275,7 +349,7 @@ mod tests {
         }
         let namenode = start("namenode", "echo stopped >&2; exit 0");
         let log = namenode.log.clone();
-        let error = ProcessCluster { namenode, datanodes: vec![full, killed, earlier] }.stop().unwrap_err().to_string();
+        let error = cluster(namenode, vec![full, killed, earlier]).stop().unwrap_err().to_string();
         for part in ["datanode1 ended with exit status: 1", "datanode1.log", "disk is full", "datanode3 ended with"] {
             assert!(error.contains(part), "{part}: {error}");
         }
@@ -283,21 +357,81 @@ mod tests {
         assert_eq!(std::fs::read_to_string(log).unwrap(), "stopped\n");
     }
 
-    #[test]
-    fn what_was_told_of_is_not_told_again() {
+    fn cluster(namenode: Process, datanodes: Vec<Process>) -> ProcessCluster {
+        ProcessCluster { namenode, datanodes, ends: BTreeMap::new() }
+    }
+
+    fn prepared(directory: &Path) -> LocalCluster {
+        let options = crate::local_cluster::LocalClusterOptions {
+            dir: directory.join("data"),
+            memory_root: directory.to_path_buf(),
+            datanodes: 2,
+            port: 0,
+            http_port: 0,
+            settings: Vec::new(),
+        };
+        LocalCluster::prepare(options).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_namenode_ends_all_and_is_told_once() {
         let directory = tempfile::tempdir().unwrap();
         let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
-        let mut cluster =
-            ProcessCluster { namenode: start("namenode", "exit 0"), datanodes: vec![start("datanode", "exit 5")] };
-        cluster.check().unwrap();
-        cluster.datanodes[0].terminate();
+        let mut cluster = cluster(start("namenode", "exit 5"), vec![start("datanode1", "exit 0")]);
+        let local = prepared(directory.path());
+        cluster.look_after(&local, |_| panic!("nothing has ended")).await.unwrap();
+        cluster.namenode.terminate();
         let error = loop {
-            if let Err(error) = cluster.check() {
+            if let Err(error) = cluster.look_after(&local, |_| {}).await {
                 break error.to_string();
             }
-            std::thread::sleep(Duration::from_millis(1));
+            tokio::time::sleep(Duration::from_millis(1)).await;
         };
-        assert!(error.contains("datanode ended with exit status: 5"), "{error}");
+        assert!(error.contains("namenode ended with exit status: 5"), "{error}");
         cluster.stop().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_datanode_that_was_asked_to_stop_is_left_out_and_the_others_go_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
+        let (namenode, one, two) =
+            (start("namenode", "exit 0"), start("datanode1", "exit 0"), start("datanode2", "exit 0"));
+        let mut cluster = cluster(namenode, vec![one, two]);
+        let local = prepared(directory.path());
+        let mut said = Vec::new();
+        cluster.datanodes[1].terminate();
+        while said.is_empty() {
+            cluster.look_after(&local, |what| said.push(what.to_owned())).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(
+            said[0].contains("datanode2") && said[0].contains("left out: it was asked to stop. 1 DataNodes"),
+            "{said:?}"
+        );
+        cluster.look_after(&local, |what| panic!("said again: {what}")).await.unwrap();
+        cluster.datanodes[0].terminate();
+        let error = loop {
+            if let Err(error) = cluster.look_after(&local, |_| {}).await {
+                break error.to_string();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        assert!(error.starts_with("no DataNode is left"), "{error}");
+        cluster.stop().unwrap();
+    }
+
+    #[test]
+    fn a_datanode_that_ends_again_and_again_is_left_out() {
+        use std::os::unix::process::ExitStatusExt;
+        let (killed, now) = (ExitStatus::from_raw(9), Instant::now());
+        let mut ends = Ends::default();
+        for _ in 0..RESTARTS_MAX {
+            ends.judge(killed, now).unwrap();
+        }
+        assert!(ends.judge(killed, now + Duration::from_secs(1)).unwrap_err().contains("3 times within 60 s"));
+        // Those of a while ago do not count.
+        ends.judge(killed, now + RESTARTS_WITHIN).unwrap();
+        assert!(ends.judge(ExitStatus::from_raw(0), now).unwrap_err().contains("asked to stop"));
     }
 }

@@ -3,7 +3,7 @@
 use hearth_types::{ByteRange, ChecksumError, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHead, PacketHeader, ReadBlock, Status};
 
-use super::way::Prospect;
+use super::way::{Checks, Prospect};
 use crate::DatanodeError;
 use crate::datanode::{Peer, Peers, address_of};
 use crate::file_system::Shared;
@@ -11,7 +11,7 @@ use crate::file_system::Shared;
 /// Into less memory bytes are copied from where they were received: one call may bring more than that.
 const IN_PLACE_BYTES_MIN: usize = 64 << 10;
 
-/// Verified bytes of a replica, in order, where they were received.
+/// Bytes of a replica, in order, where they were received: verified, unless the reader wants them without.
 #[derive(Debug)]
 pub(super) struct PacketStream {
     peer: Peer,
@@ -19,6 +19,7 @@ pub(super) struct PacketStream {
     /// Asked for.
     wanted: ByteRange,
     checksum: ChecksumSpec,
+    checks: Checks,
     /// Where the next packet starts.
     next_offset: u64,
     next_sequence: i64,
@@ -43,6 +44,7 @@ impl PacketStream {
         located: &LocatedBlock,
         datanode: &DatanodeInfo,
         range: ByteRange,
+        checks: Checks,
     ) -> Result<Self, DatanodeError> {
         let address = address_of(&shared.options, &datanode.id, datanode.id.transfer_port).await?;
         let operation = Operation::ReadBlock(ReadBlock {
@@ -55,14 +57,14 @@ impl PacketStream {
             caching: CachingStrategy::default(),
         });
         while let Some(peer) = shared.peers.reuse(address).await {
-            match Self::start(peer, &operation, located, range).await {
+            match Self::start(peer, &operation, located, range, checks).await {
                 // The datanode may have closed it in this moment: that says nothing of the datanode.
                 Err(DatanodeError::Transfer(error)) if error.is_closed() => {}
                 outcome => return outcome,
             }
         }
         let peer = shared.peers.connect_for_packets(address, shared.options.read_timeouts()).await?;
-        Self::start(peer, &operation, located, range).await
+        Self::start(peer, &operation, located, range, checks).await
     }
 
     async fn start(
@@ -70,6 +72,7 @@ impl PacketStream {
         operation: &Operation,
         located: &LocatedBlock,
         wanted: ByteRange,
+        checks: Checks,
     ) -> Result<Self, DatanodeError> {
         peer.sender.send_operation(operation).await?;
         let response = peer.accepted("READ_BLOCK", &located.block).await?;
@@ -85,6 +88,7 @@ impl PacketStream {
             block: located.block.clone(),
             wanted,
             checksum: checksum.spec,
+            checks,
             next_offset: first,
             next_sequence: 0,
             start: 0,
@@ -128,7 +132,9 @@ impl PacketStream {
         self.check_order(&header, taken)?;
         let Some(arrival) = self.peer.receiver.receive_data(&head, spec, into).await? else { return Ok(None) };
         let bytes = arrival.bytes;
-        spec.verify(&into[..bytes], arrival.checksums).map_err(|source| self.corrupt(source))?;
+        if self.checks == Checks::All {
+            spec.verify(&into[..bytes], arrival.checksums).map_err(|source| self.corrupt(source))?;
+        }
         self.next_offset += bytes as u64;
         self.next_sequence += i64::from(taken + bytes == data_bytes);
         Ok(Some(bytes))
@@ -144,7 +150,10 @@ impl PacketStream {
         let packet = self.peer.receiver.receive_packet().await?;
         let (header, taken, data_bytes) = (packet.header, packet.taken, packet.data.len());
         let data_start = packet.raw.len() - data_bytes;
-        let verified = self.checksum.verify(packet.data, packet.checksums);
+        let verified = match self.checks {
+            Checks::All => self.checksum.verify(packet.data, packet.checksums),
+            Checks::None => Ok(()),
+        };
         self.check_order(&header, taken)?;
         self.next_sequence += 1;
         if self.next_offset >= self.wanted.end() {
@@ -189,7 +198,9 @@ impl PacketStream {
     async fn finished(&mut self) -> Result<bool, DatanodeError> {
         // Who breaks off while it is sent does not wait for another packet the next time.
         self.ended = true;
-        let status = if self.checksum.kind.size() > 0 { Status::ChecksumOk } else { Status::Success };
+        // A datanode may take `ChecksumOk` for a verification of the replica.
+        let verified = self.checks == Checks::All && self.checksum.kind.size() > 0;
+        let status = if verified { Status::ChecksumOk } else { Status::Success };
         self.peer.sender.send_read_status(status).await?;
         self.finished = true;
         Ok(false)

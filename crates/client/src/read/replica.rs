@@ -14,7 +14,7 @@ use super::locate::Locations;
 use super::stream::BlockStream;
 use super::view::View;
 use super::warm::Warm;
-use super::way::{self, Prospect, Way};
+use super::way::{self, Checks, Prospect, Way};
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError, Error, backoff};
 
@@ -23,6 +23,7 @@ use crate::{DataPath, DatanodeError, Error, backoff};
 pub(super) struct Replicas {
     pub(super) shared: Arc<Shared>,
     pub(super) locations: Locations,
+    checks: Checks,
     /// Paths to datanodes that failed a read of this file, and when; forgotten when none is left.
     dead: Mutex<HashMap<(DatanodeUuid, DataPath), Instant>>,
     /// Open replicas on this machine, for reads that need not wait for anything.
@@ -47,8 +48,8 @@ impl Failures {
 }
 
 impl Replicas {
-    pub(super) fn new(shared: Arc<Shared>, locations: Locations) -> Self {
-        Self { shared, locations, dead: Mutex::default(), warm: Warm::default(), corrupt: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared>, locations: Locations, checks: Checks) -> Self {
+        Self { shared, locations, checks, dead: Mutex::default(), warm: Warm::default(), corrupt: Mutex::default() }
     }
 
     /// Starts reading the block at `position`: to its end, or `length` bytes of it at most.
@@ -70,7 +71,7 @@ impl Replicas {
                 path: self.locations.path().to_owned(),
                 why: format!("block {} is shorter than it was", block.block),
             })?;
-            match BlockStream::open(&self.shared, way, range).await {
+            match BlockStream::open(&self.shared, way, range, self.checks).await {
                 Ok(stream) => {
                     if self.shared.options.read_paths.first() == DataPath::Local
                         && let Some(replica) = stream.local_replica()
@@ -164,7 +165,7 @@ impl Replicas {
         let dead = self.dead.lock();
         let (mut doubtful, mut closed) = (None, Vec::new());
         for (replica, datanode) in block.locations.iter().enumerate() {
-            for path in paths.iter() {
+            for path in self.checks.paths(paths) {
                 let way = || Way { block: Arc::clone(block), replica, path };
                 match way::prospect(&self.shared, block, being_written, datanode, path) {
                     Prospect::Closed(why) => closed.push((datanode, path, why)),
@@ -174,7 +175,7 @@ impl Replicas {
                 }
             }
         }
-        if closed.is_empty() || closed.len() < block.locations.len() * paths.iter().count() {
+        if closed.is_empty() || closed.len() < block.locations.len() * self.checks.paths(paths).count() {
             return Ok(doubtful);
         }
         let reasons: Vec<_> =
@@ -271,7 +272,7 @@ impl Replicas {
         let datanode = way.datanode();
         let being_written = self.locations.is_being_written(&way.block);
         let dead = self.dead.lock();
-        self.shared.options.read_paths.iter().filter(|path| *path != way.path).all(|path| {
+        self.checks.paths(&self.shared.options.read_paths).filter(|path| *path != way.path).all(|path| {
             is_dead(&dead, &datanode.id.uuid, path)
                 || way::prospect(&self.shared, &way.block, being_written, datanode, path) != Prospect::Good
         })

@@ -8,12 +8,12 @@ use super::local::LocalStream;
 use super::multiplexed::MultiplexedStream;
 use super::one_sided::OneSidedStream;
 use super::packets::PacketStream;
-use super::way::Way;
+use super::way::{Checks, Way};
 use crate::file_system::Shared;
 use crate::local::LocalReplica;
 use crate::{DataPath, DatanodeError};
 
-/// Verified bytes of a replica, in order, where the path left them.
+/// Bytes of a replica, in order, where the path left them; verified, unless it was opened without checks.
 #[derive(Debug)]
 pub(super) struct BlockStream {
     way: Way,
@@ -32,11 +32,18 @@ enum Source {
 
 impl BlockStream {
     /// Starts reading `range` (not empty) of the block over `way`.
-    pub(super) async fn open(shared: &Shared, way: Way, range: ByteRange) -> Result<Self, (Way, DatanodeError)> {
+    pub(super) async fn open(
+        shared: &Shared,
+        way: Way,
+        range: ByteRange,
+        checks: Checks,
+    ) -> Result<Self, (Way, DatanodeError)> {
+        let packets = || PacketStream::open(shared, &way.block, way.datanode(), range, checks);
         let opened = match way.path {
+            DataPath::Packets if checks == Checks::None => packets().await.map(Source::Packets),
             DataPath::Packets => match MultiplexedStream::open(shared, &way, range).await {
                 Ok(Some(stream)) => Ok(Source::Multiplexed(stream)),
-                Ok(None) => PacketStream::open(shared, &way.block, way.datanode(), range).await.map(Source::Packets),
+                Ok(None) => packets().await.map(Source::Packets),
                 Err(error) => Err(error),
             },
             DataPath::Local => LocalStream::open(shared, &way, range).await.map(Source::Local),

@@ -403,3 +403,30 @@ async fn an_open_block_that_all_its_datanodes_have_lost_is_not_taken_for_empty()
         }
     }
 }
+
+#[tokio::test]
+async fn unverified_readers_get_the_stored_bytes_whatever_their_checksums_say() {
+    let (namenode, bytes) = (Namenode::start().await, content(1, 5 * PACKET_BYTES + 100));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let datanode = Datanode::start(Behaviour { replicas, spoiled: true, ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[datanode.info()])]);
+    let fs = client(&namenode, "local,one-sided,packets", &[]);
+    let mut into = vec![0; bytes.len()];
+    let error = fs.open("/file").await.unwrap().read(&mut into).await.unwrap_err();
+    assert!(matches!(error, Error::BlockMissing { .. }), "{error}");
+    let reported = namenode.bad().len();
+
+    // Into the caller's memory, where the bytes were received, and at a position.
+    let mut reader = fs.open_unverified("/file").await.unwrap();
+    let mut filled = 0;
+    while filled < into.len() {
+        filled += reader.read(&mut into[filled..]).await.unwrap();
+    }
+    assert!(into == bytes);
+    reader.seek(700).await.unwrap();
+    let next = reader.next().await.unwrap();
+    assert!(!next.is_empty() && bytes[700..].starts_with(next));
+    assert_eq!(reader.read_at(513, &mut into[..1000]).await.unwrap(), 1000);
+    assert!(into[..1000] == bytes[513..1513]);
+    assert_eq!(namenode.bad().len(), reported, "an unverified read reports no replica");
+}

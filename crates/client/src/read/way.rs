@@ -6,6 +6,7 @@ use hearth_types::{DatanodeInfo, LocatedBlock};
 
 use super::packets;
 use crate::DataPath;
+use crate::data_path::DataPaths;
 use crate::file_system::Shared;
 
 /// A replica of a block, and the path by which it is read.
@@ -20,6 +21,23 @@ pub(super) struct Way {
 impl Way {
     pub(super) fn datanode(&self) -> &DatanodeInfo {
         &self.block.locations[self.replica]
+    }
+}
+
+/// Whether a reader's bytes are verified against their checksums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Checks {
+    All,
+    /// The bytes are handed out as they are stored. Only packets over TCP are read so, whatever paths are configured.
+    None,
+}
+
+impl Checks {
+    /// The paths of readers with these checks, in the order in which they are tried.
+    pub(super) fn paths<'a>(self, configured: &'a DataPaths) -> impl Iterator<Item = DataPath> + use<'a> {
+        let only = (self == Self::None).then_some(DataPath::Packets);
+        let configured = (self == Self::All).then(|| configured.iter()).into_iter().flatten();
+        only.into_iter().chain(configured)
     }
 }
 

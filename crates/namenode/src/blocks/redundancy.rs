@@ -112,6 +112,20 @@ impl BlockMap {
         }
     }
 
+    /// Looks at these blocks again, so that those which are on too few racks are queued. How many there were; none before repairs
+    /// have begun.
+    pub fn look_again(&mut self, blocks: &[BlockId], now: Now) -> u64 {
+        if !self.redundancy.active {
+            return 0;
+        }
+        let known = blocks.iter().filter(|block| self.blocks.get(block).is_some()).copied();
+        let known: Vec<BlockId> = known.collect();
+        for block in &known {
+            self.refresh(*block, now);
+        }
+        known.len() as u64
+    }
+
     /// Brings everything that is derived from the block's replicas up to date.
     pub(super) fn refresh(&mut self, block: BlockId, now: Now) {
         let Some(entry) = self.blocks.get(&block) else { return };

@@ -10,6 +10,10 @@ impl Fsck {
     pub(super) fn look_up_blocks(&mut self) {
         let now = self.namenode.now();
         for name in &self.request.block_ids {
+            if !name.contains("blk_") {
+                let _ = writeln!(self.out, "Incorrect blockId format: {name}");
+                continue;
+            }
             // `blk_1_1001` and `blk_1_1001.meta` name the block too.
             let number = name
                 .strip_prefix("blk_")
@@ -40,18 +44,24 @@ impl Fsck {
             let _ = writeln!(out, "No. of stale Replica: {}", report.stale);
             let _ = writeln!(out, "No. of decommissioned Replica: {}", report.decommissioned);
             let _ = writeln!(out, "No. of decommissioning Replica: {}", report.decommissioning);
+            if self.request.maintenance {
+                let entering = report.maintenance - report.in_maintenance;
+                let _ = writeln!(out, "No. of entering maintenance Replica: {entering}");
+                let _ = writeln!(out, "No. of in maintenance Replica: {}", report.in_maintenance);
+            }
             let _ = writeln!(out, "No. of corrupted Replica: {}", report.corrupt);
             for replica in &report.replicas {
                 let node = &replica.target.datanode;
+                let maintenance = self.request.maintenance;
                 let health = match node.admin_state {
+                    _ if replica.corrupt => "CORRUPT\t ReasonCode: CORRUPTION_REPORTED",
                     DatanodeAdminState::Decommissioned => "DECOMMISSIONED",
                     DatanodeAdminState::DecommissionInProgress => "DECOMMISSIONING",
-                    DatanodeAdminState::EnteringMaintenance => "ENTERING MAINTENANCE",
-                    DatanodeAdminState::InMaintenance => "IN MAINTENANCE",
-                    DatanodeAdminState::Normal if replica.corrupt => "CORRUPT\t ReasonCode: CORRUPTION_REPORTED",
-                    DatanodeAdminState::Normal if replica.excess => "EXCESS",
-                    DatanodeAdminState::Normal if replica.stale_node => "STALE",
-                    DatanodeAdminState::Normal => "HEALTHY",
+                    DatanodeAdminState::EnteringMaintenance if maintenance => "ENTERING MAINTENANCE",
+                    DatanodeAdminState::InMaintenance if maintenance => "IN MAINTENANCE",
+                    _ if replica.stale_node => "STALE",
+                    _ if replica.excess => "EXCESS",
+                    _ => "HEALTHY",
                 };
                 let _ =
                     writeln!(out, "Block replica on datanode/rack: {}{} is {health}", node.id.host_name, node.location);

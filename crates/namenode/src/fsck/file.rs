@@ -138,6 +138,9 @@ impl Fsck {
         }
         if report.badly_spread {
             of_file.badly_spread += 1;
+            if self.request.replicate {
+                self.misplaced.push(block.id());
+            }
             self.begin_line(path);
             self.say(format_args!(
                 " Replica placement policy is violated for {block}. Block should be additionally replicated on 1 more rack(s). Total number of racks in the cluster: {}\n",

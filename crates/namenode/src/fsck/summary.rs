@@ -31,6 +31,10 @@ pub(super) struct Summary {
     pub corrupt: u64,
     pub corrupt_bytes: u64,
     pub corrupt_files: u64,
+    /// Blocks that `-replicate` gave to re-replication.
+    pub queued: u64,
+    /// Files and directories that the caller may not read.
+    pub passed_over: u64,
     pub policies: Policies,
 }
 
@@ -46,7 +50,11 @@ impl Summary {
         let _ = write!(
             out,
             "\nStatus: {}\n Number of data-nodes:\t{}\n Number of racks:\t\t{}\n Total dirs:\t\t\t{}\n Total symlinks:\t\t0\n\nReplicated Blocks:\n Total size:\t{} B",
-            if self.is_healthy() { "HEALTHY" } else { "CORRUPT" },
+            match (self.is_healthy(), self.passed_over) {
+                (false, _) => "CORRUPT",
+                (true, 0) => "HEALTHY",
+                (true, _) => "INCOMPLETE",
+            },
             figures.live_nodes,
             state.blocks.racks(),
             self.directories,
@@ -101,7 +109,7 @@ impl Summary {
                 let _ = write!(out, "\n {name}:\t{count}");
             }
         }
-        let _ = write!(out, "\n Blocks queued for replication:\t{}\n", figures.pending_replication);
+        let _ = write!(out, "\n Blocks queued for replication:\t{}\n", self.queued);
         out.push_str(ERASURE_CODED);
         out
     }

@@ -4,10 +4,13 @@
 
 use std::sync::Arc;
 
+use hearth_types::Access;
+use hearth_wire::rpc::exceptions;
+
 use super::{BATCH, Found, Fsck, Next, PART_BYTES};
 use crate::State;
 use crate::error::Error;
-use crate::namespace::{InodeId, Namespace, Purpose, Slot, SnapshotId, compare_names, join};
+use crate::namespace::{InodeId, Namespace, Need, Purpose, Slot, SnapshotId, compare_names, join};
 
 /// Entries of a directory that are listed at a time.
 const PAGE: usize = 1_000;
@@ -69,14 +72,16 @@ impl Fsck {
         while looked_at < BATCH && self.out.len() < PART_BYTES {
             let Some(entry) = self.left.pop() else {
                 drop(state);
-                return Ok(self.finish());
+                let misplaced = std::mem::take(&mut self.misplaced);
+                return Ok(if misplaced.is_empty() { self.finish() } else { Next::Replicate(misplaced) });
             };
             looked_at += self.look_at(&state, entry)?;
             if let Some(doomed) = self.doomed.take() {
                 return Ok(Next::Delete(doomed));
             }
         }
-        Ok(Next::GoOn)
+        let misplaced = std::mem::take(&mut self.misplaced);
+        Ok(if misplaced.is_empty() { Next::GoOn } else { Next::Replicate(misplaced) })
     }
 
     /// Looks at one entry. How much that was: an entry or a block is one.
@@ -89,7 +94,8 @@ impl Fsck {
                 let Some((slot, path)) = found.filter(|(_, path)| parent_of(path) == &*within) else { return Ok(1) };
                 self.mark_progress();
                 if !namespace.inode(slot).is_directory() {
-                    return Ok(self.look_at_file(state, slot, Found { path, inode: Some(inode) }));
+                    let found = Found { path, inode: Some(inode) };
+                    return Ok(self.look_at_readable(state, slot, found));
                 }
                 self.left.push(Entry::Directory { path: path.as_str().into() });
                 // A directory's snapshots come before it, as with Apache's NameNode.
@@ -102,7 +108,7 @@ impl Fsck {
                 self.mark_progress();
                 let path = join(&within, &namespace.inode(slot).name);
                 if !namespace.inode(slot).is_directory() {
-                    return Ok(self.look_at_file(state, slot, Found { path, inode: None }));
+                    return Ok(self.look_at_readable(state, slot, Found { path, inode: None }));
                 }
                 self.left.push(Entry::Directory { path: path.into() });
             }
@@ -132,9 +138,34 @@ impl Fsck {
         }
     }
 
-    /// Leaves a page of a directory to be looked at, and the rest behind it. Only of directories that the caller could list.
+    /// Looks at a file that the caller may read, and passes over others.
+    fn look_at_readable(&mut self, state: &State, slot: Slot, found: Found) -> usize {
+        match self.check_readable(&state.namespace, slot, &found.path) {
+            Ok(()) => self.look_at_file(state, slot, found),
+            Err(refused) => {
+                self.pass_over(&found.path, &refused);
+                1
+            }
+        }
+    }
+
+    fn check_readable(&self, namespace: &Namespace, slot: Slot, path: &str) -> Result<(), Error> {
+        if self.caller.superuser {
+            return namespace.check_readable_by_superuser(&self.caller, slot);
+        }
+        let trail = namespace.resolve(&self.caller, path, Purpose::Read)?;
+        namespace.check(&self.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })
+    }
+
+    /// Leaves a page of a directory to be looked at, and the rest behind it. Directories that the caller may not list are passed over.
     fn list(&mut self, namespace: &Namespace, path: Arc<str>, after: &[u8]) -> Result<usize, Box<Error>> {
-        let page = namespace.list(&self.caller, &path, after, PAGE, |_| 0)?;
+        let page = match namespace.list(&self.caller, &path, after, PAGE, |_| 0) {
+            Err(refused) if refused.class() == exceptions::ACCESS_CONTROL => {
+                self.pass_over(&path, &refused);
+                return Ok(1);
+            }
+            page => page?,
+        };
         // It was removed meanwhile, or a file has taken its place.
         let Some(page) = page.filter(|page| !page.is_file) else { return Ok(1) };
         let snapshot = match page.in_snapshot {

@@ -11,6 +11,7 @@ use super::shell::Shell;
 const PIECE_BYTES: u64 = 1024;
 
 pub async fn cat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    shell.ignore_checksums(arguments.has("ignoreCrc"));
     for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = print(shell, &item, 0, u64::MAX).await {
             shell.report(&failure);
@@ -27,7 +28,7 @@ pub async fn print(shell: &mut Shell, item: &Item, from: u64, limit: u64) -> Res
     if item.is_directory() {
         return Err(Failure::is_directory(&item.shown));
     }
-    let mut source = item.store.open(&item.path, &item.shown).await?;
+    let mut source = shell.open(item).await?;
     if from > 0 {
         source.seek(from).await?;
     }

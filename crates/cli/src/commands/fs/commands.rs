@@ -30,6 +30,12 @@ impl Command {
     }
 }
 
+const LS_FLAGS: &[&str] = &["C", "d", "h", "q", "R", "t", "S", "r", "u", "e"];
+const LS: &str = "[-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]";
+const DU_FLAGS: &[&str] = &["s", "h", "v", "x"];
+const DU: &str = "[-s] [-h] [-v] [-x] <path> ...";
+const RM_FLAGS: &[&str] = &["f", "r", "R", "skipTrash", "safely"];
+const RM: &str = "[-f] [-r|-R] [-skipTrash] [-safely] <src> ...";
 const PUT_FLAGS: &[&str] = &["f", "p", "l", "d", "v"];
 const GET_FLAGS: &[&str] = &["f", "p", "crc", "ignoreCrc", "v"];
 const THREADS: &[&str] = &["t", "q"];
@@ -49,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         "cat",
         Format::new(1, ANY, &["ignoreCrc", "v"]),
         "[-ignoreCrc] [-v] <src> ...",
-        "Prints files. -v: then says on standard error which path carried how many bytes.",
+        "Prints files. -ignoreCrc: as they are stored, without a look at their checksums; -v: then says on standard error which path carried how many bytes.",
     ),
     Command::new(
         "checksum",
@@ -112,11 +118,12 @@ pub const COMMANDS: &[Command] = &[
     Command::new("df", Format::new(0, ANY, &["h"]), "[-h] [<path> ...]", "Prints size and free space of file systems."),
     Command::new(
         "du",
-        Format::new(0, ANY, &["s", "h", "v", "x"]),
-        "[-s] [-h] [-v] [-x] <path> ...",
-        "Prints how much space files take, alone and with all replicas. -s: one sum each; -v: a header.",
+        Format::new(0, ANY, DU_FLAGS),
+        DU,
+        "Prints how much space files take, alone and with all replicas. -s: one sum each; -h: sizes for people; -v: a header; -x: \
+         without what only snapshots have.",
     ),
-    Command::new("dus", Format::new(0, ANY, &["h", "x"]), "<path> ...", "As -du -s.").deprecated("-du -s"),
+    Command::new("dus", Format::new(0, ANY, DU_FLAGS), DU, "As -du -s.").deprecated("du -s"),
     Command::new(
         "expunge",
         Format::new(0, 2, &["immediate"]).with_values(&["fs"]),
@@ -125,16 +132,18 @@ pub const COMMANDS: &[Command] = &[
     ),
     Command::new(
         "find",
-        Format::new(0, ANY, &[]).with_unknown(),
+        Format::new(0, ANY, &["L", "H"]).with_unknown(),
         "<path> ... <expression> ...",
-        "Finds paths. Expressions: -name PATTERN, -iname PATTERN, -print, -print0, joined by -a.",
+        "Finds paths. Expressions: -name PATTERN, -iname PATTERN, -print, -print0, joined by -a or -and, with ( and ) around them. -L, \
+         -H: follow symbolic links; there are none in HDFS, and local ones are followed anyway.",
     ),
     Command::new(
         "get",
         Format::new(1, ANY, GET_FLAGS).with_values(THREADS),
         GET,
-        "Copies to the local file system. -f: replaces; -p: keeps times, owner, permission; -v: says which path carried \
-         how many bytes.",
+        "Copies to the local file system. -f: replaces; -p: keeps times, owner, permission; -crc: writes a checksum file .NAME.crc \
+         beside each; -ignoreCrc: takes the bytes as they are stored; -t, -q: so many files at a time, so many waiting; -v: says which \
+         path carried how many bytes.",
     ),
     Command::new(
         "getfacl",
@@ -158,18 +167,12 @@ pub const COMMANDS: &[Command] = &[
     Command::new("help", Format::new(0, ANY, &[]), "[cmd ...]", "Prints what commands do."),
     Command::new(
         "ls",
-        Format::new(0, ANY, &["C", "d", "h", "q", "R", "t", "S", "r", "u", "e"]),
-        "[-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]",
+        Format::new(0, ANY, LS_FLAGS),
+        LS,
         "Lists. -C: paths only; -d: directories themselves; -h: sizes for people; -R: everything below; -t, -S: by time, by \
          size; -r: backwards; -u: access times; -e: erasure-coding policy; -q: ? for what cannot be printed.",
     ),
-    Command::new(
-        "lsr",
-        Format::new(0, ANY, &["C", "d", "h", "q", "t", "S", "r", "u", "e"]),
-        "[<path> ...]",
-        "As -ls -R.",
-    )
-    .deprecated("-ls -R"),
+    Command::new("lsr", Format::new(0, ANY, LS_FLAGS), LS, "As -ls -R.").deprecated("ls -R"),
     Command::new(
         "mkdir",
         Format::new(1, ANY, &["p"]),
@@ -178,14 +181,15 @@ pub const COMMANDS: &[Command] = &[
     ),
     Command::new(
         "moveFromLocal",
-        Format::new(1, ANY, PUT_FLAGS).with_values(THREADS),
-        "[-f] [-p] [-l] [-d] <localsrc> ... <dst>",
-        "As -put; what has been copied is removed. Directories are not merged with those that are there.",
+        // One file at a time: Hadoop refuses -t, and -q has no effect without it.
+        Format::new(1, ANY, PUT_FLAGS).with_values(&["q"]),
+        "[-f] [-p] [-l] [-d] [-v] <localsrc> ... <dst>",
+        "As -put, one file at a time; what has been copied is removed. Directories are not merged with those that are there.",
     ),
     Command::new(
         "moveToLocal",
         Format::new(1, ANY, &["f", "p", "crc"]),
-        "<src> ... <localdst>",
+        "[-f] [-p] [-crc] <src> ... <localdst>",
         "As -get; what has been copied is removed. Directories are not merged with those that are there.",
     ),
     Command::new("mv", Format::new(2, ANY, &[]), "<src> ... <dst>", "Renames, or moves into a directory."),
@@ -194,7 +198,7 @@ pub const COMMANDS: &[Command] = &[
         Format::new(1, ANY, PUT_FLAGS).with_values(THREADS),
         PUT,
         "Copies local files, or standard input (-). -f: replaces; -p: keeps times, owner, permission; -l: replication 1; -d: \
-         without a temporary file; -v: says which path carried how many bytes.",
+         without a temporary file; -t, -q: so many files at a time, so many waiting; -v: says which path carried how many bytes.",
     ),
     Command::new(
         "renameSnapshot",
@@ -215,7 +219,7 @@ pub const COMMANDS: &[Command] = &[
         "[--ignore-fail-on-non-empty] <dir> ...",
         "Removes empty directories.",
     ),
-    Command::new("rmr", Format::new(1, ANY, &["f", "skipTrash"]), "<src> ...", "As -rm -r.").deprecated("-rm -r"),
+    Command::new("rmr", Format::new(1, ANY, RM_FLAGS), RM, "As -rm -r.").deprecated("-rm -r"),
     Command::new(
         "setfacl",
         Format::new(0, ANY, &["b", "k", "R", "m", "x", "-set"]),
@@ -238,8 +242,8 @@ pub const COMMANDS: &[Command] = &[
     Command::new(
         "stat",
         Format::new(1, ANY, &["R"]),
-        "[format] <path> ...",
-        "Prints attributes: %a %A mode, %b bytes, %F kind, %g group, %n name, %o block size, %r replication, %u owner, %x %X \
+        "[-R] [format] <path> ...",
+        "Prints attributes, with -R of everything below as well: %a %A mode, %b bytes, %F kind, %g group, %n name, %o block size, %r replication, %u owner, %x %X \
          access time, %y %Y modification time.",
     ),
     Command::new(
@@ -336,4 +340,61 @@ pub fn help(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
         shell.line("");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// docs/compatibility/fs-options.md tells operators of every option. The suite `shell` holds it against Apache's own usage.
+    #[test]
+    fn the_table_of_options_in_the_documents_is_the_tables_here() {
+        let page = include_str!("../../../../../docs/compatibility/fs-options.md");
+        let mut told = BTreeSet::new();
+        for row in page.lines().filter(|line| line.contains("| `-")) {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [command, option, beside, effect] = cells[..] else { panic!("four cells: {row}") };
+            assert!(["as Apache's", "ours"].contains(&beside) || beside.starts_with("differs: "), "{row}");
+            assert!(!effect.is_empty(), "{row}");
+            let is_anywhere = effect.contains("*anywhere*");
+            let option = option.trim_matches('`')[1..].to_owned();
+            assert!(told.insert((command.to_owned(), option, is_anywhere)), "twice: {row}");
+        }
+        let mut taken = BTreeSet::new();
+        for Command { name, format, .. } in COMMANDS {
+            let before = taken.len();
+            for option in format.flags.iter().chain(format.values) {
+                taken.insert(((*name).to_owned(), (*option).to_owned(), false));
+            }
+            for option in format.flags_anywhere.iter().chain(format.values_anywhere).chain(&format.lettered) {
+                taken.insert(((*name).to_owned(), (*option).to_owned(), true));
+            }
+            if taken.len() == before {
+                let without = page.split_once("\nWithout options: ").unwrap().1.split_once('.').unwrap().0;
+                assert!(
+                    without.replace('\n', " ").split(", ").any(|known| known.trim() == *name),
+                    "{name} has no options"
+                );
+            }
+        }
+        assert_eq!(told, taken);
+    }
+
+    #[test]
+    fn usage_lines_name_every_option() {
+        for command in COMMANDS.iter().filter(|command| !["find", "test"].contains(&command.name)) {
+            let Format { flags, values, flags_anywhere, values_anywhere, .. } = command.format;
+            for option in [flags, values, flags_anywhere, values_anywhere].into_iter().flatten() {
+                // Apache's does not name it either: it has no effect.
+                if (command.name, *option) == ("moveFromLocal", "q") {
+                    continue;
+                }
+                let named =
+                    command.takes.split([' ', '[', ']', '|', '{', '}']).any(|word| word == format!("-{option}"));
+                assert!(named, "-{} -{option}: {}", command.name, command.takes);
+            }
+        }
+    }
 }

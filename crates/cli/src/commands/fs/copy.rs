@@ -1,5 +1,7 @@
 //! `-put`, `-get`, `-cp` and their kin: one engine, which copies trees between any two file systems.
 
+mod workers;
+
 use hearth_client::CreateOptions;
 
 use super::failure::Failure;
@@ -9,9 +11,10 @@ use super::progress::Progress;
 use super::shell::Shell;
 use super::store::{Source, Store};
 use super::{acl, xattrs};
+use workers::{Threads, Workers};
 
 /// How files are copied.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Copying {
     overwrite: bool,
     times: bool,
@@ -26,6 +29,30 @@ struct Copying {
     lazy: bool,
     /// A move: whatever has been copied goes.
     remove: bool,
+    /// What is read must fit its checksums.
+    verify: bool,
+    /// `-crc`: local files get checksum files.
+    checksums: bool,
+    threads: Threads,
+}
+
+impl Default for Copying {
+    fn default() -> Self {
+        Self {
+            overwrite: false,
+            times: false,
+            ownership: false,
+            permission: false,
+            acl: false,
+            xattrs: false,
+            direct: false,
+            lazy: false,
+            remove: false,
+            verify: true,
+            checksums: false,
+            threads: Threads { at_once: 1, waiting: 1 },
+        }
+    }
 }
 
 /// Behind the names of files that are not whole yet.
@@ -37,6 +64,9 @@ impl Copying {
             overwrite: arguments.has("f"),
             direct: arguments.has("d"),
             lazy: arguments.has("l"),
+            verify: !arguments.has("ignoreCrc"),
+            checksums: arguments.has("crc"),
+            threads: Threads::from(arguments)?,
             ..Self::default()
         };
         let letters = if arguments.has("p") { Some("") } else { arguments.letters.as_deref() };
@@ -45,22 +75,14 @@ impl Copying {
                 (copying.times, copying.ownership, copying.permission) = (true, true, true);
             }
             for letter in letters.chars() {
-                match letter {
+                match letter.to_ascii_lowercase() {
                     't' => copying.times = true,
                     'o' => copying.ownership = true,
                     'p' => copying.permission = true,
                     'a' => (copying.acl, copying.permission) = (true, true),
                     'x' => copying.xattrs = true,
-                    other => return Err(Failure::Usage(format!("No enum constant for attribute {other}"))),
+                    _ => return Err(Failure::Usage(format!("No attribute for {letter}"))),
                 }
-            }
-        }
-        // How many threads Java's shell would use. Copies here need none, but what is no number is told.
-        for option in ["t", "q"] {
-            if let Some(value) = arguments.given(option)
-                && value.parse::<i32>().is_err()
-            {
-                return Err(Failure::Usage(format!("For input string: \"{value}\"")));
             }
         }
         Ok(copying)
@@ -174,22 +196,34 @@ async fn copy_all(
     copying: Copying,
 ) -> Result<(), Failure> {
     check_destination(arguments.max(sources.len()), &target, copying.overwrite).await?;
+    // A single file is copied by itself.
+    let several = sources.len() > 1 || sources.iter().any(Item::is_directory);
+    let mut workers = (copying.threads.at_once > 1 && several).then(|| Workers::new(copying.threads));
     for source in sources {
         if !source.exists() {
             shell.report(&Failure::not_found(&source.shown));
             continue;
         }
-        if let Err(failure) = copy_one(shell, &source, &target, copying).await {
+        if let Err(failure) = copy_one(shell, &source, &target, copying, &mut workers).await {
             shell.report(&failure);
         }
+    }
+    if let Some(workers) = workers {
+        workers.finish(shell, copying).await;
     }
     Ok(())
 }
 
 /// Copies what one argument named: into `target` when that is a directory, else to it.
-async fn copy_one(shell: &mut Shell, source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+async fn copy_one(
+    shell: &mut Shell,
+    source: &Item,
+    target: &Item,
+    copying: Copying,
+    workers: &mut Option<Workers>,
+) -> Result<(), Failure> {
     let into = target_of(source, target).await?;
-    copy_tree(shell, source, &into, copying).await
+    copy_tree(shell, source, &into, copying, workers).await
 }
 
 /// Where `source` goes: into `target` when that is a directory, else to it.
@@ -220,7 +254,13 @@ fn with_slash(path: &str) -> String {
 }
 
 /// Copies a file or a directory with everything below to exactly `target`. Failures below are reported and passed over.
-async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+async fn copy_tree(
+    shell: &mut Shell,
+    source: &Item,
+    target: &Item,
+    copying: Copying,
+    workers: &mut Option<Workers>,
+) -> Result<(), Failure> {
     // As Hadoop's, a move merges no directories.
     if copying.remove && target.is_directory() {
         return Err(Failure::exists(&target.shown));
@@ -229,6 +269,10 @@ async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Cop
         // Its bytes would be gone before they are read.
         if copying.direct && source.store.same(&target.store) && source.path == target.path {
             return Err(Failure::pair(&source.shown, &target.shown, "are identical"));
+        }
+        if let Some(workers) = workers {
+            workers.copy(shell, source, target, copying).await;
+            return Ok(());
         }
         copy_file(source, target, copying).await?;
         return remove_moved(source, copying).await;
@@ -245,11 +289,15 @@ async fn copy_tree(shell: &mut Shell, source: &Item, target: &Item, copying: Cop
     for child in source.children().await? {
         let copied = async {
             let below = target.child(child.name()).await?;
-            Box::pin(copy_tree(shell, &child, &below, inside)).await
+            Box::pin(copy_tree(shell, &child, &below, inside, workers)).await
         };
         if let Err(failure) = copied.await {
             shell.report(&failure);
         }
+    }
+    if let Some(workers) = workers {
+        workers.directory(source, target);
+        return Ok(());
     }
     preserve(source, target, copying).await?;
     remove_moved(source, copying).await
@@ -267,7 +315,7 @@ async fn copy_file(source: &Item, target: &Item, copying: Copying) -> Result<(),
     if target.exists() && (target.is_directory() || !copying.overwrite) {
         return Err(Failure::exists(&target.shown));
     }
-    let mut bytes = source.store.open(&source.path, &source.shown).await?;
+    let mut bytes = source.store.open_with(&source.path, &source.shown, copying.verify).await?;
     copy_bytes(&mut bytes, Some(source), target, copying).await
 }
 
@@ -279,10 +327,10 @@ async fn copy_bytes(source: &mut Source, from: Option<&Item>, target: &Item, cop
     let (replication, lazy_persist) = (copying.lazy.then_some(1), copying.lazy);
     let options = CreateOptions { overwrite: true, replication, lazy_persist, ..CreateOptions::default() };
     if copying.direct {
-        write(source, target, &target.path, options).await?;
+        write(source, target, &target.path, options, copying).await?;
     } else {
         let temporary = format!("{}{TEMPORARY}", target.path);
-        if let Err(failure) = write(source, target, &temporary, options).await {
+        if let Err(failure) = write(source, target, &temporary, options, copying).await {
             // What is left of a failed copy is of no use to anybody.
             let _ = target.store.delete(&temporary, &target.shown, false).await;
             return Err(failure);
@@ -300,9 +348,22 @@ async fn copy_bytes(source: &mut Source, from: Option<&Item>, target: &Item, cop
     }
 }
 
-async fn write(source: &mut Source, target: &Item, path: &str, options: CreateOptions) -> Result<(), Failure> {
-    let progress = Progress::start(&target.shown, source.length());
+async fn write(
+    source: &mut Source,
+    target: &Item,
+    path: &str,
+    options: CreateOptions,
+    copying: Copying,
+) -> Result<(), Failure> {
+    // Bars of several files would write over each other.
+    let progress = match copying.threads.at_once {
+        1 => Progress::start(&target.shown, source.length()),
+        _ => Progress::none(),
+    };
     let mut sink = target.store.create(path, &target.shown, options).await?;
+    if copying.checksums {
+        sink = sink.with_checksums(path)?;
+    }
     sink.take(source, |bytes| progress.moved(bytes)).await?;
     sink.close().await
 }

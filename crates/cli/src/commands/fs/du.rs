@@ -11,7 +11,7 @@ use super::table::{Align, Table};
 
 pub async fn du(shell: &mut Shell, arguments: Arguments, sum: bool) -> Result<(), Failure> {
     let sum = sum || arguments.has("s");
-    let human = arguments.has("h");
+    let (human, without_snapshots) = (arguments.has("h"), arguments.has("x"));
     let paths = if arguments.rest.is_empty() { vec![".".to_owned()] } else { arguments.rest.clone() };
     let mut table = Table::new(vec![Align::Left, Align::Left, Align::Left]);
     if arguments.has("v") {
@@ -23,7 +23,7 @@ pub async fn du(shell: &mut Shell, arguments: Arguments, sum: bool) -> Result<()
         match rows {
             Ok(rows) => {
                 for row in &rows {
-                    match spaces(row).await {
+                    match spaces(row, without_snapshots).await {
                         Ok((length, consumed)) => {
                             table.row(vec![size(length, human), size(consumed, human), row.shown.clone()]);
                         }
@@ -40,10 +40,11 @@ pub async fn du(shell: &mut Shell, arguments: Arguments, sum: bool) -> Result<()
     Ok(())
 }
 
-/// Bytes, and bytes with all replicas.
-async fn spaces(item: &Item) -> Result<(u64, u64), Failure> {
+/// Bytes, and bytes with all replicas; `without_snapshots`: less those that only snapshots have.
+async fn spaces(item: &Item, without_snapshots: bool) -> Result<(u64, u64), Failure> {
     let summary = summary(item).await?;
-    Ok((summary.length, summary.space_consumed))
+    let share = if without_snapshots { summary.in_snapshots } else { Default::default() };
+    Ok((summary.length.saturating_sub(share.length), summary.space_consumed.saturating_sub(share.space_consumed)))
 }
 
 pub async fn df(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 use hearth_client::{Error, ErrorKind};
 
+use super::local_checksums::BadChecksum;
+
 /// Why a command, or one argument of it, failed; how it prints is Hadoop's wording.
 #[derive(Debug)]
 pub enum Failure {
@@ -72,6 +74,10 @@ impl Failure {
             IsADirectory => Self::is_directory(shown),
             NotADirectory => Self::not_directory(shown),
             DirectoryNotEmpty => Self::Message(format!("Directory {shown} is not empty")),
+            // It names the file itself.
+            InvalidData if error.get_ref().is_some_and(|source| source.is::<BadChecksum>()) => {
+                Self::Message(error.to_string())
+            }
             PermissionDenied => Self::Message(format!("{shown} (Permission denied)")),
             _ => Self::path(shown, error.to_string()),
         }

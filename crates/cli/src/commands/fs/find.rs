@@ -6,76 +6,83 @@ use super::item::Item;
 use super::options::Arguments;
 use super::shell::Shell;
 
-/// What a path must be like; all of them.
+/// A part of an expression. They follow each other, up to the first that does not hold.
 #[derive(Debug)]
-enum Condition {
+enum Step {
     Name(Vec<String>),
     /// In any case.
     NameIgnoringCase(Vec<String>),
-}
-
-#[derive(Debug, Default)]
-struct Expression {
-    conditions: Vec<Condition>,
-    /// `-print0`: NUL instead of a newline.
-    zero: bool,
+    /// Prints the path, and this behind it; always holds.
+    Print(&'static [u8]),
 }
 
 pub async fn find(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    let (paths, expression) = parse(arguments.rest)?;
+    let (paths, steps) = parse(arguments.rest)?;
     for item in shell.existing(&paths).await? {
-        walk(shell, &item, &expression).await;
+        walk(shell, &item, &steps).await;
     }
     Ok(())
 }
 
-fn parse(words: Vec<String>) -> Result<(Vec<String>, Expression), Failure> {
+fn parse(words: Vec<String>) -> Result<(Vec<String>, Vec<Step>), Failure> {
     let mut words = words.into_iter().peekable();
     let mut paths = Vec::new();
-    while let Some(path) = words.next_if(|word| !word.starts_with('-')) {
+    while let Some(path) = words.next_if(|word| !word.starts_with('-') && word != "(") {
         paths.push(path);
     }
     if paths.is_empty() {
         paths.push(".".to_owned());
     }
-    let mut expression = Expression::default();
+    let mut steps = Vec::new();
+    let mut open = 0_u32;
     while let Some(word) = words.next() {
         let mut pattern = || {
             let pattern = words.next().ok_or_else(|| Failure::Usage(format!("{word} wants a pattern")))?;
             glob::alternatives(&pattern).map_err(Failure::Usage)
         };
         match word.as_str() {
-            "-name" => expression.conditions.push(Condition::Name(pattern()?)),
+            "-name" => steps.push(Step::Name(pattern()?)),
             "-iname" => {
                 let lower = pattern()?.iter().map(|pattern| pattern.to_lowercase()).collect();
-                expression.conditions.push(Condition::NameIgnoringCase(lower));
+                steps.push(Step::NameIgnoringCase(lower));
             }
-            "-print" => {}
-            "-print0" => expression.zero = true,
+            "-print" => steps.push(Step::Print(b"\n")),
+            "-print0" => steps.push(Step::Print(b"\0")),
+            // Everything is joined by "and": what stands in parentheses could stand without.
             "-a" | "-and" => {}
-            other => return Err(Failure::Usage(format!("Unexpected argument: {other}"))),
+            "(" => open += 1,
+            ")" if open > 0 => open -= 1,
+            other => return Err(Failure::Message(format!("Unexpected argument: {other}"))),
         }
     }
-    Ok((paths, expression))
+    if open > 0 {
+        return Err(Failure::Message("A parenthesis is not closed".to_owned()));
+    }
+    if !steps.iter().any(|step| matches!(step, Step::Print(_))) {
+        steps.push(Step::Print(b"\n"));
+    }
+    Ok((paths, steps))
 }
 
-impl Condition {
-    fn holds(&self, name: &str) -> bool {
+impl Step {
+    fn holds(&self, shell: &mut Shell, item: &Item) -> bool {
         let any = |patterns: &[String], name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name));
         match self {
-            Self::Name(patterns) => any(patterns, name),
-            Self::NameIgnoringCase(patterns) => any(patterns, &name.to_lowercase()),
+            Self::Name(patterns) => any(patterns, item.name()),
+            Self::NameIgnoringCase(patterns) => any(patterns, &item.name().to_lowercase()),
+            Self::Print(end) => {
+                // A failing standard output shows in the exit code.
+                let _ = shell.bytes(item.shown.as_bytes()).and_then(|()| shell.bytes(end));
+                true
+            }
         }
     }
 }
 
-async fn walk(shell: &mut Shell, item: &Item, expression: &Expression) {
-    if expression.conditions.iter().all(|condition| condition.holds(item.name())) {
-        if expression.zero {
-            // A failing standard output shows in the exit code.
-            let _ = shell.bytes(item.shown.as_bytes()).and_then(|()| shell.bytes(&[0]));
-        } else {
-            shell.line(&item.shown);
+async fn walk(shell: &mut Shell, item: &Item, steps: &[Step]) {
+    for step in steps {
+        if !step.holds(shell, item) {
+            break;
         }
     }
     if !item.is_directory() {
@@ -87,7 +94,7 @@ async fn walk(shell: &mut Shell, item: &Item, expression: &Expression) {
                 if !shell.output_taken() {
                     return;
                 }
-                Box::pin(walk(shell, child, expression)).await;
+                Box::pin(walk(shell, child, steps)).await;
             }
         }
         Err(failure) => shell.report(&failure),
@@ -98,15 +105,23 @@ async fn walk(shell: &mut Shell, item: &Item, expression: &Expression) {
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
     #[test]
-    fn expressions() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let (paths, expression) = parse(words("/a /b -name *.{gz,bz2} -a -iname X* -print0")).unwrap();
+    fn expressions_are_steps_in_their_order() {
+        let (paths, steps) = parse(words("/a /b ( -name *.{gz,bz2} -a -iname X* ) -print0")).unwrap();
         assert_eq!(paths, ["/a", "/b"]);
-        assert!(expression.zero && expression.conditions.len() == 2);
-        assert!(expression.conditions[0].holds("q.gz") && !expression.conditions[0].holds("q.zip"));
-        assert!(expression.conditions[1].holds("xyz"));
-        assert!(parse(words("/a -size 3")).is_err());
-        assert!(parse(words("/a -name")).is_err());
+        let kinds: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
+        let wanted = [r#"Name(["*.gz", "*.bz2"])"#, r#"NameIgnoringCase(["x*"])"#, "Print([0])"];
+        assert_eq!(kinds, wanted);
+        // What is printed first is printed of every path.
+        let (_, steps) = parse(words("/a -print -name x")).unwrap();
+        assert!(matches!(steps[..], [Step::Print(b"\n"), Step::Name(_)]), "{steps:?}");
+        assert!(matches!(parse(words("/a")).unwrap().1[..], [Step::Print(b"\n")]));
+        for wrong in ["/a -size 3", "/a -name", "/a ( -print", "/a -print )"] {
+            assert!(parse(words(wrong)).is_err(), "{wrong}");
+        }
     }
 }

@@ -140,7 +140,7 @@ fn replication(status: &FileStatus) -> String {
 
 fn policy(status: &FileStatus) -> &'static str {
     if status.flags.contains(FileFlags::ERASURE_CODED) {
-        "ErasureCoded"
+        policy_of(status.erasure_coding_policy)
     } else if status.kind == FileKind::File {
         "Replicated"
     } else {
@@ -160,7 +160,7 @@ fn line(shell: &mut Shell, options: &Options, widths: &Widths, item: &Item) {
         return shell.line(&item.shown);
     }
     let shown = if options.hide_unprintable {
-        item.shown.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+        item.shown.chars().map(|letter| if is_printable(letter) { letter } else { '?' }).collect()
     } else {
         item.shown.clone()
     };
@@ -182,6 +182,27 @@ fn line(shell: &mut Shell, options: &Options, widths: &Widths, item: &Item) {
         replication = widths.replication,
         size = widths.size,
     ));
+}
+
+/// Source: SystemErasureCodingPolicies.java.
+fn policy_of(number: Option<u8>) -> &'static str {
+    match number {
+        Some(1) => "RS-6-3-1024k",
+        Some(2) => "RS-3-2-1024k",
+        Some(3) => "RS-LEGACY-6-3-1024k",
+        Some(4) => "XOR-2-1-1024k",
+        Some(5) => "RS-10-4-1024k",
+        _ => "ErasureCoded",
+    }
+}
+
+/// Whether a letter is neither control, format, private nor unassigned. Source: PrintableString.java.
+fn is_printable(letter: char) -> bool {
+    if letter.is_control() || letter.is_whitespace() {
+        return !letter.is_control();
+    }
+    // Rust escapes what has no picture. A letter before it, since a mark alone would be escaped, too.
+    !['a', letter].iter().collect::<String>().escape_debug().to_string().contains("\\u{")
 }
 
 #[cfg(test)]
@@ -232,5 +253,15 @@ mod tests {
         assert_eq!(listed(&["-t", "-r"]), ["a b", "a-b", "a%b"]);
         assert_eq!(listed(&["-S"]), ["a%b", "a-b", "a b"]);
         assert_eq!(listed(&["-S", "-r"]), ["a b", "a%b", "a-b"]);
+    }
+
+    #[test]
+    fn letters_without_a_picture_are_unprintable() {
+        for letter in ['a', ' ', '"', '\\', 'é', '\u{301}', '\u{a0}', '日', '😀'] {
+            assert!(is_printable(letter), "{letter:?}");
+        }
+        for letter in ['\n', '\t', '\u{7f}', '\u{200d}', '\u{e000}', '\u{378}'] {
+            assert!(!is_printable(letter), "{letter:?}");
+        }
     }
 }

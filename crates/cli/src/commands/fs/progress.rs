@@ -33,6 +33,10 @@ impl Progress {
         Self { bar: Some(bar) }
     }
 
+    pub fn none() -> Self {
+        Self { bar: None }
+    }
+
     pub fn moved(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.inc(bytes);

@@ -12,7 +12,7 @@ use super::glob;
 use super::item::Item;
 use super::paths::Typed;
 use super::remote::Remote;
-use super::store::Store;
+use super::store::{Source, Store};
 
 pub struct Shell {
     pub configuration: Configuration,
@@ -22,6 +22,8 @@ pub struct Shell {
     out_failed: Option<io::Error>,
     name: &'static str,
     failures: u32,
+    /// Bytes of files are verified against their checksums.
+    verify: bool,
 }
 
 impl Shell {
@@ -33,11 +35,21 @@ impl Shell {
             out_failed: None,
             name: "",
             failures: 0,
+            verify: true,
         }
     }
 
     pub fn start(&mut self, command: &'static Command) {
         self.name = command.name;
+    }
+
+    /// `-ignoreCrc`: files are read as they are stored from here on.
+    pub fn ignore_checksums(&mut self, ignore: bool) {
+        self.verify = !ignore;
+    }
+
+    pub async fn open(&self, item: &Item) -> Result<Source, Failure> {
+        item.store.open_with(&item.path, &item.shown, self.verify).await
     }
 
     /// Prints a failure as `command: message` and remembers that there was one.

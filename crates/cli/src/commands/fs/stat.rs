@@ -7,23 +7,38 @@ use super::item::Item;
 use super::options::Arguments;
 use super::shell::Shell;
 use super::time::Calendar;
+use super::walk::{Visit, walk};
 
 pub async fn stat(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
+    let mut recursive = arguments.has("R");
     let format = if arguments.rest.first().is_some_and(|first| first.contains('%')) {
         arguments.rest.remove(0)
     } else {
         "%y".to_owned()
     };
+    // Behind the format, too.
+    while arguments.rest.first().is_some_and(|word| word == "-R") {
+        arguments.rest.remove(0);
+        recursive = true;
+    }
     if arguments.rest.is_empty() {
         return Err(Failure::Usage("Not enough arguments: expected 1 but got 0".to_owned()));
     }
     for item in shell.existing(&arguments.rest).await? {
-        match formatted(&format, &item) {
-            Ok(line) => shell.line(line),
-            Err(failure) => shell.report(&failure),
-        }
+        walk(shell, &item, &Show(&format), recursive).await;
     }
     Ok(())
+}
+
+/// Prints the attributes of each path in this format.
+struct Show<'a>(&'a str);
+
+impl Visit for Show<'_> {
+    async fn visit(&self, shell: &mut Shell, item: &Item) -> Result<(), Failure> {
+        let line = formatted(self.0, item)?;
+        shell.line(line);
+        Ok(())
+    }
 }
 
 fn formatted(format: &str, item: &Item) -> Result<String, Failure> {

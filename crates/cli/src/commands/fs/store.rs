@@ -3,11 +3,13 @@
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 use hearth_client::{CreateOptions, ErrorKind, Reader, WebReader, WebWriter, Writer};
 use hearth_types::{FileFlags, FileKind, FileStatus, FsPermission};
 
 use super::failure::Failure;
+use super::local_checksums::{self, Summer};
 use super::paths;
 use super::remote::Remote;
 
@@ -131,6 +133,9 @@ impl Store {
                 let mut entries = Vec::new();
                 for entry in fs::read_dir(path).map_err(|error| Failure::local(shown, error))? {
                     let entry = entry.map_err(|error| Failure::local(shown, error))?;
+                    if local_checksums::is_one(entry.file_name().as_encoded_bytes()) {
+                        continue;
+                    }
                     let metadata = fs::metadata(entry.path()).or_else(|_| entry.metadata());
                     let metadata = metadata.map_err(|error| Failure::local(shown, error))?;
                     entries.push(local_status(entry.file_name().into_encoded_bytes(), &metadata));
@@ -155,7 +160,13 @@ impl Store {
     pub async fn rename(&self, from: &str, to: &str, shown: &str) -> Result<bool, Failure> {
         match self {
             Self::Hdfs(fs) => fs.rename(from, to).await.map_err(|error| Failure::of(shown, error)),
-            Self::Local => fs::rename(from, to).map(|()| true).map_err(|error| Failure::local(shown, error)),
+            Self::Local => {
+                let renamed = fs::rename(from, to).and_then(|()| match fs::symlink_metadata(to)?.is_dir() {
+                    true => Ok(()),
+                    false => local_checksums::rename(Path::new(from), Path::new(to)),
+                });
+                renamed.map(|()| true).map_err(|error| Failure::local(shown, error))
+            }
         }
     }
 
@@ -166,7 +177,9 @@ impl Store {
             Self::Local => {
                 let removed = match fs::symlink_metadata(path) {
                     Err(error) => Err(error),
-                    Ok(metadata) if !metadata.is_dir() => fs::remove_file(path),
+                    Ok(metadata) if !metadata.is_dir() => {
+                        fs::remove_file(path).and_then(|()| local_checksums::remove(Path::new(path)))
+                    }
                     Ok(_) if recursive => fs::remove_dir_all(path),
                     Ok(_) => fs::remove_dir(path),
                 };
@@ -184,17 +197,23 @@ impl Store {
         matches!(self, Self::Local) && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
     }
 
+    /// Opens a file whose bytes are verified against their checksums.
     pub async fn open(&self, path: &str, shown: &str) -> Result<Source, Failure> {
+        self.open_with(path, shown, true).await
+    }
+
+    /// As `open`; without `verify` the bytes are those that are stored.
+    pub async fn open_with(&self, path: &str, shown: &str, verify: bool) -> Result<Source, Failure> {
         match self {
-            Self::Hdfs(fs) => fs.open(path).await.map_err(|error| Failure::of(shown, error)),
+            Self::Hdfs(fs) => fs.open(path, verify).await.map_err(|error| Failure::of(shown, error)),
             Self::Local => {
-                let file = fs::File::open(path).map_err(|error| Failure::local(shown, error))?;
-                Ok(Source::local(Box::new(file), shown))
+                let input = local_checksums::open(path, verify).map_err(|error| Failure::local(shown, error))?;
+                Ok(Source::local(input, shown))
             }
         }
     }
 
-    /// Creates or replaces a file.
+    /// Creates or replaces a file. Removes the checksum file of a local one, which would not fit.
     pub async fn create(&self, path: &str, shown: &str, options: CreateOptions) -> Result<Sink, Failure> {
         match self {
             Self::Hdfs(fs) => fs.create(path, options).await.map_err(|error| Failure::of(shown, error)),
@@ -202,7 +221,8 @@ impl Store {
                 let mut open = fs::OpenOptions::new();
                 open.write(true).truncate(options.overwrite).create(true).create_new(!options.overwrite);
                 let file = open.open(path).map_err(|error| Failure::local(shown, error))?;
-                Ok(Sink::Local { file, shown: shown.to_owned() })
+                local_checksums::remove(Path::new(path)).map_err(|error| Failure::local(shown, error))?;
+                Ok(Sink::Local { file, sums: None, shown: shown.to_owned() })
             }
         }
     }
@@ -443,10 +463,19 @@ fn read_some(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
 pub enum Sink {
     Hdfs(Box<Writer>),
     Web(Box<WebWriter>),
-    Local { file: fs::File, shown: String },
+    Local { file: fs::File, sums: Option<Box<Summer>>, shown: String },
 }
 
 impl Sink {
+    /// Writes a checksum file beside a local file that was just created at `path`.
+    pub fn with_checksums(mut self, path: &str) -> Result<Self, Failure> {
+        if let Self::Local { sums, shown, .. } = &mut self {
+            let summer = Summer::create(Path::new(path)).map_err(|error| Failure::local(shown, error))?;
+            *sums = Some(Box::new(summer));
+        }
+        Ok(self)
+    }
+
     /// Copies all of `from`; `moved` is told of every piece.
     pub async fn take(&mut self, from: &mut Source, mut moved: impl FnMut(u64)) -> Result<(), Failure> {
         loop {
@@ -465,9 +494,9 @@ impl Sink {
                     count
                 }
                 // Straight from where the bytes were received.
-                Self::Local { file, shown } => {
+                Self::Local { file, sums, shown } => {
                     let next = from.next().await?;
-                    file.write_all(next).map_err(|error| Failure::local(shown, error))?;
+                    write_local(file, sums, next).map_err(|error| Failure::local(shown, error))?;
                     let count = next.len();
                     from.consume(count);
                     count
@@ -484,7 +513,9 @@ impl Sink {
         match self {
             Self::Hdfs(writer) => Ok(writer.write(bytes).await?),
             Self::Web(writer) => Ok(writer.write(bytes).await?),
-            Self::Local { file, shown } => file.write_all(bytes).map_err(|error| Failure::local(shown, error)),
+            Self::Local { file, sums, shown } => {
+                write_local(file, sums, bytes).map_err(|error| Failure::local(shown, error))
+            }
         }
     }
 
@@ -492,7 +523,15 @@ impl Sink {
         match self {
             Self::Hdfs(writer) => Ok(writer.close().await?),
             Self::Web(writer) => Ok(writer.close().await?),
-            Self::Local { mut file, shown } => file.flush().map_err(|error| Failure::local(&shown, error)),
+            Self::Local { mut file, sums, shown } => {
+                let flushed = file.flush().and_then(|()| sums.map_or(Ok(()), |sums| sums.finish()));
+                flushed.map_err(|error| Failure::local(&shown, error))
+            }
         }
     }
+}
+
+fn write_local(file: &mut fs::File, sums: &mut Option<Box<Summer>>, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    sums.as_mut().map_or(Ok(()), |sums| sums.add(bytes))
 }

@@ -8,8 +8,11 @@ use super::store::Store;
 
 pub async fn test(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let flags = ["e", "d", "f", "s", "z", "w", "r"];
-    let Some(flag) = flags.into_iter().find(|flag| arguments.has(flag)) else {
-        return Err(Failure::Usage("No test flag given".to_owned()));
+    let given: Vec<&str> = flags.into_iter().filter(|flag| arguments.has(flag)).collect();
+    let flag = match given[..] {
+        [] => return Err(Failure::Usage("No test flag given".to_owned())),
+        [flag] => flag,
+        _ => return Err(Failure::Usage("Only one test flag is allowed".to_owned())),
     };
     let Some(argument) = arguments.rest.first() else { return Ok(()) };
     let items = match shell.items(argument).await {

@@ -48,6 +48,7 @@ fn form(name: &str, head: &[u8]) -> Form {
 const PIECE_BYTES: usize = 64 << 10;
 
 pub async fn text(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
+    shell.ignore_checksums(arguments.has("ignoreCrc"));
     for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = print(shell, &item).await {
             shell.report(&failure);
@@ -60,7 +61,7 @@ async fn print(shell: &mut Shell, item: &Item) -> Result<(), Failure> {
     if item.is_directory() {
         return Err(Failure::is_directory(&item.shown));
     }
-    let mut source = item.store.open(&item.path, &item.shown).await?;
+    let mut source = shell.open(item).await?;
     let form = form(item.name(), &head(&mut source).await?);
     let mut failed = None;
     let source = Pulled { source, failed: &mut failed };

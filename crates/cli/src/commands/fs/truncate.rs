@@ -53,6 +53,7 @@ async fn one(shell: &mut Shell, item: &Item, length: u64) -> Result<bool, Failur
         Store::Local => {
             let file = std::fs::OpenOptions::new().write(true).open(&item.path);
             let cut = file.and_then(|file| file.set_len(length));
+            let cut = cut.and_then(|()| super::local_checksums::remove(std::path::Path::new(&item.path)));
             cut.map_err(|error| Failure::local(&item.shown, error))?;
             true
         }
@@ -65,13 +66,11 @@ async fn one(shell: &mut Shell, item: &Item, length: u64) -> Result<bool, Failur
 
 async fn wait(shell: &mut Shell, item: &Item, length: u64) -> Result<(), Failure> {
     let Store::Hdfs(fs) = &item.store else { return Ok(()) };
-    shell.bytes(format!("Waiting for {} ...", item.shown).as_bytes())?;
+    shell.line(format_args!("Waiting for {} ...", item.shown));
+    shell.flush();
     while !fs.is_file_closed(&item.path).await? {
-        shell.bytes(b".")?;
-        shell.flush();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    shell.line("");
     shell.line(format_args!("Truncated {} to length: {length}", item.shown));
     Ok(())
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Instant;
 
-use hearth_client::{DatanodeReportKind, FileSystem};
+use hearth_client::{DatanodeReportKind, Error, FileSystem};
 use hearth_types::LocatedBlock;
 
 use super::replicas::Replicas;
@@ -31,9 +31,21 @@ pub struct Report {
     /// Block name and path.
     broken: Vec<(String, String)>,
     broken_files: BTreeSet<String>,
+    /// Files and directories that the user may not read.
+    passed_over: u64,
 }
 
 impl Report {
+    /// Says that a path was not checked, and why.
+    pub fn pass_over(&mut self, path: &str, refused: &Error) {
+        self.passed_over += 1;
+        let why = match refused {
+            Error::Refused { message, .. } => message.lines().next().unwrap_or_default().to_owned(),
+            other => other.to_string(),
+        };
+        println!("{path}: not checked: {why}");
+    }
+
     pub fn start(fs: &FileSystem, path: String, announce: bool) -> Self {
         if announce {
             let when = Calendar::java_date(now_ms());
@@ -62,6 +74,7 @@ impl Report {
             corrupt: (0, 0),
             broken: Vec::new(),
             broken_files: BTreeSet::new(),
+            passed_over: 0,
         }
     }
 
@@ -115,6 +128,9 @@ impl Report {
 
     /// The lines of `-list-corruptfileblocks`, and the exit code.
     pub fn list_corrupt(&self) -> u8 {
+        if self.passed_over > 0 {
+            eprintln!("fsck: {} paths were not checked: they may not be read", self.passed_over);
+        }
         if self.broken.is_empty() {
             println!("The filesystem under path '{}' has no CORRUPT files", self.path);
             return 0;
@@ -136,7 +152,12 @@ impl Report {
         let racks: BTreeSet<&str> = datanodes.iter().map(|datanode| datanode.location.as_str()).collect();
         let default_replication = fs.server_defaults().await?.replication;
         println!();
-        println!("Status: {}", if healthy { "HEALTHY" } else { "CORRUPT" });
+        let status = match (healthy, self.passed_over) {
+            (false, _) => "CORRUPT",
+            (true, 0) => "HEALTHY",
+            (true, _) => "INCOMPLETE",
+        };
+        println!("Status: {status}");
         println!(" Number of data-nodes:\t{}", datanodes.len());
         println!(" Number of racks:\t\t{}", racks.len());
         println!(" Total dirs:\t\t\t{}", self.directories);
@@ -162,6 +183,13 @@ impl Report {
         }
         let when = Calendar::java_date(now_ms());
         println!("FSCK ended at {when} in {} milliseconds\n\n", self.start.elapsed().as_millis());
+        if self.passed_over > 0 {
+            println!("{} paths were not checked: user {} may not read them.", self.passed_over, fs.user());
+        }
+        if healthy && self.passed_over > 0 {
+            println!("Fsck on path '{}' FAILED", self.path);
+            return Ok(255);
+        }
         let verdict = if healthy { "HEALTHY" } else { "CORRUPT" };
         println!("The filesystem under path '{}' is {verdict}", self.path);
         Ok(u8::from(!healthy))

@@ -1,19 +1,12 @@
+//! The report without the NameNode's help: a walk over the files and the located blocks of each.
+
 use hearth_client::{Error, ErrorKind, FileSystem};
 use hearth_types::{FileKind, FileStatus, LocatedBlock};
 
 use super::replicas::Replicas;
 use super::report::Report;
+use super::request::Shown;
 use crate::commands::fs::shown_name;
-
-/// What is printed of each file.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Shown {
-    pub files: bool,
-    pub blocks: bool,
-    pub locations: bool,
-    pub racks: bool,
-    pub open_files: bool,
-}
 
 /// Looks at everything below `path`, depth first.
 pub async fn walk(fs: &FileSystem, path: &str, shown: &Shown, report: &mut Report) -> Result<(), Error> {
@@ -42,6 +35,10 @@ async fn visit(
             let mut listing = match fs.list(&path).await {
                 // Removed meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    report.pass_over(&path, &error);
+                    return Ok(());
+                }
                 listing => listing?,
             };
             while let Some(entry) = listing.next().await? {
@@ -63,6 +60,10 @@ async fn file(
 ) -> Result<(), Error> {
     let located = match fs.locations(path, 0, u64::MAX >> 1).await {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            report.pass_over(path, &error);
+            return Ok(());
+        }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             eprintln!("{path}: erasure-coded or encrypted; passed over");
             return Ok(());

@@ -1,0 +1,49 @@
+//! One GET request to a server's web port, whose answer is handed on as it comes.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a server may take to be reached, and to say something.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    pub connect: Duration,
+    pub read: Duration,
+}
+
+/// Asks `address` (`host:port`) for `target`, a path with its query. `each` is shown the answer's bytes, in order.
+///
+/// Errors: names the address; a status other than 200 too.
+pub async fn get(address: &str, target: &str, patience: Patience, mut each: impl FnMut(&[u8])) -> anyhow::Result<()> {
+    let silent = |what: &str, patience: Duration| anyhow!("{address} {what} within {} s", patience.as_secs());
+    let connected = timeout(patience.connect, TcpStream::connect(address)).await;
+    let stream = connected
+        .map_err(|_| silent("cannot be reached", patience.connect))?
+        .with_context(|| format!("cannot connect to {address}"))?;
+    let (mut sender, connection) = handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
+    // It ends with the sender and the answer; an error of it is seen there.
+    let connection = tokio::spawn(connection);
+    let request = Request::get(target).header(HOST, address).body(Empty::new())?;
+    let silent = || silent("says nothing", patience.read);
+    let said = timeout(patience.read, sender.send_request(request)).await.map_err(|_| silent())?;
+    let mut response = said.with_context(|| format!("the answer of {address}"))?;
+    if response.status() != StatusCode::OK {
+        bail!("{address} answers {}", response.status());
+    }
+    while let Some(frame) = timeout(patience.read, response.frame()).await.map_err(|_| silent())? {
+        let frame = frame.with_context(|| format!("the answer of {address} is cut off"))?;
+        if let Some(bytes) = frame.data_ref() {
+            each(bytes);
+        }
+    }
+    connection.abort();
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The command line of fsck, as DFSck.java takes it.
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What is printed of each file by the report that is made here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    pub files: bool,
+    pub blocks: bool,
+    pub locations: bool,
+    pub racks: bool,
+    pub open_files: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub path: String,
+    pub shown: Shown,
+    pub list_corrupt: bool,
+    /// `blk_...` names to look up instead of a path.
+    pub block_ids: Vec<String>,
+    /// Every flag, as the NameNode's query names it.
+    flags: Vec<&'static str>,
+    /// The first option that only the NameNode can carry out.
+    needs_namenode: Option<&'static str>,
+}
+
+/// Why there is no request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    Help,
+    Usage(String),
+    Refused(String),
+}
+
+pub const USAGE: &str = "Usage: hearth fsck <path> [-list-corruptfileblocks | [-delete | -openforwrite] \
+[-files [-blocks [-locations | -racks | -replicaDetails | -upgradedomains]]]] [-includeSnapshots] [-showprogress] \
+[-storagepolicies] [-maintenance] [-blockId <blk_Id>] [-replicate]
+\t<path>\tstart checking from this path; / when there is none
+\t-files\tprint the files that are checked
+\t-blocks\tprint the blocks of each file, with -files
+\t-locations\tprint where the replicas of each block are, with -files -blocks
+\t-racks\tthe same with racks
+\t-replicaDetails\tthe same with the state of each replica
+\t-upgradedomains\tthe same with upgrade domains
+\t-openforwrite\tcheck and print files that are being written, too
+\t-includeSnapshots\tcheck what only snapshots have, too
+\t-list-corruptfileblocks\tprint blocks without a good replica and the files that they belong to
+\t-delete\tdelete files with blocks that have no good replica
+\t-storagepolicies\tprint how many blocks lie where their storage policy wants them
+\t-maintenance\tprint replicas in maintenance
+\t-blockId <blk_Id> ...\tprint the file and the replicas of blocks
+\t-replicate\thave blocks replicated again whose replicas are on too few racks
+\t-showprogress\tno effect: progress is always shown
+\t-move\trefused: copy what can be read of a file, then use -delete
+Exit code: 0 healthy, 1 corrupt, 255 wrong command line, a missing right, or corrupt blocks in the list of them; with -blockId 2 to 6 by
+the state of the last replica.
+";
+
+/// Words and their names in the NameNode's query.
+const FLAGS: &[(&str, &str)] = &[
+    ("-files", "files"),
+    ("-blocks", "blocks"),
+    ("-locations", "locations"),
+    ("-racks", "racks"),
+    ("-replicaDetails", "replicadetails"),
+    ("-upgradedomains", "upgradedomains"),
+    ("-openforwrite", "openforwrite"),
+    ("-includeSnapshots", "includeSnapshots"),
+    ("-list-corruptfileblocks", "listcorruptfileblocks"),
+    ("-delete", "delete"),
+    ("-storagepolicies", "storagepolicies"),
+    ("-maintenance", "maintenance"),
+    ("-replicate", "replicate"),
+    ("-showprogress", "showprogress"),
+];
+
+/// Those that the report which is made here has, too.
+const PLAIN: &[&str] =
+    &["files", "blocks", "locations", "racks", "openforwrite", "listcorruptfileblocks", "showprogress"];
+
+impl Request {
+    /// Errors: what is wrong with the line; one without a word is, as for Apache's tool.
+    pub fn parse(words: Vec<String>) -> Result<Self, Wrong> {
+        if words.is_empty() {
+            return Err(Wrong::Usage(String::new()));
+        }
+        let mut path = None;
+        let (mut flags, mut block_ids, mut needs_namenode) = (Vec::new(), Vec::new(), None);
+        let mut words = words.into_iter().peekable();
+        while let Some(word) = words.next() {
+            if let Some((word, flag)) = FLAGS.iter().find(|(known, _)| *known == word) {
+                flags.push(*flag);
+                if !PLAIN.contains(flag) {
+                    needs_namenode = needs_namenode.or(Some(*word));
+                }
+                continue;
+            }
+            match word.as_str() {
+                "-blockId" => {
+                    needs_namenode = needs_namenode.or(Some("-blockId"));
+                    while let Some(id) = words.next_if(|word| !word.starts_with('-')) {
+                        block_ids.push(id);
+                    }
+                    if block_ids.is_empty() {
+                        return Err(Wrong::Usage(
+                            "-blockId wants the name of a block, such as blk_1073741825".to_owned(),
+                        ));
+                    }
+                }
+                "-move" => {
+                    let what = "-move is not supported: nothing was moved to /lost+found. Copy what can be read of corrupt files \
+                                with `hearth fs -get -ignoreCrc`, then run fsck -delete";
+                    return Err(Wrong::Refused(what.to_owned()));
+                }
+                "-help" | "--help" | "-h" => return Err(Wrong::Help),
+                option if option.starts_with('-') => return Err(Wrong::Usage(format!("Illegal option '{option}'"))),
+                word if path.is_none() => path = Some(word.to_owned()),
+                word => return Err(Wrong::Usage(format!("can only operate on one path at a time '{word}'"))),
+            }
+        }
+        let has = |flag: &str| flags.contains(&flag);
+        let shown = Shown {
+            files: has("files"),
+            blocks: has("blocks"),
+            locations: has("locations") || has("racks"),
+            racks: has("racks"),
+            open_files: has("openforwrite"),
+        };
+        let list_corrupt = has("listcorruptfileblocks");
+        let path = path.unwrap_or_else(|| "/".to_owned());
+        Ok(Self { path, shown, list_corrupt, block_ids, flags, needs_namenode })
+    }
+
+    /// The option that needs the NameNode's own report, if there is one.
+    pub fn needs_namenode(&self) -> Option<&'static str> {
+        self.needs_namenode
+    }
+
+    /// Path and query of the NameNode's page. `after`: entries of the list of corrupt files to leave out.
+    pub fn query(&self, user: &str, after: u64) -> String {
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let mut query = format!("/fsck?ugi={}", encoded(user));
+        for flag in &self.flags {
+            query.push_str(&format!("&{flag}=1"));
+        }
+        if !self.block_ids.is_empty() {
+            query.push_str(&format!("&blockId={}", encoded(&self.block_ids.join(" "))));
+        }
+        if after > 0 {
+            query.push_str(&format!("&startblockafter={after}"));
+        }
+        query + &format!("&path={}", encoded(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Request, Wrong> {
+        Request::parse(line.split_whitespace().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn options_stand_in_the_query_by_the_names_that_the_namenode_knows() {
+        let request = parse("/a&b -files -blocks -storagepolicies -blockId blk_1 blk_2 -replicate").unwrap();
+        assert_eq!(request.needs_namenode(), Some("-storagepolicies"));
+        assert!(request.shown.files && request.shown.blocks && !request.list_corrupt);
+        assert_eq!(
+            request.query("ann", 0),
+            "/fsck?ugi=ann&files=1&blocks=1&storagepolicies=1&replicate=1&blockId=blk%5F1%20blk%5F2&path=%2Fa%26b"
+        );
+        let plain = parse("-list-corruptfileblocks").unwrap();
+        assert_eq!((plain.path.as_str(), plain.needs_namenode()), ("/", None));
+        assert_eq!(plain.query("ann", 7), "/fsck?ugi=ann&listcorruptfileblocks=1&startblockafter=7&path=%2F");
+    }
+
+    #[test]
+    fn wrong_lines_and_what_is_refused_are_told_apart() {
+        assert_eq!(parse("/ -nothing").unwrap_err(), Wrong::Usage("Illegal option '-nothing'".to_owned()));
+        assert!(matches!(parse("/a /b"), Err(Wrong::Usage(what)) if what.contains("one path at a time '/b'")));
+        assert!(matches!(parse("/ -blockId"), Err(Wrong::Usage(_))));
+        assert!(matches!(parse("/ -move"), Err(Wrong::Refused(what)) if what.contains("nothing was moved")));
+        assert!(matches!(parse("-help"), Err(Wrong::Help)));
+    }
+
+    #[test]
+    fn the_usage_names_every_option() {
+        for (word, _) in FLAGS.iter().chain(&[("-blockId", ""), ("-move", "")]) {
+            assert!(USAGE.contains(&format!("\n\t{word}")), "{word}");
+        }
+    }
+}

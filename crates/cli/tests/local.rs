@@ -1,0 +1,356 @@
+//! `hearth up --processes` as a process, with `hearth fs` and `hearth fsck` as its clients.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running file system. Dropping it ends it.
+struct Up {
+    child: Child,
+    conf: PathBuf,
+    /// `hdfs://host:port`
+    uri: String,
+    /// `host:port`
+    web: String,
+    complaints: Receiver<String>,
+    /// Holds the replicas in memory and on disk.
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn start(datanodes: usize) -> Up {
+    // On a tmpfs, as replicas in memory are.
+    let directory = tempfile::Builder::new().prefix("hearth-up-").tempdir_in("/dev/shm").unwrap();
+    let (data, conf) = (directory.path().join("data"), directory.path().join("conf"));
+    let mut child = Command::new(PROGRAM)
+        .args(["up", "--processes", "--port", "0", "--http-port", "0", "--datanodes", &datanodes.to_string(), "--dir"])
+        .arg(&data)
+        .arg("--memory")
+        .arg(directory.path().join("memory"))
+        .arg("--write-conf")
+        .arg(&conf)
+        // The user of the servers is the superuser.
+        .env("HADOOP_USER_NAME", "root")
+        .env_remove("HADOOP_CONF_DIR")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let (sender, complaints) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(err).lines().map_while(Result::ok) {
+            eprintln!("up: {line}");
+            let _ = sender.send(line);
+        }
+    });
+    let (mut uri, mut web) = (String::new(), String::new());
+    let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+    for line in lines.by_ref() {
+        if line.starts_with("hdfs://") {
+            uri = line;
+        } else if let Some((_, address)) = line.split_once("web pages at http://") {
+            web = address.trim_end_matches('/').to_owned();
+        } else if line.starts_with("Try:") {
+            break;
+        }
+    }
+    assert!(!uri.is_empty() && !web.is_empty(), "hearth up did not start");
+    std::thread::spawn(move || lines.for_each(drop));
+    Up { child, conf, uri, web, complaints, directory }
+}
+
+impl Up {
+    fn hearth_as(&self, user: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env("HADOOP_CONF_DIR", &self.conf).env("HADOOP_USER_NAME", user);
+        command.output().unwrap()
+    }
+
+    fn hearth(&self, arguments: &[&str]) -> Output {
+        self.hearth_as("root", arguments)
+    }
+
+    /// Runs a command that must succeed.
+    fn done(&self, arguments: &[&str]) -> String {
+        let output = self.hearth(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        text(&output.stdout)
+    }
+
+    /// Waits for a complaint with `part` in it.
+    fn complains(&self, part: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.complaints.recv_timeout(left).unwrap_or_else(|_| panic!("no complaint about {part}"));
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    fn kill_a_datanode(&self) {
+        let children = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let children = fs::read_to_string(children).unwrap();
+        let is_datanode = |pid: &&str| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == b"datanode")
+        };
+        let pid = children.split_whitespace().find(is_datanode).expect("a DataNode is a child");
+        kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    }
+
+    /// The files of replicas, in memory and on disk.
+    fn replica_files(&self) -> Vec<PathBuf> {
+        fn find(directory: &Path, found: &mut Vec<PathBuf>) {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    find(&path, found);
+                } else if entry.file_name().to_string_lossy().starts_with("blk_") {
+                    found.push(path);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        find(self.directory.path(), &mut found);
+        found
+    }
+
+    fn local_file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.directory.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn content() -> Vec<u8> {
+    (0..1_500_000_u32).map(|at| (at >> 4) as u8).collect()
+}
+
+/// Asks until `is_so`.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not come to pass");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_killed_datanode_is_started_again_and_the_file_system_goes_on() {
+    let up = start(2);
+    let conf = fs::read_to_string(up.conf.join("hdfs-site.xml")).unwrap();
+    let expected = format!("<value>{}</value>", up.web);
+    assert!(conf.contains("dfs.namenode.http-address") && conf.contains(&expected), "{expected} in {conf}");
+
+    let bytes = content();
+    let local = up.local_file("local", &bytes);
+    up.done(&["fs", "-put", &local, "/file"]);
+    up.kill_a_datanode();
+    let said = up.complains("is started again");
+    assert!(said.contains("datanode") && said.contains("signal: 9"), "{said}");
+    up.complains("is back, as process");
+    assert!(up.hearth(&["fs", "-cat", "/file"]).stdout == bytes);
+    up.done(&["fs", "-put", &local, "/another"]);
+    until(|| up.hearth(&["fsck", "/"]).status.code() == Some(0));
+}
+
+#[test]
+fn fsck_asks_the_namenode_and_goes_on_past_what_may_not_be_read() {
+    let up = start(1);
+    let local = up.local_file("local", &content());
+    for directory in ["/open", "/private", "/open/shut"] {
+        up.done(&["fs", "-mkdir", directory]);
+    }
+    for path in ["/open/file", "/private/file", "/open/unreadable", "/zlast"] {
+        up.done(&["fs", "-put", &local, path]);
+    }
+    up.done(&["fs", "-chmod", "700", "/private", "/open/shut"]);
+    up.done(&["fs", "-chmod", "600", "/open/unreadable"]);
+
+    let all = up.hearth(&["fsck", "/", "-files", "-storagepolicies"]);
+    let said = text(&all.stdout);
+    assert_eq!(all.status.code(), Some(0), "{all:?}");
+    assert!(said.ends_with("The filesystem under path '/' is HEALTHY\n") && said.contains("DISK:1(HOT)"), "{said}");
+    assert!(text(&all.stderr).starts_with(&format!("Connecting to namenode via http://{}/fsck?ugi=root", up.web)));
+
+    // By the NameNode's report, and by the one that is made without it, since another port is asked.
+    let other_port = ["-D", "dfs.namenode.http-address=127.0.0.1:1"];
+    for before in [&[][..], &other_port[..]] {
+        let line = [&["fsck"], before, &["/", "-files"]].concat();
+        let by_bob = up.hearth_as("bob", &line);
+        let said = text(&by_bob.stdout);
+        assert_eq!(by_bob.status.code(), Some(255), "{by_bob:?}");
+        for part in
+            ["/open/file ", "/zlast ", "Status: INCOMPLETE", "3 paths were not checked: user bob may not read them"]
+        {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        for path in ["/private", "/open/shut", "/open/unreadable"] {
+            assert!(said.contains(&format!("\n{path}: not checked: Permission denied: user=bob")), "{path}: {said}");
+        }
+        assert!(said.ends_with("Fsck on path '/' FAILED\n") && !said.contains("/private/file"), "{said}");
+        assert_eq!(text(&by_bob.stderr).contains("cannot be asked over HTTP"), !before.is_empty(), "{by_bob:?}");
+    }
+    // What only the NameNode can do is refused without it.
+    let refused = up.hearth(&[&["fsck"], &other_port[..], &["/", "-delete"]].concat());
+    assert!(!refused.status.success() && text(&refused.stderr).contains("-delete asks the NameNode"), "{refused:?}");
+    let moved = up.hearth(&["fsck", "/", "-move"]);
+    assert_eq!(moved.status.code(), Some(255));
+    assert!(text(&moved.stderr).contains("nothing was moved"), "{moved:?}");
+
+    let blocks = up.done(&["fsck", "/zlast", "-files", "-blocks"]);
+    let name = blocks.split([':', '_']).find(|part| part.len() == 10 && part.starts_with('1')).unwrap_or_default();
+    let block = up.done(&["fsck", "-blockId", &format!("blk_{name}")]);
+    assert!(block.contains("Block belongs to: /zlast\n") && block.trim_end().ends_with("is HEALTHY"), "{block}");
+}
+
+#[test]
+fn fsck_does_not_ask_another_namenode() {
+    let (one, other) = (start(1), start(1));
+    let address = format!("dfs.namenode.http-address={}", other.web);
+    let asked = one.hearth(&["fsck", "-D", &address, "-fs", &one.uri, "/", "-delete"]);
+    let said = text(&asked.stderr);
+    assert!(!asked.status.success() && said.contains("is the web port of the NameNode at"), "{asked:?}");
+}
+
+#[test]
+fn lost_files_are_listed_and_deleted() {
+    let up = start(1);
+    let local = up.local_file("local", &content());
+    up.done(&["fs", "-put", &local, "/lost"]);
+    for path in up.replica_files() {
+        fs::remove_file(path).unwrap();
+    }
+    up.done(&["fs", "-touchz", "/kept"]);
+    up.kill_a_datanode();
+    up.complains("is back");
+    until(|| up.hearth(&["fsck", "/"]).status.code() == Some(1));
+    let list = up.hearth(&["fsck", "/", "-list-corruptfileblocks"]);
+    let said = text(&list.stdout);
+    assert_eq!(list.status.code(), Some(255), "{list:?}");
+    assert!(
+        said.starts_with("The list of corrupt blocks under path '/' are:\nblk_") && said.contains("/lost\n"),
+        "{said}"
+    );
+    assert!(said.ends_with("The filesystem under path '/' has 1 CORRUPT blocks\n"), "{said}");
+    let deleted = up.hearth(&["fsck", "/", "-delete"]);
+    assert!(text(&deleted.stdout).contains("FSCK deleted the corrupt file /lost\n"), "{deleted:?}");
+    assert_eq!(up.hearth(&["fsck", "/"]).status.code(), Some(0));
+    assert_eq!(up.done(&["fs", "-ls", "-C", "/"]), "/kept\n");
+}
+
+#[test]
+fn bytes_that_do_not_fit_their_checksums_are_read_with_ignore_crc_only() {
+    let up = start(1);
+    let mut bytes = content();
+    let local = up.local_file("local", &bytes);
+    up.done(&["fs", "-put", &local, "/file"]);
+    // All copies of the data: in memory, and behind it on disk.
+    let mut spoiled = 0;
+    for path in up.replica_files() {
+        let is_data = fs::metadata(&path).unwrap().len() >= bytes.len() as u64;
+        if is_data {
+            let mut file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            let mut byte = [0];
+            file.seek(SeekFrom::Start(700_000)).unwrap();
+            file.read_exact(&mut byte).unwrap();
+            assert_eq!(byte[0], bytes[700_000]);
+            file.seek(SeekFrom::Start(700_000)).unwrap();
+            file.write_all(&[byte[0] ^ 1]).unwrap();
+            spoiled += 1;
+        }
+    }
+    assert!(spoiled > 0, "no file of the replica was found");
+    bytes[700_000] ^= 1;
+    let quick = ["-D", "dfs.client.max.block.acquire.failures=0"];
+    let fs_command = |words: &[&str]| up.hearth(&[&["fs"], &quick[..], words].concat());
+    let ignored = fs_command(&["-cat", "-ignoreCrc", "/file"]);
+    assert!(ignored.status.success() && ignored.stdout == bytes, "{:?}", text(&ignored.stderr));
+    let ignored = fs_command(&["-text", "-ignoreCrc", "/file"]);
+    assert!(ignored.status.success() && ignored.stdout == bytes, "{:?}", text(&ignored.stderr));
+    let got = up.directory.path().join("got");
+    let ignored = fs_command(&["-get", "-ignoreCrc", "/file", got.to_str().unwrap()]);
+    assert!(ignored.status.success() && fs::read(&got).unwrap() == bytes, "{:?}", text(&ignored.stderr));
+    let checked = fs_command(&["-cat", "/file"]);
+    assert!(!checked.status.success() && checked.stdout.len() < bytes.len(), "{:?}", text(&checked.stderr));
+}
+
+#[test]
+fn many_files_are_copied_several_at_a_time_with_their_attributes() {
+    let up = start(1);
+    let tree = up.directory.path().join("tree");
+    for number in 0..40 {
+        let directory = tree.join(format!("d{}", number % 4));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(format!("f{number}")), vec![number as u8; 1000 + number]).unwrap();
+    }
+    let tree = tree.to_str().unwrap();
+    // Fewer may wait than there are files.
+    up.done(&["fs", "-put", "-p", "-t", "4", "-q", "3", tree, "/tree"]);
+    let back = up.directory.path().join("back");
+    up.done(&["fs", "-get", "-crc", "-p", "-t", "8", "/tree", back.to_str().unwrap()]);
+    for number in 0..40 {
+        let name = format!("d{}/f{number}", number % 4);
+        assert!(fs::read(back.join(&name)).unwrap() == vec![number as u8; 1000 + number], "{name}");
+        assert!(back.join(format!("d{}/.f{number}.crc", number % 4)).exists());
+    }
+    // A directory's time is that of its source, though files came into it afterwards.
+    let time =
+        |path: PathBuf| fs::metadata(path).unwrap().modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    for directory in ["d0", "d3"] {
+        let (from, to) = (time(Path::new(tree).join(directory)), time(back.join(directory)));
+        assert_eq!(from.as_millis(), to.as_millis(), "{directory}");
+    }
+    // Failures are reported, and the other files are there.
+    let failing = up.hearth(&["fs", "-put", "-t", "4", tree, "/tree/d0/f0"]);
+    assert_eq!(failing.status.code(), Some(1), "{failing:?}");
+    up.done(&["fs", "-rm", "-r", "-skipTrash", "/tree/d1"]);
+    let again = up.hearth(&["fs", "-put", "-t", "4", &format!("{tree}/d1"), &format!("{tree}/d2"), "/tree"]);
+    assert_eq!((again.status.code(), text(&again.stderr).matches("File exists").count()), (Some(1), 10), "{again:?}");
+    assert_eq!(up.done(&["fs", "-ls", "-C", "/tree/d1"]).lines().count(), 10);
+}
+
+#[test]
+fn checksum_files_of_local_copies_are_written_and_checked() {
+    let up = start(1);
+    let local = up.local_file("local", &content());
+    up.done(&["fs", "-put", &local, "/file"]);
+    let got = up.directory.path().join("got");
+    let name = got.to_str().unwrap();
+    up.done(&["fs", "-get", "-crc", "/file", name]);
+    let mut bytes = content();
+    bytes[1000] ^= 1;
+    fs::write(&got, &bytes).unwrap();
+    let refused = up.hearth(&["fs", "-put", name, "/again"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains(&format!("put: Checksum error: file:{name} at 512 exp: ")), "{refused:?}");
+    let ignored = up.hearth(&["fs", "-cat", "-ignoreCrc", &format!("file://{name}")]);
+    assert!(ignored.stdout == bytes, "{:?}", text(&ignored.stderr));
+    // A copy without -crc leaves no stale checksum file.
+    up.done(&["fs", "-get", "-f", "/file", name]);
+    assert!(!up.directory.path().join(".got.crc").exists());
+    up.done(&["fs", "-put", name, "/again"]);
+}
